@@ -1,0 +1,138 @@
+"""Which rows are queries, which are searched, which are trained on."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.data.records import Records
+from channelhash.errors import InputError
+from channelhash.files import content_hash, write_text
+from channelhash.seeds import generator
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Row numbers of each partition, sorted. Q ∩ R = ∅, T ⊂ R, V_q and V_r lie in R∖T and are disjoint (§ 1)."""
+
+    query: Rows
+    retrieval: Rows
+    train: Rows
+    validation_query: Rows
+    validation_retrieval: Rows
+
+    def counts(self) -> dict[str, int]:
+        """Rows per partition, by name."""
+        return {name: len(rows) for name, rows in vars(self).items()}
+
+    def leak_free_retrieval(self) -> Rows:
+        """R∖T: the retrieval rows that were not trained on."""
+        return np.setdiff1d(self.retrieval, self.train)
+
+
+def random_splits(
+    records: Records,
+    queries: int | None = None,
+    train: int | None = None,
+    validation_queries: int | None = None,
+    seed: int = 0,
+) -> Splits:
+    """Draw Q from D, T from R = D∖Q, V_q from R∖T; V_r is the rest of R∖T (``protocol.md`` § 1).
+
+    The draw depends on ``seed`` and the ids alone, not on the order of the rows. Rows that share an id are drawn
+    together, so they never lie on both sides of query and retrieval. Defaults: a tenth of the rows (at most 2,000)
+    as queries, half of the rest as training rows, as many validation as test queries (at most half of R∖T).
+
+    Raises:
+        InputError: a count is negative or there are not enough rows for it.
+    """
+    n = len(records)
+    if n < 2:
+        raise InputError(f"{n} usable rows: at least 2 are needed, one to query and one to be found")
+    queries = min(2000, max(1, n // 10)) if queries is None else queries
+    if not 0 < queries < n:
+        raise InputError(f"queries: {queries} asked for, but there are {n} usable rows; choose 1 … {n - 1}")
+    train = (n - queries) // 2 if train is None else train
+    if not 0 <= train <= n - queries:
+        raise InputError(f"train: {train} asked for, but {n - queries} rows are left after {queries} queries")
+    rest = n - queries - train
+    validation_queries = min(queries, rest // 2) if validation_queries is None else validation_queries
+    if not 0 <= validation_queries <= max(rest - 1, 0):
+        raise InputError(
+            f"validation_queries: {validation_queries} asked for, but {rest} rows are left after queries and train"
+        )
+
+    draw = _shuffled_rows(records, generator(seed, "splits"))
+    query, remainder = _cut(draw, queries, records)
+    trained, remainder = _cut(remainder, train, records)
+    return Splits(
+        query=np.sort(query),
+        retrieval=np.sort(np.concatenate([trained, remainder])),
+        train=np.sort(trained),
+        validation_query=np.sort(remainder[:validation_queries]),
+        validation_retrieval=np.sort(remainder[validation_queries:]),
+    )
+
+
+def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
+    """All rows in random order, rows of one id next to each other."""
+    ids, group = np.unique(np.asarray(records.ids, dtype=str), return_inverse=True)
+    rank = random.permutation(len(ids))
+    return np.argsort(rank[group], kind="stable").astype(np.int64)
+
+
+def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
+    """Split off the first ``count`` rows; where the cut would part the rows of one id, another whole id goes first."""
+    if 0 < count < len(rows) and records.ids[rows[count - 1]] == records.ids[rows[count]]:
+        start = count - 1
+        while start > 0 and records.ids[rows[start - 1]] == records.ids[rows[count]]:
+            start -= 1
+        end = count
+        while end < len(rows) and records.ids[rows[end]] == records.ids[rows[count]]:
+            end += 1
+        rows = np.concatenate([rows[:start], rows[end:], rows[start:end]])
+        return _cut(rows, count, records) if end < len(rows) else (rows[:count], rows[count:])
+    return rows[:count], rows[count:]
+
+
+def save_splits(splits: Splits, records: Records, path: Path, settings: dict[str, Any]) -> None:
+    """Write ``splits`` as JSON with the content hash of the collection they belong to and of the rows themselves."""
+    rows = {name: values.tolist() for name, values in vars(splits).items()}
+    document = {
+        "data_hash": records.content_hash(),
+        "rows_hash": _rows_hash(splits),
+        "settings": settings,
+        "counts": splits.counts(),
+        "rows": rows,
+    }
+    write_text(path, json.dumps(document))
+
+
+def load_splits(path: Path, records: Records) -> Splits:
+    """Read splits back.
+
+    Raises:
+        InputError: the file is not a splits file, was edited, or belongs to another collection.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        splits = Splits(**{name: np.asarray(rows, dtype=np.int64) for name, rows in document["rows"].items()})
+        data_hash, rows_hash = document["data_hash"], document["rows_hash"]
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such splits file") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path}: not a readable splits file ({error}); remove it to draw the splits again") from None
+    if rows_hash != _rows_hash(splits):
+        raise InputError(f"{path}: the rows do not match their hash, the file was changed; remove it to draw again")
+    if data_hash != records.content_hash():
+        raise InputError(f"{path}: these splits belong to another collection (ids or labels differ from the data)")
+    return splits
+
+
+def _rows_hash(splits: Splits) -> str:
+    return content_hash(*(rows.astype("<i8").tobytes() for rows in asdict(splits).values()))

@@ -1,0 +1,41 @@
+"""Writing files so that a reader never sees half of one."""
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """A temporary path beside ``target`` that takes its name when the block ends without an error.
+
+    The content is flushed to the disk before the rename, so after a power cut ``target`` is the old file or the new
+    one, whole. If the block raises, the temporary file is removed and ``target`` is untouched.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield temporary
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(target: Path, text: str) -> None:
+    """Write ``text`` as UTF-8 to ``target`` in one step (see `atomic_path`)."""
+    with atomic_path(target) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def content_hash(*parts: bytes) -> str:
+    """SHA-256 over ``parts``, each preceded by its length so that no two lists of parts collide; 64 hex digits."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
