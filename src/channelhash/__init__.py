@@ -1,1 +1,35 @@
+"""Cross-modal hashing: short binary codes for pictures and their words. See the README for the whole use in ten lines.
+
+Public names are loaded on first use, so that ``import channelhash`` and ``channelhash --help`` do not import torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from channelhash import channels, codes, losses, metrics
+    from channelhash.codeset import CodeSet
+    from channelhash.models import HashModel, load_model
+
 __version__ = "0.1.0"
+
+_MODULES = ("channels", "codes", "losses", "metrics")
+_NAMES = {
+    "CodeSet": "channelhash.codeset",
+    "HashModel": "channelhash.models",
+    "load_model": "channelhash.models",
+}
+
+__all__ = ["CodeSet", "HashModel", "__version__", "channels", "codes", "load_model", "losses", "metrics"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"channelhash.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
+    raise AttributeError(f"module 'channelhash' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,90 @@
+"""Label similarity, relaxed Hamming distance, and the band of distances ("channel") a pair of samples should lie in.
+
+Pure functions on tensors; the losses are built of them. Notation of the paper: S similarity in [0, 1], k = ``n_bits``,
+d distance in [0, k].
+"""
+
+import torch
+from torch import Tensor
+
+# Below this norm a row has no direction: its cosine to anything is 0 and its gradient stays finite.
+_SMALLEST_NORM = 1e-12
+
+
+def label_similarity(labels: Tensor) -> Tensor:
+    """Cosine similarity of label vectors, eq. (1) of the paper.
+
+    Args:
+        labels: ``(n, c)`` bool or non-negative numbers (one-hot or multi-hot).
+
+    Returns:
+        ``(n, n)`` in [0, 1], float32 (float64 for float64 labels). The diagonal is 1; a sample without labels has
+        similarity 0 to all others (``protocol.md`` § 5). Samples with the same label set have exactly 1, so that
+        they form the set "S = 1" of the losses whatever the rounding.
+    """
+    values = torch.as_tensor(labels)
+    values = values if values.dtype == torch.float64 else values.to(torch.float32)
+    shared = values @ values.T
+    squares = values.square().sum(dim=1)
+    # One root of an exact product (not a product of two rounded roots) makes 3 / sqrt(3 · 3) exactly 1.
+    lengths = (squares[:, None] * squares[None, :]).sqrt()
+    similarity = torch.where(lengths > 0, shared / lengths.clamp_min(_SMALLEST_NORM), torch.zeros_like(shared))
+    return similarity.clamp(0, 1).fill_diagonal_(1)
+
+
+def relaxed_hamming(a: Tensor, b: Tensor) -> Tensor:
+    """Hamming distance of real-valued codes, eq. (2): d = k/2 · (1 − cos(a_i, b_j)).
+
+    Equal to the number of differing bits where all entries are ±1.
+
+    Args:
+        a: ``(n, k)`` floats.
+        b: ``(m, k)`` floats.
+
+    Returns:
+        ``(n, m)`` in [0, k]. A zero row is k/2 away from everything, with a finite gradient.
+    """
+    return 0.5 * a.shape[1] * (1 - unit_rows(a) @ unit_rows(b).T)
+
+
+def unit_rows(codes: Tensor) -> Tensor:
+    """Rows scaled to length 1; rows of (nearly) zero length are left as they are."""
+    norms = torch.linalg.vector_norm(codes, dim=1, keepdim=True)
+    return codes / torch.where(norms > _SMALLEST_NORM, norms, torch.ones_like(norms))
+
+
+def dsch_bounds(
+    similarity: Tensor, n_bits: int, lambda_neg: float | None = None, tau: float = 1.0, gamma_w: float = 8.0
+) -> tuple[Tensor, Tensor]:
+    """Lower and upper end of the dynamic channel of DSCH.
+
+    Width w = (1 − S)^γ_w · (k − λ_neg − τ) + τ and leftmost point p = λ_neg (1 − S) − τ S, eq. (dsch:it:w) and
+    (dsch:it:p). Both are continuous in S.
+
+    Args:
+        similarity: any shape, values in [0, 1].
+        n_bits: code length k.
+        lambda_neg: smallest distance of dissimilar pairs λ_neg; k/2 if None.
+        tau: smallest width τ, in bits.
+        gamma_w: how fast the width falls with S.
+
+    Returns:
+        ``(p, p + w)``, each shaped like ``similarity``. p is −τ at S = 1: the part below 0 is never reached.
+    """
+    lambda_neg = n_bits / 2 if lambda_neg is None else lambda_neg
+    width = (1 - similarity) ** gamma_w * (n_bits - lambda_neg - tau) + tau
+    lower = lambda_neg * (1 - similarity) - tau * similarity
+    return lower, lower + width
+
+
+def sch_bounds(similarity: Tensor, n_bits: int, tau: float = 3.0) -> tuple[Tensor, Tensor]:
+    """Lower and upper end of the fixed-width channel of SCH (Hu et al. 2024), eq. (sch:lambdal) and (sch:lambdau).
+
+    S = 0: [k/2, k]. Otherwise [k/2 (1 − S) − τ, k/2 (1 − S)], the lower end clamped at 0, which changes no loss
+    value because no distance is negative. Arguments and shapes as in `dsch_bounds`.
+    """
+    dissimilar = similarity == 0
+    target = 0.5 * n_bits * (1 - similarity)
+    lower = torch.where(dissimilar, 0.5 * n_bits, (target - tau).clamp_min(0))
+    upper = torch.where(dissimilar, float(n_bits), target)
+    return lower, upper

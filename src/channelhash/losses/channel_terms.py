@@ -1,0 +1,109 @@
+"""The channel losses as pure functions of outputs and labels; what varies between them, the bounds, is passed in."""
+
+from collections.abc import Callable
+from itertools import combinations_with_replacement
+
+import torch
+from torch import Tensor
+
+from channelhash.channels import label_similarity, unit_rows
+
+Outputs = dict[str, Tensor]
+
+
+def channel_loss(
+    outputs: Outputs,
+    labels: Tensor,
+    bounds: Callable[[Tensor], tuple[Tensor, Tensor]],
+    *,
+    alpha: float,
+    beta: float,
+    gamma_l: float,
+    kappa_q: float,
+) -> Tensor:
+    """L_D / n² + κ_q · L_q / n, eq. (dsch:full), for any channel.
+
+    Args:
+        outputs: modality -> ``(n, k)`` real-valued codes; one, two or more modalities.
+        labels: ``(n, c)`` bool or 0/1.
+        bounds: similarity ``(n, n)`` -> ``(lower, upper)`` end of the channel, in bits.
+        alpha: weight of pairs with S = 1.
+        beta: weight of pairs with S = 0.
+        gamma_l: exponent of a pair's violation.
+        kappa_q: weight of the quantisation error.
+
+    Returns:
+        A scalar, computed in float32 (float64 for float64 outputs) also under autocast.
+    """
+    outputs = float_outputs(outputs)
+    codes = next(iter(outputs.values()))
+    with torch.autocast(codes.device.type, enabled=False):
+        similarity = label_similarity(labels.to(codes))
+        weights = None if alpha == beta == 1 else set_weights(similarity, alpha, beta)
+        loss = channel_error(outputs, bounds(similarity), weights, gamma_l) / len(codes) ** 2
+        if kappa_q:
+            loss = loss + kappa_q * quantization_error(outputs) / len(codes)
+    return loss
+
+
+def float_outputs(outputs: Outputs) -> Outputs:
+    """The outputs in at least float32 (half precision loses whole bits of distance), after a check of their shapes.
+
+    Raises:
+        ValueError: no modality, or the modalities' outputs differ in shape.
+    """
+    shapes = {modality: tuple(codes.shape) for modality, codes in outputs.items()}
+    if not shapes or len(set(shapes.values())) != 1 or len(next(iter(shapes.values()))) != 2:
+        raise ValueError(f"outputs are one (n, k) tensor per modality, all of one shape, not {shapes}")
+    return {m: codes if codes.dtype == torch.float64 else codes.float() for m, codes in outputs.items()}
+
+
+def set_weights(similarity: Tensor, alpha: float, beta: float) -> Tensor:
+    """ψ of eq. (sch:loss): β where S = 0, α where S = 1, 1 elsewhere; shaped like ``similarity``."""
+    weights = torch.ones_like(similarity)
+    weights[similarity == 0] = beta
+    weights[similarity == 1] = alpha
+    return weights
+
+
+def channel_error(
+    outputs: Outputs, bounds: tuple[Tensor, Tensor], weights: Tensor | None = None, gamma_l: float = 1.0
+) -> Tensor:
+    """Sum over all ordered pairs of modalities and of samples of (ψ · max(0, lower − d, d − upper))^γ_ℓ.
+
+    Args:
+        outputs: modality -> ``(n, k)`` real-valued codes.
+        bounds: ``(lower, upper)``, each ``(n, n)`` and symmetric, in bits.
+        weights: ψ, ``(n, n)`` and symmetric; None means 1 everywhere.
+        gamma_l: exponent γ_ℓ of the violation.
+
+    Returns:
+        A scalar. Time O(n² k), memory O(n²) per pair of modalities; because bounds and weights are symmetric, the
+        distances of modality A to B serve for B to A as well.
+    """
+    lower, upper = bounds
+    half_k = 0.5 * next(iter(outputs.values())).shape[1]
+    directions = {modality: unit_rows(codes) for modality, codes in outputs.items()}
+    total = lower.new_zeros(())
+    for first, second in combinations_with_replacement(directions, 2):
+        distances = half_k * (1 - directions[first] @ directions[second].T)
+        violation = torch.maximum(lower - distances, distances - upper).clamp_min(0)
+        if weights is not None:
+            violation = weights * violation
+        if gamma_l != 1:
+            # 0 ** γ_ℓ has an infinite slope for γ_ℓ < 1: pairs inside their channel are kept out of the power.
+            outside = violation > 0
+            violation = torch.where(outside, torch.where(outside, violation, 1) ** gamma_l, 0)
+        total = total + (1 if first == second else 2) * violation.sum()
+    return total
+
+
+def quantization_error(outputs: Outputs) -> Tensor:
+    """Σ_m ‖B̂_m − sign(Σ_m B̂_m)‖₁ with sign(0) = +1, eq. (dsch:quant); no gradient flows through the sign."""
+    target = sign(torch.stack(list(outputs.values())).sum(dim=0))
+    return torch.stack([(codes - target).abs().sum() for codes in outputs.values()]).sum()
+
+
+def sign(values: Tensor) -> Tensor:
+    """±1 with sign(0) = +1, detached."""
+    return torch.where(values.detach() >= 0, 1.0, -1.0).to(values.dtype)

@@ -1,0 +1,55 @@
+"""DSCH: Dynamic Semantic Channel Hashing, the paper's loss."""
+
+from torch import Tensor, nn
+
+from channelhash.channels import dsch_bounds
+from channelhash.losses.channel_terms import Outputs, channel_loss
+
+
+class DSCHLoss(nn.Module):
+    """L = L_D / n² + κ_q · L_q / n, eq. (dsch:full), with the dynamic channels of `channels.dsch_bounds`.
+
+    Args:
+        n_bits: code length k.
+        lambda_neg: smallest distance λ_neg of dissimilar pairs, in bits; k/2 if None.
+        tau: smallest channel width τ, in bits.
+        gamma_w: exponent γ_w of the channel width.
+        gamma_l: exponent γ_ℓ of a pair's violation.
+        alpha: weight α of pairs with S = 1.
+        beta: weight β of pairs with S = 0.
+        kappa_q: weight κ_q of the quantisation error.
+
+    >>> import torch
+    >>> codes = torch.tensor([[1.0, 1, 1, 1], [-1, -1, -1, -1]])
+    >>> DSCHLoss(n_bits=4)({"image": codes, "text": codes}, torch.tensor([[1, 0], [0, 1]])).item()
+    0.0
+    """
+
+    def __init__(
+        self,
+        n_bits: int,
+        lambda_neg: float | None = None,
+        tau: float = 1.0,
+        gamma_w: float = 8.0,
+        gamma_l: float = 1.0,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        kappa_q: float = 0.01,
+    ) -> None:
+        super().__init__()
+        self.n_bits = n_bits
+        self.lambda_neg = n_bits / 2 if lambda_neg is None else lambda_neg
+        self.tau, self.gamma_w, self.gamma_l = tau, gamma_w, gamma_l
+        self.alpha, self.beta, self.kappa_q = alpha, beta, kappa_q
+
+    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """The loss of one batch, a scalar; arguments as in `channel_terms.channel_loss`."""
+        return channel_loss(
+            outputs,
+            labels,
+            lambda similarity: dsch_bounds(similarity, self.n_bits, self.lambda_neg, self.tau, self.gamma_w),
+            alpha=self.alpha,
+            beta=self.beta,
+            gamma_l=self.gamma_l,
+            kappa_q=self.kappa_q,
+        )

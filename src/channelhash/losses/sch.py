@@ -1,0 +1,39 @@
+"""SCH: Semantic Channel Hashing (Hu et al. 2024), the baseline with channels of fixed width."""
+
+from torch import Tensor, nn
+
+from channelhash.channels import sch_bounds
+from channelhash.losses.channel_terms import Outputs, channel_loss
+
+
+class SCHLoss(nn.Module):
+    """L_SCH / n², eq. (sch:loss), with the channels of `channels.sch_bounds`; no quantisation term, as published.
+
+    ``kappa_q=0.01`` gives the second baseline of ``protocol.md`` § 5, which differs from DSCH in the channel only.
+
+    Args:
+        n_bits: code length k.
+        tau: channel width τ of pairs with S > 0, in bits.
+        alpha: weight α of pairs with S = 1.
+        beta: weight β of pairs with S = 0.
+        kappa_q: weight κ_q of the quantisation error.
+    """
+
+    def __init__(
+        self, n_bits: int, tau: float = 3.0, alpha: float = 1.0, beta: float = 1.0, kappa_q: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.n_bits = n_bits
+        self.tau, self.alpha, self.beta, self.kappa_q = tau, alpha, beta, kappa_q
+
+    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """The loss of one batch, a scalar; arguments as in `channel_terms.channel_loss`."""
+        return channel_loss(
+            outputs,
+            labels,
+            lambda similarity: sch_bounds(similarity, self.n_bits, self.tau),
+            alpha=self.alpha,
+            beta=self.beta,
+            gamma_l=1.0,
+            kappa_q=self.kappa_q,
+        )

@@ -1,0 +1,97 @@
+"""The losses written exactly as the equations are: loops over i and j, in float64. Slow on purpose."""
+
+import torch
+from torch import Tensor
+
+Outputs = dict[str, Tensor]
+
+
+def cosine(a: Tensor, b: Tensor) -> Tensor:
+    lengths = a.norm() * b.norm()
+    return (a @ b) / lengths if lengths > 0 else 0 * (a @ b)
+
+
+def similarity(labels: Tensor, i: int, j: int) -> float:
+    if i == j:
+        return 1.0
+    same = sum(1 for a, b in zip(labels[i], labels[j], strict=True) if a and b)
+    size_i, size_j = int(labels[i].sum()), int(labels[j].sum())
+    return 0.0 if same == 0 else same / (size_i * size_j) ** 0.5
+
+
+def set_weight(s: float, alpha: float, beta: float) -> float:
+    return beta if s == 0 else alpha if s == 1 else 1.0
+
+
+def hamming(a: Tensor, b: Tensor) -> Tensor:
+    return len(a) / 2 * (1 - cosine(a, b))
+
+
+def quantization(outputs: Outputs) -> Tensor:
+    n, k = next(iter(outputs.values())).shape
+    total = torch.zeros((), dtype=torch.float64)
+    for i in range(n):
+        for bit in range(k):
+            target = 1.0 if sum(float(codes[i, bit]) for codes in outputs.values()) >= 0 else -1.0
+            for codes in outputs.values():
+                total = total + (codes[i, bit] - target).abs()
+    return total
+
+
+def dsch(outputs, labels, k, lambda_neg, tau, gamma_w, gamma_l, alpha, beta, kappa_q):
+    n = len(labels)
+    total = torch.zeros((), dtype=torch.float64)
+    for codes_i in outputs.values():
+        for codes_j in outputs.values():
+            for i in range(n):
+                for j in range(n):
+                    s = similarity(labels, i, j)
+                    w = (1 - s) ** gamma_w * (k - lambda_neg - tau) + tau
+                    p = lambda_neg * (1 - s) - s * tau
+                    d = hamming(codes_i[i], codes_j[j])
+                    violation = max(0.0, (p - d).item(), (d - (p + w)).item())
+                    if violation > 0:
+                        signed = (p - d) if p - d > d - (p + w) else d - (p + w)
+                        total = total + (set_weight(s, alpha, beta) * signed) ** gamma_l
+    return total / n**2 + kappa_q / n * quantization(outputs)
+
+
+def sch(outputs, labels, k, tau, alpha, beta, kappa_q):
+    n = len(labels)
+    total = torch.zeros((), dtype=torch.float64)
+    for codes_i in outputs.values():
+        for codes_j in outputs.values():
+            for i in range(n):
+                for j in range(n):
+                    s = similarity(labels, i, j)
+                    lower = k / 2 if s == 0 else k / 2 * (1 - s) - tau
+                    upper = k if s == 0 else k / 2 * (1 - s)
+                    d = hamming(codes_i[i], codes_j[j])
+                    if d < lower:
+                        total = total + set_weight(s, alpha, beta) * (lower - d)
+                    elif d > upper:
+                        total = total + set_weight(s, alpha, beta) * (d - upper)
+    return total / n**2 + kappa_q / n * quantization(outputs)
+
+
+def tdsrdh(outputs, labels, anchor, alpha, beta, epsilon):
+    a = outputs[anchor]
+    others = [codes.detach() for name, codes in outputs.items() if name != anchor]
+    n, k = a.shape
+    pairwise = torch.zeros((), dtype=torch.float64)
+    triplet = torch.zeros((), dtype=torch.float64)
+    quantized = torch.zeros((), dtype=torch.float64)
+    for i in range(n):
+        for bit in range(k):
+            target = 1.0 if float(a[i, bit]) + sum(float(o[i, bit]) for o in others) >= 0 else -1.0
+            quantized = quantized + (a[i, bit] - target) ** 2
+        for o in others:
+            for j in range(n):
+                gamma = 0.5 * (a[i] @ o[j])
+                related = 1.0 if similarity(labels, i, j) > 0 else 0.0
+                pairwise = pairwise - (related * gamma - torch.log(1 + torch.exp(gamma)))
+                if j != i:
+                    gap = epsilon + ((a[i] - o[i]) ** 2).sum() - ((a[i] - o[j]) ** 2).sum()
+                    if gap > 0:
+                        triplet = triplet + gap
+    return pairwise / n**2 + alpha * quantized / n + beta * triplet / n**2

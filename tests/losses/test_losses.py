@@ -1,0 +1,177 @@
+"""The three losses against their literal transcriptions, and at the edges."""
+
+import pytest
+import torch
+from losses import literal
+
+from channelhash.losses import LOSSES, DSCHLoss, SCHLoss, TDSRDHLoss
+
+MODALITIES = ("image", "text", "audio")
+
+
+def batch(k: int, n_modalities: int = 2, n: int = 7, seed: int = 0):
+    random = torch.Generator().manual_seed(seed)
+    outputs = {
+        name: torch.randn(n, k, generator=random, dtype=torch.float64).requires_grad_()
+        for name in MODALITIES[:n_modalities]
+    }
+    labels = torch.rand(n, 5, generator=random) < 0.4
+    labels[0] = labels[1] = torch.tensor([True, True, True, False, False])  # S = 1 off the diagonal
+    labels[2] = False  # a sample without labels
+    return outputs, labels
+
+
+def assert_same_value_and_gradient(outputs, ours, oracle):
+    assert ours.item() == pytest.approx(oracle.item(), rel=1e-9)
+    expected = torch.autograd.grad(oracle, list(outputs.values()), allow_unused=True)
+    actual = torch.autograd.grad(ours, list(outputs.values()), allow_unused=True)
+    for want, got in zip(expected, actual, strict=True):
+        if want is None:
+            assert got is None or not got.any()
+        else:
+            torch.testing.assert_close(got, want, rtol=1e-7, atol=1e-9)
+
+
+DSCH_DEFAULTS = dict(lambda_neg=None, tau=1.0, gamma_w=8.0, gamma_l=1.0, alpha=1.0, beta=1.0, kappa_q=0.01)
+
+
+@pytest.mark.parametrize("k", [16, 32, 64, 128])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"lambda_neg": 5.0},
+        {"tau": 2.5},
+        {"gamma_w": 2.0},
+        {"gamma_w": 0.7},
+        {"gamma_l": 2.0},
+        {"gamma_l": 0.5},
+        {"alpha": 3.0},
+        {"beta": 0.25},
+        {"kappa_q": 0.0},
+        {"kappa_q": 0.4},
+        {"lambda_neg": 9.0, "tau": 0.5, "gamma_w": 3.0, "gamma_l": 1.5, "alpha": 2.0, "beta": 0.5, "kappa_q": 0.1},
+    ],
+    ids=str,
+)
+def test_dsch_equals_the_equation_in_value_and_gradient(k, changed):
+    outputs, labels = batch(k)
+    settings = DSCH_DEFAULTS | changed
+    ours = DSCHLoss(n_bits=k, **settings)(outputs, labels)
+    settings["lambda_neg"] = k / 2 if settings["lambda_neg"] is None else settings["lambda_neg"]
+    assert_same_value_and_gradient(outputs, ours, literal.dsch(outputs, labels, k, **settings))
+
+
+@pytest.mark.parametrize("k", [16, 32, 64, 128])
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"tau": 1.5}, {"alpha": 3.0}, {"beta": 0.25}, {"kappa_q": 0.01}, {"tau": 5.0, "alpha": 2.0, "kappa_q": 0.3}],
+    ids=str,
+)
+def test_sch_equals_the_equation_in_value_and_gradient(k, changed):
+    outputs, labels = batch(k)
+    settings = dict(tau=3.0, alpha=1.0, beta=1.0, kappa_q=0.0) | changed
+    ours = SCHLoss(n_bits=k, **settings)(outputs, labels)
+    assert_same_value_and_gradient(outputs, ours, literal.sch(outputs, labels, k, **settings))
+
+
+@pytest.mark.parametrize("k", [16, 32, 64, 128])
+@pytest.mark.parametrize("anchor", ["image", "text"])
+@pytest.mark.parametrize("changed", [{}, {"alpha": 0.7}, {"beta": 0.2}, {"epsilon": 9.0}], ids=str)
+def test_tdsrdh_equals_the_equation_in_value_and_gradient(k, anchor, changed):
+    outputs, labels = batch(k)
+    settings = dict(alpha=0.05, beta=1.0, epsilon=0.3) | changed
+    ours = TDSRDHLoss(**settings)(outputs, labels, anchor=anchor)
+    assert_same_value_and_gradient(outputs, ours, literal.tdsrdh(outputs, labels, anchor, **settings))
+
+
+@pytest.mark.parametrize("n_modalities", [1, 3])
+def test_channel_losses_sum_over_any_number_of_modalities(n_modalities):
+    outputs, labels = batch(16, n_modalities)
+    oracle = literal.dsch(outputs, labels, 16, **(DSCH_DEFAULTS | {"lambda_neg": 8.0}))
+    assert_same_value_and_gradient(outputs, DSCHLoss(16)(outputs, labels), oracle)
+    oracle = literal.sch(outputs, labels, 16, 3.0, 1.0, 1.0, 0.0)
+    assert_same_value_and_gradient(outputs, SCHLoss(16)(outputs, labels), oracle)
+
+
+def test_tdsrdh_sums_over_the_other_modalities_and_by_default_over_the_anchors():
+    outputs, labels = batch(16, 3)
+    oracle = sum(literal.tdsrdh(outputs, labels, anchor, 0.05, 1.0, 0.3) for anchor in MODALITIES)
+    assert_same_value_and_gradient(outputs, TDSRDHLoss()(outputs, labels), oracle)
+
+
+def test_tdsrdh_of_one_modality_is_finite_and_trains_it():
+    outputs, labels = batch(16, 1)
+    TDSRDHLoss()(outputs, labels).backward()
+    assert outputs["image"].grad.isfinite().all()
+    assert outputs["image"].grad.any()
+
+
+def test_tdsrdh_leaves_the_other_modality_alone():
+    outputs, labels = batch(16)
+    TDSRDHLoss()(outputs, labels, anchor="text").backward()
+    assert outputs["image"].grad is None or not outputs["image"].grad.any()
+    assert outputs["text"].grad.any()
+
+
+def make_loss(name: str, k: int):
+    return LOSSES[name]() if name == "tdsrdh" else LOSSES[name](n_bits=k)
+
+
+EDGES = {
+    "zero rows": lambda o: o.zero_(),
+    "identical rows": lambda o: o.copy_(o[:1].expand_as(o)),
+    "opposite rows": lambda o: o.copy_(o[:1] * torch.tensor([1.0, -1.0] * 8)[: len(o), None]),
+    "tiny rows": lambda o: o.mul_(1e-30),
+    "large rows": lambda o: o.mul_(1e3),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("edge", sorted(EDGES))
+def test_value_and_gradient_are_finite_at_the_edges(name, edge):
+    outputs, labels = batch(16, n=8)
+    outputs = {m: codes.detach().float() for m, codes in outputs.items()}
+    for codes in outputs.values():
+        EDGES[edge](codes)
+        codes.requires_grad_()
+    loss = make_loss(name, 16)(outputs, labels)
+    loss.backward()
+    assert loss.isfinite()
+    assert all(codes.grad.isfinite().all() for codes in outputs.values())
+
+
+def test_a_fractional_exponent_gives_finite_gradients_inside_the_channel():
+    outputs, labels = batch(16)
+    DSCHLoss(16, gamma_l=0.5)(outputs, labels).backward()
+    assert all(codes.grad.isfinite().all() for codes in outputs.values())
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_autocast_does_not_lower_the_precision(name):
+    outputs, labels = batch(32, n=16)
+    outputs = {m: codes.detach().float() for m, codes in outputs.items()}
+    loss = make_loss(name, 32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = loss(outputs, labels)
+    assert inside.dtype == torch.float32
+    assert inside.item() == loss(outputs, labels).item()
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_no_tensor_of_pairs_times_bits_is_built(name):
+    """The largest tensor kept for the backward pass has n² or n·k entries, not n²·k."""
+    n, k = 64, 128
+    outputs, labels = batch(k, n=n)
+    sizes = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+        make_loss(name, k)(outputs, labels)
+    assert max(sizes) <= max(n * n, n * k)
+
+
+def test_modalities_of_different_shapes_are_refused():
+    labels = torch.ones(3, 2)
+    with pytest.raises(ValueError, match="all of one shape"):
+        DSCHLoss(8)({"image": torch.zeros(3, 8), "text": torch.zeros(2, 8)}, labels)
+    with pytest.raises(ValueError, match="anchor 'audio'"):
+        TDSRDHLoss()({"image": torch.zeros(3, 8), "text": torch.zeros(3, 8)}, labels, anchor="audio")
