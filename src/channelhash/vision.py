@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 _SCHEMAS = {
-    "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
 
 
@@ -32,12 +32,9 @@ def _compiled_operators_load() -> bool:
     return bool(libraries)
 
 
-# The schemas live as long as this object does.
-_declared = None
 if not _compiled_operators_load():
-    _declared = torch.library.Library("torchvision", "DEF")
-    for _schema in _SCHEMAS.values():
-        _declared.define(_schema)
+    for _name, _schema in _SCHEMAS.items():
+        torch.library.define(f"torchvision::{_name}", _schema)
 
 import torchvision  # noqa: E402
 

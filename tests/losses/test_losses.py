@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from losses import literal
+from losses import loss_equations as literal
 
 from channelhash.losses import LOSSES, DSCHLoss, SCHLoss, TDSRDHLoss
 

@@ -1,0 +1,44 @@
+"""Data sets. A new one is one file that turns its files into `Records`, and one line in `DATA_KINDS`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from channelhash.data.coco import load_coco
+from channelhash.data.features import load_features
+from channelhash.data.mirflickr import load_mirflickr
+from channelhash.data.records import Records
+from channelhash.data.splits import Splits
+from channelhash.data.synthetic import load_synthetic
+from channelhash.data.table import load_table
+
+
+@dataclass(frozen=True)
+class DataKind:
+    """A registered data set.
+
+    Attributes:
+        load: turns files into records; its arguments are the keys of the configuration's section ``data``.
+        split_sizes: sizes of the literature's partitions, where it has any: ``queries``, ``train``,
+            ``validation_queries``.
+        expected: counts of the official collection, by the names that `describe` uses.
+    """
+
+    load: Callable[..., Records]
+    split_sizes: dict[str, int] = field(default_factory=dict)
+    expected: dict[str, int] = field(default_factory=dict)
+
+
+#: kind in a configuration -> data set.
+DATA_KINDS: dict[str, DataKind] = {
+    "synthetic": DataKind(load_synthetic),
+    "table": DataKind(load_table),
+    "coco": DataKind(load_coco),
+    "features": DataKind(load_features),
+    "mirflickr25k": DataKind(
+        load_mirflickr,
+        {"queries": 2000, "train": 10000, "validation_queries": 2000},
+        {"found": 25000, "usable": 20015},
+    ),
+}
+
+__all__ = ["DATA_KINDS", "DataKind", "Records", "Splits"]

@@ -32,7 +32,7 @@ def quantization(outputs: Outputs) -> Tensor:
     total = torch.zeros((), dtype=torch.float64)
     for i in range(n):
         for bit in range(k):
-            target = 1.0 if sum(float(codes[i, bit]) for codes in outputs.values()) >= 0 else -1.0
+            target = 1.0 if sum(codes[i, bit].item() for codes in outputs.values()) >= 0 else -1.0
             for codes in outputs.values():
                 total = total + (codes[i, bit] - target).abs()
     return total
@@ -83,7 +83,7 @@ def tdsrdh(outputs, labels, anchor, alpha, beta, epsilon):
     quantized = torch.zeros((), dtype=torch.float64)
     for i in range(n):
         for bit in range(k):
-            target = 1.0 if float(a[i, bit]) + sum(float(o[i, bit]) for o in others) >= 0 else -1.0
+            target = 1.0 if a[i, bit].item() + sum(o[i, bit].item() for o in others) >= 0 else -1.0
             quantized = quantized + (a[i, bit] - target) ** 2
         for o in others:
             for j in range(n):

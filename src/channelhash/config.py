@@ -1,0 +1,207 @@
+"""A run's configuration: read from YAML, overridden by ``--set a.b=value``, checked, and written back complete."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field
+
+from channelhash.data import DATA_KINDS
+from channelhash.errors import InputError
+from channelhash.losses import LOSSES
+from channelhash.models import MODELS
+from channelhash.settings import Settings, pick, read_settings, settings_of, unknown
+
+_SECTIONS = ("data", "model", "loss", "train", "evaluate")
+
+
+class SplitSettings(Settings):
+    """How the rows are parted; keys of the section ``data`` beside those of the data set's loader.
+
+    Attributes:
+        queries: rows of Q; None takes the literature's number for the data set, else a tenth of the rows.
+        train: rows of T, drawn from R = D∖Q; None likewise, else half of R.
+        validation_queries: rows of V_q, drawn from R∖T; None likewise.
+        seed: of the draw.
+    """
+
+    queries: int | None = None
+    train: int | None = None
+    validation_queries: int | None = None
+    seed: int = Field(0, ge=0)
+
+
+class TrainSettings(Settings):
+    """The section ``train``; the defaults are the paper's (``protocol.md`` § 6).
+
+    Attributes:
+        epochs: passes over the training rows.
+        batch_size: rows a batch; the last partial batch is dropped.
+        learning_rate: Adam's, before the schedule.
+        seed: of initial weights, order and dropout.
+        validate_every: epochs between two validations, the last epoch included; 0 validates never.
+        checkpoint_every: epochs between two checkpoints to resume from.
+        alternate: for losses with an anchor: one pass of each stream an epoch, or each batch for both streams.
+        device: where to train; ``auto`` takes a GPU if there is one.
+    """
+
+    epochs: int = Field(200, ge=1)
+    batch_size: int = Field(128, ge=1)
+    learning_rate: float = Field(1e-5, gt=0)
+    seed: int = Field(0, ge=0)
+    validate_every: int = Field(5, ge=0)
+    checkpoint_every: int = Field(5, ge=1)
+    alternate: Literal["epoch", "batch"] = "epoch"
+    device: str = "auto"
+
+
+class EvaluateSettings(Settings):
+    """The section ``evaluate``.
+
+    Attributes:
+        cutoffs: z of mAP@z and P@z; those past the size of the retrieval set are left out.
+    """
+
+    cutoffs: tuple[int, ...] = (50, 100, 500, 1000, 5000)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A checked configuration, with every default filled in.
+
+    Attributes:
+        kind: name in `DATA_KINDS`.
+        source: arguments of that data set's loader.
+        split: how its rows are parted.
+        model_name: name in `MODELS`.
+        n_bits: code length k.
+        model: further arguments of that model.
+        loss_name: name in `LOSSES`.
+        loss: arguments of that loss, under the paper's symbols.
+        train: the training.
+        evaluate: the evaluation.
+    """
+
+    kind: str
+    source: Settings
+    split: SplitSettings
+    model_name: str
+    n_bits: int
+    model: Settings
+    loss_name: str
+    loss: Settings
+    train: TrainSettings
+    evaluate: EvaluateSettings
+
+    def to_yaml(self) -> str:
+        """The complete configuration, readable by `read_config`."""
+        sections = {
+            "data": {"kind": self.kind, **_plain(self.source), **_plain(self.split)},
+            "model": {"name": self.model_name, "n_bits": self.n_bits, **_plain(self.model)},
+            "loss": {"name": self.loss_name, **_plain(self.loss)},
+            "train": _plain(self.train),
+            "evaluate": _plain(self.evaluate),
+        }
+        return yaml.safe_dump(sections, sort_keys=False)
+
+
+def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read ``path`` and apply ``overrides``, each ``"section.key=value"`` with the value in YAML.
+
+    Relative paths in it are relative to the folder that the command runs in, and become absolute.
+
+    Raises:
+        InputError: the file is missing or not YAML, a section, key or name is unknown (the nearest known one is
+            named), or a value does not fit.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such configuration file") from None
+    except (yaml.YAMLError, UnicodeDecodeError, IsADirectoryError) as error:
+        raise InputError(f"{path}: not readable YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(values, dict) or not all(isinstance(section, dict) for section in values.values()):
+        raise InputError(f"{path}: a configuration has the sections {', '.join(_SECTIONS)}, each with keys")
+    for override in overrides:
+        _apply(values, override)
+    try:
+        return make_config(values)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
+    """Check a nested dictionary of sections; errors as in `read_config`."""
+    for section in values:
+        if section not in _SECTIONS:
+            raise InputError(unknown(f"section {section!r}", section, list(_SECTIONS)))
+    data, model, loss = (dict(values.get(section, {})) for section in ("data", "model", "loss"))
+    for section, key, chosen in (("data", "kind", data), ("model", "name", model), ("loss", "name", loss)):
+        if key not in chosen:
+            raise InputError(f"{section}.{key}: is missing and has no default")
+    kind, model_name, loss_name = data.pop("kind"), model.pop("name"), loss.pop("name")
+    source_settings = loader_settings(kind)
+    model_settings = settings_of(pick(MODELS, model_name, "model.name").create, frozenset({"train", "n_bits"}))
+    loss_settings = settings_of(pick(LOSSES, loss_name, "loss.name"), frozenset({"n_bits"}))
+
+    split_keys = set(SplitSettings.model_fields)
+    split = {key: data.pop(key) for key in list(data) if key in split_keys}
+    for key in data:
+        if key not in source_settings.model_fields:
+            known = [*source_settings.model_fields, *SplitSettings.model_fields]
+            raise InputError(unknown(f"key data.{key} for kind {kind!r}", key, known))
+    sizes = DATA_KINDS[kind].split_sizes
+    n_bits = model.pop("n_bits", 32)
+    if not isinstance(n_bits, int) or isinstance(n_bits, bool) or n_bits < 1:
+        raise InputError(f"model.n_bits: a code has at least 1 bit, got {n_bits!r}")
+    return RunConfig(
+        kind=kind,
+        source=_absolute(read_settings(source_settings, data, "data")),
+        split=read_settings(SplitSettings, {**sizes, **split}, "data"),
+        model_name=model_name,
+        n_bits=n_bits,
+        model=read_settings(model_settings, model, "model"),
+        loss_name=loss_name,
+        loss=read_settings(loss_settings, loss, "loss"),
+        train=read_settings(TrainSettings, values.get("train", {}), "train"),
+        evaluate=read_settings(EvaluateSettings, values.get("evaluate", {}), "evaluate"),
+    )
+
+
+def loader_settings(kind: str) -> type[Settings]:
+    """The settings class of a data set's loader (its ``progress`` callback is no setting)."""
+    load: Callable[..., Any] = pick(DATA_KINDS, kind, "data.kind").load
+    return settings_of(load, frozenset({"progress"}))
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    path, separator, text = override.partition("=")
+    section, dot, key = path.strip().partition(".")
+    if not separator or not dot or not key:
+        raise InputError(f"--set {override}: write it as section.key=value, e.g. --set train.epochs=30")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise InputError(f"--set {override}: {text!r} is not a YAML value") from None
+    # YAML 1.1 reads 1e-4 as a string; a number is what a person means.
+    values.setdefault(section, {})[key] = _number(value) if isinstance(value, str) else value
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _absolute(settings: Settings) -> Settings:
+    """Paths made absolute, so that a run's folder can be used from anywhere."""
+    paths = {name: value.resolve() for name, value in vars(settings).items() if isinstance(value, Path)}
+    return settings.model_copy(update=paths)
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    values: dict[str, Any] = settings.model_dump(mode="json")
+    return values

@@ -1,0 +1,80 @@
+"""What is in a collection, and what is wrong with it."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.data.pictures import picture_problem
+from channelhash.data.records import Records
+from channelhash.data.splits import Splits
+
+
+def describe(
+    records: Records,
+    splits: Splits | None = None,
+    expected: dict[str, int] | None = None,
+    decode_pictures: bool = False,
+) -> dict[str, Any]:
+    """Counts of a collection, and its problems with what to do about them.
+
+    Args:
+        records: the usable samples.
+        splits: its partitions, if they could be drawn.
+        expected: counts that the official collection has, by ``"found"`` and ``"usable"``.
+        decode_pictures: decode every picture to find unreadable ones.
+
+    Returns:
+        ``{"found", "usable", "labels": {name: count}, "partitions": {name: rows}, "removed": {reason: count},
+        "problems": [lines], "labels_per_item", "words_per_text": {min, median, mean, max}, "chance"}``; ``chance`` is
+        the probability that two random samples share a label.
+    """
+    problems = list(records.problems)
+    found = len(records) if records.found is None else records.found
+    for name, count in (expected or {}).items():
+        actual = {"found": found, "usable": len(records)}[name]
+        if actual != count:
+            problems.append(f"{name}: {actual} samples, the official collection has {count}; is the archive complete?")
+    unlabelled = int((~records.labels.any(axis=1)).sum())
+    if unlabelled:
+        problems.append(f"{unlabelled} samples have no label: they are similar to nothing and never relevant")
+    for name, count in zip(records.label_names, records.labels.sum(axis=0), strict=True):
+        if count == 0:
+            problems.append(f"label {name!r} never occurs; leave it out of the labels")
+    ids, counts = np.unique(np.asarray(records.ids, dtype=str), return_counts=True)
+    for name in ids[counts > 1]:
+        problems.append(f"id {name} occurs more than once: its rows stay on one side of query and retrieval")
+    pictures = records.items.get("image")
+    if decode_pictures and pictures is not None and not isinstance(pictures, np.ndarray):
+        problems += [problem for path in pictures if (problem := picture_problem(path))]  # type: ignore[arg-type]
+    texts = records.items.get("text")
+    words = None if texts is None or isinstance(texts, np.ndarray) else [len(str(text).split()) for text in texts]
+    return {
+        "found": found,
+        "usable": len(records),
+        "labels": dict(zip(records.label_names, (int(n) for n in records.labels.sum(axis=0)), strict=True)),
+        "partitions": splits.counts() if splits else {},
+        "removed": dict(records.removed),
+        "problems": problems,
+        "labels_per_item": _summary(records.labels.sum(axis=1)),
+        "words_per_text": _summary(np.array(words)) if words else {},
+        "chance": _chance(records.labels),
+    }
+
+
+def _summary(values: NDArray[Any]) -> dict[str, float]:
+    return {
+        "min": float(values.min()),
+        "median": float(np.median(values)),
+        "mean": float(values.mean()),
+        "max": float(values.max()),
+    }
+
+
+def _chance(labels: NDArray[np.bool_]) -> float:
+    """Probability that two different samples share a label, from the counts of distinct label sets."""
+    sets, counts = np.unique(labels, axis=0, return_counts=True)
+    related = (sets.astype(np.int64) @ sets.T) > 0
+    pairs = counts @ related @ counts - counts[sets.any(axis=1)].sum()
+    n = len(labels)
+    return float(pairs / (n * (n - 1))) if n > 1 else 0.0

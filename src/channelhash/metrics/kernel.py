@@ -1,0 +1,119 @@
+"""Counting distances: the compiled pass over all query–item pairs, and its plain twin."""
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, prange, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes, words
+
+Counts = NDArray[np.int64]
+Labels = NDArray[np.bool_]
+
+# Items handled before the next query: 4,096 codes and label sets of 8 bytes stay in the first two caches.
+_BLOCK = 4096
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _popcount(typing_context, word):  # type: ignore[no-untyped-def]
+    """Number of set bits of a 64-bit word, as one machine instruction."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        function_type = ir.FunctionType(ir.IntType(64), [ir.IntType(64)])
+        function = builder.module.declare_intrinsic("llvm.ctpop", [ir.IntType(64)], function_type)
+        return builder.call(function, arguments)
+
+    return types.uint64(types.uint64), generate
+
+
+def count_distances(
+    query_codes: PackedCodes,
+    database_codes: PackedCodes,
+    query_labels: Labels,
+    database_labels: Labels,
+    n_bits: int,
+) -> tuple[Counts, Counts]:
+    """Histograms of distances of all items and of the relevant ones (those sharing a label), per query.
+
+    Args:
+        query_codes: ``(nq, b)`` packed codes.
+        database_codes: ``(nd, b)`` packed codes.
+        query_labels: ``(nq, c)`` bool.
+        database_labels: ``(nd, c)`` bool.
+        n_bits: code length k.
+
+    Returns:
+        (total, relevant), each ``(nq, k + 1)`` int64. O(nq · nd · (k + c) / 64) time on all cores; the memory beside
+        the inputs is that of the label sets and of the result.
+    """
+    queries, database = words(query_codes), words(database_codes)
+    query_sets, database_sets = words(np.packbits(query_labels, axis=1)), words(np.packbits(database_labels, axis=1))
+    counts = np.zeros((len(queries), n_bits + 1, 2), dtype=np.int64)
+    if queries.shape[1] == 1 and query_sets.shape[1] == 1:
+        _count_one_word(queries[:, 0], database[:, 0], query_sets[:, 0], database_sets[:, 0], counts, _BLOCK)
+    else:
+        _count_words(queries, database, query_sets, database_sets, counts, _BLOCK)
+    return counts.sum(axis=2), counts[:, :, 1].copy()
+
+
+@njit(  # type: ignore[untyped-decorator]
+    "void(uint64[:], uint64[:], uint64[:], uint64[:], int64[:, :, ::1], int64)",
+    cache=True,
+    parallel=True,
+)
+def _count_one_word(queries, database, query_sets, database_sets, counts, block):  # type: ignore[no-untyped-def]
+    """One word a code and one a label set: the common case, k <= 64 and c <= 64."""
+    n_bins = counts.shape[1]
+    for q in prange(len(queries)):
+        code, labels = queries[q], query_sets[q]
+        # Two histograms in turn: neighbouring items often fall into one bin, and a bin's next increment would wait
+        # for its last one.
+        bins = np.zeros((2, 2 * n_bins), dtype=np.int64)
+        for i in range(len(database)):
+            distance = np.int64(_popcount(code ^ database[i]))
+            related = np.int64((labels & database_sets[i]) != 0)
+            bins[i & 1, 2 * distance + related] += 1
+        for d in range(n_bins):
+            counts[q, d, 0] = bins[0, 2 * d] + bins[1, 2 * d]
+            counts[q, d, 1] = bins[0, 2 * d + 1] + bins[1, 2 * d + 1]
+
+
+@njit(  # type: ignore[untyped-decorator]
+    "void(uint64[:, :], uint64[:, :], uint64[:, :], uint64[:, :], int64[:, :, ::1], int64)",
+    cache=True,
+    parallel=True,
+)
+def _count_words(queries, database, query_sets, database_sets, counts, block):  # type: ignore[no-untyped-def]
+    """Codes and label sets of any width, block after block of the database so that a block stays in the cache."""
+    for q in prange(len(queries)):
+        bins = counts[q]
+        for start in range(0, len(database), block):
+            for i in range(start, min(start + block, len(database))):
+                distance = np.int64(0)
+                for w in range(queries.shape[1]):
+                    distance += np.int64(_popcount(queries[q, w] ^ database[i, w]))
+                related = np.int64(0)
+                for w in range(query_sets.shape[1]):
+                    if query_sets[q, w] & database_sets[i, w]:
+                        related = np.int64(1)
+                        break
+                bins[distance, related] += 1
+
+
+def count_distances_literally(
+    query_codes: PackedCodes,
+    database_codes: PackedCodes,
+    query_labels: Labels,
+    database_labels: Labels,
+    n_bits: int,
+) -> tuple[Counts, Counts]:
+    """`count_distances` as the definition says, in NumPy, one query at a time: the oracle of the compiled pass."""
+    total = np.zeros((len(query_codes), n_bits + 1), dtype=np.int64)
+    relevant = np.zeros_like(total)
+    for q, (code, labels) in enumerate(zip(query_codes, query_labels, strict=True)):
+        distances = np.bitwise_count(database_codes ^ code).sum(axis=1, dtype=np.int64)
+        related = (database_labels & labels).any(axis=1)
+        total[q] = np.bincount(distances, minlength=n_bits + 1)
+        relevant[q] = np.bincount(distances[related], minlength=n_bits + 1)
+    return total, relevant

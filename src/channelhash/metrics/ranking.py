@@ -1,0 +1,207 @@
+"""Figures of a ranking by Hamming distance, in closed form over the histograms of distances.
+
+Everywhere ``total[q, d]`` is n_d, the number of database items at distance d from query q, and ``relevant[q, d]`` is
+n_d⁺, how many of them are relevant; both ``(nq, k + 1)`` int64. Items at one distance are tied: no order of them
+means more than another, so each figure is either its expectation over all orders of ties or a bound over them.
+All functions are vectorised over queries and cost O(nq · k), whatever the size of the database.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Counts = NDArray[np.int64]
+Figures = NDArray[np.float64]
+
+# Below this size harmonic numbers come from a table, above from their expansion, exact to double precision there.
+_TABLE = 64
+_HARMONIC = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, _TABLE + 1))])
+
+
+def harmonic_difference(start: NDArray[np.integer], count: NDArray[np.integer]) -> Figures:
+    """H_{N+n} − H_N = Σ_{t=1…n} 1 / (N + t), to double precision relative to the difference itself.
+
+    Up to 64 from a table; beyond, H_x = ln y + γ + 1/(24 y²) − 7/(960 y⁴) + 31/(8064 y⁶) − … with y = x + ½, whose
+    logarithms are subtracted as log1p(n / y): the closed forms below take n − (N + 1)(H_{N+n} − H_N), which would
+    lose its digits for a small group far down the ranking.
+
+    Args:
+        start: N >= 0.
+        count: n >= 0, shaped like ``start``.
+    """
+    first, last = np.asarray(start, dtype=np.int64), np.asarray(start, dtype=np.int64) + count
+    small = _HARMONIC[np.minimum(last, _TABLE)] - _HARMONIC[np.minimum(first, _TABLE)]
+    low, high = np.maximum(first, _TABLE) + 0.5, np.maximum(last, _TABLE) + 0.5
+    result: Figures = small + np.log1p((high - low) / low) + (_correction(high) - _correction(low))
+    return result
+
+
+def _correction(y: Figures) -> Figures:
+    square = 1 / (y * y)
+    value: Figures = square * (1 / 24 - square * (7 / 960 - square * (31 / 8064 - square * 127 / 30720)))
+    return value
+
+
+class _Before(NamedTuple):
+    """Cumulated counts before each distance: N_{d−1} and N⁺_{d−1}."""
+
+    total: Counts
+    relevant: Counts
+
+
+def _before(total: Counts, relevant: Counts) -> _Before:
+    return _Before(np.cumsum(total, axis=1) - total, np.cumsum(relevant, axis=1) - relevant)
+
+
+def _divide(numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float) -> Figures:
+    """numerator / denominator, and ``empty`` where the denominator is 0."""
+    out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), empty, dtype=np.float64)
+    np.divide(numerator, denominator, out=out, where=denominator != 0)
+    return out
+
+
+def average_precision(total: Counts, relevant: Counts) -> Figures:
+    """Tie-aware average precision AP_T, eq. (tmap:ap): the expectation of AP over all orders of ties.
+
+    A group of n items, r of them relevant, behind N items of which R are relevant, adds
+    r/n · Σ_{t<n} (1 + R + t (r−1)/(n−1)) / (1 + t + N)
+    = r/n · [(1 + R) · H + (r−1)/(n−1) · (n − (N + 1) H)] with H = H_{N+n} − H_N.
+
+    Returns:
+        ``(nq,)`` in [0, 1]; NaN for a query without relevant items.
+    """
+    before = _before(total, relevant)
+    harmonic = harmonic_difference(before.total, total)
+    slope = _divide(relevant - 1, total - 1, 0.0)
+    spread = total - (before.total + 1) * harmonic
+    groups = _divide(relevant, total, 0.0) * ((1 + before.relevant) * harmonic + slope * spread)
+    return _divide(groups.sum(axis=1), relevant.sum(axis=1), np.nan)
+
+
+def average_precision_bounds(total: Counts, relevant: Counts) -> tuple[Figures, Figures]:
+    """Smallest and largest AP over all orders of ties: relevant items last, or first, within each distance.
+
+    r relevant items in a row behind N items of which R are relevant add Σ_{t=1…r} (R + t) / (N + t)
+    = r + (R − N) · (H_{N+r} − H_N).
+
+    Returns:
+        (lower, upper), each ``(nq,)``; NaN for a query without relevant items.
+    """
+    before = _before(total, relevant)
+    positives = relevant.sum(axis=1)
+    bounds = []
+    for start in (before.total + total - relevant, before.total):
+        row = relevant + (before.relevant - start) * harmonic_difference(start, relevant)
+        bounds.append(_divide(row.sum(axis=1), positives, np.nan))
+    return bounds[0], bounds[1]
+
+
+def average_precision_in_order(relevant_in_order: NDArray[np.bool_]) -> float:
+    """AP of one ranking in its stated order, eq. (lit:ap) without a cut-off; tie-oblivious.
+
+    Args:
+        relevant_in_order: ``(nd,)`` bool, whether the item at each rank is relevant.
+
+    Returns:
+        A figure in [0, 1]; NaN if nothing is relevant.
+    """
+    ranks = np.flatnonzero(relevant_in_order) + 1
+    return float((np.arange(1, len(ranks) + 1) / ranks).mean()) if len(ranks) else float("nan")
+
+
+def precision_at(total: Counts, relevant: Counts, z: int) -> Figures:
+    """P@z in expectation over the orders of ties: the cut group gives its share of relevant items.
+
+    Args:
+        z: cut-off; more than the database has items means all of them.
+
+    Returns:
+        ``(nq,)`` in [0, 1]. A query without relevant items has 0.
+    """
+    taken = np.clip(z - _before(total, relevant).total, 0, total)
+    expected = (_divide(relevant, total, 0.0) * taken).sum(axis=1)
+    return _divide(expected, taken.sum(axis=1), np.nan)
+
+
+def ndcg(total: Counts, relevant: Counts) -> Figures:
+    """NDCG with gain 1 for relevant items and discount 1/log₂(1 + rank), in expectation over the orders of ties.
+
+    A group's relevant items share the discounts of its ranks evenly; the ideal ranking has all relevant items first.
+    Costs a table of one discount per rank, O(nd) time and memory.
+
+    Returns:
+        ``(nq,)`` in [0, 1]; NaN for a query without relevant items.
+    """
+    size = int(total.sum(axis=1).max(initial=0))
+    discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, size + 2)))])
+    end = np.cumsum(total, axis=1)
+    group = discounts[end] - discounts[end - total]
+    gained = (_divide(relevant, total, 0.0) * group).sum(axis=1)
+    return _divide(gained, discounts[relevant.sum(axis=1)], np.nan)
+
+
+def roc_auc_micro(total: Counts, relevant: Counts) -> float:
+    """Area under one ROC curve of all queries: confusion counts summed over queries per radius, trapezoid (§ 7).
+
+    NaN if no pair, or every pair, is relevant.
+    """
+    return float(roc_auc_each(total.sum(axis=0, keepdims=True), relevant.sum(axis=0, keepdims=True))[0])
+
+
+def roc_auc_each(total: Counts, relevant: Counts) -> Figures:
+    """Area under the ROC curve of each query by the trapezoid over radii; ties count half.
+
+    Returns:
+        ``(nq,)`` in [0, 1]; NaN where all or none of the items are relevant.
+    """
+    irrelevant = (total - relevant).astype(np.float64)
+    closer = np.cumsum(relevant, axis=1) - relevant / 2
+    area = (irrelevant * closer).sum(axis=1)
+    return _divide(area, irrelevant.sum(axis=1) * relevant.sum(axis=1), np.nan)
+
+
+class PrecisionRecallCurve(NamedTuple):
+    """Precision and recall of the lookup within each radius 0 … k, ``(k + 1,)`` each."""
+
+    radius: NDArray[np.int64]
+    precision: Figures
+    recall: Figures
+
+
+def precision_recall_curve(total: Counts, relevant: Counts) -> PrecisionRecallCurve:
+    """Precision and recall over all queries together, by radius. Precision is NaN at radii that find nothing."""
+    found, correct = np.cumsum(total.sum(axis=0)), np.cumsum(relevant.sum(axis=0))
+    return PrecisionRecallCurve(
+        np.arange(total.shape[1]), _divide(correct, found, np.nan), _divide(correct, np.asarray(relevant.sum()), np.nan)
+    )
+
+
+class RadiusLookup(NamedTuple):
+    """What a lookup within a radius gives, averaged over the queries that have relevant items.
+
+    Attributes:
+        precision: share of relevant items among those found; a lookup that finds nothing counts as 0, as the
+            literature's radius-2 precision does.
+        recall: share of the relevant items that is found.
+        empty: share of queries that find nothing.
+    """
+
+    precision: float
+    recall: float
+    empty: float
+
+
+def within_radius(total: Counts, relevant: Counts, radius: int) -> RadiusLookup:
+    """The lookup of all items at distance <= ``radius``; NaN if no query has relevant items."""
+    positives = relevant.sum(axis=1)
+    counted = positives > 0
+    if not counted.any():
+        return RadiusLookup(float("nan"), float("nan"), float("nan"))
+    found = total[counted, : radius + 1].sum(axis=1)
+    correct = relevant[counted, : radius + 1].sum(axis=1)
+    return RadiusLookup(
+        float(_divide(correct, found, 0.0).mean()),
+        float((correct / positives[counted]).mean()),
+        float((found == 0).mean()),
+    )

@@ -1,0 +1,78 @@
+"""All figures of two code sets, for every task."""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from channelhash.codeset import CodeSet
+from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
+
+
+class TaskReport(TypedDict):
+    """The figures of one retrieval task, shares in [0, 1]. See `HammingHistogram` for each."""
+
+    map_tie_aware: float
+    map_lower: float
+    map_upper: float
+    map_at: dict[str, float]
+    precision_at: dict[str, float]
+    ndcg: float
+    roc_auc_micro: float
+    roc_auc_macro: float
+    radius_2: dict[str, float]
+    chance: float
+    queries: int
+    skipped: int
+
+
+def evaluate(
+    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = (50, 100, 500, 1000, 5000)
+) -> dict[str, TaskReport]:
+    """Every figure of every task, keyed by name: ``"image->text"`` searches the texts with the images.
+
+    Args:
+        query: queries with labels.
+        database: what is searched, with the same labels and code length.
+        cutoffs: z of mAP@z and P@z; those past the size of the database are left out.
+
+    Raises:
+        ValueError: code lengths, label names or models differ, labels are missing, or no query of a task has a
+            relevant item.
+    """
+    if query.n_bits != database.n_bits:
+        raise ValueError(f"query codes have {query.n_bits} bits, database codes {database.n_bits}")
+    if query.label_names != database.label_names:
+        raise ValueError("query and database have different label names; they must be of one collection")
+    if query.model != database.model and query.model and database.model:
+        raise ValueError("query and database codes were made by different models; their distances mean nothing")
+    if query.labels is None or database.labels is None:
+        raise ValueError("evaluation needs the labels of queries and database")
+    return {
+        f"{asked}->{searched}": report(
+            hamming_histogram(
+                query.codes[asked], database.codes[searched], query.labels, database.labels, n_bits=query.n_bits
+            ),
+            cutoffs,
+        )
+        for asked in query.codes
+        for searched in database.codes
+    }
+
+
+def report(histogram: HammingHistogram, cutoffs: Sequence[int] = ()) -> TaskReport:
+    """The figures of one histogram."""
+    lower, upper = histogram.map_bounds()
+    kept = [z for z in cutoffs if z <= histogram.total[0].sum()]
+    return {
+        "map_tie_aware": histogram.mean_average_precision(),
+        "map_lower": lower,
+        "map_upper": upper,
+        "map_at": {str(z): histogram.map_at(z) for z in kept},
+        "precision_at": {str(z): histogram.precision_at(z) for z in kept},
+        "ndcg": histogram.ndcg(),
+        "roc_auc_micro": histogram.roc_auc("micro"),
+        "roc_auc_macro": histogram.roc_auc("macro"),
+        "radius_2": histogram.within_radius(2)._asdict(),
+        "chance": histogram.chance_level(),
+        "queries": histogram.counted,
+        "skipped": histogram.skipped,
+    }

@@ -1,0 +1,27 @@
+"""The hash MLP: from a backbone's features to k real-valued outputs."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+
+def hash_head(widths: Sequence[int], dropout: float = 0.1) -> nn.Sequential:
+    """Linear layers with tanh and dropout after all but the last, which is followed by nothing (§ 4).
+
+    Xavier-normal weights with gain 5/3 inside, He-normal in the last layer, zero biases.
+
+    Args:
+        widths: input width, hidden widths, number of bits; e.g. ``[2048, 4096, 4096, 32]``.
+        dropout: probability of dropping a hidden unit.
+    """
+    layers: list[nn.Module] = []
+    for i, (n_in, n_out) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        linear = nn.Linear(n_in, n_out)
+        last = i == len(widths) - 2
+        if last:
+            nn.init.kaiming_normal_(linear.weight)
+        else:
+            nn.init.xavier_normal_(linear.weight, gain=5 / 3)
+        nn.init.zeros_(linear.bias)
+        layers += [linear] if last else [linear, nn.Tanh(), nn.Dropout(dropout)]
+    return nn.Sequential(*layers)

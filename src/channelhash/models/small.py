@@ -1,0 +1,100 @@
+"""``small``: a convolutional image encoder and a text encoder trained from scratch, for a laptop."""
+
+from functools import partial
+from typing import Any, Literal
+
+from torch import nn
+
+from channelhash.data.records import Records
+from channelhash.errors import InputError
+from channelhash.models.hash_head import hash_head
+from channelhash.models.hash_model import Branch, HashModel
+from channelhash.models.image_encoders import SmallConvNet, load_pixels
+from channelhash.models.text_encoders import BagOfTags, TransformerText
+from channelhash.models.token_inputs import hashed_tokens, vocabulary_tokens
+from channelhash.text.tokens import Vocabulary
+
+
+def create_small_model(
+    train: Records,
+    n_bits: int,
+    image_size: int = 64,
+    width: int = 32,
+    text_encoder: Literal["bag", "transformer"] = "bag",
+    tokens: Literal["hashed", "vocabulary"] = "hashed",
+    n_buckets: int = 16384,
+    min_count: int = 2,
+    max_tokens: int = 64,
+    hidden: list[int] | None = None,
+    dropout: float = 0.1,
+) -> HashModel:
+    """An untrained small model for the modalities of ``train``.
+
+    Args:
+        train: training records; with ``tokens="vocabulary"`` the vocabulary is their words.
+        n_bits: code length k.
+        image_size: pictures become ``image_size`` × ``image_size`` pixels.
+        width: channels of the first convolution.
+        text_encoder: mean of token vectors, or one Transformer layer.
+        tokens: hash words into buckets (nothing to store, any word counts), or keep a vocabulary.
+        n_buckets: number of hash buckets.
+        min_count: a word enters the vocabulary if it occurs so often.
+        max_tokens: longer texts are cut.
+        hidden: widths of the head's hidden layers; ``[512]`` if None.
+        dropout: dropout in the heads.
+    """
+    if n_bits < 1:
+        raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
+    vocabulary = None
+    if tokens == "vocabulary" and "text" in train.items:
+        vocabulary = list(Vocabulary.from_texts([str(t) for t in train.items["text"]], min_count=min_count).words)
+        if not vocabulary:
+            raise InputError(f"model.min_count: no word occurs {min_count} times in the {len(train)} training texts")
+    architecture = dict(
+        n_bits=n_bits,
+        modalities=list(train.items),
+        image_size=image_size,
+        width=width,
+        text_encoder=text_encoder,
+        vocabulary=vocabulary,
+        n_buckets=n_buckets,
+        max_tokens=max_tokens,
+        hidden=[512] if hidden is None else hidden,
+        dropout=dropout,
+    )
+    return HashModel("small", n_bits, architecture, build_small_branches(**architecture))
+
+
+def build_small_branches(
+    n_bits: int,
+    modalities: list[str],
+    image_size: int,
+    width: int,
+    text_encoder: str,
+    vocabulary: list[str] | None,
+    n_buckets: int,
+    max_tokens: int,
+    hidden: list[int],
+    dropout: float,
+) -> dict[str, Branch]:
+    """The branches of a small model from its complete architecture; arguments as in `create_small_model`."""
+
+    def head(encoder: Any) -> nn.Sequential:
+        return hash_head([encoder.n_features, *hidden, n_bits], dropout)
+
+    branches = {}
+    if "image" in modalities:
+        image_encoder = SmallConvNet(width)
+        branches["image"] = Branch(partial(load_pixels, size=image_size), image_encoder, head(image_encoder))
+    if "text" in modalities:
+        if vocabulary is None:
+            prepare, n_tokens = hashed_tokens(n_buckets, max_tokens), n_buckets
+        else:
+            prepare, n_tokens = vocabulary_tokens(vocabulary, max_tokens), len(vocabulary)
+        encoder: BagOfTags | TransformerText = (
+            BagOfTags(n_tokens)
+            if text_encoder == "bag"
+            else TransformerText(n_tokens, n_features=256, feed_forward=512, max_tokens=max_tokens)
+        )
+        branches["text"] = Branch(prepare, encoder, head(encoder))
+    return branches

@@ -1,0 +1,82 @@
+"""Text encoders: token ids to features. Token 0 is padding; a text without tokens has a defined, finite code."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class BagOfTags(nn.Module):
+    """Mean of learned token vectors: ``(n, m)`` token ids to ``(n, n_features)``; order does not matter.
+
+    Args:
+        n_tokens: largest token id.
+        n_features: width of a token's vector.
+    """
+
+    def __init__(self, n_tokens: int, n_features: int = 256) -> None:
+        super().__init__()
+        # Plain initialisation: EmbeddingBag leaves padding_idx out of the mean and gives an empty bag zeros.
+        self.tokens = nn.EmbeddingBag(n_tokens + 1, n_features, mode="mean", padding_idx=0)
+        self.n_features = n_features
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        features: Tensor = self.tokens(tokens)
+        return features
+
+
+class TransformerText(nn.Module):
+    """One post-norm Transformer layer over token vectors, mean over the real tokens (``protocol.md`` § 2).
+
+    Args:
+        n_tokens: largest token id.
+        n_features: width of the Transformer.
+        n_heads: attention heads.
+        feed_forward: width of the feed-forward layer.
+        dropout: dropout inside the Transformer.
+        mask_padding: whether padding takes no part in attention; False is what the published code does.
+        max_tokens: longest text.
+    """
+
+    def __init__(
+        self,
+        n_tokens: int,
+        n_features: int = 512,
+        n_heads: int = 4,
+        feed_forward: int = 2048,
+        dropout: float = 0.1,
+        mask_padding: bool = True,
+        max_tokens: int = 128,
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(n_tokens + 1, n_features, padding_idx=0)
+        self.layer = nn.TransformerEncoderLayer(
+            n_features, n_heads, feed_forward, dropout, activation="relu", batch_first=True, norm_first=False
+        )
+        self.mask_padding = mask_padding
+        self.n_features = n_features
+        self.register_buffer("positions", sinusoidal_positions(max_tokens, n_features), persistent=False)
+        self.positions: Tensor
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """``(n, m)`` token ids to ``(n, n_features)``; a text without tokens gives zeros."""
+        real = tokens != 0
+        hidden = self.tokens(tokens) + self.positions[: tokens.shape[1]]
+        # A row of padding alone would attend to nothing, which is NaN: its first place stays visible and is
+        # left out of the mean below.
+        hidden_from = ~real
+        hidden_from[:, 0] = False
+        hidden = self.layer(hidden, src_key_padding_mask=hidden_from if self.mask_padding else None)
+        weight = real.unsqueeze(-1).to(hidden)
+        mean: Tensor = (hidden * weight).sum(1) / weight.sum(1).clamp_min(1)
+        return mean
+
+
+def sinusoidal_positions(length: int, width: int) -> Tensor:
+    """``(length, width)`` positional encoding of Vaswani et al. 2017, § 3.5: sines in even, cosines in odd columns."""
+    position = torch.arange(length, dtype=torch.float32)[:, None]
+    frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float32) * (-math.log(10000.0) / width))
+    table = torch.zeros(length, width)
+    table[:, 0::2] = torch.sin(position * frequency)
+    table[:, 1::2] = torch.cos(position * frequency)[:, : width // 2]
+    return table

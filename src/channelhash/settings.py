@@ -1,0 +1,65 @@
+"""Typed settings read from the signatures of functions: what a registered function takes is what YAML may say."""
+
+import difflib
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from channelhash.errors import InputError
+
+
+class Settings(BaseModel):
+    """Immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+SettingsType = TypeVar("SettingsType", bound=Settings)
+
+
+def settings_of(function: Callable[..., Any], skip: frozenset[str] = frozenset()) -> type[Settings]:
+    """A settings class with one field per parameter of ``function`` (annotation and default), without ``skip``."""
+    target = function.__init__ if inspect.isclass(function) else function
+    hints = typing.get_type_hints(target)
+    fields: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in skip:
+            default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+            fields[name] = (hints[name], default)
+    return create_model(f"{function.__name__}_settings", __base__=Settings, **fields)
+
+
+def read_settings(kind: type[SettingsType], values: Mapping[str, Any], where: str) -> SettingsType:
+    """Check ``values`` against ``kind``.
+
+    Raises:
+        InputError: names the key (``where`` is the section) and says what is expected; for an unknown key, the
+            nearest known one.
+    """
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in (where, *first["loc"]) if str(part))
+        if first["type"] == "extra_forbidden":
+            raise InputError(unknown(f"key {key}", str(first["loc"][-1]), list(kind.model_fields))) from None
+        if first["type"] == "missing":
+            raise InputError(f"{key}: is missing and has no default") from None
+        raise InputError(f"{key}: {first['msg'].lower()}, got {first['input']!r}") from None
+
+
+def unknown(what: str, name: str, known: list[str]) -> str:
+    """One line for a name that is not known: the nearest known one, or all of them."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    return f"unknown {what}; {hint}"
+
+
+def pick(registry: Mapping[str, Any], name: Any, where: str) -> Any:
+    """The entry ``name`` of a registry, or an `InputError` that names the nearest one."""
+    if name not in registry:
+        raise InputError(unknown(f"{where} {name!r}", str(name), list(registry)))
+    return registry[name]

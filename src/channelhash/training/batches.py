@@ -1,0 +1,56 @@
+"""Training data in the shape the trainer reads it: prepared inputs, cut into batches by a seeded order."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from channelhash.data.records import Records
+from channelhash.errors import InputError
+from channelhash.models.hash_model import HashModel, Progress
+from channelhash.seeds import generator
+
+# Rows prepared at a time, so that progress shows and a picture's decoded copy is short-lived.
+_CHUNK = 512
+
+
+def prepare_inputs(model: HashModel, records: Records, progress: Progress | None = None) -> dict[str, Tensor]:
+    """The model's inputs for all of ``records``, in memory: pixels as uint8, token ids as int32, features as float32.
+
+    Args:
+        model: whose branches prepare the items.
+        records: ``n`` samples.
+        progress: called with (done, n) of the slowest modality.
+
+    Returns:
+        modality -> tensor of ``n`` rows.
+    """
+    inputs = {}
+    for modality in model.modalities:
+        items = records.items[modality]
+        chunks = []
+        for start in range(0, len(items), _CHUNK):
+            chunks.append(model.prepare(modality, items[start : start + _CHUNK]))
+            if progress and modality == "image":
+                progress(min(start + _CHUNK, len(items)), len(items))
+        inputs[modality] = torch.cat(chunks)
+    return inputs
+
+
+def epoch_batches(n: int, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
+    """Row numbers of each batch of one pass over ``n`` rows, in an order drawn from (``seed``, ``names``).
+
+    The last partial batch is dropped (§ 6): the loss is divided by n², so a small batch would weigh differently.
+    """
+    order: NDArray[Any] = generator(seed, "batches", *names).permutation(n)
+    for start in range(0, n - batch_size + 1, batch_size):
+        yield torch.from_numpy(np.sort(order[start : start + batch_size]))
+
+
+def check_batch_size(n: int, batch_size: int) -> None:
+    """Raise `InputError` when ``n`` training rows do not fill one batch."""
+    if not 1 <= batch_size <= n:
+        raise InputError(f"train.batch_size is {batch_size}, but there are {n} training rows; choose 1 … {n}")

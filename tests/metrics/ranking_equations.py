@@ -1,0 +1,60 @@
+"""The figures as the equations define them, and by brute force over every order of ties. Slow on purpose."""
+
+from collections.abc import Iterator
+from itertools import permutations, product
+
+import numpy as np
+
+# A query's database as groups of tied items, nearest first: [[True, False], …] says which are relevant.
+Groups = list[list[bool]]
+
+
+def histograms(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([[len(g) for g in groups]]), np.array([[sum(g) for g in groups]])
+
+
+def orders(groups: Groups) -> Iterator[list[bool]]:
+    """Every ranking that respects the distances, each permutation of equal items as often as it occurs."""
+    for parts in product(*[list(permutations(group)) for group in groups]):
+        yield [item for part in parts for item in part]
+
+
+def average_precision(ranking: list[bool], z: int | None = None) -> float:
+    """eq. (lit:ap)."""
+    z = len(ranking) if z is None else min(z, len(ranking))
+    found, total = 0, 0.0
+    for i in range(1, z + 1):
+        if ranking[i - 1]:
+            found += 1
+            total += sum(ranking[:i]) / i
+    return total / found if found else 0.0
+
+
+def precision(ranking: list[bool], z: int) -> float:
+    z = min(z, len(ranking))
+    return sum(ranking[:z]) / z
+
+
+def ndcg(ranking: list[bool]) -> float:
+    gained = sum(1 / np.log2(1 + rank) for rank, hit in enumerate(ranking, start=1) if hit)
+    return gained / sum(1 / np.log2(1 + rank) for rank in range(1, sum(ranking) + 1))
+
+
+def tie_aware_average_precision(n: list[int], n_plus: list[int]) -> float:
+    """eq. (tmap:ap), term by term."""
+    N = np.cumsum(n)
+    N_plus = np.cumsum(n_plus)
+    total = 0.0
+    for d in range(len(n)):
+        N_before = N[d - 1] if d else 0
+        N_plus_before = N_plus[d - 1] if d else 0
+        if n[d] == 0:
+            continue
+        if n[d] == 1:
+            total += n_plus[d] * N_plus[d] / N[d]
+        else:
+            inner = 0.0
+            for t in range(n[d]):
+                inner += (1 + N_plus_before + t * (n_plus[d] - 1) / (n[d] - 1)) / (1 + t + N_before)
+            total += n_plus[d] / n[d] * inner
+    return total / sum(n_plus)

@@ -1,0 +1,158 @@
+"""Every closed form against its definition, brute force over all orders of ties, and scikit-learn."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from metrics import ranking_equations as literal
+from scipy.special import digamma
+from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score
+
+from channelhash.metrics import HammingHistogram, ranking
+from channelhash.metrics.cutoff import average_precision_at
+
+GROUPS = st.lists(st.lists(st.booleans(), max_size=4), min_size=1, max_size=3).filter(
+    lambda groups: any(any(group) for group in groups)
+)
+COUNTS = st.lists(st.tuples(st.integers(0, 60), st.floats(0, 1)), min_size=1, max_size=12).map(
+    lambda pairs: ([n for n, _ in pairs], [round(n * share) for n, share in pairs])
+)
+
+# Figure map:retrievalsequences of the paper: three orders of one set of groups.
+EXAMPLE = [[True, True, False], [True, False, False], [True, False]]
+SEQUENCES = {
+    0.830: [[True, True, False], [True, False, False], [True, False]],
+    0.542: [[False, True, True], [False, False, True], [False, True]],
+    0.710: [[True, False, True], [False, True, False], [True, False]],
+}
+
+
+@pytest.mark.parametrize(("printed", "groups"), SEQUENCES.items())
+def test_the_papers_worked_example(printed, groups):
+    in_order = np.array([item for group in groups for item in group])
+    assert ranking.average_precision_in_order(in_order) == pytest.approx(printed, abs=5e-4)
+    assert ranking.average_precision(*literal.histograms(groups))[0] == pytest.approx(0.691, abs=5e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(GROUPS)
+def test_tie_aware_ap_is_the_mean_over_all_orders_and_the_bounds_are_its_ends(groups):
+    total, relevant = literal.histograms(groups)
+    values = [literal.average_precision(order) for order in literal.orders(groups)]
+    lower, upper = ranking.average_precision_bounds(total, relevant)
+    assert ranking.average_precision(total, relevant)[0] == pytest.approx(np.mean(values), abs=1e-12)
+    assert lower[0] == pytest.approx(min(values), abs=1e-12)
+    assert upper[0] == pytest.approx(max(values), abs=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(GROUPS, st.integers(1, 13))
+def test_figures_at_a_cut_off_are_means_over_all_orders(groups, z):
+    total, relevant = literal.histograms(groups)
+    orders = list(literal.orders(groups))
+    ap = np.mean([literal.average_precision(order, z) for order in orders])
+    precision = np.mean([literal.precision(order, z) for order in orders])
+    assert average_precision_at(total, relevant, z)[0] == pytest.approx(ap, abs=1e-12)
+    assert ranking.precision_at(total, relevant, z)[0] == pytest.approx(precision, abs=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(GROUPS)
+def test_ndcg_is_the_mean_over_all_orders(groups):
+    expected = np.mean([literal.ndcg(order) for order in literal.orders(groups)])
+    assert ranking.ndcg(*literal.histograms(groups))[0] == pytest.approx(expected, abs=1e-12)
+
+
+@settings(deadline=None)
+@given(COUNTS)
+def test_tie_aware_ap_equals_the_equation_term_by_term(counts):
+    n, n_plus = counts
+    assume(sum(n_plus))
+    actual = ranking.average_precision(np.array([n]), np.array([n_plus]))[0]
+    assert actual == pytest.approx(literal.tie_aware_average_precision(n, n_plus), rel=1e-11)
+
+
+@settings(deadline=None)
+@given(COUNTS)
+def test_a_cut_off_past_the_end_cuts_nothing(counts):
+    total, relevant = np.array([counts[0]]), np.array([counts[1]])
+    assume(relevant.sum())
+    whole = ranking.average_precision(total, relevant)[0]
+    assert average_precision_at(total, relevant, int(total.sum()))[0] == pytest.approx(whole, rel=1e-11)
+    assert average_precision_at(total, relevant, 10**6)[0] == pytest.approx(whole, rel=1e-11)
+
+
+def scores_of(counts) -> tuple[np.ndarray, np.ndarray]:
+    """The database of one query as scikit-learn wants it: truth and score of every item."""
+    truth, score = [], []
+    for d, (n, r) in enumerate(zip(*counts, strict=True)):
+        truth += [True] * r + [False] * (n - r)
+        score += [-d] * n
+    return np.array(truth), np.array(score, dtype=float)
+
+
+@settings(deadline=None)
+@given(st.lists(COUNTS, min_size=1, max_size=4))
+def test_roc_auc_is_that_of_scikit_learn(queries):
+    width = max(len(n) for n, _ in queries)
+    queries = [([*n, *[0] * (width - len(n))], [*r, *[0] * (width - len(r))]) for n, r in queries]
+    hist = HammingHistogram(np.array([n for n, _ in queries]), np.array([r for _, r in queries]))
+    truth, score = (np.concatenate(parts) for parts in zip(*[scores_of(q) for q in queries], strict=True))
+    assume(0 < truth.sum() < len(truth))
+    assert hist.roc_auc("micro") == pytest.approx(roc_auc_score(truth, score), abs=1e-12)
+    each = [scores_of(q) for q in queries if 0 < sum(q[1]) < sum(q[0])]
+    if each:
+        expected = np.mean([roc_auc_score(*pair) for pair in each])
+        assert hist.roc_auc("macro") == pytest.approx(expected, abs=1e-12)
+    else:
+        assert np.isnan(hist.roc_auc("macro"))
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=60).filter(any))
+def test_without_ties_ap_and_ndcg_are_those_of_scikit_learn(order):
+    truth = np.array(order)
+    total, relevant = np.ones((1, len(order)), np.int64), truth[None].astype(np.int64)
+    score = -np.arange(len(order), dtype=float)
+    assert ranking.average_precision(total, relevant)[0] == pytest.approx(average_precision_score(truth, score))
+    assert ranking.ndcg(total, relevant)[0] == pytest.approx(ndcg_score(truth[None].astype(float), score[None]))
+
+
+@given(st.integers(0, 200), st.integers(0, 200))
+def test_harmonic_differences_are_exact(start, count):
+    exact = sum((Fraction(1, start + t) for t in range(1, count + 1)), Fraction(0))
+    assert ranking.harmonic_difference(np.array(start), np.array(count)) == pytest.approx(float(exact), rel=1e-14)
+
+
+@pytest.mark.parametrize("start", [63, 64, 65, 10**4, 10**7, 10**10])
+@pytest.mark.parametrize("count", [1, 2, 7, 10**3, 10**6])
+def test_harmonic_differences_keep_their_digits_far_down_the_ranking(start, count):
+    actual = ranking.harmonic_difference(np.array(start), np.array(count))
+    if count <= 1000:
+        exact = float(sum((Fraction(1, start + t) for t in range(1, count + 1)), Fraction(0)))
+        assert actual == pytest.approx(exact, rel=1e-15 * 8)
+    else:
+        assert actual == pytest.approx(digamma(start + count + 1) - digamma(start + 1), abs=1e-14)
+
+
+def test_curves_and_lookups_on_a_case_done_by_hand():
+    # Query 0: one relevant at 0, one irrelevant at 1, one relevant at 2. Query 1: nothing within 1, one of two at 2.
+    hist = HammingHistogram(np.array([[1, 1, 1], [0, 0, 2]]), np.array([[1, 0, 1], [0, 0, 1]]))
+    curve = hist.precision_recall_curve()
+    np.testing.assert_allclose(curve.precision, [1, 1 / 2, 3 / 5])
+    np.testing.assert_allclose(curve.recall, [1 / 3, 1 / 3, 1])
+    assert hist.within_radius(1) == pytest.approx((0.25, 0.25, 0.5))
+    assert hist.within_radius(2) == pytest.approx(((2 / 3 + 1 / 2) / 2, 1.0, 0.0))
+    assert hist.chance_level() == pytest.approx((2 / 3 + 1 / 2) / 2)
+    assert hist.precision_at(1) == pytest.approx((1 + 1 / 2) / 2)
+
+
+def test_queries_without_relevant_items_are_left_out_and_counted():
+    hist = HammingHistogram(np.array([[1, 1], [1, 1]]), np.array([[1, 0], [0, 0]]))
+    assert (hist.counted, hist.skipped) == (1, 1)
+    assert np.isnan(hist.average_precision()[1])
+    assert hist.mean_average_precision() == 1.0
+    nothing = HammingHistogram(np.array([[1, 1]]), np.array([[0, 0]]))
+    with pytest.raises(ValueError, match="none of the 1 queries has a relevant item"):
+        nothing.mean_average_precision()
