@@ -1,8 +1,9 @@
 """From a configuration to a run's folder, and from a run's folder to figures and codes."""
 
 import fcntl
+import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from channelhash.metrics import HammingHistogram, evaluate, hamming_histogram
 from channelhash.models import MODELS, HashModel, load_model
 from channelhash.models.hash_model import Progress
 from channelhash.seeds import derive_seed
+from channelhash.settings import Settings
 from channelhash.training.batches import check_batch_size, prepare_inputs
-from channelhash.training.trainer import Validation, pick_device, read_log, train
+from channelhash.training.trainer import Validation, pick_device, read_log, takes_anchor, train
 
 #: Called with the name of a stage; returns that stage's progress callback.
 Stages = Callable[[str], Progress]
@@ -34,10 +36,16 @@ def _silent(stage: str) -> Progress:
     return lambda done, total: None
 
 
-def load_records(config: RunConfig) -> Records:
-    """The records of a configuration's data set."""
-    values = {name: getattr(config.source, name) for name in type(config.source).model_fields}
-    return DATA_KINDS[config.kind].load(**values)
+def load_records(config: RunConfig, progress: Progress | None = None) -> Records:
+    """The records of a configuration's data set; ``progress`` goes to loaders that have any to show."""
+    return load_data(config.kind, config.source, progress)
+
+
+def load_data(kind: str, source: Settings, progress: Progress | None = None) -> Records:
+    """The records of a data set, from its kind and its loader's settings."""
+    load = DATA_KINDS[kind].load
+    extra = {"progress": progress} if "progress" in inspect.signature(load).parameters else {}
+    return load(**{name: getattr(source, name) for name in type(source).model_fields}, **extra)
 
 
 def draw_splits(config: RunConfig, records: Records) -> Splits:
@@ -57,7 +65,9 @@ def create_loss(config: RunConfig) -> nn.Module:
     """The loss of a configuration."""
     settings = {name: getattr(config.loss, name) for name in type(config.loss).model_fields}
     kind = LOSSES[config.loss_name]
-    return kind(**settings) if config.loss_name == "tdsrdh" else kind(n_bits=config.n_bits, **settings)
+    if "n_bits" in inspect.signature(kind).parameters:
+        settings["n_bits"] = config.n_bits
+    return kind(**settings)
 
 
 def start_run(config: RunConfig, folder: Path, resume: bool = False, stages: Stages = _silent) -> dict[str, Any]:
@@ -101,7 +111,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     model = create_model(config, records.take(splits.train))
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     steps_per_epoch = len(splits.train) // config.train.batch_size
-    if config.loss_name == "tdsrdh":
+    if takes_anchor(create_loss(config)):
         steps_per_epoch *= len(model.modalities)
     return {
         "parameters": {
@@ -287,15 +297,3 @@ def _lock(folder: Path) -> Iterator[None]:
             raise InputError(f"{folder}: another process is working in this folder; wait for it to end") from None
         yield
 
-
-__all__: Sequence[str] = (
-    "create_loss",
-    "create_model",
-    "draw_splits",
-    "encode_records",
-    "evaluate_run",
-    "load_records",
-    "plan_run",
-    "read_run_config",
-    "start_run",
-)

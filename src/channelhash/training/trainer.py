@@ -67,7 +67,7 @@ def train(
     last, log_file = folder / "checkpoints" / "last.pt", folder / "log.jsonl"
     start, best = load_checkpoint(last, model, optimizer) if resume and last.exists() else (0, None)
     log = read_log(log_file)[:start]
-    takes_anchor = "anchor" in inspect.signature(loss.forward).parameters
+    anchors = tuple(inputs) if takes_anchor(loss) else ()
 
     with _tensorboard(folder / "tensorboard", start) as writer:
         for epoch in range(start, settings.epochs):
@@ -78,7 +78,7 @@ def train(
             torch.manual_seed(derive_seed(settings.seed, "dropout", epoch))
             losses = [
                 _step(model, loss, optimizer, {m: values[rows] for m, values in inputs.items()}, labels[rows], anchor)
-                for rows, anchor in _epoch_steps(n, settings, epoch, tuple(inputs) if takes_anchor else ())
+                for rows, anchor in _epoch_steps(n, settings, epoch, anchors)
             ]
             steps = torch.stack(losses)
             if not steps.isfinite().all():
@@ -113,6 +113,11 @@ def selection_score(validation: Validation) -> float:
     cross = [validation[task] for task in ("image->text", "text->image") if task in validation]
     values = cross or list(validation.values())
     return sum(values) / len(values)
+
+
+def takes_anchor(loss: nn.Module) -> bool:
+    """Whether a loss trains one modality at a time, given as ``anchor``."""
+    return "anchor" in inspect.signature(loss.forward).parameters
 
 
 def pick_device(name: str) -> torch.device:

@@ -1,0 +1,129 @@
+"""The whole job on the embedded data set: pictures and words in, codes, a table and a search out."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from channelhash.codeset import CodeSet
+from channelhash.config import RunConfig, make_config
+from channelhash.models import HashModel, load_model
+from channelhash.run import Stages, evaluate_run, load_records, start_run
+from channelhash.search.contact_sheet import Cell, write_contact_sheet
+from channelhash.search.exact import nearest
+
+#: The losses of the demo, all with the same data, model, budget and seed.
+LOSSES = ("dsch", "sch", "tdsrdh")
+#: Words that somebody might type.
+TEXT_QUERIES = ("sunset beach", "dog", "city at night", "flowers", "portrait of a woman")
+_ANSWERS = 7
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo made.
+
+    Attributes:
+        tasks: loss -> task -> figures.
+        runs: loss -> the run's folder.
+        sheets: contact sheets, by what was asked with.
+        rows: rows of each partition.
+        seconds: wall time of the whole.
+    """
+
+    tasks: dict[str, dict[str, Any]]
+    runs: dict[str, Path]
+    sheets: dict[str, Path]
+    rows: dict[str, int]
+    seconds: float
+
+
+def demo_config(folder: Path, loss: str, quick: bool, seed: int = 0) -> RunConfig:
+    """The demo's configuration of one loss."""
+    n_images, queries, train, epochs = (900, 150, 500, 12) if quick else (3000, 400, 1800, 40)
+    return make_config(
+        {
+            "data": {
+                "kind": "synthetic",
+                "root": folder / f"data-{n_images}",
+                "n_images": n_images,
+                "queries": queries,
+                "train": train,
+                "validation_queries": queries // 2,
+            },
+            "model": {"name": "small", "n_bits": 32},
+            "loss": {"name": loss},
+            "train": {
+                "epochs": epochs,
+                "batch_size": 64,
+                "learning_rate": 1e-3,
+                "seed": seed,
+                "validate_every": 10,
+                "checkpoint_every": 10,
+            },
+        }
+    )
+
+
+def run_demo(folder: Path, quick: bool, stages: Stages, say: Callable[[str], None]) -> DemoResult:
+    """Make the data, train and evaluate one model a loss, answer queries; finished parts are not made again.
+
+    Args:
+        folder: where everything goes.
+        quick: a smaller set and fewer epochs.
+        stages: where progress goes.
+        say: called with a line before each step.
+    """
+    began = time.perf_counter()
+    configs = {loss: demo_config(folder, loss, quick) for loss in LOSSES}
+    say(f"Drawing the embedded data set into {folder}")
+    records = load_records(configs["dsch"], stages("draw pictures"))
+    say(f"{len(records)} usable pictures of {records.found}, {len(records.label_names)} labels")
+    runs, tasks = {}, {}
+    for loss, config in configs.items():
+        runs[loss] = folder / ("quick" if quick else "full") / loss
+        say(f"Training with {loss}: {config.train.epochs} epochs, {config.n_bits} bits")
+        start_run(config, runs[loss], resume=True, stages=stages)
+        tasks[loss] = evaluate_run(runs[loss], stages=stages)["tasks"]
+    say("Answering a few queries with the DSCH model")
+    query, database = (CodeSet.load(runs["dsch"] / "codes" / f"test-{role}.parquet") for role in ("query", "retrieval"))
+    sheets = {"text": runs["dsch"] / "plots" / "text-queries.png", "image": runs["dsch"] / "plots" / "image-queries.png"}
+    write_contact_sheet(text_rows(load_model(runs["dsch"]), database), sheets["text"])
+    write_contact_sheet(image_rows(query, database), sheets["image"])
+    rows = {"query": len(query), "retrieval": len(database), "train": configs["dsch"].split.train or 0}
+    return DemoResult(tasks, runs, sheets, rows, time.perf_counter() - began)
+
+
+def text_rows(model: HashModel, database: CodeSet) -> list[list[Cell]]:
+    """One row a text query: the words, then the nearest pictures with distance and labels."""
+    found = nearest(model.encode_texts(TEXT_QUERIES), database.codes["image"], database.ids, _ANSWERS)
+    return [
+        [Cell(None, text), *(_answer(database, int(row), int(d)) for row, d in zip(hit.rows, hit.distances, strict=True))]
+        for text, hit in zip(TEXT_QUERIES, found, strict=True)
+    ]
+
+
+def image_rows(query: CodeSet, database: CodeSet, count: int = 5) -> list[list[Cell]]:
+    """One row a query picture: itself, then the pictures whose *texts* are nearest, marked right or wrong."""
+    picked = np.linspace(0, len(query) - 1, count).astype(int)
+    found = nearest(query.codes["image"][picked], database.codes["text"], database.ids, _ANSWERS)
+    rows = []
+    for row, hit in zip(picked, found, strict=True):
+        cells = [Cell(_picture(query, int(row)), ", ".join(query.names_of(int(row))))]
+        for match, distance in zip(hit.rows, hit.distances, strict=True):
+            right = bool((query.labels[row] & database.labels[match]).any())  # type: ignore[index]
+            cells.append(_answer(database, int(match), int(distance), right))
+        rows.append(cells)
+    return rows
+
+
+def _answer(database: CodeSet, row: int, distance: int, right: bool | None = None) -> Cell:
+    text = database.texts[row] if database.texts else ""
+    return Cell(_picture(database, row), f"{distance} bits: {text}", right)
+
+
+def _picture(codes: CodeSet, row: int) -> Path | None:
+    return Path(codes.images[row]) if codes.images else None

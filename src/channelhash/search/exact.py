@@ -1,0 +1,70 @@
+"""Exact nearest codes by Hamming distance, in memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes, hamming_distances
+
+# Distances held at a time, over a block of queries: 128 MB.
+_BLOCK_ENTRIES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Matches:
+    """What one query found, nearest first, equal distances by id.
+
+    Attributes:
+        rows: row numbers in the database.
+        distances: number of differing bits.
+    """
+
+    rows: NDArray[np.int64]
+    distances: NDArray[np.int64]
+
+
+def nearest(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], k: int) -> list[Matches]:
+    """The ``k`` nearest database codes of every query, or all where there are fewer.
+
+    Args:
+        queries: ``(nq, b)`` packed codes.
+        database: ``(nd, b)`` packed codes.
+        ids: ``nd`` names; they decide the order of equal distances.
+        k: at least 1.
+
+    O(nq · nd · b / 8) time; memory for a block of distances beside the inputs.
+    """
+    if k < 1:
+        raise ValueError(f"k is {k}; at least 1 item can be asked for")
+    return [_first(distances, rank, k) for distances, rank in _distances(queries, database, ids)]
+
+
+def within(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], radius: int) -> list[Matches]:
+    """All database codes at distance <= ``radius`` of every query; arguments and cost as in `nearest`."""
+    if radius < 0:
+        raise ValueError(f"radius is {radius}; a distance is at least 0")
+    return [
+        _first(distances, rank, int((distances <= radius).sum()))
+        for distances, rank in _distances(queries, database, ids)
+    ]
+
+
+def _distances(queries: PackedCodes, database: PackedCodes, ids: Sequence[str]):  # type: ignore[no-untyped-def]
+    """(distances to all items, rank of all ids) for each query in turn."""
+    rank = np.empty(len(ids), dtype=np.int64)
+    rank[np.argsort(np.asarray(ids, dtype=str), kind="stable")] = np.arange(len(ids))
+    block = max(1, _BLOCK_ENTRIES // max(1, len(database)))
+    for start in range(0, len(queries), block):
+        for row in hamming_distances(queries[start : start + block], database):
+            yield row, rank
+
+
+def _first(distances: NDArray[np.int64], rank: NDArray[np.int64], count: int) -> Matches:
+    """The first ``count`` items by (distance, id)."""
+    count = min(count, len(distances))
+    key = distances * len(rank) + rank
+    rows = np.argpartition(key, count - 1)[:count] if 0 < count < len(key) else np.arange(count)
+    rows = rows[np.argsort(key[rows])]
+    return Matches(rows.astype(np.int64), distances[rows])

@@ -1,0 +1,59 @@
+"""The MIRFLICKR-25k layout, read as it is."""
+
+import pytest
+from data import mirflickr_tree as tree
+
+from channelhash.data.mirflickr import load_mirflickr
+from channelhash.errors import InputError
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tree.write_tree(tmp_path)
+
+
+def test_a_tree_with_odd_cases_gives_the_counts_done_by_hand(root):
+    records = load_mirflickr(root, min_tag_count=2)
+    assert records.ids == tree.USABLE
+    assert records.items["text"] == tree.TEXTS
+    assert records.removed == tree.REMOVED
+    assert records.found == 10
+    assert records.label_names == ("night", "plant_life", "sea", "sky")
+    carried = [{name for name, has in zip(records.label_names, row, strict=True) if has} for row in records.labels]
+    assert carried == [{"sea", "sky"}, {"sea"}, {"sea"}, {"sky"}, {"sea"}, {"sky"}]
+    assert records.items["image"][0] == root / "mirflickr" / "im1.jpg"
+    assert len(records.problems) == 1
+    assert records.problems[0].endswith("tags6.txt: not UTF-8, read as Latin-1")
+
+
+def test_the_pictures_folder_itself_may_be_given(root):
+    assert load_mirflickr(root / "mirflickr", min_tag_count=2).ids == tree.USABLE
+
+
+def test_the_top_tags_filter_is_another_one(root):
+    records = load_mirflickr(root, top_tags=1)
+    assert records.ids == ("im1", "im2", "im5", "im9")
+    assert records.removed["none of the 1 most frequent tags"] == 3
+
+
+def test_a_bad_line_is_named_and_can_be_skipped(root):
+    path = root / "mirflickr25k_annotations_v080" / "sea.txt"
+    path.write_text("1\nx7\n99\n2\n")
+    with pytest.raises(InputError) as caught:
+        load_mirflickr(root, min_tag_count=2)
+    assert str(caught.value).startswith(f"{path}, line 2: 'x7' is not the number of a picture")
+    records = load_mirflickr(root, min_tag_count=2, skip_bad=True)
+    assert [line.split(", ")[1] for line in records.problems if "sea.txt" in line] == [
+        "line 2: 'x7' is not the number of a picture",
+        "line 3: picture 99 is not there",
+    ]
+
+
+def test_what_is_missing_is_named(root, tmp_path_factory):
+    empty = tmp_path_factory.mktemp("empty")
+    with pytest.raises(InputError, match="no pictures im1.jpg"):
+        load_mirflickr(empty)
+    (root / "mirflickr" / "meta" / "tags" / "tags5.txt").unlink()
+    with pytest.raises(InputError, match=r"tags5.txt: no such tag file"):
+        load_mirflickr(root)
+    assert "im5" not in load_mirflickr(root, min_tag_count=2, skip_bad=True).ids
