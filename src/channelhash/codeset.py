@@ -127,7 +127,9 @@ class CodeSet:
             raise InputError(f"{path}: no such file of codes") from None
         except (pa.ArrowException, OSError) as error:
             first = " ".join(str(error).split())
-            raise InputError(f"{path}: not a readable Parquet file, perhaps truncated ({first}); encode again") from None
+            raise InputError(
+                f"{path}: not a readable Parquet file, perhaps truncated ({first}); encode again"
+            ) from None
         metadata = table.schema.metadata or {}
         if metadata.get(b"channelhash.format") != _FORMAT.encode():
             raise InputError(f"{path}: a Parquet file, but not one of codes (written by `channelhash encode`)")

@@ -1,6 +1,6 @@
 """A run's configuration: read from YAML, overridden by ``--set a.b=value``, checked, and written back complete."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -142,24 +142,16 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
         if key not in chosen:
             raise InputError(f"{section}.{key}: is missing and has no default")
     kind, model_name, loss_name = data.pop("kind"), model.pop("name"), loss.pop("name")
-    source_settings = loader_settings(kind)
+    source, split = check_data(kind, data)
     model_settings = settings_of(pick(MODELS, model_name, "model.name").create, frozenset({"train", "n_bits"}))
     loss_settings = settings_of(pick(LOSSES, loss_name, "loss.name"), frozenset({"n_bits"}))
-
-    split_keys = set(SplitSettings.model_fields)
-    split = {key: data.pop(key) for key in list(data) if key in split_keys}
-    for key in data:
-        if key not in source_settings.model_fields:
-            known = [*source_settings.model_fields, *SplitSettings.model_fields]
-            raise InputError(unknown(f"key data.{key} for kind {kind!r}", key, known))
-    sizes = DATA_KINDS[kind].split_sizes
     n_bits = model.pop("n_bits", 32)
     if not isinstance(n_bits, int) or isinstance(n_bits, bool) or n_bits < 1:
         raise InputError(f"model.n_bits: a code has at least 1 bit, got {n_bits!r}")
     return RunConfig(
         kind=kind,
-        source=_absolute(read_settings(source_settings, data, "data")),
-        split=read_settings(SplitSettings, {**sizes, **split}, "data"),
+        source=source,
+        split=split,
         model_name=model_name,
         n_bits=n_bits,
         model=read_settings(model_settings, model, "model"),
@@ -170,10 +162,26 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     )
 
 
-def loader_settings(kind: str) -> type[Settings]:
-    """The settings class of a data set's loader (its ``progress`` callback is no setting)."""
-    load: Callable[..., Any] = pick(DATA_KINDS, kind, "data.kind").load
-    return settings_of(load, frozenset({"progress"}))
+def check_data(kind: str, values: dict[str, Any]) -> tuple[Settings, SplitSettings]:
+    """Check the keys of a section ``data`` beside ``kind``: (arguments of the loader, how the rows are parted)."""
+    entry = pick(DATA_KINDS, kind, "data.kind")
+    loader = settings_of(entry.load, frozenset({"progress"}))  # a callback is no setting
+    known = [*loader.model_fields, *SplitSettings.model_fields]
+    for key in values:
+        if key not in known:
+            raise InputError(unknown(f"key data.{key} for kind {kind!r}", key, known))
+    split = {key: value for key, value in values.items() if key in SplitSettings.model_fields}
+    source = {key: value for key, value in values.items() if key not in split}
+    checked = _absolute(read_settings(loader, source, "data"))
+    return checked, read_settings(SplitSettings, {**entry.split_sizes, **split}, "data")
+
+
+def read_data_section(kind: str, overrides: Sequence[str]) -> tuple[Settings, SplitSettings]:
+    """`check_data` for keys given as ``"key=value"``."""
+    values: dict[str, Any] = {"data": {}}
+    for override in overrides:
+        _apply(values, f"data.{override}")
+    return check_data(kind, values["data"])
 
 
 def _apply(values: dict[str, Any], override: str) -> None:

@@ -90,7 +90,10 @@ def run_demo(folder: Path, quick: bool, stages: Stages, say: Callable[[str], Non
         tasks[loss] = evaluate_run(runs[loss], stages=stages)["tasks"]
     say("Answering a few queries with the DSCH model")
     query, database = (CodeSet.load(runs["dsch"] / "codes" / f"test-{role}.parquet") for role in ("query", "retrieval"))
-    sheets = {"text": runs["dsch"] / "plots" / "text-queries.png", "image": runs["dsch"] / "plots" / "image-queries.png"}
+    sheets = {
+        "text": runs["dsch"] / "plots" / "text-queries.png",
+        "image": runs["dsch"] / "plots" / "image-queries.png",
+    }
     write_contact_sheet(text_rows(load_model(runs["dsch"]), database), sheets["text"])
     write_contact_sheet(image_rows(query, database), sheets["image"])
     rows = {"query": len(query), "retrieval": len(database), "train": configs["dsch"].split.train or 0}
@@ -101,7 +104,10 @@ def text_rows(model: HashModel, database: CodeSet) -> list[list[Cell]]:
     """One row a text query: the words, then the nearest pictures with distance and labels."""
     found = nearest(model.encode_texts(TEXT_QUERIES), database.codes["image"], database.ids, _ANSWERS)
     return [
-        [Cell(None, text), *(_answer(database, int(row), int(d)) for row, d in zip(hit.rows, hit.distances, strict=True))]
+        [
+            Cell(None, text),
+            *(_answer(database, int(row), int(d)) for row, d in zip(hit.rows, hit.distances, strict=True)),
+        ]
         for text, hit in zip(TEXT_QUERIES, found, strict=True)
     ]
 

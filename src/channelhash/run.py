@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from channelhash.codeset import CodeSet
-from channelhash.config import RunConfig, read_config
+from channelhash.config import RunConfig, SplitSettings, read_config
 from channelhash.data import DATA_KINDS
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits, load_splits, random_splits, save_splits
@@ -48,9 +48,8 @@ def load_data(kind: str, source: Settings, progress: Progress | None = None) -> 
     return load(**{name: getattr(source, name) for name in type(source).model_fields}, **extra)
 
 
-def draw_splits(config: RunConfig, records: Records) -> Splits:
+def draw_splits(split: SplitSettings, records: Records) -> Splits:
     """The partitions that a configuration asks for."""
-    split = config.split
     return random_splits(records, split.queries, split.train, split.validation_queries, split.seed)
 
 
@@ -83,7 +82,8 @@ def start_run(config: RunConfig, folder: Path, resume: bool = False, stages: Sta
         stages: where progress goes.
 
     Returns:
-        ``{"run": folder, "epochs": n, "loss": last epoch's mean, "validation": {task: mAP_T}}``.
+        ``{"run": folder, "epochs": n, "loss": last epoch's mean, "validation": {task: mAP_T}, "problems": [lines]}``;
+        the problems (rows left out or repaired) are in ``problems.txt`` too.
 
     Raises:
         InputError: the folder is in use or holds another run, or the data cannot be used.
@@ -100,13 +100,14 @@ def start_run(config: RunConfig, folder: Path, resume: bool = False, stages: Sta
         "epochs": len(log),
         "loss": log[-1]["loss"],
         "validation": validations[-1] if validations else {},
+        "problems": (folder / "problems.txt").read_text(encoding="utf-8").splitlines(),
     }
 
 
 def plan_run(config: RunConfig) -> dict[str, Any]:
     """What `start_run` would do, without doing it: rows, parameters and steps."""
     records = load_records(config)
-    splits = draw_splits(config, records)
+    splits = draw_splits(config.split, records)
     check_batch_size(len(splits.train), config.train.batch_size)
     model = create_model(config, records.take(splits.train))
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -217,8 +218,9 @@ def _train(config: RunConfig, folder: Path, resume: bool, stages: Stages) -> Non
     if resume and splits_file.exists():
         splits = load_splits(splits_file, records)
     else:
-        splits = draw_splits(config, records)
+        splits = draw_splits(config.split, records)
         save_splits(splits, records, splits_file, config.split.model_dump())
+    write_text(folder / "problems.txt", "".join(f"{line}\n" for line in records.problems))
     check_batch_size(len(splits.train), config.train.batch_size)
     train_records = records.take(splits.train)
     model = create_model(config, train_records)
@@ -277,7 +279,9 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
     elif not resume:
         raise InputError(f"{folder}: already holds a run; add --resume to go on with it, or choose another --out")
     elif path.read_text(encoding="utf-8") != config.to_yaml():
-        raise InputError(f"{path}: was made with another configuration ({_difference(path, config)}); choose another --out")
+        raise InputError(
+            f"{path}: was made with another configuration ({_difference(path, config)}); choose another --out"
+        )
 
 
 def _difference(path: Path, config: RunConfig) -> str:
@@ -296,4 +300,3 @@ def _lock(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise InputError(f"{folder}: another process is working in this folder; wait for it to end") from None
         yield
-

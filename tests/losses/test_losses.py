@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from losses import loss_equations as literal
 
 from channelhash.losses import LOSSES, DSCHLoss, SCHLoss, TDSRDHLoss
+from losses import loss_equations as literal
 
 MODALITIES = ("image", "text", "audio")
 

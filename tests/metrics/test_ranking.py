@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from metrics import ranking_equations as literal
 from scipy.special import digamma
 from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score
 
 from channelhash.metrics import HammingHistogram, ranking
 from channelhash.metrics.cutoff import average_precision_at
+from metrics import ranking_equations as literal
 
 GROUPS = st.lists(st.lists(st.booleans(), max_size=4), min_size=1, max_size=3).filter(
     lambda groups: any(any(group) for group in groups)

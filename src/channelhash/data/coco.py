@@ -104,4 +104,5 @@ def _read(path: Path, keys: tuple[str, ...]) -> dict[str, list[dict[str, Any]]]:
     for key in keys:
         if not isinstance(document, dict) or not isinstance(document.get(key), list):
             raise InputError(f"{path}: has no list {key!r}; it is not a COCO annotation file of this kind")
-    return document
+    checked: dict[str, list[dict[str, Any]]] = document
+    return checked

@@ -61,7 +61,9 @@ def _dequantised(arrays: dict[str, NDArray[Any]], name: str, n: int, path: Path)
         raise InputError(f"{path}: {name}_zero or {name}_scale does not fit the {stored.shape[1]} columns") from None
     bad = ~np.isfinite(values).all(axis=1)
     if bad.any():
-        raise InputError(f"{path}: {name} has {int(bad.sum())} rows that are not finite, the first is row {bad.argmax()}")
+        raise InputError(
+            f"{path}: {name} has {int(bad.sum())} rows that are not finite, the first is row {bad.argmax()}"
+        )
     return values
 
 

@@ -38,9 +38,7 @@ def load_mirflickr(
         InputError: a folder or file is missing, a line of a label file is not the number of a picture.
     """
     pictures_folder = _folder(root, [".", "mirflickr", "mirflickr25k"], "im*.jpg", "pictures im1.jpg …")
-    pictures = {
-        int(match[1]): path for path in pictures_folder.iterdir() if (match := _PICTURE.fullmatch(path.name))
-    }
+    pictures = {int(match[1]): path for path in pictures_folder.iterdir() if (match := _PICTURE.fullmatch(path.name))}
     tags_folder = pictures_folder / "meta" / ("tags_raw" if raw_tags else "tags")
     if not tags_folder.is_dir():
         raise InputError(f"{tags_folder}: no such folder; unpack mirflickr25k.zip with its meta folder")
@@ -112,7 +110,9 @@ def _read_labels(folder: Path, known: set[int], skip_bad: bool, problems: list[s
             if text.isdecimal() and int(text) in known:
                 numbers.append(int(text))
             elif text:
-                what = f"picture {text} is not there" if text.isdecimal() else f"{text!r} is not the number of a picture"
+                what = (
+                    f"picture {text} is not there" if text.isdecimal() else f"{text!r} is not the number of a picture"
+                )
                 if not skip_bad:
                     raise InputError(f"{path}, line {place}: {what}; mend it, or skip such lines with --skip-bad")
                 problems.append(f"{path}, line {place}: {what}")

@@ -1,6 +1,6 @@
 """Records: what every data set becomes, whatever its files look like."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from channelhash.errors import InputError
 from channelhash.files import content_hash
+
+#: Raw values of one modality: picture files, texts, or rows of precomputed features ``(n, d)``.
+Items = Sequence[Path] | Sequence[str] | NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Records:
     """
 
     ids: tuple[str, ...]
-    items: dict[str, Sequence[Path] | Sequence[str] | NDArray[np.floating[Any]]]
+    items: Mapping[str, Items]
     labels: NDArray[np.bool_]  # (n, c)
     label_names: tuple[str, ...]  # c
     removed: dict[str, int] = field(default_factory=dict)  # what a filter took out: reason -> rows
@@ -43,7 +46,7 @@ class Records:
     def take(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> "Records":
         """The records of ``rows``, in that order."""
         index = np.asarray(rows, dtype=np.int64)
-        items = {
+        items: dict[str, Items] = {
             modality: values[index] if isinstance(values, np.ndarray) else tuple(values[i] for i in index)
             for modality, values in self.items.items()
         }

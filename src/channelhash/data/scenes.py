@@ -5,13 +5,31 @@ follow from others (a sea is water, a dog is an animal) are added at the end.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image
 
-Color = tuple[int, int, int]
+from channelhash.data.drawing import (
+    Canvas,
+    Color,
+    draw_bird,
+    draw_boat,
+    draw_building,
+    draw_car,
+    draw_cat,
+    draw_clouds,
+    draw_dog,
+    draw_face,
+    draw_flower,
+    draw_grass,
+    draw_hills,
+    draw_person,
+    draw_sky,
+    draw_tree,
+    draw_waves,
+    shade,
+)
 
 #: The 24 potential labels of MIRFLICKR-25k.
 LABELS = (
@@ -41,61 +59,11 @@ IMPLIED: dict[str, tuple[str, ...]] = {
 _SUPERSAMPLING = 2
 
 
-@dataclass
-class _Canvas:
-    """A picture in the making; coordinates are shares of its width and height, y downwards."""
-
-    image: Image.Image
-    random: np.random.Generator
-    labels: set[str] = field(default_factory=set)
-    light: float = 1.0  # brightness of things: less at night
-
-    def __post_init__(self) -> None:
-        self.draw = ImageDraw.Draw(self.image)
-        self.width, self.height = self.image.size
-
-    def uniform(self, low: float, high: float) -> float:
-        return float(self.random.uniform(low, high))
-
-    def chance(self, probability: float) -> bool:
-        return bool(self.random.random() < probability)
-
-    def color(self, base: Color, spread: int = 25) -> Color:
-        """``base`` varied a little, in the scene's light."""
-        values = (np.array(base) + self.random.integers(-spread, spread + 1, 3)) * self.light
-        red, green, blue = np.clip(values, 0, 255).astype(int)
-        return int(red), int(green), int(blue)
-
-    def polygon(self, points: list[tuple[float, float]], color: Color) -> None:
-        self.draw.polygon([(x * self.width, y * self.height) for x, y in points], fill=color)
-
-    def box(self, left: float, top: float, right: float, bottom: float, color: Color) -> None:
-        self.polygon([(left, top), (right, top), (right, bottom), (left, bottom)], color)
-
-    def ellipse(self, x: float, y: float, rx: float, ry: float, color: Color) -> None:
-        """An ellipse about (x, y); radii are shares of the width, so that circles stay round."""
-        cx, cy, a, b = x * self.width, y * self.height, rx * self.width, ry * self.width
-        self.draw.ellipse([cx - a, cy - b, cx + a, cy + b], fill=color)
-
-    def line(self, points: list[tuple[float, float]], color: Color, width: float) -> None:
-        """A line as wide as a share of the width."""
-        pixels = [(x * self.width, y * self.height) for x, y in points]
-        self.draw.line(pixels, fill=color, width=max(1, round(width * self.width)))
-
-    def gradient(self, top: float, bottom: float, first: Color, last: Color) -> None:
-        """A band between two heights, from one colour to another."""
-        start, end = round(top * self.height), max(round(bottom * self.height), round(top * self.height) + 1)
-        share = np.linspace(0, 1, end - start)[:, None, None]
-        rows = np.array(first) * (1 - share) + np.array(last) * share
-        band = np.broadcast_to(rows, (end - start, self.width, 3)).astype(np.uint8)
-        self.image.paste(Image.fromarray(band), (0, start))
-
-
 def draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str]]:
     """One scene: an RGB picture of 80 … 128 pixels a side, and its labels."""
     width, height = (int(side) for side in random.integers(80, 129, 2))
     size = (width * _SUPERSAMPLING, height * _SUPERSAMPLING)
-    canvas = _Canvas(Image.new("RGB", size), random)
+    canvas = Canvas(Image.new("RGB", size), random)
     names = list(_PLACES)
     weights = np.array([weight for weight, _ in _PLACES.values()])
     _PLACES[names[random.choice(len(names), p=weights / weights.sum())]][1](canvas)
@@ -107,7 +75,7 @@ def draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str]
 
 def _develop(picture: Image.Image, random: np.random.Generator) -> Image.Image:
     """Exposure, colour cast and sensor noise; some pictures are black and white, some are mirrored."""
-    pixels = np.asarray(picture, dtype=np.float32)
+    pixels: NDArray[np.float64] = np.asarray(picture, dtype=np.float64)
     if random.random() < 0.06:
         pixels = np.repeat(pixels.mean(axis=2, keepdims=True), 3, axis=2)
     pixels = pixels * random.uniform(0.8, 1.15) * random.uniform(0.92, 1.08, 3) + random.uniform(-12, 12)
@@ -118,305 +86,49 @@ def _develop(picture: Image.Image, random: np.random.Generator) -> Image.Image:
     return Image.fromarray(developed)
 
 
-# Skies and grounds
-
-
-def _sky(canvas: _Canvas, horizon: float, mood: str | None = None) -> None:
-    """The sky down to the horizon, by day, at sunset or at night."""
-    if mood is None:
-        mood = str(canvas.random.choice(["day", "sunset", "night"], p=[0.7, 0.19, 0.11]))
-    if mood == "night":
-        canvas.labels.add("night")
-        canvas.gradient(0, horizon, canvas.color((8, 10, 35), 6), canvas.color((30, 30, 70), 12))
-        canvas.light = 0.4
-        for _ in range(canvas.random.integers(8, 30)):
-            canvas.ellipse(canvas.uniform(0, 1), canvas.uniform(0, horizon), 0.004, 0.004, (230, 230, 210))
-        if canvas.chance(0.5):
-            canvas.ellipse(canvas.uniform(0.1, 0.9), canvas.uniform(0.05, 0.3), 0.06, 0.06, (240, 238, 205))
-        if canvas.chance(0.5):
-            canvas.labels.add("sky")
-        return
-    canvas.labels.add("sky")
-    if mood == "sunset":
-        canvas.labels.add("sunset")
-        canvas.gradient(0, horizon, canvas.color((95, 60, 120)), canvas.color((255, 140, 50)))
-        canvas.ellipse(
-            canvas.uniform(0.15, 0.85), horizon - canvas.uniform(0.0, 0.14), 0.08, 0.08, canvas.color((255, 225, 120), 15)
-        )
-        canvas.light = 0.6
-    else:
-        canvas.gradient(0, horizon, canvas.color((60, 125, 220)), canvas.color((175, 210, 245)))
-        if canvas.chance(0.3):
-            canvas.ellipse(canvas.uniform(0.1, 0.9), canvas.uniform(0.06, 0.2), 0.06, 0.06, (255, 244, 170))
-    if canvas.chance(0.4):
-        _clouds(canvas, horizon, (255, 190, 150) if mood == "sunset" else (245, 247, 250))
-
-
-def _clouds(canvas: _Canvas, horizon: float, color: Color) -> None:
-    canvas.labels.add("clouds")
-    for _ in range(canvas.random.integers(2, 6)):
-        x, y, size = canvas.uniform(0, 1), canvas.uniform(0.05, 0.7) * horizon, canvas.uniform(0.04, 0.1)
-        for step in range(-2, 3):
-            radius = size * (1.1 - 0.25 * abs(step))
-            canvas.ellipse(x + step * size, y, 1.3 * radius, 0.75 * radius, canvas.color(color, 6))
-
-
-def _waves(canvas: _Canvas, top: float, bottom: float, color: Color) -> None:
-    canvas.gradient(top, bottom, canvas.color(color, 10), canvas.color(tuple(int(c * 0.6) for c in color), 10))  # type: ignore[arg-type]
-    for _ in range(canvas.random.integers(10, 22)):
-        y, x, length = canvas.uniform(top + 0.02, bottom), canvas.uniform(-0.1, 1), canvas.uniform(0.06, 0.25)
-        foam = canvas.color(tuple(min(255, c + 55) for c in color), 10)  # type: ignore[arg-type]
-        canvas.line([(x, y), (x + length / 2, y - 0.012), (x + length, y)], foam, 0.008)
-
-
-def _grass(canvas: _Canvas, top: float, bottom: float = 1.0) -> None:
-    canvas.gradient(top, bottom, canvas.color((110, 165, 70)), canvas.color((60, 115, 40)))
-    for _ in range(25):
-        x, y = canvas.uniform(0, 1), canvas.uniform(top + 0.02, bottom)
-        canvas.line([(x, y), (x + 0.01, y - 0.03)], canvas.color((70, 140, 45)), 0.006)
-
-
-def _hills(canvas: _Canvas, horizon: float) -> None:
-    points = [(0.0, horizon)]
-    points += [(x, horizon - canvas.uniform(0.02, 0.2)) for x in np.linspace(0, 1, 6)]
-    canvas.polygon([*points, (1.0, horizon)], canvas.color((95, 110, 120)))
-
-
-# Things
-
-
-def _tree(canvas: _Canvas, x: float, foot: float, height: float) -> None:
-    canvas.labels.add("tree")
-    canvas.box(x - 0.07 * height, foot - 0.5 * height, x + 0.07 * height, foot, canvas.color((95, 65, 40)))
-    leaf = (45, 115, 45) if canvas.chance(0.8) else (190, 110, 40)
-    if canvas.chance(0.35):
-        for step in range(3):
-            top, half = foot - height * (1 - 0.22 * step), height * (0.16 + 0.07 * step)
-            canvas.polygon(
-                [(x, top), (x - half, top + 0.42 * height), (x + half, top + 0.42 * height)], canvas.color(leaf, 12)
-            )
-        return
-    for _ in range(9):
-        canvas.ellipse(
-            x + canvas.uniform(-0.2, 0.2) * height,
-            foot - height * canvas.uniform(0.5, 0.95),
-            0.15 * height,
-            0.14 * height,
-            canvas.color(leaf, 20),
-        )
-
-
-def _flower(canvas: _Canvas, x: float, y: float, size: float) -> None:
-    canvas.labels.add("flower")
-    colors: list[Color] = [(225, 45, 60), (250, 200, 40), (205, 90, 200), (250, 245, 245), (240, 120, 170)]
-    petal = canvas.color(colors[canvas.random.integers(len(colors))], 15)
-    canvas.line([(x, y), (x + canvas.uniform(-0.05, 0.05), min(1.0, y + 4 * size))], canvas.color((50, 120, 45)), size / 5)
-    count = int(canvas.random.integers(5, 9))
-    aspect = canvas.width / canvas.height
-    for angle in np.linspace(0, 2 * np.pi, count, endpoint=False):
-        canvas.ellipse(x + size * np.cos(angle), y + size * np.sin(angle) * aspect, 0.62 * size, 0.62 * size, petal)
-    canvas.ellipse(x, y, 0.55 * size, 0.55 * size, canvas.color((245, 190, 50) if petal[2] > 70 else (90, 55, 30)))
-
-
-def _building(canvas: _Canvas, left: float, foot: float, width: float, height: float) -> None:
-    canvas.labels.add("structures")
-    walls: list[Color] = [(165, 120, 95), (150, 150, 158), (205, 190, 165), (130, 95, 90), (110, 125, 150)]
-    canvas.box(left, foot - height, left + width, foot, canvas.color(walls[canvas.random.integers(len(walls))]))
-    if height < 0.4 and canvas.chance(0.7):
-        roof = [(left - 0.02, foot - height), (left + width / 2, foot - height - 0.14), (left + width + 0.02, foot - height)]
-        canvas.polygon(roof, canvas.color((150, 60, 45)))
-    lit = (255, 225, 130) if "night" in canvas.labels else canvas.color((95, 125, 155), 15)
-    columns, rows = max(2, int(width / 0.07)), max(2, int(height / 0.1))
-    for column in range(columns):
-        for row in range(rows):
-            if canvas.chance(0.85):
-                x = left + width * (column + 0.3) / columns
-                y = foot - height + height * (row + 0.25) / rows
-                canvas.box(x, y, x + 0.4 * width / columns, y + 0.45 * height / rows, lit)
-
-
-def _car(canvas: _Canvas, x: float, y: float, size: float) -> None:
-    canvas.labels.add("car")
-    colors: list[Color] = [(200, 35, 40), (40, 75, 185), (240, 200, 50), (225, 225, 228), (35, 35, 40), (50, 130, 70)]
-    body = canvas.color(colors[canvas.random.integers(len(colors))], 12)
-    tall = size * canvas.width / canvas.height
-    canvas.polygon(
-        [
-            (x - 0.28 * size, y - 0.2 * tall),
-            (x - 0.17 * size, y - 0.4 * tall),
-            (x + 0.17 * size, y - 0.4 * tall),
-            (x + 0.3 * size, y - 0.2 * tall),
-        ],
-        body,
-    )
-    canvas.box(x - 0.5 * size, y - 0.22 * tall, x + 0.5 * size, y - 0.02 * tall, body)
-    glass = canvas.color((185, 215, 235), 10)
-    canvas.box(x - 0.16 * size, y - 0.36 * tall, x - 0.01 * size, y - 0.22 * tall, glass)
-    canvas.box(x + 0.02 * size, y - 0.36 * tall, x + 0.17 * size, y - 0.22 * tall, glass)
-    for wheel in (-0.28, 0.28):
-        canvas.ellipse(x + wheel * size, y, 0.11 * size, 0.11 * size, (25, 25, 25))
-        canvas.ellipse(x + wheel * size, y, 0.05 * size, 0.05 * size, (150, 150, 150))
-    if "night" in canvas.labels:
-        canvas.ellipse(x + 0.5 * size, y - 0.13 * tall, 0.05 * size, 0.05 * size, (255, 245, 180))
-
-
-def _boat(canvas: _Canvas, x: float, y: float, size: float) -> None:
-    canvas.labels.add("transport")
-    canvas.polygon(
-        [(x - size, y - 0.3 * size), (x + size, y - 0.3 * size), (x + 0.6 * size, y), (x - 0.6 * size, y)],
-        canvas.color((140, 70, 50)),
-    )
-    canvas.polygon([(x, y - 2 * size), (x, y - 0.4 * size), (x + 0.9 * size, y - 0.4 * size)], canvas.color((245, 245, 240)))
-
-
-def _bird(canvas: _Canvas, x: float, y: float, size: float) -> None:
-    canvas.labels.add("bird")
-    if canvas.chance(0.55):
-        color = canvas.color((40, 40, 45), 15)
-        for _ in range(canvas.random.integers(1, 5)):
-            bx, by, s = x + canvas.uniform(-0.25, 0.25), y + canvas.uniform(-0.12, 0.12), size * canvas.uniform(0.6, 1)
-            canvas.line([(bx - s, by - 0.5 * s), (bx, by), (bx + s, by - 0.5 * s)], color, 0.022)
-        return
-    colors: list[Color] = [(60, 120, 200), (190, 60, 50), (240, 240, 240), (110, 85, 60)]
-    feathers = canvas.color(colors[canvas.random.integers(len(colors))], 15)
-    canvas.polygon([(x - size, y + 0.1 * size), (x - 2 * size, y + 0.7 * size), (x - 0.7 * size, y + 0.6 * size)], feathers)
-    canvas.ellipse(x, y, 1.2 * size, 0.75 * size, feathers)
-    canvas.ellipse(x + 1.1 * size, y - 0.6 * size, 0.5 * size, 0.5 * size, feathers)
-    canvas.polygon(
-        [(x + 1.5 * size, y - 0.7 * size), (x + 2.1 * size, y - 0.55 * size), (x + 1.5 * size, y - 0.35 * size)],
-        (240, 160, 30),
-    )
-    canvas.ellipse(x + 1.2 * size, y - 0.7 * size, 0.1 * size, 0.1 * size, (15, 15, 15))
-
-
-def _dog(canvas: _Canvas, x: float, y: float, size: float) -> None:
-    canvas.labels.add("dog")
-    colors: list[Color] = [(150, 100, 55), (70, 50, 40), (225, 205, 170), (95, 95, 95)]
-    fur = canvas.color(colors[canvas.random.integers(len(colors))], 12)
-    dark: Color = (int(fur[0] * 0.6), int(fur[1] * 0.6), int(fur[2] * 0.6))
-    tall = size * canvas.width / canvas.height
-    for leg in (-0.4, -0.25, 0.25, 0.4):
-        canvas.box(x + (leg - 0.06) * size, y - 0.4 * tall, x + (leg + 0.06) * size, y, dark)
-    canvas.ellipse(x, y - 0.5 * tall, 0.52 * size, 0.23 * size, fur)
-    canvas.line([(x - 0.45 * size, y - 0.55 * tall), (x - 0.72 * size, y - 0.9 * tall)], fur, 0.09 * size)
-    canvas.ellipse(x + 0.52 * size, y - 0.82 * tall, 0.24 * size, 0.22 * size, fur)
-    canvas.ellipse(x + 0.72 * size, y - 0.76 * tall, 0.14 * size, 0.1 * size, fur)
-    canvas.ellipse(x + 0.83 * size, y - 0.79 * tall, 0.045 * size, 0.045 * size, (20, 20, 20))
-    canvas.ellipse(x + 0.4 * size, y - 0.8 * tall, 0.08 * size, 0.2 * size, dark)
-    canvas.ellipse(x + 0.58 * size, y - 0.9 * tall, 0.035 * size, 0.035 * size, (15, 15, 15))
-
-
-def _cat(canvas: _Canvas, x: float, y: float, size: float) -> None:
-    canvas.labels.add("animals")
-    fur = canvas.color((215, 140, 60) if canvas.chance(0.5) else (90, 90, 95), 15)
-    tall = size * canvas.width / canvas.height
-    canvas.ellipse(x, y - 0.3 * tall, 0.3 * size, 0.34 * size, fur)
-    canvas.ellipse(x, y - 0.8 * tall, 0.24 * size, 0.22 * size, fur)
-    for side in (-1, 1):
-        ear = [(x + side * 0.23 * size, y - 0.85 * tall), (x + side * 0.2 * size, y - 1.18 * tall), (x, y - 0.98 * tall)]
-        canvas.polygon(ear, fur)
-        canvas.ellipse(x + side * 0.1 * size, y - 0.83 * tall, 0.045 * size, 0.045 * size, (120, 200, 90))
-    canvas.line([(x + 0.25 * size, y - 0.1 * tall), (x + 0.6 * size, y - 0.5 * tall)], fur, 0.09 * size)
-
-
-_SKIN: list[Color] = [(240, 205, 175), (225, 175, 140), (170, 115, 80), (110, 75, 55)]
-
-
-def _person(canvas: _Canvas, x: float, foot: float, height: float, kind: str | None = None) -> None:
-    """A standing person; women wear a dress and long hair, men trousers and short hair."""
-    kind = kind or str(canvas.random.choice(["female", "male"]))
-    canvas.labels.add(kind)
-    skin = canvas.color(_SKIN[canvas.random.integers(len(_SKIN))], 8)
-    hair = canvas.color(((60, 40, 25), (25, 20, 20), (205, 165, 85))[canvas.random.integers(3)], 10)
-    shirts: list[Color] = [(200, 50, 60), (50, 90, 180), (240, 230, 220), (60, 150, 90), (230, 170, 50), (140, 60, 150)]
-    cloth = canvas.color(shirts[canvas.random.integers(len(shirts))], 15)
-    unit = height * canvas.height / canvas.width  # height in shares of the width
-    top = foot - height
-    if kind == "female":
-        canvas.ellipse(x, top + 0.13 * height, 0.105 * unit, 0.15 * unit, hair)
-        canvas.polygon(
-            [(x, top + 0.22 * height), (x - 0.2 * unit, top + 0.78 * height), (x + 0.2 * unit, top + 0.78 * height)], cloth
-        )
-        legs = skin
-    else:
-        canvas.ellipse(x, top + 0.08 * height, 0.085 * unit, 0.08 * unit, hair)
-        canvas.box(x - 0.11 * unit, top + 0.22 * height, x + 0.11 * unit, top + 0.58 * height, cloth)
-        legs = canvas.color((50, 55, 80), 15)
-    for side in (-1, 1):
-        lower = 0.76 if kind == "female" else 0.56
-        canvas.box(x + (side * 0.06 - 0.035) * unit, top + lower * height, x + (side * 0.06 + 0.035) * unit, foot, legs)
-        arm = [(x + side * 0.1 * unit, top + 0.27 * height), (x + side * 0.19 * unit, top + 0.52 * height)]
-        canvas.line(arm, skin, 0.05 * unit)
-    canvas.ellipse(x, top + 0.12 * height, 0.072 * unit, 0.09 * unit, skin)
-
-
-def _face(canvas: _Canvas, x: float, y: float, size: float, kind: str) -> None:
-    """A face that fills the picture: a portrait."""
-    canvas.labels.add(kind)
-    skin = canvas.color(_SKIN[canvas.random.integers(len(_SKIN))], 8)
-    hair = canvas.color(((60, 40, 25), (25, 20, 20), (205, 165, 85), (150, 70, 35))[canvas.random.integers(4)], 10)
-    aspect = canvas.width / canvas.height
-    cloth = canvas.color(((190, 60, 70), (60, 90, 170), (225, 220, 210), (50, 50, 55))[canvas.random.integers(4)])
-    canvas.ellipse(x, y + 2.1 * size * aspect, 1.5 * size, 1.0 * size, cloth)
-    if kind == "female":
-        canvas.ellipse(x, y + 0.2 * size * aspect, 1.15 * size, 1.5 * size, hair)
-    else:
-        canvas.ellipse(x, y - 0.35 * size * aspect, 0.95 * size, 0.95 * size, hair if kind == "male" else skin)
-    round_face = 1.0 if kind == "baby" else 0.8
-    canvas.ellipse(x, y, round_face * size, 1.05 * size, skin)
-    for side in (-1, 1):
-        canvas.ellipse(x + side * 0.33 * size, y - 0.12 * size * aspect, 0.15 * size, 0.1 * size, (250, 250, 250))
-        canvas.ellipse(x + side * 0.33 * size, y - 0.12 * size * aspect, 0.08 * size, 0.08 * size, (40, 45, 60))
-    canvas.ellipse(x, y + 0.5 * size * aspect, 0.26 * size, 0.09 * size, canvas.color((190, 70, 80), 10))
-    if kind == "baby":
-        canvas.ellipse(x, y - 0.75 * size * aspect, 0.5 * size, 0.35 * size, canvas.color((175, 215, 245), 10))
-    elif kind == "male" and canvas.chance(0.4):
-        canvas.ellipse(x, y + 0.85 * size * aspect, 0.5 * size, 0.28 * size, hair)
-
-
 # Places
 
 
-def _people(canvas: _Canvas, foot: float, probability: float, height: tuple[float, float] = (0.25, 0.5)) -> None:
+def _people(canvas: Canvas, foot: float, probability: float, height: tuple[float, float] = (0.25, 0.5)) -> None:
     if canvas.chance(probability):
         for _ in range(canvas.random.integers(1, 4)):
-            _person(canvas, canvas.uniform(0.1, 0.9), foot + canvas.uniform(-0.03, 0.03), canvas.uniform(*height))
+            draw_person(canvas, canvas.uniform(0.1, 0.9), foot + canvas.uniform(-0.03, 0.03), canvas.uniform(*height))
 
 
-def _beach(canvas: _Canvas) -> None:
+def _beach(canvas: Canvas) -> None:
     horizon, shore = canvas.uniform(0.3, 0.55), canvas.uniform(0.7, 0.9)
-    _sky(canvas, horizon)
+    draw_sky(canvas, horizon)
     canvas.labels.add("sea")
-    _waves(canvas, horizon, shore, canvas.color((35, 105, 175)))
+    draw_waves(canvas, horizon, shore, canvas.color((35, 105, 175)))
     canvas.gradient(shore, 1, canvas.color((230, 205, 155)), canvas.color((205, 175, 120)))
     if canvas.chance(0.3):
-        _boat(canvas, canvas.uniform(0.15, 0.85), horizon + 0.1, canvas.uniform(0.05, 0.1))
+        draw_boat(canvas, canvas.uniform(0.15, 0.85), horizon + 0.1, canvas.uniform(0.05, 0.1))
     if canvas.chance(0.25):
-        _bird(canvas, canvas.uniform(0.2, 0.8), horizon * canvas.uniform(0.3, 0.8), canvas.uniform(0.03, 0.06))
+        draw_bird(canvas, canvas.uniform(0.2, 0.8), horizon * canvas.uniform(0.3, 0.8), canvas.uniform(0.03, 0.06))
     _people(canvas, 0.96, 0.35)
     if canvas.chance(0.12):
-        _dog(canvas, canvas.uniform(0.25, 0.75), 0.95, canvas.uniform(0.2, 0.3))
+        draw_dog(canvas, canvas.uniform(0.25, 0.75), 0.95, canvas.uniform(0.2, 0.3))
 
 
-def _lakeside(canvas: _Canvas) -> None:
+def _lakeside(canvas: Canvas) -> None:
     horizon, shore = canvas.uniform(0.35, 0.5), canvas.uniform(0.68, 0.82)
-    _sky(canvas, horizon)
-    _hills(canvas, horizon)
+    draw_sky(canvas, horizon)
+    draw_hills(canvas, horizon)
     canvas.labels.add("lake")
     canvas.gradient(horizon, shore, canvas.color((120, 170, 190)), canvas.color((60, 110, 135)))
-    _grass(canvas, shore)
+    draw_grass(canvas, shore)
     canvas.labels.add("plant_life")
     for _ in range(canvas.random.integers(0, 4)):
-        _tree(canvas, canvas.uniform(0, 1), shore + canvas.uniform(0, 0.12), canvas.uniform(0.3, 0.55))
+        draw_tree(canvas, canvas.uniform(0, 1), shore + canvas.uniform(0, 0.12), canvas.uniform(0.3, 0.55))
     if canvas.chance(0.3):
-        _bird(canvas, canvas.uniform(0.2, 0.8), canvas.uniform(horizon, shore), canvas.uniform(0.04, 0.07))
+        draw_bird(canvas, canvas.uniform(0.2, 0.8), canvas.uniform(horizon, shore), canvas.uniform(0.04, 0.07))
     _people(canvas, 0.97, 0.2)
 
 
-def _riverside(canvas: _Canvas) -> None:
+def _riverside(canvas: Canvas) -> None:
     horizon = canvas.uniform(0.3, 0.5)
-    _sky(canvas, horizon)
-    _grass(canvas, horizon)
+    draw_sky(canvas, horizon)
+    draw_grass(canvas, horizon)
     canvas.labels.update(("river", "plant_life"))
     bend, end = canvas.uniform(0.25, 0.75), canvas.uniform(0.2, 0.8)
     water = canvas.color((70, 130, 170))
@@ -433,63 +145,67 @@ def _riverside(canvas: _Canvas) -> None:
     )
     for _ in range(canvas.random.integers(1, 5)):
         side = canvas.uniform(0, 0.3) if canvas.chance(0.5) else canvas.uniform(0.75, 1)
-        _tree(canvas, side, canvas.uniform(horizon + 0.1, 0.95), canvas.uniform(0.25, 0.5))
+        draw_tree(canvas, side, canvas.uniform(horizon + 0.1, 0.95), canvas.uniform(0.25, 0.5))
     if canvas.chance(0.3):
-        _building(canvas, canvas.uniform(0, 0.7), horizon + 0.04, canvas.uniform(0.12, 0.25), canvas.uniform(0.15, 0.3))
+        draw_building(
+            canvas, canvas.uniform(0, 0.7), horizon + 0.04, canvas.uniform(0.12, 0.25), canvas.uniform(0.15, 0.3)
+        )
     if canvas.chance(0.2):
-        _boat(canvas, bend + 0.05, (horizon + 1) / 2 + 0.08, 0.07)
+        draw_boat(canvas, bend + 0.05, (horizon + 1) / 2 + 0.08, 0.07)
 
 
-def _park(canvas: _Canvas) -> None:
+def _park(canvas: Canvas) -> None:
     horizon = canvas.uniform(0.3, 0.6)
-    _sky(canvas, horizon)
-    _grass(canvas, horizon)
+    draw_sky(canvas, horizon)
+    draw_grass(canvas, horizon)
     canvas.labels.add("plant_life")
     for _ in range(canvas.random.integers(1, 5)):
-        _tree(canvas, canvas.uniform(0, 1), canvas.uniform(horizon + 0.05, 0.9), canvas.uniform(0.3, 0.7))
+        draw_tree(canvas, canvas.uniform(0, 1), canvas.uniform(horizon + 0.05, 0.9), canvas.uniform(0.3, 0.7))
     if canvas.chance(0.25):
         for _ in range(canvas.random.integers(3, 8)):
-            _flower(canvas, canvas.uniform(0, 1), canvas.uniform(horizon + 0.15, 0.95), canvas.uniform(0.015, 0.03))
+            draw_flower(canvas, canvas.uniform(0, 1), canvas.uniform(horizon + 0.15, 0.95), canvas.uniform(0.015, 0.03))
     if canvas.chance(0.22):
-        _dog(canvas, canvas.uniform(0.2, 0.7), 0.93, canvas.uniform(0.25, 0.45))
+        draw_dog(canvas, canvas.uniform(0.2, 0.7), 0.93, canvas.uniform(0.25, 0.45))
     if canvas.chance(0.15):
-        _bird(canvas, canvas.uniform(0.2, 0.8), canvas.uniform(0.1, horizon), canvas.uniform(0.03, 0.07))
+        draw_bird(canvas, canvas.uniform(0.2, 0.8), canvas.uniform(0.1, horizon), canvas.uniform(0.03, 0.07))
     _people(canvas, 0.95, 0.35)
 
 
-def _street(canvas: _Canvas) -> None:
+def _street(canvas: Canvas) -> None:
     horizon = canvas.uniform(0.6, 0.75)
-    _sky(canvas, horizon, str(canvas.random.choice(["day", "sunset", "night"], p=[0.58, 0.09, 0.33])))
+    draw_sky(canvas, horizon, str(canvas.random.choice(["day", "sunset", "night"], p=[0.58, 0.09, 0.33])))
     left = -0.05
     while left < 1:
         width = canvas.uniform(0.14, 0.34)
-        _building(canvas, left, horizon, width, canvas.uniform(0.2, 0.6))
+        draw_building(canvas, left, horizon, width, canvas.uniform(0.2, 0.6))
         left += width + canvas.uniform(0, 0.06)
     canvas.gradient(horizon, 1, canvas.color((125, 125, 128), 10), canvas.color((85, 85, 90), 10))
     for x in (0.05, 0.35, 0.65):
         canvas.box(x, 0.88, x + 0.15, 0.9, canvas.color((225, 225, 215), 5))
     if canvas.chance(0.42):
         for _ in range(canvas.random.integers(1, 3)):
-            _car(canvas, canvas.uniform(0.2, 0.8), canvas.uniform(0.84, 0.95), canvas.uniform(0.28, 0.5))
+            draw_car(canvas, canvas.uniform(0.2, 0.8), canvas.uniform(0.84, 0.95), canvas.uniform(0.28, 0.5))
     elif canvas.chance(0.35):
         canvas.labels.add("transport")  # a bus
         x = canvas.uniform(0.1, 0.4)
         canvas.box(x, 0.6, x + 0.5, 0.9, canvas.color((210, 50, 45)))
         for window in range(5):
-            canvas.box(x + 0.03 + 0.095 * window, 0.64, x + 0.1 + 0.095 * window, 0.74, canvas.color((190, 220, 240), 8))
+            canvas.box(
+                x + 0.03 + 0.095 * window, 0.64, x + 0.1 + 0.095 * window, 0.74, canvas.color((190, 220, 240), 8)
+            )
         for wheel in (0.1, 0.4):
             canvas.ellipse(x + wheel, 0.9, 0.05, 0.05, (25, 25, 25))
     if canvas.chance(0.25):
-        _tree(canvas, canvas.uniform(0.05, 0.95), horizon + 0.06, canvas.uniform(0.25, 0.45))
+        draw_tree(canvas, canvas.uniform(0.05, 0.95), horizon + 0.06, canvas.uniform(0.25, 0.45))
     _people(canvas, 0.96, 0.4, (0.25, 0.45))
 
 
-def _room(canvas: _Canvas) -> None:
+def _room(canvas: Canvas) -> None:
     canvas.labels.add("indoor")
     floor = canvas.uniform(0.65, 0.8)
     wallpaper: list[Color] = [(225, 210, 185), (170, 195, 190), (205, 175, 170), (190, 190, 205), (120, 90, 80)]
     wall = canvas.color(wallpaper[canvas.random.integers(len(wallpaper))])
-    canvas.gradient(0, floor, wall, tuple(int(c * 0.9) for c in wall))  # type: ignore[arg-type]
+    canvas.gradient(0, floor, wall, shade(wall, 0.9))
     canvas.gradient(floor, 1, canvas.color((140, 95, 60)), canvas.color((100, 65, 40)))
     if canvas.chance(0.5):
         x, y = canvas.uniform(0.05, 0.6), canvas.uniform(0.08, 0.25)
@@ -506,17 +222,17 @@ def _room(canvas: _Canvas) -> None:
         canvas.line([(0.8, 0), (0.8, 0.15)], (60, 60, 60), 0.01)
         canvas.ellipse(0.8, 0.18, 0.07, 0.05, (255, 235, 160))
     if canvas.chance(0.2):
-        _cat(canvas, canvas.uniform(0.2, 0.8), 0.94, canvas.uniform(0.25, 0.4))
+        draw_cat(canvas, canvas.uniform(0.2, 0.8), 0.94, canvas.uniform(0.25, 0.4))
     elif canvas.chance(0.13):
-        _dog(canvas, canvas.uniform(0.25, 0.65), 0.94, canvas.uniform(0.3, 0.45))
+        draw_dog(canvas, canvas.uniform(0.25, 0.65), 0.94, canvas.uniform(0.3, 0.45))
     if canvas.chance(0.12):
         canvas.box(0.72, floor - 0.08, 0.82, floor + 0.06, canvas.color((90, 130, 170)))
         for shift in (-0.04, 0.0, 0.05):
-            _flower(canvas, 0.77 + shift, floor - 0.16 - abs(shift), 0.03)
+            draw_flower(canvas, 0.77 + shift, floor - 0.16 - abs(shift), 0.03)
     _people(canvas, 0.97, 0.5, (0.4, 0.7))
 
 
-def _table(canvas: _Canvas) -> None:
+def _table(canvas: Canvas) -> None:
     """A plate seen from above."""
     canvas.labels.update(("food", "indoor"))
     canvas.gradient(0, 1, canvas.color((150, 105, 65)), canvas.color((120, 80, 50)))
@@ -533,41 +249,41 @@ def _table(canvas: _Canvas) -> None:
     canvas.line([(0.94, 0.25), (0.94, 0.75)], (200, 200, 205), 0.02)
 
 
-def _flower_bed(canvas: _Canvas) -> None:
+def _flower_bed(canvas: Canvas) -> None:
     """Flowers from close by."""
     canvas.labels.add("plant_life")
     canvas.gradient(0, 1, canvas.color((95, 150, 75)), canvas.color((40, 90, 35)))
     for _ in range(14):
         canvas.ellipse(canvas.uniform(0, 1), canvas.uniform(0, 1), 0.07, 0.04, canvas.color((60, 130, 50), 30))
     for _ in range(canvas.random.integers(1, 5)):
-        _flower(canvas, canvas.uniform(0.15, 0.85), canvas.uniform(0.15, 0.7), canvas.uniform(0.07, 0.17))
+        draw_flower(canvas, canvas.uniform(0.15, 0.85), canvas.uniform(0.15, 0.7), canvas.uniform(0.07, 0.17))
 
 
-def _portrait(canvas: _Canvas) -> None:
+def _portrait(canvas: Canvas) -> None:
     canvas.labels.add("portrait")
     if canvas.chance(0.45):
         canvas.labels.add("indoor")
         wall = canvas.color((165, 150, 140), 45)
-        canvas.gradient(0, 1, wall, tuple(int(c * 0.7) for c in wall))  # type: ignore[arg-type]
+        canvas.gradient(0, 1, wall, shade(wall, 0.7))
     elif canvas.chance(0.5):
-        _grass(canvas, 0.0)
+        draw_grass(canvas, 0.0)
         canvas.labels.add("plant_life")
     else:
         dark = canvas.color((45, 45, 50), 25)
         canvas.gradient(0, 1, dark, dark)
     kind = str(canvas.random.choice(["female", "male", "baby"], p=[0.54, 0.38, 0.08]))
-    _face(canvas, canvas.uniform(0.38, 0.62), canvas.uniform(0.36, 0.5), canvas.uniform(0.2, 0.3), kind)
+    draw_face(canvas, canvas.uniform(0.38, 0.62), canvas.uniform(0.36, 0.5), canvas.uniform(0.2, 0.3), kind)
 
 
-def _open_sky(canvas: _Canvas) -> None:
-    _sky(canvas, 1.0)
+def _open_sky(canvas: Canvas) -> None:
+    draw_sky(canvas, 1.0)
     if "clouds" not in canvas.labels and "night" not in canvas.labels and canvas.chance(0.6):
-        _clouds(canvas, 1.0, (245, 247, 250))
+        draw_clouds(canvas, 1.0, (245, 247, 250))
     if canvas.chance(0.35):
-        _bird(canvas, canvas.uniform(0.25, 0.75), canvas.uniform(0.25, 0.75), canvas.uniform(0.05, 0.12))
+        draw_bird(canvas, canvas.uniform(0.25, 0.75), canvas.uniform(0.25, 0.75), canvas.uniform(0.05, 0.12))
 
 
-def _abstract(canvas: _Canvas) -> None:
+def _abstract(canvas: Canvas) -> None:
     """Stripes or spots without a label: real collections have such pictures, and the filter removes them."""
     canvas.gradient(0, 1, canvas.color((128, 128, 128), 110), canvas.color((128, 128, 128), 110))
     for _ in range(canvas.random.integers(4, 12)):
@@ -580,7 +296,7 @@ def _abstract(canvas: _Canvas) -> None:
 
 
 #: name -> (how often, how it is drawn).
-_PLACES: dict[str, tuple[float, Callable[[_Canvas], None]]] = {
+_PLACES: dict[str, tuple[float, Callable[[Canvas], None]]] = {
     "street": (0.24, _street),
     "room": (0.18, _room),
     "portrait": (0.15, _portrait),

@@ -45,7 +45,7 @@ def average_precision_at(total: Counts, relevant: Counts, z: int) -> Figures:
     return np.where(relevant.sum(axis=1) > 0, expected, np.nan)
 
 
-@njit(  # type: ignore[untyped-decorator]
+@njit(
     "void(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1], float64[::1])",
     cache=True,
 )

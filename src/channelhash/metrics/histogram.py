@@ -39,7 +39,7 @@ class HammingHistogram:
     @property
     def n_bits(self) -> int:
         """Code length k."""
-        return self.total.shape[1] - 1
+        return int(self.total.shape[1]) - 1
 
     @property
     def skipped(self) -> int:

@@ -15,7 +15,7 @@ Labels = NDArray[np.bool_]
 _BLOCK = 4096
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _popcount(typing_context, word):  # type: ignore[no-untyped-def]
     """Number of set bits of a 64-bit word, as one machine instruction."""
 
@@ -57,7 +57,7 @@ def count_distances(
     return counts.sum(axis=2), counts[:, :, 1].copy()
 
 
-@njit(  # type: ignore[untyped-decorator]
+@njit(
     "void(uint64[:], uint64[:], uint64[:], uint64[:], int64[:, :, ::1], int64)",
     cache=True,
     parallel=True,
@@ -71,7 +71,7 @@ def _count_one_word(queries, database, query_sets, database_sets, counts, block)
         # for its last one.
         bins = np.zeros((2, 2 * n_bins), dtype=np.int64)
         for i in range(len(database)):
-            distance = np.int64(_popcount(code ^ database[i]))
+            distance = np.int64(_popcount(code ^ database[i]))  # type: ignore[call-arg]
             related = np.int64((labels & database_sets[i]) != 0)
             bins[i & 1, 2 * distance + related] += 1
         for d in range(n_bins):
@@ -79,7 +79,7 @@ def _count_one_word(queries, database, query_sets, database_sets, counts, block)
             counts[q, d, 1] = bins[0, 2 * d + 1] + bins[1, 2 * d + 1]
 
 
-@njit(  # type: ignore[untyped-decorator]
+@njit(
     "void(uint64[:, :], uint64[:, :], uint64[:, :], uint64[:, :], int64[:, :, ::1], int64)",
     cache=True,
     parallel=True,
@@ -92,7 +92,7 @@ def _count_words(queries, database, query_sets, database_sets, counts, block):  
             for i in range(start, min(start + block, len(database))):
                 distance = np.int64(0)
                 for w in range(queries.shape[1]):
-                    distance += np.int64(_popcount(queries[q, w] ^ database[i, w]))
+                    distance += np.int64(_popcount(queries[q, w] ^ database[i, w]))  # type: ignore[call-arg]
                 related = np.int64(0)
                 for w in range(query_sets.shape[1]):
                     if query_sets[q, w] & database_sets[i, w]:

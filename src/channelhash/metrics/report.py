@@ -46,6 +46,8 @@ def evaluate(
         raise ValueError("query and database codes were made by different models; their distances mean nothing")
     if query.labels is None or database.labels is None:
         raise ValueError("evaluation needs the labels of queries and database")
+    tasks = [(asked, searched) for asked in query.codes for searched in database.codes]
+    tasks.sort(key=lambda task: task[0] == task[1])  # cross-modal tasks are read first
     return {
         f"{asked}->{searched}": report(
             hamming_histogram(
@@ -53,8 +55,7 @@ def evaluate(
             ),
             cutoffs,
         )
-        for asked in query.codes
-        for searched in database.codes
+        for asked, searched in tasks
     }
 
 

@@ -62,7 +62,7 @@ def create_features_model(
         if not isinstance(values, np.ndarray):
             raise InputError(f"model.name: 'features' needs precomputed {modality} features; use data.kind 'features'")
         widths[modality] = int(values.shape[1])
-    architecture = dict(
+    architecture: dict[str, Any] = dict(
         n_bits=n_bits, widths=widths, hidden=[1024, 1024] if hidden is None else hidden, dropout=dropout
     )
     model = HashModel("features", n_bits, architecture, build_features_branches(**architecture))

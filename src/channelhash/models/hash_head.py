@@ -1,6 +1,7 @@
 """The hash MLP: from a backbone's features to k real-valued outputs."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import nn
 
@@ -15,7 +16,7 @@ def hash_head(widths: Sequence[int], dropout: float = 0.1) -> nn.Sequential:
         dropout: probability of dropping a hidden unit.
     """
     layers: list[nn.Module] = []
-    for i, (n_in, n_out) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for i, (n_in, n_out) in enumerate(pairwise(widths)):
         linear = nn.Linear(n_in, n_out)
         last = i == len(widths) - 2
         if last:

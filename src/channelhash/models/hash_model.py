@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.data.records import Items
 from channelhash.errors import InputError
 from channelhash.files import atomic_path, content_hash, write_text
 
@@ -90,14 +91,14 @@ class HashModel(nn.Module, ModelHubMixin):
         """Prepared inputs by modality to real-valued outputs ``(n, k)`` by modality."""
         return {modality: self.branches[modality](values) for modality, values in inputs.items()}
 
-    def prepare(self, modality: str, items: Sequence[Any]) -> Tensor:
+    def prepare(self, modality: str, items: Items) -> Tensor:
         """Raw items (pictures, strings, or rows of features) as the input tensor of their branch."""
         if modality not in self.branches:
             raise InputError(f"this model encodes {', '.join(self.modalities)}, not {modality}")
         inputs: Tensor = self.branches[modality].prepare(items)  # type: ignore[operator]
         return inputs
 
-    def outputs(self, modality: str, items: Sequence[Any], progress: Progress | None = None) -> Tensor:
+    def outputs(self, modality: str, items: Items, progress: Progress | None = None) -> Tensor:
         """Real-valued outputs of raw items in evaluation mode.
 
         Args:
@@ -126,12 +127,12 @@ class HashModel(nn.Module, ModelHubMixin):
         self.eval()
         outputs = {
             modality: torch.cat([self.branches[modality](part.to(self.device)).float().cpu() for part in parts])
-            for modality, parts in ((name, values.split(_ENCODE_BATCH)) for name, values in inputs.items())
+            for modality, parts in ((name, torch.split(values, _ENCODE_BATCH)) for name, values in inputs.items())
         }
         self.train(was_training)
         return outputs
 
-    def encode(self, modality: str, items: Sequence[Any], progress: Progress | None = None) -> PackedCodes:
+    def encode(self, modality: str, items: Items, progress: Progress | None = None) -> PackedCodes:
         """Packed codes ``(n, ceil(k / 8))`` uint8 of raw items; arguments and errors as in `outputs`."""
         return pack(binarize(self.outputs(modality, items, progress)))
 
@@ -141,7 +142,7 @@ class HashModel(nn.Module, ModelHubMixin):
 
     def encode_images(self, pictures: Sequence[Picture]) -> PackedCodes:
         """Packed codes ``(n, ceil(k / 8))`` uint8 of picture files or opened pictures."""
-        return self.encode("image", pictures)
+        return self.encode("image", pictures)  # type: ignore[arg-type]  # opened pictures too
 
     def encode_texts(self, texts: Sequence[str]) -> PackedCodes:
         """Packed codes ``(n, ceil(k / 8))`` uint8 of texts."""

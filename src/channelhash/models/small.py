@@ -50,7 +50,7 @@ def create_small_model(
         vocabulary = list(Vocabulary.from_texts([str(t) for t in train.items["text"]], min_count=min_count).words)
         if not vocabulary:
             raise InputError(f"model.min_count: no word occurs {min_count} times in the {len(train)} training texts")
-    architecture = dict(
+    architecture: dict[str, Any] = dict(
         n_bits=n_bits,
         modalities=list(train.items),
         image_size=image_size,

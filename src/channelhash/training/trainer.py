@@ -174,11 +174,11 @@ def _step(
 def _tensorboard(folder: Path, start: int) -> Iterator[Any]:
     from torch.utils.tensorboard import SummaryWriter  # a second of import that only training pays
 
-    writer = SummaryWriter(str(folder), purge_step=start)  # type: ignore[no-untyped-call]
+    writer = SummaryWriter(str(folder), purge_step=start)
     try:
         yield writer
     finally:
-        writer.close()  # type: ignore[no-untyped-call]
+        writer.close()
 
 
 def _write_log(path: Path, log: list[dict[str, Any]]) -> None:

@@ -1,0 +1,46 @@
+"""``channelhash demo``"""
+
+from pathlib import Path
+
+import typer
+
+from channelhash.cli.output import messages, print_json, print_tasks, progress_stages
+
+
+def demo(
+    out: Path = typer.Option(Path("demo"), help="Folder for everything that the demo makes."),
+    quick: bool = typer.Option(False, "--quick", help="A smaller set and fewer epochs: under a minute."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """The whole job on the embedded data set: draw it, train three losses, compare them, answer queries.
+
+    Example: channelhash demo --quick
+    """
+    from channelhash.demo import run_demo
+
+    with progress_stages() as stages:
+        result = run_demo(out, quick, stages, lambda line: messages.print(line))
+    if as_json:
+        print_json(
+            {
+                "losses": result.tasks,
+                "runs": {loss: str(run) for loss, run in result.runs.items()},
+                "sheets": {kind: str(path) for kind, path in result.sheets.items()},
+                "rows": result.rows,
+                "seconds": round(result.seconds, 1),
+            }
+        )
+        return
+    rows = result.rows
+    title = f"Tie-aware mAP in %, {rows['query']} queries against {rows['retrieval']} items, {rows['train']} trained on"
+    print_tasks(title, result.tasks, "loss")
+    run = result.runs["dsch"]
+    typer.echo(f"Took {result.seconds:.0f} s. Written:")
+    for what, path in (
+        ("answers to typed words", result.sheets["text"]),
+        ("answers to pictures (by the texts nearest to them)", result.sheets["image"]),
+        ("runs: configuration, log, checkpoints, codes, figures", run.parent),
+    ):
+        typer.echo(f"  {path}  {what}")
+    typer.echo("Next, words of your own:")
+    typer.echo(f'  channelhash search {run} --text "boats on the sea"')

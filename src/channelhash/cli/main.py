@@ -1,0 +1,66 @@
+"""The command ``channelhash``. This file and those beside it only parse, call and print."""
+
+import sys
+import traceback
+
+import typer
+
+from channelhash.cli import data, demo, evaluate, search, train
+from channelhash.errors import InputError, JobError
+
+app = typer.Typer(
+    name="channelhash",
+    help="Train, measure and search short binary codes for pictures and their words.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(data.app, name="data")
+for command in (demo.demo, train.train, evaluate.evaluate, evaluate.encode, search.search):
+    app.command()(command)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        from channelhash import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: bool = typer.Option(False, "--debug", help="Show a traceback where something fails."),
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Train, measure and search short binary codes for pictures and their words."""
+
+
+def main() -> None:
+    """Run the command line; exit 0, 1 for a failed job, 2 for bad usage or input."""
+    debug = "--debug" in sys.argv
+    if debug:  # wherever it stands on the line
+        sys.argv = [sys.argv[0], *[argument for argument in sys.argv[1:] if argument != "--debug"]]
+    try:
+        app()
+    except KeyboardInterrupt:
+        _fail("interrupted; long jobs go on with --resume", 1, debug)
+    except InputError as error:
+        _fail(str(error), 2, debug)
+    except JobError as error:
+        _fail(str(error), 1, debug)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _fail(f"{place}{error.strerror or error}", 1, debug)
+
+
+def _fail(message: str, status: int, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    typer.echo(f"error: {message}", err=True)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

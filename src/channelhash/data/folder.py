@@ -1,0 +1,50 @@
+"""Items to encode: a table, features, or simply a folder of pictures."""
+
+from pathlib import Path
+
+import numpy as np
+
+from channelhash.data.features import load_features
+from channelhash.data.pictures import picture_problem
+from channelhash.data.records import Records
+from channelhash.data.table import load_table
+from channelhash.errors import InputError
+
+_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+
+
+def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Records:
+    """Records of whatever ``path`` is: a folder of pictures, an ``.npz`` file of features, or a table.
+
+    Args:
+        path: what to read.
+        root: for a table, the folder of its pictures.
+        skip_bad: leave bad rows or pictures out and list them.
+    """
+    if path.is_dir():
+        return load_folder(path, skip_bad)
+    return load_features(path) if path.suffix.lower() == ".npz" else load_table(path, root, skip_bad=skip_bad)
+
+
+def load_folder(root: Path, skip_bad: bool = False) -> Records:
+    """Every picture below ``root``, at any depth; its id is its path relative to ``root``. No texts, no labels.
+
+    Raises:
+        InputError: there are no pictures, or one cannot be decoded.
+    """
+    pictures = sorted(path for path in root.rglob("*") if path.suffix.lower() in _ENDINGS)
+    bad = {path: problem for path in pictures if (problem := picture_problem(path))}
+    if bad and not skip_bad:
+        raise InputError(f"{next(iter(bad.values()))}; mend it, or leave such pictures out with --skip-bad")
+    kept = tuple(path for path in pictures if path not in bad)
+    if not kept:
+        raise InputError(f"{root}: no pictures in this folder or below it")
+    return Records(
+        tuple(path.relative_to(root).as_posix() for path in kept),
+        {"image": kept},
+        np.zeros((len(kept), 0), dtype=bool),
+        (),
+        {"unreadable picture": len(bad)} if bad else {},
+        tuple(bad.values()),
+        found=len(pictures),
+    )
