@@ -12,7 +12,7 @@ from channelhash.codeset import CodeSet
 from channelhash.config import RunConfig, make_config
 from channelhash.models import HashModel, load_model
 from channelhash.run import Stages, evaluate_run, load_records, start_run
-from channelhash.search.contact_sheet import Cell, write_contact_sheet
+from channelhash.search.contact_sheet import Cell, bits, write_contact_sheet
 from channelhash.search.exact import nearest
 
 #: The losses of the demo, all with the same data, model, budget and seed.
@@ -43,7 +43,7 @@ class DemoResult:
 
 def demo_config(folder: Path, loss: str, quick: bool, seed: int = 0) -> RunConfig:
     """The demo's configuration of one loss."""
-    n_images, queries, train, epochs = (900, 150, 500, 12) if quick else (3000, 400, 1800, 40)
+    n_images, queries, train, epochs = (900, 150, 500, 12) if quick else (3000, 400, 1800, 30)
     return make_config(
         {
             "data": {
@@ -128,7 +128,7 @@ def image_rows(query: CodeSet, database: CodeSet, count: int = 5) -> list[list[C
 
 def _answer(database: CodeSet, row: int, distance: int, right: bool | None = None) -> Cell:
     text = database.texts[row] if database.texts else ""
-    return Cell(_picture(database, row), f"{distance} bits: {text}", right)
+    return Cell(_picture(database, row), f"{bits(distance)}: {text}", right)
 
 
 def _picture(codes: CodeSet, row: int) -> Path | None:

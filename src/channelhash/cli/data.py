@@ -59,9 +59,10 @@ def describe(
     if as_json:
         print_json(result)
         return
-    typer.echo(f"{result['found']} samples found, {result['usable']} usable; a random pair shares a label with ")
-    typer.echo(f"probability {percent(result['chance'])} %")
-    print_table("Removed", ["reason", "samples"], [[reason, str(n)] for reason, n in result["removed"].items()])
+    typer.echo(f"{result['found']} samples found, {result['usable']} usable")
+    typer.echo(f"A random pair shares a label with probability {percent(result['chance'])} %")
+    if result["removed"]:
+        print_table("Removed", ["reason", "samples"], [[reason, str(n)] for reason, n in result["removed"].items()])
     print_table("Partitions", ["partition", "rows"], [[part, str(n)] for part, n in result["partitions"].items()])
     ordered = sorted(result["labels"].items(), key=lambda pair: -pair[1])
     rows = [[label, str(n), percent(n / result["usable"])] for label, n in ordered]

@@ -51,7 +51,8 @@ def progress_stages() -> Iterator[StageProgress]:
 def print_tasks(title: str, rows: Mapping[str, Mapping[str, Any]], first: str) -> None:
     """Tie-aware mAP of each task in percent: one line a loss (or run), chance level below."""
     tasks = list(next(iter(rows.values())))
-    table = Table(title=title, title_justify="left")
+    results.print(title)
+    table = Table()
     table.add_column(first)
     for task in tasks:
         table.add_column(task.replace("->", " → "), justify="right")
@@ -65,7 +66,8 @@ def print_tasks(title: str, rows: Mapping[str, Mapping[str, Any]], first: str) -
 
 def print_figures(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
     """All figures of each task in percent, one column a task."""
-    table = Table(title=title, title_justify="left")
+    results.print(title)
+    table = Table()
     table.add_column("figure")
     for task in tasks:
         table.add_column(task.replace("->", " → "), justify="right")
@@ -80,7 +82,8 @@ def print_figures(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A plain table."""
-    table = Table(title=title, title_justify="left")
+    results.print(title)
+    table = Table()
     for name in header:
         table.add_column(name)
     for row in rows:

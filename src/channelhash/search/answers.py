@@ -8,7 +8,7 @@ from channelhash.codes import PackedCodes
 from channelhash.codeset import CodeSet
 from channelhash.errors import InputError
 from channelhash.models import load_model
-from channelhash.search.contact_sheet import Cell, write_contact_sheet
+from channelhash.search.contact_sheet import Cell, bits, write_contact_sheet
 from channelhash.search.exact import nearest, within
 
 
@@ -92,7 +92,9 @@ def answer(
 def draw_answers(hits: list[Hit], question: str | Path, path: Path) -> None:
     """The question and its answers as a PNG, one row."""
     asked = Cell(question, "query") if isinstance(question, Path) else Cell(None, question)
-    cells = [Cell(Path(hit.image) if hit.image else None, f"{hit.distance} bits: {hit.text or hit.id}") for hit in hits]
+    cells = [
+        Cell(Path(hit.image) if hit.image else None, f"{bits(hit.distance)}: {hit.text or hit.id}") for hit in hits
+    ]
     write_contact_sheet([[asked, *cells]], path)
 
 

@@ -29,6 +29,11 @@ class Cell:
     right: bool | None = None
 
 
+def bits(distance: int) -> str:
+    """A distance in words: ``1 bit``, ``2 bits``."""
+    return f"{distance} bit" if distance == 1 else f"{distance} bits"
+
+
 def write_contact_sheet(rows: Sequence[Sequence[Cell]], path: Path) -> None:
     """Write a PNG with one row of cells a query: the query first, its answers after it."""
     columns = max(len(row) for row in rows)

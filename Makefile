@@ -1,0 +1,43 @@
+# `make help` lists the targets. Python is the one of .venv, made by the first target that needs it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help install dev demo test test-slow test-gpu lint clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(VENV)/.installed  ## .venv with the package
+dev: $(VENV)/.installed-dev  ## .venv with the package and what tests need
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip check
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip check
+	@touch $@
+
+demo: install  ## the whole job on the embedded data set, a few minutes
+	$(BIN)/channelhash demo
+
+test: dev lint  ## style, types and tests (no GPU, no network)
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+test-slow: dev  ## tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+test-gpu: dev  ## tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu
+
+lint: dev  ## ruff and mypy --strict
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

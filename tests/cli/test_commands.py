@@ -1,0 +1,320 @@
+"""The commands, as a person runs them."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import channelhash as ch
+from small_runs import assert_refused, feature_config, run_command, run_process, write_features
+
+COMMANDS = ["demo", "data synthesize", "data describe", "train", "evaluate", "encode", "search"]
+TASKS = ["image->text", "text->image", "image->image", "text->text"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example(command, capsys):
+    assert run_command(*command.split(), "--help") == 0
+    assert f"Example: channelhash {command}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_help_and_version_do_not_import_torch():
+    code = "import sys; sys.argv = ['channelhash', {!r}]\nfrom channelhash.cli.main import main\n"
+    code += "try: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules, 'torch was imported'"
+    import subprocess
+
+    for argument in ("--help", "--version"):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(argument)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ch.__version__
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A finished feature run, evaluated."""
+    root = tmp_path_factory.mktemp("run")
+    config = feature_config(root / "c.yaml", write_features(root / "f.npz"), epochs=12)
+    assert run_command("train", config, "--out", root / "run") == 0
+    assert run_command("evaluate", root / "run") == 0
+    return root / "run"
+
+
+def test_train_learns_and_prints_json_alone_on_stdout(tmp_path):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=12)
+    done = run_process("train", config, "--out", tmp_path / "run", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["run"] == str(tmp_path / "run")
+    assert result["epochs"] == 12
+    assert set(result["validation"]) == set(TASKS)
+    assert "epochs" not in done.stderr.splitlines()[0:0]
+
+
+def test_evaluate_gives_the_figures_people_script_against(run, capsys):
+    capsys.readouterr()
+    assert run_command("evaluate", run, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["n_bits"] == 12
+    assert list(result["tasks"]) == TASKS
+    for report in result["tasks"].values():
+        assert {"map_tie_aware", "map_lower", "map_upper", "map_at", "precision_at", "ndcg", "roc_auc_micro"} <= set(
+            report
+        )
+        assert report["map_lower"] <= report["map_tie_aware"] <= report["map_upper"]
+        assert report["map_tie_aware"] > report["chance"] + 0.1
+        assert (report["queries"], report["skipped"]) == (40, 0)
+    assert result == json.loads((run / "metrics.json").read_text())
+
+
+def test_evaluate_equals_an_evaluation_of_the_code_files(run):
+    query, database = (ch.CodeSet.load(run / "codes" / f"test-{role}.parquet") for role in ("query", "retrieval"))
+    figures = json.loads((run / "metrics.json").read_text())["tasks"]
+    assert ch.metrics.evaluate(query, database) == figures
+
+
+def test_evaluate_on_other_parts(run, capsys):
+    capsys.readouterr()
+    results = {}
+    for name, options in {
+        "validation": ["--split", "validation"],
+        "best": ["--checkpoint", "best"],
+        "leak-free": ["--leak-free"],
+    }.items():
+        assert run_command("evaluate", run, *options, "--json") == 0
+        results[name] = json.loads(capsys.readouterr().out)["tasks"]["image->text"]
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert results["validation"]["map_tie_aware"] == pytest.approx(log[-1]["validation"]["image->text"], abs=1e-12)
+    whole = json.loads((run / "metrics.json").read_text())["tasks"]["image->text"]
+    assert results["leak-free"]["map_tie_aware"] != whole["map_tie_aware"]
+    assert_refused(capsys, "evaluate", run, "--split", "validation", "--leak-free", says="no training rows anyway")
+
+
+def test_encode_then_search_by_id(run, tmp_path, capsys):
+    features = run.parent / "f.npz"
+    out = tmp_path / "codes.parquet"
+    assert run_command("encode", run, "--data", features, "--out", out) == 0
+    codes = ch.CodeSet.load(out)
+    assert len(codes) == 240
+    assert codes.model == ch.load_model(run).fingerprint()
+    capsys.readouterr()
+    assert run_command("search", out, "--like", "item007", "-k", "4", "--modality", "text", "--json") == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    distances = ch.codes.hamming_distances(codes.codes["text"][7:8], codes.codes["text"])[0]
+    expected = sorted((int(d), name) for d, name in zip(distances, codes.ids, strict=True))[:4]
+    assert [(hit["distance"], hit["id"]) for hit in results] == expected
+    assert run_command("search", out, "--like", "item007", "--radius", "2", "--json") == 0
+    near = json.loads(capsys.readouterr().out)["results"]
+    images = ch.codes.hamming_distances(codes.codes["image"][7:8], codes.codes["image"])[0]
+    assert [hit["distance"] for hit in near] == sorted(int(d) for d in images if d <= 2)
+
+
+def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path):
+    codes = run / "codes" / "test-retrieval.parquet"
+    for arguments, says in (
+        ([run], "give exactly one of --text, --image and --like"),
+        ([run, "--text", "a", "--like", "b"], "give exactly one"),
+        ([run, "--text", " "], "--text: is empty"),
+        ([run, "--like", "nobody"], "has no item with this id"),
+        ([run, "--like", "item000", "-k", "0"], "-k 0: ask for at least 1 answer"),
+        ([run, "--like", "item000", "--radius", "-1"], "--radius -1: a distance is at least 0 bits"),
+        ([run, "--text", "dog"], "names no extractor"),
+        ([codes, "--text", "dog"], "add --model with the run that made these codes"),
+        ([tmp_path, "--text", "dog"], "neither a run's folder nor a Parquet file"),
+    ):
+        assert_refused(capsys, "search", *arguments, says=says)
+
+
+def test_codes_of_another_model_are_not_searched(run, tmp_path, capsys):
+    other = feature_config(tmp_path / "c.yaml", run.parent / "f.npz", seed=1)
+    run_command("train", other, "--out", tmp_path / "other")
+    codes = run / "codes" / "test-retrieval.parquet"
+    arguments = ["search", codes, "--text", "dog", "--model", tmp_path / "other"]
+    assert_refused(capsys, *arguments, says="these codes were made by another model")
+
+
+def test_dry_run_prints_sizes_and_writes_nothing(tmp_path, capsys):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), "tdsrdh")
+    capsys.readouterr()
+    assert run_command("train", config, "--out", tmp_path / "run", "--dry-run", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    heads = (20 * 32 + 32 + 32 * 12 + 12) + (12 * 32 + 32 + 32 * 12 + 12)
+    assert plan["parameters"] == {"trainable": heads, "frozen": 0}
+    assert plan["steps"] == 6 * 2 * (120 // 32)  # two streams
+    assert plan["rows"]["validation_query"] == 40
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_from_the_command_line_end_up_in_the_run(tmp_path):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"))
+    overrides = ["--set", "loss.kappa_q=5e-2", "--set", "train.epochs=2", "--set", "model.n_bits=20"]
+    assert run_command("train", config, "--out", tmp_path / "run", *overrides) == 0
+    text = (tmp_path / "run" / "config.yaml").read_text()
+    for line in ("kappa_q: 0.05", "epochs: 2", "n_bits: 20", "gamma_w: 8.0", "learning_rate: 0.001", "seed: 0"):
+        assert line in text
+
+
+CONFIG_MISTAKES = [
+    ("train.epoch=3", "unknown key train.epoch; did you mean 'epochs'?"),
+    ("loss.gama_w=2", "unknown key loss.gama_w; did you mean 'gamma_w'?"),
+    ("data.pth=x", "unknown key data.pth for kind 'features'; did you mean 'path'?"),
+    ("model.name=smal", "unknown model.name 'smal'; did you mean 'small'?"),
+    ("loss.name=dshc", "unknown loss.name 'dshc'; did you mean 'dsch'?"),
+    ("tain.epochs=3", "unknown section 'tain'; did you mean 'train'?"),
+    ("train.epochs=many", "train.epochs: input should be a valid integer"),
+    ("train.epochs=0", "train.epochs: input should be greater than or equal to 1, got 0"),
+    ("model.n_bits=0", "model.n_bits: a code has at least 1 bit, got 0"),
+    ("train.batch_size=121", "train.batch_size is 121, but there are 120 training rows; choose 1 … 120"),
+    ("data.queries=999", "queries: 999 asked for, but there are 240 usable rows"),
+    ("train", "write it as section.key=value"),
+]
+
+
+@pytest.mark.parametrize(("override", "says"), CONFIG_MISTAKES)
+def test_mistakes_in_a_configuration_are_one_line(tmp_path, capsys, override, says):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"))
+    assert_refused(capsys, "train", config, "--out", tmp_path / "run", "--set", override, says=says)
+
+
+def test_configuration_files_that_cannot_be_read_are_named(tmp_path, capsys):
+    path = tmp_path / "c.yaml"
+    assert_refused(capsys, "train", path, says="no such configuration file")
+    path.write_text("data: [")
+    assert_refused(capsys, "train", path, says="not readable YAML")
+    path.write_text("3")
+    assert_refused(capsys, "train", path, says="a configuration has the sections")
+    path.write_text("data: {kind: features, path: x.npz}\nmodel: {name: features}")
+    assert_refused(capsys, "train", path, says="loss.name: is missing")
+
+
+def test_unknown_options_and_runs_end_with_status_2(capsys, tmp_path):
+    assert run_command("train", "--nonsense") == 2
+    assert_refused(capsys, "evaluate", tmp_path, says="not a run's folder")
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    done = run_process("evaluate", tmp_path, "--debug")
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    """A table of small pictures: red ones with red words, blue ones with blue words."""
+    root = tmp_path_factory.mktemp("pictures")
+    random = np.random.default_rng(0)
+    lines = ["id,image,text,labels"]
+    for i in range(80):
+        red = i % 2 == 0
+        pixels = random.integers(0, 90, (30, 40, 3), np.uint8)
+        pixels[..., 0 if red else 2] += 140
+        Image.fromarray(pixels).save(root / f"{i}.png")
+        lines.append(f"{i},{i}.png,{'a red thing' if red else 'some blue water'},{'red' if red else 'blue'}")
+    (root / "items.csv").write_text("\n".join(lines))
+    return root
+
+
+def table_config(path: Path, table: Path) -> Path:
+    data = {"kind": "table", "path": str(table), "queries": 16, "train": 40}
+    model = {"name": "small", "n_bits": 8, "image_size": 16, "width": 8}
+    train = {"epochs": 8, "batch_size": 20, "learning_rate": 3e-3, "validate_every": 4}
+    path.write_text(json.dumps({"data": data, "model": model, "loss": {"name": "dsch"}, "train": train}))
+    return path
+
+
+def test_a_persons_table_from_pictures_to_answers(pictures, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert run_command("train", table_config(tmp_path / "c.yaml", pictures / "items.csv"), "--out", run) == 0
+    assert run_command("evaluate", run) == 0
+    capsys.readouterr()
+    assert run_command("search", run, "--text", "red", "-k", "5", "--json") == 0
+    assert {tuple(hit["labels"]) for hit in json.loads(capsys.readouterr().out)["results"]} == {("red",)}
+    sheet = tmp_path / "answers.png"
+    assert run_command("search", run, "--image", pictures / "1.png", "-k", "3", "--sheet", sheet, "--json") == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert {tuple(hit["labels"]) for hit in results} == {("blue",)}
+    assert results[0]["text"] == "some blue water"
+    assert Image.open(sheet).size[0] > 400
+    out = tmp_path / "folder.parquet"
+    assert run_command("encode", run, "--data", pictures, "--out", out) == 0
+    assert ch.CodeSet.load(out).ids[:2] == ["0.png", "1.png"]
+    assert run_command("search", out, "--text", "blue", "--model", run, "-k", "1", "--json") == 0
+
+
+def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, capsys):
+    table = tmp_path / "items.csv"
+    table.write_text((pictures / "items.csv").read_text() + "\n80,gone.png,a word,red\n3,3.png,a word,red\n")
+    config = table_config(tmp_path / "c.yaml", table)
+    override = ["--set", f"data.root={pictures}"]
+    assert_refused(capsys, "train", config, *override, "--out", tmp_path / "a", says="line 82 (id 80): no such picture")
+    assert run_command("train", config, *override, "--out", tmp_path / "b", "--skip-bad", "--json") == 0
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert len(problems) == 2
+    assert (tmp_path / "b" / "problems.txt").read_text().splitlines() == problems
+
+
+def test_describe_counts_and_names_problems(pictures, capsys):
+    arguments = [
+        "data",
+        "describe",
+        "table",
+        "--path",
+        pictures / "items.csv",
+        "--set",
+        "queries=16",
+        "--set",
+        "train=40",
+    ]
+    assert run_command(*arguments, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["found"], result["usable"]) == (80, 80)
+    assert result["labels"] == {"blue": 40, "red": 40}
+    assert result["partitions"] == {
+        "query": 16, "retrieval": 64, "train": 40, "validation_query": 12, "validation_retrieval": 12,
+    }  # fmt: skip
+    assert (result["removed"], result["problems"]) == ({}, [])
+    assert result["chance"] == pytest.approx(39 / 79)
+    assert run_command(*arguments) == 0
+    assert "80 samples found, 80 usable" in capsys.readouterr().out
+
+
+def test_synthesize_then_describe(tmp_path, capsys):
+    assert run_command("data", "synthesize", tmp_path / "s", "--images", "40", "--json") == 0
+    capsys.readouterr()
+    arguments = ["data", "describe", "synthetic", "--root", tmp_path / "s", "--set", "n_images=40", "--json"]
+    assert run_command(*arguments) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["found"] == 40
+    assert result["usable"] + sum(result["removed"].values()) == 40
+    assert len(result["labels"]) == 24
+    assert_refused(capsys, "data", "synthesize", tmp_path / "s", "--images", "41", says="use another folder")
+    assert_refused(capsys, "data", "describe", "sintetic", says="did you mean 'synthetic'?")
+
+
+def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
+    """The demo at a tenth of its quick size; `.ci/run` runs the quick one."""
+    from channelhash import demo
+
+    def tiny(folder: Path, loss: str, quick: bool, seed: int = 0):
+        values = {
+            "data": {"kind": "synthetic", "root": folder / "data", "n_images": 120, "queries": 15, "train": 64},
+            "model": {"name": "small", "n_bits": 16, "image_size": 32, "width": 8},
+            "loss": {"name": loss},
+            "train": {"epochs": 2, "batch_size": 32, "learning_rate": 1e-3, "validate_every": 0},
+        }
+        return demo.make_config(values)
+
+    monkeypatch.setattr(demo, "demo_config", tiny)
+    assert run_command("demo", "--quick", "--out", tmp_path / "d") == 0
+    printed = capsys.readouterr().out
+    for word in ("dsch", "sch", "tdsrdh", "chance", "image → text", "Next, words of your own"):
+        assert word in printed
+    assert run_command("demo", "--quick", "--out", tmp_path / "d", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert {tuple(tasks) for tasks in result["losses"].values()} == {tuple(TASKS)}
+    for sheet in result["sheets"].values():
+        assert Image.open(sheet).size == (8 * 148 + 12, 5 * 192)

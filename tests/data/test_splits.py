@@ -1,0 +1,95 @@
+"""Partitions: disjoint where they must be, reproducible, bound to their collection."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from channelhash.data.records import Records
+from channelhash.data.splits import load_splits, random_splits, save_splits
+from channelhash.errors import InputError
+
+
+def records(ids: list[str]) -> Records:
+    return Records(tuple(ids), {"text": tuple("t" for _ in ids)}, np.ones((len(ids), 1), bool), ("x",))
+
+
+def numbered(n: int) -> Records:
+    return records([f"im{i}" for i in range(n)])
+
+
+@given(st.integers(4, 200), st.integers(0, 10**6), st.data())
+def test_partitions_are_parted_as_the_protocol_says(n, seed, data):
+    queries = data.draw(st.integers(1, n - 2))
+    train = data.draw(st.integers(0, n - queries))
+    s = random_splits(numbered(n), queries, train, seed=seed)
+    q, r, t, vq, vr = (set(part.tolist()) for part in vars(s).values())
+    assert (len(q), len(t)) == (queries, train)
+    assert not q & r
+    assert q | r == set(range(n))
+    assert t <= r
+    assert vq | vr == r - t
+    assert not vq & vr
+    assert set(s.leak_free_retrieval().tolist()) == r - t
+
+
+def test_the_literatures_sizes_come_out():
+    counts = random_splits(numbered(20015), 2000, 10000, 2000).counts()
+    assert counts == {
+        "query": 2000,
+        "retrieval": 18015,
+        "train": 10000,
+        "validation_query": 2000,
+        "validation_retrieval": 6015,
+    }
+
+
+def test_the_draw_does_not_depend_on_the_order_of_the_rows():
+    ids = [f"im{i}" for i in range(50)]
+    shuffled = [ids[i] for i in np.random.default_rng(0).permutation(50)]
+    drawn = [{order[row] for row in random_splits(records(order), 10, 20).query} for order in (ids, shuffled)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != {ids[row] for row in random_splits(records(ids), 10, 20, seed=1).query}
+
+
+@given(st.integers(0, 10**6), st.integers(1, 20), st.integers(0, 15))
+def test_rows_of_one_id_stay_on_one_side(seed, queries, train):
+    ids = [f"im{i}" for i in range(36)] + ["im3", "im7"]
+    s = random_splits(records(ids), queries, train, seed=seed)
+    assert len(s.query) == queries
+    asked = {ids[row] for row in s.query}
+    assert not asked & {ids[row] for row in s.retrieval}
+
+
+def test_splits_come_back_and_are_bound_to_their_data(tmp_path):
+    data, path = numbered(40), tmp_path / "splits.json"
+    splits = random_splits(data, 10, 20)
+    save_splits(splits, data, path, {"seed": 0})
+    for name, rows in vars(load_splits(path, data)).items():
+        np.testing.assert_array_equal(rows, vars(splits)[name])
+    with pytest.raises(InputError, match="belong to another collection"):
+        load_splits(path, numbered(41))
+    document = json.loads(path.read_text())
+    document["rows"]["query"][0] += 1
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError, match="do not match their hash"):
+        load_splits(path, data)
+    path.write_text("{")
+    with pytest.raises(InputError, match="not a readable splits file"):
+        load_splits(path, data)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ((20, None, None), "queries: 20 asked for, but there are 20 usable rows"),
+        ((0, None, None), "queries: 0 asked for"),
+        ((5, 16, None), "train: 16 asked for, but 15 rows are left after 5 queries"),
+        ((5, 10, 5), "validation_queries: 5 asked for, but 5 rows are left"),
+    ],
+)
+def test_more_rows_than_there_are_is_an_error(sizes, says):
+    with pytest.raises(InputError, match=says):
+        random_splits(numbered(20), *sizes)

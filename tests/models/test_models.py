@@ -1,0 +1,184 @@
+"""Models: initialisation, independence of codes, encoding, saving and loading."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import channelhash as ch
+from channelhash.data.records import Records
+from channelhash.errors import InputError
+from channelhash.models import MODELS, load_model
+from channelhash.models.hash_head import hash_head
+from channelhash.models.image_encoders import load_pixels
+from channelhash.models.text_encoders import TransformerText, sinusoidal_positions
+
+TEXTS = ("a red car", "sunset over the sea", "dog", "two dogs by the sea", "red sunset", "car")
+
+
+@pytest.fixture
+def records(tmp_path):
+    random = np.random.default_rng(0)
+    paths = []
+    for i in range(6):
+        paths.append(tmp_path / f"{i}.png")
+        Image.fromarray(random.integers(0, 255, (40, 50, 3), np.uint8)).save(paths[-1])
+    items = {"image": tuple(paths), "text": TEXTS}
+    return Records(tuple("abcdef"), items, np.eye(6, 3, dtype=bool), ("x", "y", "z"))
+
+
+VARIANTS = [
+    {"text_encoder": "bag", "tokens": "hashed"},
+    {"text_encoder": "bag", "tokens": "vocabulary", "min_count": 1},
+    {"text_encoder": "transformer", "tokens": "hashed"},
+    {"text_encoder": "transformer", "tokens": "vocabulary", "min_count": 1},
+]
+
+
+def small(records: Records, n_bits: int = 12, **settings: object) -> ch.HashModel:
+    torch.manual_seed(0)
+    return MODELS["small"].create(records, n_bits, width=8, image_size=32, **settings)
+
+
+def test_the_hash_head_is_the_protocols():
+    torch.manual_seed(0)
+    head = hash_head([400, 600, 500, 32], dropout=0.1)
+    assert [type(layer) for layer in head] == [nn.Linear, nn.Tanh, nn.Dropout] * 2 + [nn.Linear]
+    assert all(layer.p == 0.1 for layer in head if isinstance(layer, nn.Dropout))
+    linears = [layer for layer in head if isinstance(layer, nn.Linear)]
+    for layer in linears:
+        assert not layer.bias.any()
+    for layer in linears[:-1]:  # Xavier-normal with gain 5/3
+        expected = 5 / 3 * (2 / (layer.in_features + layer.out_features)) ** 0.5
+        assert layer.weight.std().item() == pytest.approx(expected, rel=0.02)
+    assert linears[-1].weight.std().item() == pytest.approx((2 / 500) ** 0.5, rel=0.03)  # He-normal
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_a_code_depends_on_its_own_input_alone(records, settings):
+    model = small(records, **settings)
+    codes = {m: model.outputs(m, records.items[m]) for m in ("image", "text")}
+    for modality, together in codes.items():
+        for i, item in enumerate(records.items[modality]):
+            torch.testing.assert_close(model.outputs(modality, [item])[0], together[i], atol=1e-5, rtol=1e-4)
+        backwards = model.outputs(modality, records.items[modality][::-1])
+        torch.testing.assert_close(backwards.flip(0), together, atol=1e-5, rtol=1e-4)
+    alone = MODELS["small"].create(
+        Records(records.ids, {"text": TEXTS}, records.labels, records.label_names), 12, **settings
+    )
+    alone.load_state_dict({k: v for k, v in model.state_dict().items() if k.startswith("branches.text")})
+    torch.testing.assert_close(alone.outputs("text", TEXTS), codes["text"])
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_saving_and_loading_gives_the_same_codes_and_fingerprint(records, settings, tmp_path):
+    model = small(records, **settings)
+    model.save_pretrained(tmp_path / "saved")
+    for again in (ch.HashModel.from_pretrained(tmp_path / "saved"), load_model(tmp_path / "saved")):
+        assert again.fingerprint() == model.fingerprint()
+        np.testing.assert_array_equal(again.encode_texts(TEXTS), model.encode_texts(TEXTS))
+        np.testing.assert_array_equal(
+            again.encode_images(records.items["image"]), model.encode_images(records.items["image"])
+        )
+    assert json.loads((tmp_path / "saved" / "config.json").read_text())["n_bits"] == 12
+
+
+def test_codes_are_packed_and_pictures_may_be_opened_ones(records):
+    model = small(records, n_bits=12)
+    paths = list(records.items["image"])
+    codes = model.encode_images(paths)
+    assert codes.shape == (6, 2)
+    assert codes.dtype == np.uint8
+    np.testing.assert_array_equal(model.encode_images([Image.open(path) for path in paths]), codes)
+    np.testing.assert_array_equal(model.encode_images([str(path) for path in paths]), codes)
+    assert model.encode_texts([]).shape == (0, 2)
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_a_text_without_known_words_has_a_finite_code(records, settings):
+    outputs = small(records, **settings).outputs("text", ["", "   ", "!!!"])
+    assert outputs.isfinite().all()
+    assert torch.equal(outputs[0], outputs[2])
+
+
+def test_padding_takes_no_part_in_a_texts_features():
+    torch.manual_seed(0)
+    encoder = TransformerText(50, n_features=16, feed_forward=32, max_tokens=20).eval()
+    tokens = torch.tensor([[3, 7, 9]])
+    padded = torch.nn.functional.pad(tokens, (0, 9))
+    torch.testing.assert_close(encoder(padded), encoder(tokens), atol=1e-6, rtol=1e-5)
+    encoder.mask_padding = False  # as the published code does: padding does matter then
+    assert (encoder(padded) - encoder(tokens)).abs().max() > 1e-4
+
+
+def test_positions_are_those_of_the_transformer():
+    table = sinusoidal_positions(30, 8)
+    for position in (0, 1, 29):
+        for i in range(4):
+            angle = position / 10000 ** (2 * i / 8)
+            assert table[position, 2 * i].item() == pytest.approx(np.sin(angle), abs=1e-5)
+            assert table[position, 2 * i + 1].item() == pytest.approx(np.cos(angle), abs=1e-5)
+
+
+def test_pixels_are_the_centre_square():
+    wide = Image.new("RGB", (90, 30), (255, 0, 0))
+    wide.paste((0, 255, 0), (30, 0, 60, 30))
+    pixels = load_pixels([wide], 16)
+    assert pixels.shape == (1, 3, 16, 16)
+    assert pixels.dtype == torch.uint8
+    assert (pixels[0, 1, :, 1:-1] == 255).all()  # the outermost columns blend with what was cut
+    assert (pixels[0, 0, :, 1:-1] == 0).all()
+
+
+def test_grey_palette_and_transparent_pictures_can_be_read():
+    pictures = [Image.new(mode, (20, 20)) for mode in ("L", "P", "RGBA", "CMYK", "1", "I;16")]
+    assert load_pixels(pictures, 8).shape == (6, 3, 8, 8)
+
+
+def test_unreadable_pictures_are_named(tmp_path, records):
+    model = small(records)
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"\xff\xd8\xff\xe0 not a picture")
+    with pytest.raises(InputError, match=r"broken\.jpg: not a readable picture"):
+        model.encode_images([broken])
+    with pytest.raises(InputError, match=r"gone\.jpg: no such picture"):
+        model.encode_images([tmp_path / "gone.jpg"])
+
+
+def test_a_feature_model_standardises_and_says_what_it_cannot_do(tmp_path):
+    random = np.random.default_rng(0)
+    features = {"image": random.normal(5, 3, (50, 4)).astype(np.float32), "text": np.ones((50, 3), np.float32)}
+    records = Records(tuple(map(str, range(50))), features, np.ones((50, 1), bool), ("x",))
+    model = MODELS["features"].create(records, 8, hidden=[16])
+    inputs = model.branches["image"].encoder(torch.from_numpy(features["image"]))
+    torch.testing.assert_close(inputs.mean(0), torch.zeros(4), atol=1e-5, rtol=0)
+    torch.testing.assert_close(inputs.std(0, correction=0), torch.ones(4), atol=1e-5, rtol=0)
+    assert model.outputs("text", features["text"]).isfinite().all()  # a constant column does not divide by 0
+    model.save_pretrained(tmp_path / "m")
+    np.testing.assert_array_equal(
+        load_model(tmp_path / "m").encode("image", features["image"]), model.encode("image", features["image"])
+    )
+    with pytest.raises(InputError, match="names no extractor: it cannot encode a raw text"):
+        model.encode_texts(["words"])
+    with pytest.raises(InputError, match=r"image features are \(n, 4\) for this model, not \(2, 5\)"):
+        model.encode("image", np.zeros((2, 5), np.float32))
+
+
+def test_damaged_and_missing_models_are_named(records, tmp_path):
+    small(records).save_pretrained(tmp_path / "m")
+    weights = tmp_path / "m" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    with pytest.raises(InputError, match=r"model\.safetensors: weights cannot be read"):
+        load_model(tmp_path / "m")
+    with pytest.raises(InputError, match="no such folder"):
+        load_model(tmp_path / "nothing")
+    with pytest.raises(InputError, match=r"no config\.json"):
+        load_model(tmp_path)
+
+
+def test_fewer_than_one_bit_is_refused(records):
+    with pytest.raises(InputError, match="at least 1 bit"):
+        small(records, n_bits=0)

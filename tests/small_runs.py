@@ -1,0 +1,68 @@
+"""Small real data and configurations that several tests use."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from channelhash.cli.main import main
+
+
+def write_features(path: Path, n: int = 240, seed: int = 0) -> Path:
+    """Two modalities whose features carry the labels plus noise, so that training has something to learn."""
+    random = np.random.default_rng(seed)
+    labels = random.random((n, 6)) < 0.25
+    labels[~labels.any(axis=1), 0] = True
+    arrays = {
+        name: (labels @ random.normal(size=(6, width)) + 0.5 * random.normal(size=(n, width))).astype(np.float32)
+        for name, width in (("image", 20), ("text", 12))
+    }
+    np.savez(path, labels=labels, id=np.array([f"item{i:03d}" for i in range(n)]), **arrays)
+    return path
+
+
+def feature_config(path: Path, features: Path, loss: str = "dsch", **train: object) -> Path:
+    settings = {"epochs": 6, "batch_size": 32, "learning_rate": 1e-3, "validate_every": 2, "checkpoint_every": 1}
+    path.write_text(
+        json.dumps(
+            {
+                "data": {"kind": "features", "path": str(features), "queries": 40, "train": 120},
+                "model": {"name": "features", "n_bits": 12, "hidden": [32]},
+                "loss": {"name": loss},
+                "train": settings | train,
+            }
+        )
+    )
+    return path
+
+
+def run_command(*arguments: object) -> int:
+    """The command line in this process; returns its exit status."""
+    before, sys.argv = sys.argv, ["channelhash", *[str(argument) for argument in arguments]]
+    try:
+        main()
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    finally:
+        sys.argv = before
+    return 0
+
+
+def run_process(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command line as a process of its own."""
+    command = [sys.executable, "-m", "channelhash.cli.main", *[str(argument) for argument in arguments]]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def assert_refused(capsys: pytest.CaptureFixture[str], *arguments: object, says: str, status: int = 2) -> None:
+    """The command ends with ``status`` and one line on stderr that contains ``says``; no traceback."""
+    code = run_command(*arguments)
+    error = capsys.readouterr().err
+    assert code == status, error
+    last = error.strip().splitlines()[-1]
+    assert last.startswith("error: "), error
+    assert says in last
+    assert "Traceback" not in error

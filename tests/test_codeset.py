@@ -1,0 +1,85 @@
+"""Codes in memory and on disk."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import channelhash as ch
+from channelhash.errors import InputError
+
+
+def make(n: int = 5, k: int = 12, labelled: bool = True) -> ch.CodeSet:
+    random = np.random.default_rng(n * 100 + k)
+    codes = {m: ch.codes.pack(random.random((n, k)) < 0.5) for m in ("image", "text")}
+    labels = random.random((n, 3)) < 0.5 if labelled else None
+    names = ("sea", "sky", "dog") if labelled else ()
+    texts = [f"text {i}" for i in range(n)]
+    return ch.CodeSet(
+        [f"id{i}" for i in range(n)], codes, labels, k, names, texts, [f"{i}.jpg" for i in range(n)], "abc"
+    )
+
+
+def assert_equal(a: ch.CodeSet, b: ch.CodeSet) -> None:
+    assert list(a.ids) == list(b.ids)
+    assert a.codes.keys() == b.codes.keys()
+    for modality in a.codes:
+        np.testing.assert_array_equal(a.codes[modality], b.codes[modality])
+    np.testing.assert_array_equal(a.labels, b.labels)
+    assert (a.n_bits, a.label_names, a.model) == (b.n_bits, b.label_names, b.model)
+    assert (list(a.texts or []), list(a.images or [])) == (list(b.texts or []), list(b.images or []))
+
+
+@given(st.integers(0, 9), st.integers(1, 130), st.booleans())
+def test_what_is_saved_is_loaded(tmp_path_factory, n, k, labelled):
+    path = tmp_path_factory.mktemp("codes") / "c.parquet"
+    codes = make(n, k, labelled)
+    codes.save(path)
+    assert_equal(ch.CodeSet.load(path), codes)
+
+
+def test_the_file_is_plain_parquet(tmp_path):
+    codes = make()
+    codes.save(tmp_path / "c.parquet")
+    table = pq.read_table(tmp_path / "c.parquet")
+    assert table.column_names == ["id", "code_image", "code_text", "labels", "text", "image"]
+    assert table.schema.field("code_image").type == pa.binary(2)
+    assert table["code_image"][0].as_py() == codes.codes["image"][0].tobytes()
+    assert table["labels"].to_pylist() == [np.flatnonzero(row).tolist() for row in codes.labels]
+    assert json.loads(table.schema.metadata[b"channelhash"])["n_bits"] == 12
+
+
+def test_take_keeps_rows_together():
+    taken = make().take([3, 1])
+    assert taken.ids == ["id3", "id1"]
+    assert taken.texts == ["text 3", "text 1"]
+    np.testing.assert_array_equal(taken.codes["text"], make().codes["text"][[3, 1]])
+
+
+def test_damaged_and_foreign_files_are_named(tmp_path):
+    path = tmp_path / "c.parquet"
+    with pytest.raises(InputError, match=r"c\.parquet: no such file of codes"):
+        ch.CodeSet.load(path)
+    make().save(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match="perhaps truncated"):
+        ch.CodeSet.load(path)
+    pq.write_table(pa.table({"id": ["a"]}), path)
+    with pytest.raises(InputError, match="a Parquet file, but not one of codes"):
+        ch.CodeSet.load(path)
+
+
+def test_parts_that_do_not_fit_are_refused():
+    codes = {"image": np.zeros((2, 1), np.uint8)}
+    with pytest.raises(ValueError, match="2 image codes for 3 ids"):
+        ch.CodeSet(["a", "b", "c"], codes, None, 8)
+    with pytest.raises(ValueError, match="codes of 9 bits"):
+        ch.CodeSet(["a", "b"], codes, None, 9)
+    with pytest.raises(ValueError, match="labels are"):
+        ch.CodeSet(["a", "b"], codes, np.ones((3, 2), bool), 8)
+    with pytest.raises(ValueError, match="at least one modality"):
+        ch.CodeSet(["a"], {}, None, 8)

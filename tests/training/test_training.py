@@ -1,0 +1,176 @@
+"""The training loop: schedule, order, alternation, resuming, and stopping where the loss breaks."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from channelhash.config import TrainSettings
+from channelhash.data.features import load_features
+from channelhash.errors import JobError
+from channelhash.losses import DSCHLoss
+from channelhash.models import MODELS
+from channelhash.training.batches import epoch_batches, prepare_inputs
+from channelhash.training.schedule import learning_rate
+from channelhash.training.trainer import _epoch_steps, train
+from small_runs import assert_refused, feature_config, run_command, write_features
+
+
+def test_the_schedule_is_the_papers():
+    for e in range(200):
+        if e < 75:
+            expected = 1e-5
+        elif e < 150:
+            expected = 1e-5 * (0.1 + 0.9 * (1 + math.cos(math.pi * (e - 75) / 75)) / 2)
+        else:
+            expected = 1e-6
+        assert learning_rate(e, 200, 1e-5) == pytest.approx(expected, rel=1e-12)
+
+
+def test_other_lengths_turn_at_the_same_shares():
+    assert [learning_rate(e, 8, 1.0) == 1.0 for e in range(4)] == [True, True, True, True]
+    assert learning_rate(6, 8, 1.0) == pytest.approx(0.1)
+
+
+def test_an_epoch_sees_every_row_at_most_once_and_drops_the_partial_batch():
+    batches = list(epoch_batches(100, 32, 0, 5))
+    assert [len(rows) for rows in batches] == [32, 32, 32]
+    assert max(Counter(torch.cat(batches).tolist()).values()) == 1
+
+
+def test_order_depends_on_seed_and_epoch_alone():
+    first = torch.cat(list(epoch_batches(64, 32, 0, 1)))
+    assert torch.equal(first, torch.cat(list(epoch_batches(64, 32, 0, 1))))
+    assert not torch.equal(first, torch.cat(list(epoch_batches(64, 32, 0, 2))))
+    assert not torch.equal(first, torch.cat(list(epoch_batches(64, 32, 1, 1))))
+
+
+def test_anchored_losses_get_a_full_pass_of_each_stream_in_turn():
+    settings = TrainSettings(batch_size=10)
+    assert [anchor for _, anchor in _epoch_steps(30, settings, 0, ("image", "text"))] == ["image"] * 3 + ["text"] * 3
+    settings = TrainSettings(batch_size=10, alternate="batch")
+    assert [anchor for _, anchor in _epoch_steps(30, settings, 0, ("image", "text"))] == ["image", "text"] * 3
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model" / "model.safetensors")
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    first, second = weights(a), weights(b)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+    def figures(run: Path) -> list[dict]:
+        lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+        return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+    assert figures(a) == figures(b)
+
+
+@pytest.mark.parametrize("loss", ["dsch", "tdsrdh"])
+def test_a_killed_training_resumes_to_the_same_weights(tmp_path, loss):
+    features = write_features(tmp_path / "f.npz")
+    config = feature_config(tmp_path / "c.yaml", features, loss, epochs=40, checkpoint_every=3)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert run_command("train", config, "--out", whole) == 0
+    command = [sys.executable, "-m", "channelhash.cli.main", "train", str(config), "--out", str(killed)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    log = killed / "log.jsonl"
+    while process.poll() is None and not (log.exists() and len(log.read_text().splitlines()) >= 5):
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (killed / "model").exists()
+    assert run_command("train", config, "--out", killed, "--resume") == 0
+    assert_same_run(whole, killed)
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"))
+    assert run_command("train", config, "--out", tmp_path / "run") == 0
+    before = (tmp_path / "run" / "model" / "model.safetensors").stat().st_mtime_ns
+    assert run_command("train", config, "--out", tmp_path / "run", "--resume") == 0
+    assert (tmp_path / "run" / "model" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_run_folder_has_what_the_design_names(tmp_path):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"))
+    run = tmp_path / "run"
+    run_command("train", config, "--out", run)
+    run_command("evaluate", run)
+    names = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
+    assert {"config.yaml", "log.jsonl", "splits.json", "metrics.json", "checkpoints/last.pt"} <= names
+    assert {"codes/test-query.parquet", "codes/test-retrieval.parquet", "model/model.safetensors"} <= names
+    assert any(name.startswith("tensorboard/events") for name in names)
+    assert not [name for name in names if name.endswith(".tmp")]
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert [entry["epoch"] for entry in log] == list(range(6))
+    assert [("validation" in entry) for entry in log] == [False, True, False, True, False, True]
+
+
+class BreaksAt(torch.nn.Module):
+    """DSCH until the given step, then NaN."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.inner, self.step, self.seen = DSCHLoss(12), step, 0
+
+    def forward(self, outputs, labels):
+        self.seen += 1
+        return self.inner(outputs, labels) * (float("nan") if self.seen > self.step else 1.0)
+
+
+def test_a_loss_that_breaks_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
+    records = load_features(write_features(tmp_path / "f.npz"))
+    model = MODELS["features"].create(records, 12, hidden=[16])
+    inputs = prepare_inputs(model, records)
+    settings = TrainSettings(epochs=9, batch_size=60, learning_rate=1e-3, checkpoint_every=1)  # 4 steps an epoch
+    with pytest.raises(JobError) as caught:
+        train(model, BreaksAt(10), inputs, torch.from_numpy(records.labels), settings, tmp_path)
+    checkpoint = tmp_path / "checkpoints" / "last.pt"
+    assert str(caught.value).startswith("epoch 2, step 2: the loss is nan; lower train.learning_rate (now 0.001)")
+    assert str(checkpoint) in str(caught.value)
+    state = torch.load(checkpoint, weights_only=True)
+    assert state["epochs_done"] == 2
+    assert all(values.isfinite().all() for values in state["model"].values())
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path, capsys):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=2)
+    run = tmp_path / "run"
+    run_command("train", config, "--out", run)
+    checkpoint = run / "checkpoints" / "last.pt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    for path in (run / "model").iterdir():
+        path.unlink()
+    (run / "model").rmdir()
+    assert_refused(capsys, "train", config, "--out", run, "--resume", says=f"{checkpoint}: damaged or of another model")
+
+
+def test_a_folder_in_use_or_of_another_run_is_refused(tmp_path, capsys):
+    import fcntl
+
+    features = write_features(tmp_path / "f.npz")
+    config = feature_config(tmp_path / "c.yaml", features, epochs=2)
+    run = tmp_path / "run"
+    run_command("train", config, "--out", run)
+    assert_refused(capsys, "train", config, "--out", run, says="already holds a run; add --resume")
+    other = feature_config(tmp_path / "d.yaml", features, epochs=3)
+    assert_refused(capsys, "train", other, "--out", run, "--resume", says="another configuration (epochs: 3)")
+    with open(run / ".lock", "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        assert_refused(capsys, "train", config, "--out", run, "--resume", says="another process is working")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("keep me")
+    assert_refused(capsys, "train", config, "--out", tmp_path / "mine", says="is not empty and not a run's folder")
+    assert (tmp_path / "mine" / "letter.txt").read_text() == "keep me"
