@@ -4,6 +4,7 @@ import difflib
 import inspect
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -20,6 +21,7 @@ class Settings(BaseModel):
 SettingsType = TypeVar("SettingsType", bound=Settings)
 
 
+@cache
 def settings_of(function: Callable[..., Any], skip: frozenset[str] = frozenset()) -> type[Settings]:
     """A settings class with one field per parameter of ``function`` (annotation and default), without ``skip``."""
     target = function.__init__ if inspect.isclass(function) else function

@@ -21,6 +21,8 @@ def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Re
         root: for a table, the folder of its pictures.
         skip_bad: leave bad rows or pictures out and list them.
     """
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
     if path.is_dir():
         return load_folder(path, skip_bad)
     return load_features(path) if path.suffix.lower() == ".npz" else load_table(path, root, skip_bad=skip_bad)

@@ -1,0 +1,63 @@
+"""The doctor: counts, chance, and problems with what to do."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from PIL import Image
+
+from channelhash.data.describe import describe
+from channelhash.data.folder import load_any, load_folder
+from channelhash.data.records import Records
+from channelhash.errors import InputError
+
+
+def make(labels: np.ndarray) -> Records:
+    n, c = labels.shape
+    return Records(tuple(map(str, range(n))), {"text": ("two words",) * n}, labels, tuple(f"l{j}" for j in range(c)))
+
+
+@given(arrays(bool, st.tuples(st.integers(2, 12), st.integers(1, 4))))
+def test_chance_is_the_share_of_pairs_with_a_common_label(labels):
+    n = len(labels)
+    pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
+    expected = np.mean([(labels[i] & labels[j]).any() for i, j in pairs])
+    assert describe(make(labels))["chance"] == pytest.approx(expected)
+
+
+def test_problems_are_named(tmp_path):
+    (tmp_path / "bad.jpg").write_bytes(b"no picture")
+    Image.new("RGB", (4, 4)).save(tmp_path / "good.jpg")
+    items = {"image": (tmp_path / "good.jpg", tmp_path / "bad.jpg", tmp_path / "good.jpg"), "text": ("a", "b c", "d")}
+    labels = np.array([[True, False], [False, False], [True, False]])
+    records = Records(("a", "b", "a"), items, labels, ("sea", "sky"), {"no tag": 2}, ("a line",), found=5)
+    result = describe(records, None, {"found": 25000}, decode_pictures=True)
+    assert (result["found"], result["usable"], result["removed"]) == (5, 3, {"no tag": 2})
+    assert result["words_per_text"] == {"min": 1, "median": 1, "mean": pytest.approx(4 / 3), "max": 2}
+    assert [line.split(";")[0].split(" (")[0] for line in result["problems"]] == [
+        "a line",
+        "found: 5 samples, the official collection has 25000",
+        "1 samples have no label: they are similar to nothing and never relevant",
+        "label 'sky' never occurs",
+        "id a occurs more than once: its rows stay on one side of query and retrieval",
+        f"unreadable picture {tmp_path / 'bad.jpg'}",
+    ]
+
+
+def test_a_folder_of_pictures_at_any_depth(tmp_path):
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    Image.new("RGB", (4, 4)).save(tmp_path / "deep" / "er" / "x.PNG")
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.jpg")
+    (tmp_path / "notes.txt").write_text("not a picture")
+    assert load_any(tmp_path).ids == ("a.jpg", "deep/er/x.PNG")
+    (tmp_path / "bad.jpg").write_bytes(b"")
+    with pytest.raises(InputError, match="empty picture"):
+        load_folder(tmp_path)
+    records = load_folder(tmp_path, skip_bad=True)
+    assert (records.ids, records.found, records.removed) == (("a.jpg", "deep/er/x.PNG"), 3, {"unreadable picture": 1})
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no pictures"):
+        load_folder(tmp_path / "empty")
+    with pytest.raises(InputError, match="no such file or folder"):
+        load_any(tmp_path / "gone")
