@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from channelhash.codeset import CodeSet
@@ -174,12 +175,16 @@ def evaluate_run(
         if split != "test":
             raise InputError("--leak-free: the validation partition holds no training rows anyway; leave it out")
         database = database.take(np.flatnonzero(~np.isin(rows["retrieval"], splits.train)))
+    try:
+        tasks = evaluate(codes["query"], database, cutoffs=config.evaluate.cutoffs)
+    except ValueError as error:
+        raise InputError(f"{folder}, {split} partition: {error}") from None
     result = {
         "n_bits": config.n_bits,
         "split": split,
         "checkpoint": checkpoint,
         "leak_free": leak_free,
-        "tasks": evaluate(codes["query"], database, cutoffs=config.evaluate.cutoffs),
+        "tasks": tasks,
     }
     if split == "test" and checkpoint == "last" and not leak_free:
         write_text(folder / "metrics.json", json.dumps(result, indent=2))
@@ -196,7 +201,7 @@ def encode_records(
     return CodeSet(
         records.ids,
         {modality: model.encode(modality, records.items[modality], progress) for modality in modalities},
-        records.labels,
+        records.labels if records.label_names else None,
         model.n_bits,
         label_names=records.label_names,
         texts=None if texts is None or isinstance(texts, np.ndarray) else tuple(str(text) for text in texts),
@@ -246,6 +251,11 @@ def _validation(
     if not len(splits.validation_query) or not len(splits.validation_retrieval):
         return None
     parts = {"query": records.take(splits.validation_query), "database": records.take(splits.validation_retrieval)}
+    if not relevant_pairs(parts["query"].labels, parts["database"].labels):
+        raise InputError(
+            f"none of the {len(parts['query'])} validation queries shares a label with the validation retrieval set; "
+            "give more labelled rows, or set data.validation_queries to 0"
+        )
     prepared = {role: prepare_inputs(model, part, stages("read validation rows")) for role, part in parts.items()}
 
     def validate(current: HashModel) -> Validation:
@@ -267,6 +277,11 @@ def _validation(
         }
 
     return validate
+
+
+def relevant_pairs(query_labels: NDArray[np.bool_], database_labels: NDArray[np.bool_]) -> bool:
+    """Whether any query shares a label with any database item."""
+    return bool((query_labels.any(axis=0) & database_labels.any(axis=0)).any())
 
 
 def _claim(folder: Path, config: RunConfig, resume: bool) -> None:

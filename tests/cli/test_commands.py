@@ -245,6 +245,65 @@ def test_a_persons_table_from_pictures_to_answers(pictures, tmp_path, capsys):
     assert run_command("search", out, "--text", "blue", "--model", run, "-k", "1", "--json") == 0
 
 
+def test_new_items_need_no_labels_and_may_be_skipped(pictures, tmp_path, capsys):
+    run = tmp_path / "run"
+    run_command("train", table_config(tmp_path / "c.yaml", pictures / "items.csv"), "--out", run)
+    table, out = tmp_path / "new.csv", tmp_path / "new.parquet"
+    table.write_text("id,image,text\nx,0.png,words\ny,gone.png,words\n")
+    arguments = ["encode", run, "--data", table, "--root", pictures, "--out", out]
+    assert_refused(capsys, *arguments, says="line 3 (id y): no such picture")
+    assert not out.exists()
+    assert run_command(*arguments, "--skip-bad", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["removed"] == {"missing picture": 1}
+    codes = ch.CodeSet.load(out)
+    assert (codes.ids, codes.labels) == (["x"], None)
+    assert_refused(capsys, "encode", run, "--data", tmp_path / "gone", "--out", out, says="no such file or folder")
+
+
+def test_weights_that_are_not_finite_give_no_codes(run, tmp_path, capsys):
+    model = ch.load_model(run)
+    model.branches["text"].head[0].bias.data[0] = float("nan")
+    model.save_pretrained(tmp_path / "broken")
+    arguments = ["encode", tmp_path / "broken", "--data", run.parent / "f.npz", "--out", tmp_path / "c.parquet"]
+    assert_refused(capsys, *arguments, says="text in row 0: the model's output is not finite", status=1)
+    assert not (tmp_path / "c.parquet").exists()
+
+
+def test_a_collection_without_relevant_pairs_is_refused(tmp_path, capsys):
+    path = tmp_path / "f.npz"
+    np.savez(path, image=np.ones((60, 4)), text=np.ones((60, 4)), labels=np.eye(60, dtype=int))
+    config = feature_config(tmp_path / "c.yaml", path)
+    sizes = ["--set", "data.queries=5", "--set", "data.train=40"]
+    says = "none of the 5 validation queries shares a label"
+    assert_refused(capsys, "train", config, *sizes, "--out", tmp_path / "a", says=says)
+    sizes += ["--set", "data.validation_queries=0"]
+    assert run_command("train", config, *sizes, "--out", tmp_path / "b") == 0
+    assert_refused(capsys, "evaluate", tmp_path / "b", says="none of the 5 queries has a relevant item")
+
+
+def test_coco_annotations_are_trained_on(pictures, tmp_path, capsys):
+    images = [{"id": i, "file_name": f"{i}.png"} for i in range(80)]
+    labels = [{"image_id": i, "category_id": i % 2} for i in range(80)]
+    names = [{"id": 0, "name": "red"}, {"id": 1, "name": "blue"}]
+    captions = [{"image_id": i, "caption": ("red", "blue")[i % 2]} for i in range(80)]
+    instances = tmp_path / "instances.json"
+    instances.write_text(json.dumps({"images": images, "annotations": labels, "categories": names}))
+    (tmp_path / "captions.json").write_text(json.dumps({"annotations": captions}))
+    config = json.loads(table_config(tmp_path / "c.yaml", tmp_path).read_text())
+    config["data"] = {
+        "kind": "coco",
+        "instances": str(instances),
+        "captions": str(tmp_path / "captions.json"),
+        "root": str(pictures),
+        "queries": 16,
+        "train": 40,
+    }
+    (tmp_path / "c.yaml").write_text(json.dumps(config))
+    assert run_command("train", tmp_path / "c.yaml", "--out", tmp_path / "run", "--json") == 0
+    validation = json.loads(capsys.readouterr().out)["validation"]
+    assert min(validation.values()) > 0.8
+
+
 def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, capsys):
     table = tmp_path / "items.csv"
     table.write_text((pictures / "items.csv").read_text() + "\n80,gone.png,a word,red\n3,3.png,a word,red\n")

@@ -58,7 +58,7 @@ def main() -> None:
 def _fail(message: str, status: int, debug: bool) -> None:
     if debug:
         traceback.print_exc()
-    typer.echo(f"error: {message}", err=True)
+    typer.echo(f"error: {' '.join(message.split())}", err=True)
     sys.exit(status)
 
 

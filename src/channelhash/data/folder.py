@@ -7,7 +7,7 @@ import numpy as np
 from channelhash.data.features import load_features
 from channelhash.data.pictures import picture_problem
 from channelhash.data.records import Records
-from channelhash.data.table import load_table
+from channelhash.data.table import has_labels, load_table
 from channelhash.errors import InputError
 
 _ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
@@ -15,6 +15,8 @@ _ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
 def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Records:
     """Records of whatever ``path`` is: a folder of pictures, an ``.npz`` file of features, or a table.
+
+    A table needs no labels here: what is encoded is often new.
 
     Args:
         path: what to read.
@@ -25,7 +27,9 @@ def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Re
         raise InputError(f"{path}: no such file or folder")
     if path.is_dir():
         return load_folder(path, skip_bad)
-    return load_features(path) if path.suffix.lower() == ".npz" else load_table(path, root, skip_bad=skip_bad)
+    if path.suffix.lower() == ".npz":
+        return load_features(path)
+    return load_table(path, root, label_columns=None if has_labels(path) else [], skip_bad=skip_bad)
 
 
 def load_folder(root: Path, skip_bad: bool = False) -> Records:

@@ -39,7 +39,7 @@ def load_table(
         image_column: name of the column with picture paths. The column may be absent: a collection of texts.
         text_column: name of the column with texts. It may be absent: a collection of pictures.
         labels_column: name of the column with all labels of a row, separated by ``label_separator`` (or a list).
-        label_columns: several columns of 0 and 1 instead, one a label.
+        label_columns: several columns of 0 and 1 instead, one a label; an empty list for a table without labels.
         label_separator: between two labels.
         label_names: the labels there are; None takes all that occur.
         verify_images: decode every picture instead of only looking whether it is there.
@@ -54,7 +54,7 @@ def load_table(
         raise InputError(f"{path}: the table has no rows")
     columns = list(rows[0][1])
     modalities = [m for m, column in (("image", image_column), ("text", text_column)) if column in columns]
-    wanted = [id_column, *(label_columns or [labels_column])]
+    wanted = [id_column, *([labels_column] if label_columns is None else label_columns)]
     for column in wanted if modalities else [image_column, text_column]:
         if column not in columns:
             raise InputError(f"{path}: {unknown(f'column {column!r} asked for', column, columns)}")
@@ -126,6 +126,12 @@ def _labels(row: Row, labels_column: str, label_columns: list[str] | None, separ
     value = row.get(labels_column)
     parts = value if isinstance(value, list) else str(value or "").split(separator)
     return [text for part in parts if (text := str(part).strip())]
+
+
+def has_labels(path: Path, labels_column: str = "labels") -> bool:
+    """Whether a table has a column of labels."""
+    rows = _read_rows(path)
+    return bool(rows) and labels_column in rows[0][1]
 
 
 def _read_rows(path: Path) -> list[tuple[str, Row]]:

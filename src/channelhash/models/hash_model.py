@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.data.records import Items
-from channelhash.errors import InputError
+from channelhash.errors import InputError, JobError
 from channelhash.files import atomic_path, content_hash, write_text
 
 Picture = Path | str | Image.Image
@@ -111,11 +111,20 @@ class HashModel(nn.Module, ModelHubMixin):
 
         Raises:
             InputError: an item cannot be read, or the model cannot take this modality.
+            JobError: an output is NaN or infinite.
         """
         rows = [torch.empty(0, self.n_bits)]
         for start in range(0, len(items), _ENCODE_BATCH):
             inputs = self.prepare(modality, items[start : start + _ENCODE_BATCH])
             rows.append(self.outputs_prepared({modality: inputs})[modality])
+            broken = (~rows[-1].isfinite().all(dim=1)).nonzero()
+            if len(broken):
+                row = start + int(broken[0])
+                name = f" ({items[row]})" if isinstance(items[row], str | Path) else ""
+                raise JobError(
+                    f"{modality} in row {row}{name}: the model's output is not finite; its weights are damaged or the "
+                    "training broke, train again"
+                )
             if progress:
                 progress(min(start + _ENCODE_BATCH, len(items)), len(items))
         return torch.cat(rows)
