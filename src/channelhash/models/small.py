@@ -21,7 +21,7 @@ def create_small_model(
     image_size: int = 64,
     width: int = 32,
     text_encoder: Literal["bag", "transformer"] = "bag",
-    tokens: Literal["hashed", "vocabulary"] = "hashed",
+    tokens: Literal["vocabulary", "hashed"] = "vocabulary",
     n_buckets: int = 16384,
     min_count: int = 2,
     max_tokens: int = 64,
@@ -36,7 +36,8 @@ def create_small_model(
         image_size: pictures become ``image_size`` × ``image_size`` pixels.
         width: channels of the first convolution.
         text_encoder: mean of token vectors, or one Transformer layer.
-        tokens: hash words into buckets (nothing to store, any word counts), or keep a vocabulary.
+        tokens: keep a vocabulary of the training words and drop all others, or hash words into buckets (nothing to
+            store; a word never trained on gets a bucket that may be untrained).
         n_buckets: number of hash buckets.
         min_count: a word enters the vocabulary if it occurs so often.
         max_tokens: longer texts are cut.

@@ -16,8 +16,12 @@ class BagOfTags(nn.Module):
 
     def __init__(self, n_tokens: int, n_features: int = 256) -> None:
         super().__init__()
-        # Plain initialisation: EmbeddingBag leaves padding_idx out of the mean and gives an empty bag zeros.
+        # padding_idx is left out of the mean, and an empty bag is zeros.
         self.tokens = nn.EmbeddingBag(n_tokens + 1, n_features, mode="mean", padding_idx=0)
+        # Small at first: a bucket that training never met says little beside words that it did meet.
+        nn.init.normal_(self.tokens.weight, std=0.1)
+        with torch.no_grad():
+            self.tokens.weight[0].zero_()
         self.n_features = n_features
 
     def forward(self, tokens: Tensor) -> Tensor:
