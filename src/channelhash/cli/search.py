@@ -48,7 +48,7 @@ def search(
     if as_json:
         print_json({"results": [hit.as_dict() for hit in found]})
         return
-    rows = [[hit.id, str(hit.distance), hit.text[:70], ", ".join(hit.labels)] for hit in found]
+    rows = [[hit.id, str(hit.distance), hit.text, ", ".join(hit.labels)] for hit in found]
     print_table(f"{len(found)} answers", ["id", "bits", "text", "labels"], rows)
     if sheet:
         typer.echo(f"Pictures in {sheet}")
