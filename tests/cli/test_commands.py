@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
+from data.mirflickr_tree import write_tree
 from small_runs import assert_refused, feature_config, run_command, run_process, write_features
 
 COMMANDS = ["demo", "data synthesize", "data describe", "train", "evaluate", "encode", "search"]
@@ -339,6 +340,31 @@ def test_describe_counts_and_names_problems(pictures, capsys):
     assert result["chance"] == pytest.approx(39 / 79)
     assert run_command(*arguments) == 0
     assert "80 samples found, 80 usable" in capsys.readouterr().out
+
+
+def test_describe_counts_a_collection_too_small_for_its_splits(tmp_path, capsys):
+    write_tree(tmp_path)
+    arguments = ["data", "describe", "mirflickr25k", "--root", tmp_path, "--set", "min_tag_count=2", "--json"]
+    assert run_command(*arguments) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["found"], result["usable"], result["partitions"]) == (10, 6, {})
+    assert result["removed"] == {"no tag": 2, "no label": 1, "no tag that occurs 2 times": 1}
+    problems = " / ".join(result["problems"])
+    assert "the official collection has 25000" in problems
+    assert "queries: 2000 asked for, but there are 6 usable rows" in problems
+
+
+@pytest.mark.parametrize("column", ["image", "text"])
+def test_one_modality_alone_is_enough(pictures, tmp_path, capsys, column):
+    rows = [line.split(",") for line in (pictures / "items.csv").read_text().splitlines()]
+    kept = [0, rows[0].index(column), 3]
+    (tmp_path / "items.csv").write_text("\n".join(",".join(row[i] for i in kept) for row in rows))
+    config = table_config(tmp_path / "c.yaml", tmp_path / "items.csv")
+    root = ["--set", f"data.root={pictures}"]
+    assert run_command("train", config, *root, "--out", tmp_path / "run", "--json") == 0
+    validation = json.loads(capsys.readouterr().out)["validation"]
+    assert list(validation) == [f"{column}->{column}"]
+    assert validation[f"{column}->{column}"] > 0.8
 
 
 def test_synthesize_then_describe(tmp_path, capsys):

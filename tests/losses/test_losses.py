@@ -173,5 +173,12 @@ def test_modalities_of_different_shapes_are_refused():
     labels = torch.ones(3, 2)
     with pytest.raises(ValueError, match="all of one shape"):
         DSCHLoss(8)({"image": torch.zeros(3, 8), "text": torch.zeros(2, 8)}, labels)
+    zeros = {"image": torch.zeros(3, 8), "text": torch.zeros(3, 8)}
+    with pytest.raises(ValueError, match="for codes of 16 bits, the outputs have 8"):
+        SCHLoss(16)(zeros, labels)
+    with pytest.raises(ValueError, match=r"labels are .* with n = 3"):
+        TDSRDHLoss()(zeros, labels[:1])
+    with pytest.raises(ValueError, match="at least 1 bit"):
+        DSCHLoss(0)
     with pytest.raises(ValueError, match="anchor 'audio'"):
         TDSRDHLoss()({"image": torch.zeros(3, 8), "text": torch.zeros(3, 8)}, labels, anchor="audio")

@@ -48,6 +48,7 @@ def describe(
     from channelhash.config import read_data_section
     from channelhash.data import DATA_KINDS
     from channelhash.data.describe import describe as count
+    from channelhash.errors import InputError
     from channelhash.run import draw_splits, load_data
 
     overrides = [*settings, *(["skip_bad=true"] if skip_bad else [])]
@@ -55,7 +56,14 @@ def describe(
     source, split = read_data_section(name, overrides)
     with progress_stages() as stages:
         records = load_data(name, source, stages("read"))
-    result = count(records, draw_splits(split, records), DATA_KINDS[name].expected, decode)
+    problems = []
+    splits = None
+    try:
+        splits = draw_splits(split, records)
+    except InputError as error:  # a doctor counts what there is, also where it does not suffice
+        problems.append(str(error))
+    result = count(records, splits, DATA_KINDS[name].expected, decode)
+    result["problems"] += problems
     if as_json:
         print_json(result)
         return

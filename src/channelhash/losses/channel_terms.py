@@ -16,6 +16,7 @@ def channel_loss(
     labels: Tensor,
     bounds: Callable[[Tensor], tuple[Tensor, Tensor]],
     *,
+    n_bits: int,
     alpha: float,
     beta: float,
     gamma_l: float,
@@ -27,6 +28,7 @@ def channel_loss(
         outputs: modality -> ``(n, k)`` real-valued codes; one, two or more modalities.
         labels: ``(n, c)`` bool or 0/1.
         bounds: similarity ``(n, n)`` -> ``(lower, upper)`` end of the channel, in bits.
+        n_bits: code length k that the bounds are for.
         alpha: weight of pairs with S = 1.
         beta: weight of pairs with S = 0.
         gamma_l: exponent of a pair's violation.
@@ -34,9 +36,14 @@ def channel_loss(
 
     Returns:
         A scalar, computed in float32 (float64 for float64 outputs) also under autocast.
+
+    Raises:
+        ValueError: the shapes of outputs and labels do not fit together, or k is not ``n_bits``.
     """
-    outputs = float_outputs(outputs)
+    outputs, labels = checked_batch(outputs, labels)
     codes = next(iter(outputs.values()))
+    if codes.shape[1] != n_bits:
+        raise ValueError(f"this loss is for codes of {n_bits} bits, the outputs have {codes.shape[1]}")
     with torch.autocast(codes.device.type, enabled=False):
         similarity = label_similarity(labels.to(codes))
         weights = None if alpha == beta == 1 else set_weights(similarity, alpha, beta)
@@ -46,16 +53,20 @@ def channel_loss(
     return loss
 
 
-def float_outputs(outputs: Outputs) -> Outputs:
-    """The outputs in at least float32 (half precision loses whole bits of distance), after a check of their shapes.
+def checked_batch(outputs: Outputs, labels: Tensor) -> tuple[Outputs, Tensor]:
+    """The outputs in at least float32 (half precision loses whole bits of distance) and the labels as a tensor.
 
     Raises:
-        ValueError: no modality, or the modalities' outputs differ in shape.
+        ValueError: no modality, the modalities' outputs differ in shape, or there are not as many labels.
     """
     shapes = {modality: tuple(codes.shape) for modality, codes in outputs.items()}
     if not shapes or len(set(shapes.values())) != 1 or len(next(iter(shapes.values()))) != 2:
         raise ValueError(f"outputs are one (n, k) tensor per modality, all of one shape, not {shapes}")
-    return {m: codes if codes.dtype == torch.float64 else codes.float() for m, codes in outputs.items()}
+    labels = torch.as_tensor(labels, device=next(iter(outputs.values())).device)
+    n = next(iter(shapes.values()))[0]
+    if labels.ndim != 2 or len(labels) != n:
+        raise ValueError(f"labels are (n, c) with n = {n} as the outputs, not {tuple(labels.shape)}")
+    return {m: codes if codes.dtype == torch.float64 else codes.float() for m, codes in outputs.items()}, labels
 
 
 def set_weights(similarity: Tensor, alpha: float, beta: float) -> Tensor:

@@ -37,6 +37,8 @@ class DSCHLoss(nn.Module):
         kappa_q: float = 0.01,
     ) -> None:
         super().__init__()
+        if n_bits < 1:
+            raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
         self.n_bits = n_bits
         self.lambda_neg = n_bits / 2 if lambda_neg is None else lambda_neg
         self.tau, self.gamma_w, self.gamma_l = tau, gamma_w, gamma_l
@@ -48,6 +50,7 @@ class DSCHLoss(nn.Module):
             outputs,
             labels,
             lambda similarity: dsch_bounds(similarity, self.n_bits, self.lambda_neg, self.tau, self.gamma_w),
+            n_bits=self.n_bits,
             alpha=self.alpha,
             beta=self.beta,
             gamma_l=self.gamma_l,

@@ -23,6 +23,8 @@ class SCHLoss(nn.Module):
         self, n_bits: int, tau: float = 3.0, alpha: float = 1.0, beta: float = 1.0, kappa_q: float = 0.0
     ) -> None:
         super().__init__()
+        if n_bits < 1:
+            raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
         self.n_bits = n_bits
         self.tau, self.alpha, self.beta, self.kappa_q = tau, alpha, beta, kappa_q
 
@@ -32,6 +34,7 @@ class SCHLoss(nn.Module):
             outputs,
             labels,
             lambda similarity: sch_bounds(similarity, self.n_bits, self.tau),
+            n_bits=self.n_bits,
             alpha=self.alpha,
             beta=self.beta,
             gamma_l=1.0,

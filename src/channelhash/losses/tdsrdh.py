@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from channelhash.channels import label_similarity
-from channelhash.losses.channel_terms import Outputs, float_outputs, sign
+from channelhash.losses.channel_terms import Outputs, checked_batch, sign
 
 
 class TDSRDHLoss(nn.Module):
@@ -42,7 +42,7 @@ class TDSRDHLoss(nn.Module):
         Raises:
             ValueError: ``anchor`` is not a modality of ``outputs``.
         """
-        outputs = float_outputs(outputs)
+        outputs, labels = checked_batch(outputs, labels)
         if anchor is not None and anchor not in outputs:
             raise ValueError(f"anchor {anchor!r} is not one of the modalities {', '.join(outputs)}")
         codes = next(iter(outputs.values()))

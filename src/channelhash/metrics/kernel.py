@@ -51,18 +51,18 @@ def count_distances(
     query_sets, database_sets = words(np.packbits(query_labels, axis=1)), words(np.packbits(database_labels, axis=1))
     counts = np.zeros((len(queries), n_bits + 1, 2), dtype=np.int64)
     if queries.shape[1] == 1 and query_sets.shape[1] == 1:
-        _count_one_word(queries[:, 0], database[:, 0], query_sets[:, 0], database_sets[:, 0], counts, _BLOCK)
+        _count_one_word(queries[:, 0], database[:, 0], query_sets[:, 0], database_sets[:, 0], counts)
     else:
         _count_words(queries, database, query_sets, database_sets, counts, _BLOCK)
     return counts.sum(axis=2), counts[:, :, 1].copy()
 
 
 @njit(
-    "void(uint64[:], uint64[:], uint64[:], uint64[:], int64[:, :, ::1], int64)",
+    "void(uint64[:], uint64[:], uint64[:], uint64[:], int64[:, :, ::1])",
     cache=True,
     parallel=True,
 )
-def _count_one_word(queries, database, query_sets, database_sets, counts, block):  # type: ignore[no-untyped-def]
+def _count_one_word(queries, database, query_sets, database_sets, counts):  # type: ignore[no-untyped-def]
     """One word a code and one a label set: the common case, k <= 64 and c <= 64."""
     n_bins = counts.shape[1]
     for q in prange(len(queries)):

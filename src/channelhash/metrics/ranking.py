@@ -164,16 +164,16 @@ def roc_auc_each(total: Counts, relevant: Counts) -> Figures:
 class PrecisionRecallCurve(NamedTuple):
     """Precision and recall of the lookup within each radius 0 … k, ``(k + 1,)`` each."""
 
-    radius: NDArray[np.int64]
     precision: Figures
     recall: Figures
+    radius: NDArray[np.int64]
 
 
 def precision_recall_curve(total: Counts, relevant: Counts) -> PrecisionRecallCurve:
     """Precision and recall over all queries together, by radius. Precision is NaN at radii that find nothing."""
     found, correct = np.cumsum(total.sum(axis=0)), np.cumsum(relevant.sum(axis=0))
     return PrecisionRecallCurve(
-        np.arange(total.shape[1]), _divide(correct, found, np.nan), _divide(correct, np.asarray(relevant.sum()), np.nan)
+        _divide(correct, found, np.nan), _divide(correct, np.asarray(relevant.sum()), np.nan), np.arange(total.shape[1])
     )
 
 
