@@ -12,7 +12,7 @@ from channelhash.data import DATA_KINDS
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES
 from channelhash.models import MODELS
-from channelhash.settings import Settings, pick, read_settings, settings_of, unknown
+from channelhash.settings import Settings, SettingsType, pick, read_settings, settings_of, unknown
 
 _SECTIONS = ("data", "model", "loss", "train", "evaluate")
 
@@ -25,12 +25,16 @@ class SplitSettings(Settings):
         train: rows of T, drawn from R = D∖Q; None likewise, else half of R.
         validation_queries: rows of V_q, drawn from R∖T; None likewise.
         seed: of the draw.
+        split_method: at random, stratified by labels, or so many queries and training rows a label.
+        splits: a file of splits to use instead (``splits.json`` of another run).
     """
 
     queries: int | None = None
     train: int | None = None
     validation_queries: int | None = None
     seed: int = Field(0, ge=0)
+    split_method: Literal["random", "stratified", "per_class"] = "random"
+    splits: Path | None = None
 
 
 class TrainSettings(Settings):
@@ -173,7 +177,7 @@ def check_data(kind: str, values: dict[str, Any]) -> tuple[Settings, SplitSettin
     split = {key: value for key, value in values.items() if key in SplitSettings.model_fields}
     source = {key: value for key, value in values.items() if key not in split}
     checked = _absolute(read_settings(loader, source, "data"))
-    return checked, read_settings(SplitSettings, {**entry.split_sizes, **split}, "data")
+    return checked, _absolute(read_settings(SplitSettings, {**entry.split_sizes, **split}, "data"))
 
 
 def read_data_section(kind: str, overrides: Sequence[str]) -> tuple[Settings, SplitSettings]:
@@ -204,7 +208,7 @@ def _number(text: str) -> Any:
         return text
 
 
-def _absolute(settings: Settings) -> Settings:
+def _absolute(settings: SettingsType) -> SettingsType:
     """Paths made absolute, so that a run's folder can be used from anywhere."""
     paths = {name: value.resolve() for name, value in vars(settings).items() if isinstance(value, Path)}
     return settings.model_copy(update=paths)

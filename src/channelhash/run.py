@@ -17,7 +17,7 @@ from channelhash.codeset import CodeSet
 from channelhash.config import RunConfig, SplitSettings, read_config
 from channelhash.data import DATA_KINDS
 from channelhash.data.records import Records
-from channelhash.data.splits import Splits, load_splits, random_splits, save_splits
+from channelhash.data.splits import Splits, draw_splits, load_splits, save_splits
 from channelhash.errors import InputError
 from channelhash.files import write_text
 from channelhash.losses import LOSSES
@@ -49,9 +49,11 @@ def load_data(kind: str, source: Settings, progress: Progress | None = None) -> 
     return load(**{name: getattr(source, name) for name in type(source).model_fields}, **extra)
 
 
-def draw_splits(split: SplitSettings, records: Records) -> Splits:
-    """The partitions that a configuration asks for."""
-    return random_splits(records, split.queries, split.train, split.validation_queries, split.seed)
+def make_splits(split: SplitSettings, records: Records) -> Splits:
+    """The partitions that a configuration asks for: read from its file, or drawn."""
+    if split.splits is not None:
+        return load_splits(split.splits, records)
+    return draw_splits(records, split.queries, split.train, split.validation_queries, split.seed, split.split_method)
 
 
 def create_model(config: RunConfig, train_records: Records) -> HashModel:
@@ -108,7 +110,7 @@ def start_run(config: RunConfig, folder: Path, resume: bool = False, stages: Sta
 def plan_run(config: RunConfig) -> dict[str, Any]:
     """What `start_run` would do, without doing it: rows, parameters and steps."""
     records = load_records(config)
-    splits = draw_splits(config.split, records)
+    splits = make_splits(config.split, records)
     check_batch_size(len(splits.train), config.train.batch_size)
     model = create_model(config, records.take(splits.train))
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -223,8 +225,8 @@ def _train(config: RunConfig, folder: Path, resume: bool, stages: Stages) -> Non
     if resume and splits_file.exists():
         splits = load_splits(splits_file, records)
     else:
-        splits = draw_splits(config.split, records)
-        save_splits(splits, records, splits_file, config.split.model_dump())
+        splits = make_splits(config.split, records)
+        save_splits(splits, records, splits_file, config.split.model_dump(mode="json"))
     write_text(folder / "problems.txt", "".join(f"{line}\n" for line in records.problems))
     check_batch_size(len(splits.train), config.train.batch_size)
     train_records = records.take(splits.train)

@@ -150,6 +150,17 @@ def test_dry_run_prints_sizes_and_writes_nothing(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_splits_of_one_run_serve_another(tmp_path, capsys):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=1)
+    assert run_command("train", config, "--out", tmp_path / "a", "--set", "data.split_method=stratified") == 0
+    shared = ["--set", f"data.splits={tmp_path / 'a' / 'splits.json'}", "--set", "loss.name=sch"]
+    assert run_command("train", config, "--out", tmp_path / "b", *shared) == 0
+    rows = [json.loads((tmp_path / run / "splits.json").read_text())["rows_hash"] for run in "ab"]
+    assert rows[0] == rows[1]
+    write_features(tmp_path / "f.npz", n=200)
+    assert_refused(capsys, "train", config, "--out", tmp_path / "c", *shared, says="belong to another collection")
+
+
 def test_settings_from_the_command_line_end_up_in_the_run(tmp_path):
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"))
     overrides = ["--set", "loss.kappa_q=5e-2", "--set", "train.epochs=2", "--set", "model.n_bits=20"]

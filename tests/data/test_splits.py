@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.data.records import Records
-from channelhash.data.splits import load_splits, random_splits, save_splits
+from channelhash.data.splits import draw_splits, load_splits, save_splits
 from channelhash.errors import InputError
 
 
@@ -24,7 +24,7 @@ def numbered(n: int) -> Records:
 def test_partitions_are_parted_as_the_protocol_says(n, seed, data):
     queries = data.draw(st.integers(1, n - 2))
     train = data.draw(st.integers(0, n - queries))
-    s = random_splits(numbered(n), queries, train, seed=seed)
+    s = draw_splits(numbered(n), queries, train, seed=seed)
     q, r, t, vq, vr = (set(part.tolist()) for part in vars(s).values())
     assert (len(q), len(t)) == (queries, train)
     assert not q & r
@@ -36,7 +36,7 @@ def test_partitions_are_parted_as_the_protocol_says(n, seed, data):
 
 
 def test_the_literatures_sizes_come_out():
-    counts = random_splits(numbered(20015), 2000, 10000, 2000).counts()
+    counts = draw_splits(numbered(20015), 2000, 10000, 2000).counts()
     assert counts == {
         "query": 2000,
         "retrieval": 18015,
@@ -49,15 +49,15 @@ def test_the_literatures_sizes_come_out():
 def test_the_draw_does_not_depend_on_the_order_of_the_rows():
     ids = [f"im{i}" for i in range(50)]
     shuffled = [ids[i] for i in np.random.default_rng(0).permutation(50)]
-    drawn = [{order[row] for row in random_splits(records(order), 10, 20).query} for order in (ids, shuffled)]
+    drawn = [{order[row] for row in draw_splits(records(order), 10, 20).query} for order in (ids, shuffled)]
     assert drawn[0] == drawn[1]
-    assert drawn[0] != {ids[row] for row in random_splits(records(ids), 10, 20, seed=1).query}
+    assert drawn[0] != {ids[row] for row in draw_splits(records(ids), 10, 20, seed=1).query}
 
 
 @given(st.integers(0, 10**6), st.integers(1, 20), st.integers(0, 15))
 def test_rows_of_one_id_stay_on_one_side(seed, queries, train):
     ids = [f"im{i}" for i in range(36)] + ["im3", "im7"]
-    s = random_splits(records(ids), queries, train, seed=seed)
+    s = draw_splits(records(ids), queries, train, seed=seed)
     assert len(s.query) == queries
     asked = {ids[row] for row in s.query}
     assert not asked & {ids[row] for row in s.retrieval}
@@ -65,7 +65,7 @@ def test_rows_of_one_id_stay_on_one_side(seed, queries, train):
 
 def test_splits_come_back_and_are_bound_to_their_data(tmp_path):
     data, path = numbered(40), tmp_path / "splits.json"
-    splits = random_splits(data, 10, 20)
+    splits = draw_splits(data, 10, 20)
     save_splits(splits, data, path, {"seed": 0})
     for name, rows in vars(load_splits(path, data)).items():
         np.testing.assert_array_equal(rows, vars(splits)[name])
@@ -92,4 +92,4 @@ def test_splits_come_back_and_are_bound_to_their_data(tmp_path):
 )
 def test_more_rows_than_there_are_is_an_error(sizes, says):
     with pytest.raises(InputError, match=says):
-        random_splits(numbered(20), *sizes)
+        draw_splits(numbered(20), *sizes)

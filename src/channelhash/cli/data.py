@@ -49,7 +49,7 @@ def describe(
     from channelhash.data import DATA_KINDS
     from channelhash.data.describe import describe as count
     from channelhash.errors import InputError
-    from channelhash.run import draw_splits, load_data
+    from channelhash.run import load_data, make_splits
 
     overrides = [*settings, *(["skip_bad=true"] if skip_bad else [])]
     overrides += [f"{key}={value}" for key, value in (("root", root), ("path", path)) if value is not None]
@@ -59,7 +59,7 @@ def describe(
     problems = []
     splits = None
     try:
-        splits = draw_splits(split, records)
+        splits = make_splits(split, records)
     except InputError as error:  # a doctor counts what there is, also where it does not suffice
         problems.append(str(error))
     result = count(records, splits, DATA_KINDS[name].expected, decode)

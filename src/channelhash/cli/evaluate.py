@@ -47,7 +47,7 @@ def evaluate(
 
 def encode(
     run: Path = typer.Argument(..., help="A run's folder or a saved model."),
-    data: Path = typer.Option(..., help="A table, an .npz file of features, or a folder of pictures."),
+    data: Path = typer.Option(..., help="A table, a file of features, or a folder of pictures."),
     out: Path = typer.Option(..., help="Parquet file of codes to write."),
     root: Path | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
     skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave bad rows out; they are counted and listed."),

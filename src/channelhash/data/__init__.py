@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from channelhash.data.coco import load_coco
 from channelhash.data.features import load_features
 from channelhash.data.mirflickr import load_mirflickr
+from channelhash.data.nuswide import load_nuswide
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits
 from channelhash.data.synthetic import load_synthetic
@@ -38,6 +39,11 @@ DATA_KINDS: dict[str, DataKind] = {
         load_mirflickr,
         {"queries": 2000, "train": 10000, "validation_queries": 2000},
         {"found": 25000, "usable": 20015},
+    ),
+    "nuswide": DataKind(
+        load_nuswide,
+        {"queries": 2100, "train": 10500, "validation_queries": 2100},
+        {"found": 269648, "usable": 195834},
     ),
 }
 

@@ -4,17 +4,18 @@ from pathlib import Path
 
 import numpy as np
 
+from channelhash.data.array_files import ENDINGS
 from channelhash.data.features import load_features
 from channelhash.data.pictures import picture_problem
 from channelhash.data.records import Records
 from channelhash.data.table import has_labels, load_table
 from channelhash.errors import InputError
 
-_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+_PICTURE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
 
 def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Records:
-    """Records of whatever ``path`` is: a folder of pictures, an ``.npz`` file of features, or a table.
+    """Records of whatever ``path`` is: a folder of pictures, a file of features, or a table.
 
     A table needs no labels here: what is encoded is often new.
 
@@ -27,8 +28,8 @@ def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Re
         raise InputError(f"{path}: no such file or folder")
     if path.is_dir():
         return load_folder(path, skip_bad)
-    if path.suffix.lower() == ".npz":
-        return load_features(path)
+    if path.suffix.lower() in ENDINGS:
+        return load_features(path, skip_bad=skip_bad)
     return load_table(path, root, label_columns=None if has_labels(path) else [], skip_bad=skip_bad)
 
 
@@ -38,7 +39,7 @@ def load_folder(root: Path, skip_bad: bool = False) -> Records:
     Raises:
         InputError: there are no pictures, or one cannot be decoded.
     """
-    pictures = sorted(path for path in root.rglob("*") if path.suffix.lower() in _ENDINGS)
+    pictures = sorted(path for path in root.rglob("*") if path.suffix.lower() in _PICTURE_ENDINGS)
     bad = {path: problem for path in pictures if (problem := picture_problem(path))}
     if bad and not skip_bad:
         raise InputError(f"{next(iter(bad.values()))}; mend it, or leave such pictures out with --skip-bad")

@@ -3,17 +3,19 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.data.records import Records
+from channelhash.data.stratify import per_class_sample, stratified_sample
 from channelhash.errors import InputError
 from channelhash.files import content_hash, write_text
 from channelhash.seeds import generator
 
 Rows = NDArray[np.int64]
+Method = Literal["random", "stratified", "per_class"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,13 @@ class Splits:
         return np.setdiff1d(self.retrieval, self.train)
 
 
-def random_splits(
+def draw_splits(
     records: Records,
     queries: int | None = None,
     train: int | None = None,
     validation_queries: int | None = None,
     seed: int = 0,
+    method: Method = "random",
 ) -> Splits:
     """Draw Q from D, T from R = D∖Q, V_q from R∖T; V_r is the rest of R∖T (``protocol.md`` § 1).
 
@@ -48,10 +51,30 @@ def random_splits(
     together, so they never lie on both sides of query and retrieval. Defaults: a tenth of the rows (at most 2,000)
     as queries, half of the rest as training rows, as many validation as test queries (at most half of R∖T).
 
+    ``method="stratified"`` draws each partition by iterative stratification (`stratify.stratified_sample`);
+    ``"per_class"`` takes ``queries`` and ``train`` as numbers a label, as much of the literature does, and V_q at
+    random. Both need unique ids.
+
     Raises:
         InputError: a count is negative or there are not enough rows for it.
     """
-    n = len(records)
+    if method != "random":
+        return _splits_by_labels(records, queries, train, validation_queries, seed, method)
+    queries, train, validation_queries = _sizes(len(records), queries, train, validation_queries)
+    draw = _shuffled_rows(records, generator(seed, "splits"))
+    query, remainder = _cut(draw, queries, records)
+    trained, remainder = _cut(remainder, train, records)
+    return Splits(
+        query=np.sort(query),
+        retrieval=np.sort(np.concatenate([trained, remainder])),
+        train=np.sort(trained),
+        validation_query=np.sort(remainder[:validation_queries]),
+        validation_retrieval=np.sort(remainder[validation_queries:]),
+    )
+
+
+def _sizes(n: int, queries: int | None, train: int | None, validation_queries: int | None) -> tuple[int, int, int]:
+    """The sizes of Q, T and V_q, with their defaults, after a check."""
     if n < 2:
         raise InputError(f"{n} usable rows: at least 2 are needed, one to query and one to be found")
     queries = min(2000, max(1, n // 10)) if queries is None else queries
@@ -66,17 +89,7 @@ def random_splits(
         raise InputError(
             f"validation_queries: {validation_queries} asked for, but {rest} rows are left after queries and train"
         )
-
-    draw = _shuffled_rows(records, generator(seed, "splits"))
-    query, remainder = _cut(draw, queries, records)
-    trained, remainder = _cut(remainder, train, records)
-    return Splits(
-        query=np.sort(query),
-        retrieval=np.sort(np.concatenate([trained, remainder])),
-        train=np.sort(trained),
-        validation_query=np.sort(remainder[:validation_queries]),
-        validation_retrieval=np.sort(remainder[validation_queries:]),
-    )
+    return queries, train, validation_queries
 
 
 def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
@@ -84,6 +97,32 @@ def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
     ids, group = np.unique(np.asarray(records.ids, dtype=str), return_inverse=True)
     rank = random.permutation(len(ids))
     return np.argsort(rank[group], kind="stable").astype(np.int64)
+
+
+def _splits_by_labels(
+    records: Records, queries: int | None, train: int | None, validation_queries: int | None, seed: int, method: Method
+) -> Splits:
+    if len(set(records.ids)) < len(records):
+        raise InputError(f"data.split_method {method} needs unique ids; draw these splits at random")
+    random = generator(seed, "splits")
+    everything = _shuffled_rows(records, random)
+    if method == "per_class":
+        if queries is None or train is None:
+            raise InputError("data.split_method per_class needs queries and train, as numbers a label")
+        query = per_class_sample(records.labels, everything, queries, random)
+        retrieval = np.setdiff1d(everything, query)
+        trained = per_class_sample(records.labels, random.permutation(retrieval), train, random)
+        rest = random.permutation(np.setdiff1d(retrieval, trained))
+        _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
+        asked = np.sort(rest[:count])
+    else:
+        queries, train, count = _sizes(len(records), queries, train, validation_queries)
+        query = stratified_sample(records.labels, everything, queries, random)
+        retrieval = np.setdiff1d(everything, query)
+        trained = stratified_sample(records.labels, retrieval, train, random)
+        rest = np.setdiff1d(retrieval, trained)
+        asked = stratified_sample(records.labels, rest, count, random)
+    return Splits(query, retrieval, trained, asked, np.setdiff1d(rest, asked))
 
 
 def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:

@@ -1,0 +1,69 @@
+"""Named arrays from the files that the field exchanges: ``.npz``, ``.mat`` (v7 and v7.3) and ``.h5``."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.errors import InputError
+
+Arrays = dict[str, NDArray[Any]]
+
+ENDINGS = (".npz", ".mat", ".h5", ".hdf5")
+
+
+def read_arrays(path: Path) -> Arrays:
+    """All arrays of a file by name. Nothing is ever unpickled.
+
+    MATLAB stores matrices column by column: v7.3 files, which are HDF5 inside, come transposed and are turned back.
+
+    Raises:
+        InputError: the file is missing, truncated, or not what its ending says.
+    """
+    if path.suffix.lower() not in ENDINGS:
+        raise InputError(f"{path}: a file of arrays ends in {', '.join(ENDINGS)}")
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    try:
+        if path.suffix.lower() == ".npz":
+            return _read_npz(path)
+        if path.suffix.lower() == ".mat" and not _is_hdf5(path):
+            return _read_mat(path)
+        return _read_hdf5(path, transposed=path.suffix.lower() == ".mat")
+    except InputError:
+        raise
+    except Exception as error:  # zipfile, scipy and HDF5 each have their own types for a damaged file
+        first = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path}: not a readable {path.suffix} file, perhaps truncated ({first})") from None
+
+
+def _read_npz(path: Path) -> Arrays:
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{path}: not a readable .npz file, perhaps truncated or a single array")
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _is_hdf5(path: Path) -> bool:
+    """MATLAB's v7.3 has the HDF5 signature after a header of 512 bytes."""
+    with open(path, "rb") as file:
+        head = file.read(520)
+    return head.startswith(b"\x89HDF\r\n\x1a\n") or head[512:520] == b"\x89HDF\r\n\x1a\n"
+
+
+def _read_mat(path: Path) -> Arrays:
+    from scipy.io import loadmat
+
+    content = loadmat(path)
+    arrays = {name: value for name, value in content.items() if not name.startswith("__")}
+    return {name: value.toarray() if hasattr(value, "toarray") else value for name, value in arrays.items()}
+
+
+def _read_hdf5(path: Path, transposed: bool) -> Arrays:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        arrays = {name: item[()] for name, item in file.items() if isinstance(item, h5py.Dataset)}
+    return {name: np.asarray(value).T if transposed else np.asarray(value) for name, value in arrays.items()}

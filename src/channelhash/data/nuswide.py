@@ -1,0 +1,183 @@
+"""NUS-WIDE, the official lists as they are (Chua et al. 2009; layout in ``protocol.md`` § 1)."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.data.records import Items, Records
+from channelhash.errors import InputError
+
+IMAGE_LIST = "ImageList/Imagelist.txt"
+LABEL_FOLDER = "Groundtruth/AllLabels"
+TAG_FILES = ("NUS_WID_Tags/All_Tags.txt", "All_Tags.txt")
+
+#: Where the picture of the image-list entry ``folder\\0001_<id>.jpg`` may lie, tried in this order.
+PICTURE_LAYOUTS = (
+    "Flickr/{folder}/{name}",
+    "images/{folder}/{name}",
+    "{folder}/{name}",
+    "Flickr/{name}",
+    "images/{name}",
+    "images/{id}.jpg",
+    "Flickr/{id}.jpg",
+)
+
+
+def load_nuswide(
+    root: Path,
+    n_labels: int = 21,
+    label_names: list[str] | None = None,
+    require_pictures: bool = True,
+    skip_bad: bool = False,
+) -> Records:
+    """Read image list, ground truth and tags, and keep the samples with one of the most frequent labels.
+
+    Of the official 269,648 the 21 most frequent of the 81 labels leave 195,834. A row, not an id, is a sample: six
+    ids occur twice in the official list. Both rows keep the id, so that splits hold them together
+    (`splits.draw_splits`), and both get the id's tags.
+
+    Args:
+        root: folder with ``ImageList``, ``Groundtruth`` and ``NUS_WID_Tags``; pictures in one of `PICTURE_LAYOUTS`.
+        n_labels: how many of the most frequent labels are kept, ties by name.
+        label_names: keep these labels instead.
+        require_pictures: a sample without its picture is bad; otherwise there are texts alone.
+        skip_bad: leave samples without picture out, count and list them; list bad lines of the tag file.
+
+    Raises:
+        InputError: a file is missing, a label file has another length than the image list or a line that is not 0
+            or 1, a tag line has an unknown id, a picture is missing.
+    """
+    names, ids = _read_image_list(root / IMAGE_LIST)
+    problems: list[str] = [
+        f"id {name} occurs {count} times in {IMAGE_LIST}: its rows stay on one side of query and retrieval"
+        for name, count in Counter(ids).items()
+        if count > 1
+    ]
+    chosen, labels = _read_labels(root / LABEL_FOLDER, len(names), n_labels, label_names)
+    tags = _read_tags(_tag_file(root), set(ids), skip_bad, problems)
+    removed: dict[str, int] = {}
+    labelled = labels.any(axis=1)
+    if not labelled.all():
+        removed[f"none of the {len(chosen)} labels"] = int((~labelled).sum())
+    rows = np.flatnonzero(labelled).tolist()
+    pictures: dict[int, Path] = {}
+    if require_pictures:
+        for row in rows:
+            path = find_picture(root, names[row], ids[row])
+            if path is not None:
+                pictures[row] = path
+                continue
+            line = f"{root}: no picture of {names[row]}"
+            if not skip_bad:
+                layouts = ", ".join(PICTURE_LAYOUTS)
+                raise InputError(f"{line} (looked for {layouts}); add it, or use --skip-bad or require_pictures=false")
+            problems.append(line)
+        if len(pictures) < len(rows):
+            removed["missing picture"] = len(rows) - len(pictures)
+        rows = [row for row in rows if row in pictures]
+    if not rows:
+        raise InputError(f"{root}: no usable sample is left of {len(names)}: {removed}")
+    items: dict[str, Items] = {"image": tuple(pictures[row] for row in rows)} if require_pictures else {}
+    items["text"] = tuple(" ".join(tags.get(ids[row], ())) for row in rows)
+    return Records(
+        tuple(ids[row] for row in rows), items, labels[rows], chosen, removed, tuple(problems), found=len(names)
+    )
+
+
+def find_picture(root: Path, listed: str, name: str) -> Path | None:
+    """The picture file of an image-list entry in any of the recognised layouts, or None."""
+    folder, _, file_name = listed.replace("\\", "/").rpartition("/")
+    for layout in PICTURE_LAYOUTS:
+        path = root / layout.format(folder=folder, name=file_name, id=name)
+        if path.is_file():
+            return path
+    return None
+
+
+def count_pictures(root: Path) -> tuple[int, int]:
+    """(pictures found, entries of the image list): what a person has put there so far."""
+    names, ids = _read_image_list(root / IMAGE_LIST)
+    return sum(find_picture(root, name, id_) is not None for name, id_ in zip(names, ids, strict=True)), len(names)
+
+
+def _read_image_list(path: Path) -> tuple[list[str], list[str]]:
+    """(entries, ids) in the list's order; an entry is ``folder\\0001_<id>.jpg``."""
+    names = [line.strip() for line in _read(path).splitlines() if line.strip()]
+    ids = []
+    for place, name in enumerate(names, start=1):
+        stem = name.replace("\\", "/").rpartition("/")[2].partition(".")[0]
+        number = stem.rpartition("_")[2]
+        if not number.isdecimal():
+            raise InputError(f"{path}, line {place}: {name!r} does not end in _<id>.jpg")
+        ids.append(number)
+    if not names:
+        raise InputError(f"{path}: the image list is empty")
+    return names, ids
+
+
+def _read_labels(
+    folder: Path, n: int, n_labels: int, label_names: list[str] | None
+) -> tuple[tuple[str, ...], NDArray[np.bool_]]:
+    """Names and columns of the labels that are kept."""
+    files = {path.stem.removeprefix("Labels_"): path for path in sorted(folder.glob("Labels_*.txt"))}
+    if not files:
+        raise InputError(f"{folder}: no files Labels_<name>.txt; unpack Groundtruth.zip there")
+    missing = [name for name in label_names or [] if name not in files]
+    if missing:
+        raise InputError(f"{folder}: no file Labels_{missing[0]}.txt; there are labels {', '.join(files)}")
+    columns = {name: _read_column(path, n) for name, path in files.items() if not label_names or name in label_names}
+    by_frequency = sorted(columns, key=lambda name: (-int(columns[name].sum()), name))
+    chosen = tuple(label_names or sorted(by_frequency[:n_labels]))
+    return chosen, np.stack([columns[name] for name in chosen], axis=1)
+
+
+def _read_column(path: Path, n: int) -> NDArray[np.bool_]:
+    """One label file: a 0 or 1 a line, in the order of the image list."""
+    lines = path.read_bytes().split()
+    values = np.array(lines, dtype="S8")
+    ones: NDArray[np.bool_] = values == b"1"
+    wrong = ~ones & (values != b"0")
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise InputError(f"{path}, line {place + 1}: {lines[place].decode(errors='replace')!r} is not 0 or 1")
+    if len(values) != n:
+        raise InputError(f"{path}: has {len(values)} lines, the image list has {n}; the files are not of one release")
+    return ones
+
+
+def _tag_file(root: Path) -> Path:
+    for name in TAG_FILES:
+        if (root / name).is_file():
+            return root / name
+    raise InputError(f"{root}: no tag file {' or '.join(TAG_FILES)}; unpack NUS_WID_Tags.zip there")
+
+
+def _read_tags(path: Path, known: set[str], skip_bad: bool, problems: list[str]) -> dict[str, tuple[str, ...]]:
+    """id -> its tags, each once. Where an id has several lines, the tags of all of them."""
+    tags: dict[str, tuple[str, ...]] = {}
+    for place, line in enumerate(_read(path).splitlines(), start=1):
+        words = line.split()
+        if not words:
+            continue
+        if words[0] not in known:
+            what = f"{path}, line {place}: the id {words[0]!r} is not in the image list"
+            if not skip_bad:
+                raise InputError(f"{what}; skip such lines with --skip-bad")
+            problems.append(what)
+            continue
+        tags[words[0]] = tuple(dict.fromkeys((*tags.get(words[0], ()), *words[1:])))
+    return tags
+
+
+def _read(path: Path) -> str:
+    """UTF-8, or Latin-1 where a file is not."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; see `channelhash data download nuswide`") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")

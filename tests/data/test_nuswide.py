@@ -1,0 +1,92 @@
+"""The NUS-WIDE layout, read as it is."""
+
+import pytest
+
+from channelhash.data.nuswide import PICTURE_LAYOUTS, count_pictures, load_nuswide
+from channelhash.data.splits import draw_splits
+from channelhash.errors import InputError
+from data import nuswide_tree as tree
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tree.write_tree(tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_tree_gives_the_counts_done_by_hand(tmp_path, encoding):
+    records = load_nuswide(tree.write_tree(tmp_path, encoding=encoding), n_labels=3)
+    assert records.ids == tree.USABLE
+    assert records.items["text"] == tree.TEXTS
+    assert records.label_names == ("animal", "person", "sky")
+    carried = [{name for name, has in zip(records.label_names, row, strict=True) if has} for row in records.labels]
+    assert carried == tree.LABEL_SETS
+    assert (records.removed, records.found) == (tree.REMOVED, 6)
+    assert records.problems == (
+        "id 702409954 occurs 2 times in ImageList/Imagelist.txt: its rows stay on one side of query and retrieval",
+    )
+
+
+@pytest.mark.parametrize("layout", PICTURE_LAYOUTS)
+def test_every_layout_of_pictures_is_recognised(tmp_path, layout):
+    root = tree.write_tree(tmp_path, layout)
+    records = load_nuswide(root)
+    assert len(records) == 6
+    assert all(path.is_file() for path in records.items["image"])
+    assert count_pictures(root) == (6, 6)
+
+
+def test_the_rows_of_a_duplicated_id_stay_together(root):
+    records = load_nuswide(root)
+    for seed in range(20):
+        splits = draw_splits(records, queries=2, train=2, seed=seed)
+        asked = {records.ids[row] for row in splits.query}
+        assert not asked & {records.ids[row] for row in splits.retrieval}
+
+
+def test_labels_can_be_named(root):
+    assert load_nuswide(root, label_names=["castle"]).ids == ("12",)
+    with pytest.raises(InputError, match=r"no file Labels_cat\.txt; there are labels animal, castle, person, sky"):
+        load_nuswide(root, label_names=["cat"])
+
+
+def test_missing_pictures_are_named_counted_or_not_needed(root):
+    (root / "Flickr" / "sky" / "0005_11.jpg").unlink()
+    with pytest.raises(InputError, match=r"no picture of sky\\0005_11\.jpg \(looked for Flickr"):
+        load_nuswide(root)
+    records = load_nuswide(root, skip_bad=True)
+    assert "11" not in records.ids
+    assert records.removed == {"missing picture": 1}
+    assert list(load_nuswide(root, require_pictures=False).items) == ["text"]
+    assert count_pictures(root) == (5, 6)
+
+
+BAD = {
+    "Groundtruth/AllLabels/Labels_sky.txt": [
+        (b"1\n0\n0\n0\n1\n", "Labels_sky.txt: has 5 lines, the image list has 6"),
+        (b"1\n0\nx\n0\n1\n0\n", "Labels_sky.txt, line 3: 'x' is not 0 or 1"),
+    ],
+    "ImageList/Imagelist.txt": [
+        (b"", "the image list is empty"),
+        (b"actor\\0001_x.jpg\n" * 6, "0001_x.jpg' does not end in _<id>.jpg"),
+    ],
+    "NUS_WID_Tags/All_Tags.txt": [(b"99 stray\n", "line 1: the id '99' is not in the image list")],
+}
+
+
+@pytest.mark.parametrize(("name", "content", "says"), [(n, c, s) for n, cases in BAD.items() for c, s in cases])
+def test_bad_files_are_named(root, name, content, says):
+    (root / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        load_nuswide(root)
+    assert str(root / name) in str(caught.value)
+    assert says in str(caught.value)
+
+
+def test_missing_files_are_named(root):
+    (root / "NUS_WID_Tags" / "All_Tags.txt").unlink()
+    with pytest.raises(InputError, match="no tag file"):
+        load_nuswide(root)
+    (root / "ImageList" / "Imagelist.txt").unlink()
+    with pytest.raises(InputError, match=r"Imagelist\.txt: no such file"):
+        load_nuswide(root)
