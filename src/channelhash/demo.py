@@ -10,9 +10,9 @@ import numpy as np
 
 from channelhash.codeset import CodeSet
 from channelhash.config import RunConfig, make_config
+from channelhash.contact_sheet import Cell, bits, write_contact_sheet
 from channelhash.models import HashModel, load_model
 from channelhash.run import Stages, evaluate_run, load_records, start_run
-from channelhash.search.contact_sheet import Cell, bits, write_contact_sheet
 from channelhash.search.exact import nearest
 
 #: The losses of the demo, all with the same data, model, budget and seed.

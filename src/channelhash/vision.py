@@ -1,4 +1,4 @@
-"""Import torchvision through this file: ``from channelhash.vision import torchvision``.
+"""Import torchvision through this file: ``from channelhash.vision import torchvision, functional``.
 
 A torchvision built for CUDA beside a CPU-only torch cannot load its compiled operators, and then its own import fails
 ("operator torchvision::nms does not exist"), taking timm and open_clip with it. Transforms and models need none of
@@ -37,5 +37,7 @@ if not _compiled_operators_load():
         torch.library.define(f"torchvision::{_name}", _schema)
 
 import torchvision  # noqa: E402
+from torchvision.transforms import InterpolationMode  # noqa: E402
+from torchvision.transforms.v2 import functional  # noqa: E402
 
-__all__ = ["torchvision"]
+__all__ = ["InterpolationMode", "functional", "torchvision"]

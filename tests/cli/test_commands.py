@@ -9,10 +9,12 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
+from data import nuswide_tree
 from data.mirflickr_tree import write_tree
 from small_runs import assert_refused, feature_config, run_command, run_process, write_features
 
-COMMANDS = ["demo", "data synthesize", "data describe", "train", "evaluate", "encode", "search"]
+COMMANDS = ["demo", "train", "evaluate", "encode", "search"]
+COMMANDS += [f"data {name}" for name in ("synthesize", "download", "preview", "describe")]
 TASKS = ["image->text", "text->image", "image->image", "text->text"]
 
 
@@ -376,6 +378,35 @@ def test_one_modality_alone_is_enough(pictures, tmp_path, capsys, column):
     validation = json.loads(capsys.readouterr().out)["validation"]
     assert list(validation) == [f"{column}->{column}"]
     assert validation[f"{column}->{column}"] > 0.8
+
+
+def test_nuswide_from_loopback_and_its_pictures_are_counted(tmp_path, capsys, monkeypatch):
+    import shutil
+
+    from channelhash.data import download
+
+    tree = nuswide_tree.write_tree(tmp_path / "tree")
+    for folder in ("ImageList", "Groundtruth", "NUS_WID_Tags"):  # the archives, already fetched
+        archive = shutil.make_archive(str(tmp_path / "root" / "archives" / folder), "zip", tree / folder)
+        assert archive.endswith(f"{folder}.zip")
+    monkeypatch.setattr(download, "_fetch", None)  # nothing may be requested
+    assert run_command("data", "download", "nuswide", "--root", tmp_path / "root", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["pictures"], result["listed"]) == (0, 6)
+    shutil.copytree(tree / "Flickr", tmp_path / "root" / "Flickr")
+    assert run_command("data", "download", "nuswide", "--root", tmp_path / "root") == 0
+    assert "6 of 6 pictures are there" in capsys.readouterr().out
+    sizes = [part for size in ("queries=2", "train=2", "validation_queries=1") for part in ("--set", size)]
+    assert run_command("data", "describe", "nuswide", "--root", tmp_path / "root", *sizes, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["found"], result["usable"], result["partitions"]["query"]) == (6, 6, 2)
+
+
+@pytest.mark.parametrize("level", ["easy", "medium", "hard"])
+def test_preview_writes_a_sheet(pictures, tmp_path, level):
+    out = tmp_path / "sheet.png"
+    assert run_command("data", "preview", pictures, "--augment", level, "--pictures", "2", "--out", out) == 0
+    assert Image.open(out).size == (8 * 148 + 12, 2 * 192)
 
 
 def test_synthesize_then_describe(tmp_path, capsys):

@@ -9,11 +9,11 @@ from PIL import Image
 from torch import nn
 
 import channelhash as ch
+from channelhash.data.pictures import load_pixels
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.models.hash_head import hash_head
-from channelhash.models.image_encoders import load_pixels
 from channelhash.models.text_encoders import TransformerText, sinusoidal_positions
 
 TEXTS = ("a red car", "sunset over the sea", "dog", "two dogs by the sea", "red sunset", "car")

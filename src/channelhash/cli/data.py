@@ -1,5 +1,6 @@
 """``channelhash data …``"""
 
+from enum import StrEnum
 from pathlib import Path
 
 import typer
@@ -32,8 +33,67 @@ def synthesize(
 
 
 @app.command()
+def download(
+    name: str = typer.Argument(..., help="mirflickr25k or nuswide."),
+    root: Path = typer.Option(..., help="Folder of the data set."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Fetch and unpack the official archives. A cut connection is taken up again; what is there is left alone.
+
+    NUS-WIDE's pictures have no official address: its lists, labels and tags are fetched, and the pictures that you
+    have put there are counted.
+
+    Example: channelhash data download mirflickr25k --root data/mirflickr25k
+    """
+    from channelhash.data.download import download as fetch
+    from channelhash.data.nuswide import PICTURE_LAYOUTS, count_pictures
+
+    with progress_stages() as stages:
+        fetched = fetch(name, root, progress=stages)
+    result: dict[str, object] = {"root": str(root), "fetched": fetched}
+    if name == "nuswide":
+        there, listed = count_pictures(root)
+        result |= {"pictures": there, "listed": listed}
+    if as_json:
+        print_json(result)
+        return
+    typer.echo(f"Fetched {', '.join(fetched)}" if fetched else f"Everything is in {root} already")
+    if name == "nuswide":
+        typer.echo(f"{there} of {listed} pictures are there. They have no official address: ask the authors, or use a")
+        typer.echo(f"copy of your own, as one of {', '.join(PICTURE_LAYOUTS)} below {root}")
+    typer.echo(f"Next: channelhash data describe {name} --root {root}")
+
+
+class AugmentLevel(StrEnum):
+    """Hardness levels of the paper's augmentation table."""
+
+    easy = "easy"
+    medium = "medium"
+    hard = "hard"
+
+
+@app.command()
+def preview(
+    folder: Path = typer.Argument(..., help="Folder of pictures (any depth)."),
+    augment: AugmentLevel = typer.Option(AugmentLevel.hard, help="Hardness level."),
+    out: Path = typer.Option(Path("preview.png"), help="PNG to write."),
+    pictures: int = typer.Option(6, help="Number of pictures, the first of the folder."),
+    seed: int = typer.Option(0, help="Seed of the draws."),
+) -> None:
+    """A contact sheet of what the augmentation of a level does to pictures.
+
+    Example: channelhash data preview images --augment hard --out hard.png
+    """
+    from channelhash.augment.preview import write_preview
+    from channelhash.data.folder import first_pictures
+
+    write_preview(first_pictures(folder, pictures), augment.value, out, seed)
+    typer.echo(f"{out}")
+
+
+@app.command()
 def describe(
-    name: str = typer.Argument(..., help="Kind of data: synthetic, table, coco, features, mirflickr25k."),
+    name: str = typer.Argument(..., help="Kind of data: synthetic, table, coco, features, mirflickr25k, nuswide."),
     root: Path | None = typer.Option(None, help="Folder of the data (for a table: of its pictures)."),
     path: Path | None = typer.Option(None, help="The file, for kinds that are one."),
     settings: list[str] = typer.Option([], "--set", help="Further key of the section data: key=value."),

@@ -135,7 +135,9 @@ def _finite_rows(
     items: dict[str, NDArray[np.float32]], ids: tuple[str, ...], path: Path, skip_bad: bool
 ) -> tuple[NDArray[np.int64], list[str]]:
     """(rows whose features are all finite, a line for each of the others)."""
-    finite = {name: np.isfinite(values).all(axis=1) for name, values in items.items()}
+    finite: dict[str, NDArray[np.bool_]] = {
+        name: np.asarray(np.isfinite(values).all(axis=1)) for name, values in items.items()
+    }
     good: NDArray[np.bool_] = np.asarray(np.stack(list(finite.values())).all(axis=0))
     problems = []
     for row in np.flatnonzero(~good):

@@ -39,7 +39,7 @@ def load_folder(root: Path, skip_bad: bool = False) -> Records:
     Raises:
         InputError: there are no pictures, or one cannot be decoded.
     """
-    pictures = sorted(path for path in root.rglob("*") if path.suffix.lower() in _PICTURE_ENDINGS)
+    pictures = _pictures_below(root)
     bad = {path: problem for path in pictures if (problem := picture_problem(path))}
     if bad and not skip_bad:
         raise InputError(f"{next(iter(bad.values()))}; mend it, or leave such pictures out with --skip-bad")
@@ -55,3 +55,15 @@ def load_folder(root: Path, skip_bad: bool = False) -> Records:
         tuple(bad.values()),
         found=len(pictures),
     )
+
+
+def first_pictures(root: Path, count: int) -> list[Path]:
+    """The first ``count`` picture files below ``root``, in the order of their paths."""
+    pictures = _pictures_below(root)[:count]
+    if not pictures:
+        raise InputError(f"{root}: no pictures in this folder or below it")
+    return pictures
+
+
+def _pictures_below(root: Path) -> list[Path]:
+    return sorted(path for path in root.rglob("*") if path.suffix.lower() in _PICTURE_ENDINGS)

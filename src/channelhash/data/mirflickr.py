@@ -25,9 +25,9 @@ def load_mirflickr(
     rare tags stay in the text of a sample that is kept.
 
     Args:
-        root: folder with ``im1.jpg …`` and ``meta/tags``, or one that holds it as ``mirflickr/``.
-        annotations: folder with the label files of annotations v080; if None ``annotations``,
-            ``mirflickr25k_annotations_v080`` or ``mirflickr25k_annotations`` in or beside the pictures' folder.
+        root: folder with ``im1.jpg …`` and ``meta/tags``, or one that holds it as ``mirflickr/`` or ``pictures/``.
+        annotations: folder with the label files of annotations v080; None looks for ``annotations`` or
+            ``mirflickr25k_annotations_v080``, in or beside ``root``.
         min_tag_count: how often one of a sample's tags has to occur.
         top_tags: instead, one of a sample's tags has to be among so many most frequent ones (the paper's text says 20,
             which leaves another number of samples).
@@ -37,12 +37,15 @@ def load_mirflickr(
     Raises:
         InputError: a folder or file is missing, a line of a label file is not the number of a picture.
     """
-    pictures_folder = _folder(root, [".", "mirflickr", "mirflickr25k"], "im*.jpg", "pictures im1.jpg …")
+    pictures_folder = _folder(
+        root, [".", "mirflickr", "mirflickr25k", "pictures/mirflickr", "pictures"], "im*.jpg", "pictures im1.jpg …"
+    )
     pictures = {int(match[1]): path for path in pictures_folder.iterdir() if (match := _PICTURE.fullmatch(path.name))}
     tags_folder = pictures_folder / "meta" / ("tags_raw" if raw_tags else "tags")
     if not tags_folder.is_dir():
         raise InputError(f"{tags_folder}: no such folder; unpack mirflickr25k.zip with its meta folder")
-    names = ["annotations", "mirflickr25k_annotations_v080", "mirflickr25k_annotations"]
+    versioned = "mirflickr25k_annotations_v080"
+    names = ["annotations", f"annotations/{versioned}", versioned, "mirflickr25k_annotations"]
     label_folder = annotations or _folder(
         root, [*names, ".", *[f"../{name}" for name in names]], "*_r1.txt", "label files (annotations v080)"
     )

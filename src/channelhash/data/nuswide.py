@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from channelhash.data.records import Items, Records
 from channelhash.errors import InputError
 
-IMAGE_LIST = "ImageList/Imagelist.txt"
-LABEL_FOLDER = "Groundtruth/AllLabels"
-TAG_FILES = ("NUS_WID_Tags/All_Tags.txt", "All_Tags.txt")
+# Each archive may have been unpacked into a folder of its name or bring that folder itself.
+IMAGE_LISTS = ("ImageList/Imagelist.txt", "ImageList/ImageList/Imagelist.txt")
+LABEL_FOLDERS = ("Groundtruth/AllLabels", "Groundtruth/Groundtruth/AllLabels", "AllLabels")
+TAG_FILES = ("NUS_WID_Tags/All_Tags.txt", "NUS_WID_Tags/NUS_WID_Tags/All_Tags.txt", "All_Tags.txt")
 
 #: Where the picture of the image-list entry ``folder\\0001_<id>.jpg`` may lie, tried in this order.
 PICTURE_LAYOUTS = (
@@ -49,14 +50,14 @@ def load_nuswide(
         InputError: a file is missing, a label file has another length than the image list or a line that is not 0
             or 1, a tag line has an unknown id, a picture is missing.
     """
-    names, ids = _read_image_list(root / IMAGE_LIST)
+    names, ids = _read_image_list(_find(root, IMAGE_LISTS))
     problems: list[str] = [
-        f"id {name} occurs {count} times in {IMAGE_LIST}: its rows stay on one side of query and retrieval"
+        f"id {name} occurs {count} times in the image list: its rows stay on one side of query and retrieval"
         for name, count in Counter(ids).items()
         if count > 1
     ]
-    chosen, labels = _read_labels(root / LABEL_FOLDER, len(names), n_labels, label_names)
-    tags = _read_tags(_tag_file(root), set(ids), skip_bad, problems)
+    chosen, labels = _read_labels(_find(root, LABEL_FOLDERS), len(names), n_labels, label_names)
+    tags = _read_tags(_find(root, TAG_FILES), set(ids), skip_bad, problems)
     removed: dict[str, int] = {}
     labelled = labels.any(axis=1)
     if not labelled.all():
@@ -98,7 +99,7 @@ def find_picture(root: Path, listed: str, name: str) -> Path | None:
 
 def count_pictures(root: Path) -> tuple[int, int]:
     """(pictures found, entries of the image list): what a person has put there so far."""
-    names, ids = _read_image_list(root / IMAGE_LIST)
+    names, ids = _read_image_list(_find(root, IMAGE_LISTS))
     return sum(find_picture(root, name, id_) is not None for name, id_ in zip(names, ids, strict=True)), len(names)
 
 
@@ -147,11 +148,11 @@ def _read_column(path: Path, n: int) -> NDArray[np.bool_]:
     return ones
 
 
-def _tag_file(root: Path) -> Path:
-    for name in TAG_FILES:
-        if (root / name).is_file():
+def _find(root: Path, names: tuple[str, ...]) -> Path:
+    for name in names:
+        if (root / name).exists():
             return root / name
-    raise InputError(f"{root}: no tag file {' or '.join(TAG_FILES)}; unpack NUS_WID_Tags.zip there")
+    raise InputError(f"{root}: no {' or '.join(names)}; get it with `channelhash data download nuswide`")
 
 
 def _read_tags(path: Path, known: set[str], skip_bad: bool, problems: list[str]) -> dict[str, tuple[str, ...]]:
@@ -173,10 +174,7 @@ def _read_tags(path: Path, known: set[str], skip_bad: bool, problems: list[str])
 
 def _read(path: Path) -> str:
     """UTF-8, or Latin-1 where a file is not."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; see `channelhash data download nuswide`") from None
+    data = path.read_bytes()
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -5,11 +5,12 @@ from typing import Any, Literal
 
 from torch import nn
 
+from channelhash.data.pictures import load_pixels
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models.hash_head import hash_head
 from channelhash.models.hash_model import Branch, HashModel
-from channelhash.models.image_encoders import SmallConvNet, load_pixels
+from channelhash.models.image_encoders import SmallConvNet
 from channelhash.models.text_encoders import BagOfTags, TransformerText
 from channelhash.models.token_inputs import hashed_tokens, vocabulary_tokens
 from channelhash.text.tokens import Vocabulary

@@ -6,9 +6,9 @@ from typing import Any
 
 from channelhash.codes import PackedCodes
 from channelhash.codeset import CodeSet
+from channelhash.contact_sheet import Cell, bits, write_contact_sheet
 from channelhash.errors import InputError
 from channelhash.models import load_model
-from channelhash.search.contact_sheet import Cell, bits, write_contact_sheet
 from channelhash.search.exact import nearest, within
 
 

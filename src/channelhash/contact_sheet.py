@@ -1,4 +1,4 @@
-"""Search answers as a picture one can look at."""
+"""Pictures in rows with captions: search answers, augmentations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ class Cell:
     """One picture of a row.
 
     Attributes:
-        picture: file to show; None shows the text instead.
+        picture: file or picture to show; None shows the text instead.
         caption: up to three short lines under it.
         right: marks an answer right (green, solid) or wrong (red, dashed); None leaves it unmarked.
     """
 
-    picture: Path | None
+    picture: Path | Image.Image | None
     caption: str
     right: bool | None = None
 
@@ -56,8 +56,11 @@ def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int) -> None:
         draw.multiline_text((x + margin + 8, y + margin + 8), "\n".join(lines[:8]), fill="black", font=font)
         caption = "" if lines[:8] == _wrap(text, 19) else "…"
     else:
-        with Image.open(cell.picture) as opened:
-            picture = opened.convert("RGB")
+        if isinstance(cell.picture, Image.Image):
+            picture = cell.picture.copy()
+        else:
+            with Image.open(cell.picture) as opened:
+                picture = opened.convert("RGB")
         picture.thumbnail((_PICTURE, _PICTURE))
         left, top = x + (_CELL - picture.width) // 2, y + margin + (_PICTURE - picture.height) // 2
         sheet.paste(picture, (left, top))

@@ -1,0 +1,138 @@
+"""What each augmentation does to a picture: pure functions of the pixels and drawn parameters.
+
+Pictures are ``(3, h, w)`` float tensors in [0, 1] on any device; every result has the same shape and range. Parameters
+are relative to the picture's size, so that they can be drawn before it is read.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from channelhash.vision import InterpolationMode
+from channelhash.vision import functional as F
+
+_BILINEAR = InterpolationMode.BILINEAR
+
+
+def flip_horizontally(image: Tensor) -> Tensor:
+    """Mirror left and right."""
+    return image.flip(-1)
+
+
+def flip_vertically(image: Tensor) -> Tensor:
+    """Mirror top and bottom."""
+    return image.flip(-2)
+
+
+def rotate(image: Tensor, angle: float) -> Tensor:
+    """Turn by ``angle`` degrees counter-clockwise about the centre; corners that open are black."""
+    turned: Tensor = F.rotate(image, angle, interpolation=_BILINEAR, fill=[0.0])
+    return turned.clamp(0, 1)
+
+
+def grayscale(image: Tensor) -> Tensor:
+    """Luma (ITU-R BT.601) in all three channels."""
+    gray: Tensor = F.rgb_to_grayscale(image, num_output_channels=3)
+    return gray
+
+
+def crop(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tensor:
+    """Cut a window of ``scale`` of the area and ``ratio`` width to height, and resize it to the picture's size.
+
+    Args:
+        image: the picture.
+        scale: share of the area; a window that exceeds the picture becomes the whole of it.
+        ratio: width / height of the window.
+        x: place between leftmost (0) and rightmost (1).
+        y: place between top (0) and bottom (1).
+    """
+    top, left, height, width = _window(image, scale, ratio, x, y)
+    cut: Tensor = F.resized_crop(image, top, left, height, width, list(image.shape[-2:]), _BILINEAR, antialias=True)
+    return cut.clamp(0, 1)
+
+
+def erase(image: Tensor, scale: float, ratio: float, x: float, y: float) -> Tensor:
+    """Black out a window; arguments as in `crop`."""
+    top, left, height, width = _window(image, scale, ratio, x, y)
+    result = image.clone()
+    result[:, top : top + height, left : left + width] = 0
+    return result
+
+
+def color_jitter(image: Tensor, brightness: float, contrast: float, saturation: float, hue: float) -> Tensor:
+    """Change brightness, contrast and saturation by factors, and hue by a share of the colour circle."""
+    image = F.adjust_brightness(image, brightness)
+    image = F.adjust_contrast(image, contrast)
+    image = F.adjust_saturation(image, saturation)
+    changed: Tensor = F.adjust_hue(image, hue)
+    return changed.clamp(0, 1)
+
+
+def uniform_noise(image: Tensor, blending: float, seed: int) -> Tensor:
+    """(1 − b) · x + b · u, u uniform in [0, 1]."""
+    noise = torch.rand(image.shape, generator=torch.Generator().manual_seed(seed)).to(image)
+    return (1 - blending) * image + blending * noise
+
+
+def elastic(image: Tensor, alpha: float, sigma: float, seed: int) -> Tensor:
+    """Move pixels along a smooth random field (Simard et al. 2003): uniform in [-1, 1], blurred with ``sigma`` pixels
+    and scaled by ``alpha`` / 2 pixels, as torchvision's elastic transform counts it, whose defaults the table has.
+    What comes from outside is black."""
+    height, width = image.shape[-2:]
+    field = 2 * torch.rand((2, 1, height, width), generator=torch.Generator().manual_seed(seed)) - 1
+    size = [min(int(8 * sigma) + 1 | 1, 2 * (side - 1) - 1 | 1) for side in (width, height)]
+    field = F.gaussian_blur(field, size, [sigma, sigma])[:, 0]
+    shift = torch.stack([field[0] * alpha / width, field[1] * alpha / height], dim=-1)
+    moved: Tensor = F.elastic(image, shift[None].to(image.device), interpolation=_BILINEAR, fill=[0.0])
+    return moved.clamp(0, 1)
+
+
+def blend(image: Tensor, partner: Tensor, blending: float) -> Tensor:
+    """(1 − b) · x + b · another picture over the full frame."""
+    return (1 - blending) * image + blending * partner
+
+
+def picture_in_picture(image: Tensor, partner: Tensor, scale: float, x: float, y: float) -> Tensor:
+    """Another picture, its sides ``scale`` of this one's, laid over it at (x, y) as in `crop`."""
+    height, width = (max(1, round(scale * side)) for side in image.shape[-2:])
+    small = F.resize(partner, [height, width], _BILINEAR, antialias=True).clamp(0, 1)
+    top, left = round(y * (image.shape[-2] - height)), round(x * (image.shape[-1] - width))
+    result = image.clone()
+    result[:, top : top + height, left : left + width] = small
+    return result
+
+
+def _window(image: Tensor, scale: float, ratio: float, x: float, y: float) -> tuple[int, int, int, int]:
+    """(top, left, height, width) in pixels."""
+    full_height, full_width = image.shape[-2:]
+    area = scale * full_height * full_width
+    width, height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+    if width > full_width or height > full_height:
+        return 0, 0, full_height, full_width
+    width, height = max(1, width), max(1, height)
+    return round(y * (full_height - height)), round(x * (full_width - width)), height, width
+
+
+#: name in the table -> operation.
+OPERATIONS: dict[str, Callable[..., Tensor]] = {
+    operation.__name__: operation
+    for operation in (
+        flip_horizontally,
+        flip_vertically,
+        rotate,
+        grayscale,
+        crop,
+        erase,
+        color_jitter,
+        uniform_noise,
+        elastic,
+        blend,
+        picture_in_picture,
+    )
+}
+#: Further draws of an operation, beside those of its row: places in [0, 1], a seed, another sample.
+PLACED = frozenset({"crop", "erase", "picture_in_picture"})
+SEEDED = frozenset({"uniform_noise", "elastic"})
+PARTNERED = frozenset({"blend", "picture_in_picture"})

@@ -1,0 +1,186 @@
+"""Official archives: fetched with resume, checked, unpacked, placed in one step."""
+
+import hashlib
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlparse
+
+from channelhash.data.archives import unpack
+from channelhash.errors import InputError, JobError
+from channelhash.files import write_text
+from channelhash.settings import pick
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One archive.
+
+    Attributes:
+        url: where it is.
+        folder: where it is unpacked to, below the data set's root.
+        size: bytes, if known.
+        md5: as published, if known; SHA-256 is recorded at the first download.
+    """
+
+    url: str
+    folder: str
+    size: int | None = None
+    md5: str | None = None
+
+    @property
+    def file_name(self) -> str:
+        """Last part of the address."""
+        return urlparse(self.url).path.rpartition("/")[2]
+
+
+_LIACS = "https://press.liacs.nl/mirflickr/mirflickr25k.v3b"
+_NUS = "https://lms.comp.nus.edu.sg/wp-content/uploads/2019/research/nuswide"
+
+#: Addresses: press.liacs.nl/mirflickr/mirdownload.html and lms.comp.nus.edu.sg/…/nuswide/NUS-WIDE.html. MIRFLICKR's
+#: sizes and MD5 sums are those that its download page and mirrors of it give; none are published for NUS-WIDE.
+SOURCES: dict[str, tuple[Source, ...]] = {
+    "mirflickr25k": (
+        Source(f"{_LIACS}/mirflickr25k.zip", "pictures", 3_069_184_257, "a23d0a8564ee84cda5622a6c2f947785"),
+        Source(
+            f"{_LIACS}/mirflickr25k_annotations_v080.zip", "annotations", 207_220, "aa0138c79892b1b670184d142380948f"
+        ),
+    ),
+    "nuswide": (
+        Source(f"{_NUS}/ImageList.zip", "ImageList"),
+        Source(f"{_NUS}/Groundtruth.zip", "Groundtruth"),
+        Source(f"{_NUS}/NUS_WID_Tags.zip", "NUS_WID_Tags"),
+    ),
+}
+
+_ATTEMPTS = 5
+_CHUNK = 2**20
+
+
+def download(
+    name: str,
+    root: Path,
+    sources: tuple[Source, ...] | None = None,
+    progress: Callable[[str], Progress] | None = None,
+    wait: float = 1.0,
+) -> list[str]:
+    """Fetch and unpack the archives of a data set; what is there already is left alone, without any request.
+
+    A cut connection is taken up where it broke (a range request, if the server still has the same file); the next
+    call does so too. The SHA-256 of each archive is written to ``checksums.json`` and compared whenever the archive
+    is fetched again.
+
+    Args:
+        name: ``"mirflickr25k"`` or ``"nuswide"`` (lists, labels and tags: its pictures have no official address).
+        root: the data set's folder.
+        sources: archives instead of the official ones.
+        progress: given an archive's name, returns a callback for (bytes, total bytes).
+        wait: seconds before the first retry, doubled for each further one.
+
+    Returns:
+        The archives that were fetched.
+
+    Raises:
+        InputError: unknown data set, an address that is not http(s), or an archive that cannot be trusted.
+        JobError: the server cannot be reached or answers with an error, or the bytes are not those expected.
+    """
+    fetched = []
+    for source in pick(SOURCES, name, "data set") if sources is None else sources:
+        target = root / source.folder
+        if target.is_dir():
+            continue
+        archive = root / "archives" / source.file_name
+        if not archive.exists():
+            report = progress(source.file_name) if progress else lambda done, total: None
+            _fetch(source, archive, report, wait)
+        _compare(source, archive, root / "checksums.json")
+        unpack(archive, target)
+        fetched.append(source.file_name)
+    return fetched
+
+
+def _fetch(source: Source, archive: Path, progress: Progress, wait: float) -> None:
+    """The archive as a file, over as many connections as it takes."""
+    if urlparse(source.url).scheme not in ("http", "https"):
+        raise InputError(f"{source.url}: not an http or https address")
+    part, tag_file = archive.with_name(archive.name + ".part"), archive.with_name(archive.name + ".part.json")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    for attempt in range(_ATTEMPTS):
+        before = part.stat().st_size if part.exists() else 0
+        try:
+            _one_connection(source, part, tag_file, progress)
+            part.replace(archive)
+            tag_file.unlink(missing_ok=True)
+            return
+        except urllib.error.HTTPError as error:
+            if error.code < 500:
+                raise JobError(f"{source.url}: the server answers {error.code} {error.reason}") from None
+            problem = f"the server answers {error.code} {error.reason}"
+        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+            problem = str(getattr(error, "reason", "") or error or type(error).__name__)
+        if attempt + 1 < _ATTEMPTS:
+            moved = part.exists() and part.stat().st_size > before
+            time.sleep(wait if moved else wait * 2**attempt)
+    have = part.stat().st_size if part.exists() else 0
+    raise JobError(f"{source.url}: {problem}; {have} bytes are kept, the same command goes on from there")
+
+
+def _one_connection(source: Source, part: Path, tag_file: Path, progress: Progress) -> None:
+    """Append to ``part`` until the server has sent everything; start over if its file is another one now."""
+    have = part.stat().st_size if part.exists() else 0
+    tag = json.loads(tag_file.read_text()) if have and tag_file.exists() else None
+    headers = {"User-Agent": "channelhash"}
+    if have and tag:  # without a tag nobody can tell whether the rest belongs to the same file
+        headers |= {"Range": f"bytes={have}-", "If-Range": tag}
+    request = urllib.request.Request(source.url, headers=headers)
+    try:
+        response = urllib.request.urlopen(request, timeout=60)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and have:  # asked from the very end: a finished part, or another file
+            part.unlink()
+        raise
+    with response:
+        if response.status != 206:
+            have = 0
+        current = response.headers.get("ETag") or response.headers.get("Last-Modified")
+        if current and not current.startswith("W/"):
+            write_text(tag_file, json.dumps(current))
+        length = response.headers.get("Content-Length")
+        total = have + int(length) if length else source.size or 0
+        with open(part, "ab" if have else "wb") as file:
+            while chunk := response.read(_CHUNK):
+                file.write(chunk)
+                have += len(chunk)
+                progress(have, max(total, have))
+    if total and have < total:
+        raise ConnectionError(f"the connection ended after {have} of {total} bytes")
+
+
+def _compare(source: Source, archive: Path, checksums: Path) -> None:
+    """Compare size and sums with what is known, and record the SHA-256; a wrong archive is set aside."""
+    known = json.loads(checksums.read_text()) if checksums.exists() else {}
+    sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+    with open(archive, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            sha256.update(chunk)
+            md5.update(chunk)
+    size, recorded = archive.stat().st_size, known.get(source.file_name)
+    wrong = None
+    if source.size is not None and size != source.size:
+        wrong = f"has {size} bytes, expected {source.size}"
+    elif source.md5 is not None and md5.hexdigest() != source.md5:
+        wrong = f"MD5 is {md5.hexdigest()}, published is {source.md5}"
+    elif recorded is not None and sha256.hexdigest() != recorded:
+        wrong = f"SHA-256 is {sha256.hexdigest()}, recorded in {checksums} is {recorded}"
+    if wrong:
+        aside = archive.with_name(archive.name + ".bad")
+        archive.replace(aside)
+        raise JobError(f"{archive}: {wrong}; set aside as {aside.name}, the same command downloads it again")
+    write_text(checksums, json.dumps(known | {source.file_name: sha256.hexdigest()}, indent=2))

@@ -1,0 +1,231 @@
+"""Downloads from loopback: resume, checksums, archives that cannot be trusted."""
+
+import hashlib
+import io
+import tarfile
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from channelhash.data import archives
+from channelhash.data.archives import unpack
+from channelhash.data.download import SOURCES, Source, download
+from channelhash.errors import InputError, JobError
+
+
+def zip_of(members: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+class Server:
+    """Serves one file; counts requests, can cut the connection, ignore ranges, or change the file."""
+
+    def __init__(self) -> None:
+        self.content, self.tag = zip_of({"a/x.txt": b"hello" * 60000, "b.txt": b"world"}), '"one"'
+        self.cut_after: list[int] = []  # bytes to send of each of the next answers
+        self.ranges, self.status = True, 200
+        self.requests: list[str | None] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.requests.append(self.headers.get("Range"))
+                if outer.status != 200:
+                    self.send_error(outer.status)
+                    return
+                asked, start = self.headers.get("Range"), 0
+                if asked and outer.ranges and self.headers.get("If-Range") == outer.tag:
+                    start = int(asked.removeprefix("bytes=").rstrip("-"))
+                body = outer.content[start:]
+                self.send_response(206 if start else 200)
+                self.send_header("Content-Length", str(len(body)))
+                self.send_header("ETag", outer.tag)
+                self.end_headers()
+                self.wfile.write(body[: outer.cut_after.pop(0)] if outer.cut_after else body)
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def source(self, **known: object) -> tuple[Source, ...]:
+        return (Source(f"http://127.0.0.1:{self.http.server_port}/set.zip", "set", **known),)
+
+
+@pytest.fixture
+def server():
+    made = Server()
+    yield made
+    made.http.shutdown()
+    made.http.server_close()
+
+
+def fetch(server: Server, root, **known):
+    return download("test", root, server.source(**known), wait=0)
+
+
+def assert_complete(root) -> None:
+    assert (root / "set" / "a" / "x.txt").read_bytes() == b"hello" * 60000
+    assert (root / "set" / "b.txt").read_bytes() == b"world"
+    assert not list(root.rglob("*.part*"))
+    assert not list(root.rglob("*.tmp"))
+
+
+def test_an_archive_is_fetched_once(server, tmp_path):
+    assert fetch(server, tmp_path) == ["set.zip"]
+    assert_complete(tmp_path)
+    assert hashlib.sha256(server.content).hexdigest() in (tmp_path / "checksums.json").read_text()
+    assert fetch(server, tmp_path) == []
+    assert len(server.requests) == 1
+
+
+def test_a_cut_connection_goes_on_where_it_broke(server, tmp_path):
+    server.cut_after = [100_000, 50_000]
+    fetch(server, tmp_path)
+    assert_complete(tmp_path)
+    assert server.requests == [None, "bytes=100000-", "bytes=150000-"]
+
+
+def test_a_later_call_goes_on_too(server, tmp_path):
+    server.cut_after = [1000] * 5
+    with pytest.raises(JobError, match="5000 bytes are kept, the same command goes on from there"):
+        fetch(server, tmp_path)
+    assert not (tmp_path / "set").exists()
+    fetch(server, tmp_path)
+    assert_complete(tmp_path)
+    assert server.requests[-1] == "bytes=5000-"
+
+
+def test_a_server_without_ranges_starts_over(server, tmp_path):
+    server.cut_after, server.ranges = [100_000], False
+    fetch(server, tmp_path)
+    assert_complete(tmp_path)
+
+
+def test_a_file_that_changed_meanwhile_starts_over(server, tmp_path):
+    server.cut_after = [100_000] * 5
+    server.ranges = False  # five cut answers leave a part of the old file
+    with pytest.raises(JobError):
+        fetch(server, tmp_path)
+    server.ranges, server.tag = True, '"two"'
+    server.content = zip_of({"a/x.txt": b"hello" * 60000, "b.txt": b"world", "c.txt": b"new"})
+    fetch(server, tmp_path)
+    assert_complete(tmp_path)
+    assert (tmp_path / "set" / "c.txt").read_bytes() == b"new"
+
+
+def test_a_corrupt_byte_is_found_and_the_archive_set_aside(server, tmp_path):
+    md5 = hashlib.md5(server.content).hexdigest()
+    good, middle = server.content, len(server.content) // 2
+    server.content = good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :]
+    with pytest.raises(JobError, match=r"set\.zip: MD5 is .* set aside as set\.zip\.bad"):
+        fetch(server, tmp_path, md5=md5, size=len(good))
+    assert not (tmp_path / "set").exists()
+    server.content = good
+    fetch(server, tmp_path, md5=md5, size=len(good))
+    assert_complete(tmp_path)
+
+
+def test_a_recorded_checksum_is_compared_at_the_next_download(server, tmp_path):
+    fetch(server, tmp_path)
+    for path in (tmp_path / "set").rglob("*.txt"):
+        path.unlink()
+    (tmp_path / "set" / "a").rmdir()
+    (tmp_path / "set").rmdir()
+    (tmp_path / "archives" / "set.zip").unlink()
+    server.content = zip_of({"other.txt": b"other"})
+    with pytest.raises(JobError, match=r"SHA-256 is .* recorded in"):
+        fetch(server, tmp_path)
+    with pytest.raises(JobError, match=r"has .* bytes, expected 7"):
+        fetch(server, tmp_path, size=7)
+
+
+def test_errors_of_the_server_and_the_address_are_one_line(server, tmp_path):
+    server.status = 404
+    with pytest.raises(JobError, match="the server answers 404"):
+        fetch(server, tmp_path)
+    server.status = 503
+    with pytest.raises(JobError, match="the server answers 503"):
+        fetch(server, tmp_path)
+    assert len(server.requests) == 1 + 5
+    with pytest.raises(InputError, match="not an http or https address"):
+        download("test", tmp_path, (Source("file:///etc/passwd", "set"),))
+    with pytest.raises(JobError, match="refused"):
+        download("test", tmp_path, (Source("http://127.0.0.1:9/set.zip", "set"),), wait=0)
+    with pytest.raises(InputError, match="did you mean 'nuswide'"):
+        download("nuswid", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil.txt", "/etc/evil.txt", "a/../../evil.txt", "C:\\evil.txt", "a\\..\\..\\evil"]
+)
+def test_members_that_lead_outside_are_refused(tmp_path, name):
+    (tmp_path / "in").mkdir()
+    archive = tmp_path / "in" / "x.zip"
+    archive.write_bytes(zip_of({"good.txt": b"good", name: b"evil"}))
+    with pytest.raises(InputError, match="leads outside the folder; nothing was unpacked"):
+        unpack(archive, tmp_path / "in" / "out")
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["x.zip"]
+
+
+def test_links_and_devices_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        info = zipfile.ZipInfo("link")
+        info.external_attr = 0o120777 << 16
+        archive.writestr(info, "/etc/passwd")
+    with pytest.raises(InputError, match="'link' is a link or a device"):
+        unpack(tmp_path / "x.zip", tmp_path / "out")
+    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE):
+        with tarfile.open(tmp_path / "x.tar", "w") as archive:
+            entry = tarfile.TarInfo("entry")
+            entry.type, entry.linkname = kind, "/etc/passwd"
+            archive.addfile(entry)
+        with pytest.raises(InputError, match="'entry' is a link or a device"):
+            unpack(tmp_path / "x.tar", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_bombs_are_refused(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros", b"\0" * 2**23)
+    with pytest.raises(InputError, match="'zeros' expands more than 200 times"):
+        unpack(tmp_path / "x.zip", tmp_path / "out")
+    (tmp_path / "y.zip").write_bytes(zip_of({str(i): b"x" for i in range(20)}))
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 10)
+    with pytest.raises(InputError, match="20 members, more than 10"):
+        unpack(tmp_path / "y.zip", tmp_path / "out")
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 100)
+    monkeypatch.setattr(archives, "MOST_BYTES", 10)
+    with pytest.raises(InputError, match="20 bytes unpacked, more than 10"):
+        unpack(tmp_path / "y.zip", tmp_path / "out")
+
+
+def test_tar_archives_and_damaged_ones(tmp_path):
+    with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as archive:
+        entry = tarfile.TarInfo("a/b.txt")
+        entry.size = 5
+        archive.addfile(entry, io.BytesIO(b"hello"))
+    unpack(tmp_path / "x.tar.gz", tmp_path / "out")
+    assert (tmp_path / "out" / "a" / "b.txt").read_bytes() == b"hello"
+    good = zip_of({"a.txt": b"x" * 1000})
+    (tmp_path / "cut.zip").write_bytes(good[:500])
+    with pytest.raises(InputError, match="not a zip or tar archive, or damaged"):
+        unpack(tmp_path / "cut.zip", tmp_path / "no")
+    (tmp_path / "flipped.zip").write_bytes(good[:300] + b"y" + good[301:])
+    with pytest.raises(InputError, match="damaged archive"):
+        unpack(tmp_path / "flipped.zip", tmp_path / "no")
+    assert not (tmp_path / "no").exists()
+
+
+def test_official_sources_are_https_zip_archives():
+    for sources in SOURCES.values():
+        for source in sources:
+            assert source.url.startswith("https://")
+            assert source.file_name.endswith(".zip")
