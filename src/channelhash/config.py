@@ -48,6 +48,7 @@ class TrainSettings(Settings):
         validate_every: epochs between two validations, the last epoch included; 0 validates never.
         checkpoint_every: epochs between two checkpoints to resume from.
         alternate: for losses with an anchor: one pass of each stream an epoch, or each batch for both streams.
+        augment: pictures are taken as they are, or augmented progressively by the paper's tables.
         device: where to train; ``auto`` takes a GPU if there is one.
     """
 
@@ -58,6 +59,7 @@ class TrainSettings(Settings):
     validate_every: int = Field(5, ge=0)
     checkpoint_every: int = Field(5, ge=1)
     alternate: Literal["epoch", "batch"] = "epoch"
+    augment: Literal["none", "progressive"] = "none"
     device: str = "auto"
 
 

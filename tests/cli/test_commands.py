@@ -14,7 +14,8 @@ from data.mirflickr_tree import write_tree
 from small_runs import assert_refused, feature_config, run_command, run_process, write_features
 
 COMMANDS = ["demo", "train", "evaluate", "encode", "search"]
-COMMANDS += [f"data {name}" for name in ("synthesize", "download", "preview", "describe")]
+COMMANDS += ["benchmark augment"]
+COMMANDS += [f"data {name}" for name in ("synthesize", "download", "preview", "explain-text", "describe")]
 TASKS = ["image->text", "text->image", "image->image", "text->text"]
 
 
@@ -318,6 +319,69 @@ def test_coco_annotations_are_trained_on(pictures, tmp_path, capsys):
     assert min(validation.values()) > 0.8
 
 
+def small_run(path: Path, data: dict, model: dict, **train: object) -> Path:
+    settings = {"epochs": 2, "batch_size": 2, "learning_rate": 1e-3, "validate_every": 0} | train
+    path.write_text(json.dumps({"data": data, "model": model, "loss": {"name": "dsch"}, "train": settings}))
+    return path
+
+
+SMALL = {"name": "small", "n_bits": 8, "image_size": 16, "width": 8, "min_count": 1}
+SIZES = {"queries": 1, "train": 4, "validation_queries": 0}
+
+
+def test_trees_of_the_official_layouts_are_trained_on(tmp_path, capsys):
+    write_tree(tmp_path / "m")
+    nuswide_tree.write_tree(tmp_path / "n")
+    for kind, root, extra in (("mirflickr25k", "m", {"min_tag_count": 2}), ("nuswide", "n", {"n_labels": 3})):
+        data = {"kind": kind, "root": str(tmp_path / root), **extra, **SIZES}
+        config = small_run(tmp_path / f"{kind}.yaml", data, SMALL)
+        assert run_command("train", config, "--out", tmp_path / kind, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["epochs"] == 2
+        assert run_command("search", tmp_path / kind, "--text", "sea", "--json") == 2  # not evaluated yet
+        capsys.readouterr()
+
+
+def test_a_matlab_file_is_trained_on(tmp_path, capsys):
+    from scipy.io import savemat
+
+    with np.load(write_features(tmp_path / "f.npz")) as arrays:
+        savemat(tmp_path / "f.mat", {"I_tr": arrays["image"], "T_tr": arrays["text"], "L_tr": arrays["labels"] * 1.0})
+    config = feature_config(tmp_path / "c.yaml", tmp_path / "f.mat", epochs=12)
+    assert run_command("train", config, "--out", tmp_path / "run", "--json") == 0
+    validation = json.loads(capsys.readouterr().out)["validation"]
+    assert run_command("evaluate", tmp_path / "run", "--json") == 0
+    report = json.loads(capsys.readouterr().out)["tasks"]["image->text"]
+    assert report["map_tie_aware"] > report["chance"] + 0.1
+    assert set(validation) == set(TASKS)
+
+
+def test_progressive_augmentation_changes_what_is_trained_on_from_its_epochs_on(pictures, tmp_path):
+    logs = {}
+    for augment in ("none", "progressive"):
+        data = {"kind": "table", "path": str(pictures / "items.csv"), "queries": 16, "train": 40}
+        config = small_run(tmp_path / "c.yaml", data, SMALL, epochs=20, batch_size=20, augment=augment)
+        assert run_command("train", config, "--out", tmp_path / augment) == 0
+        lines = (tmp_path / augment / "log.jsonl").read_text().splitlines()
+        logs[augment] = [json.loads(line)["loss"] for line in lines]
+    assert logs["none"][:2] == logs["progressive"][:2]  # the first tenth of the epochs has no augmentation
+    assert logs["none"][2] != logs["progressive"][2]
+
+
+def test_benchmark_prints_rows_that_people_script_against(tmp_path, capsys, monkeypatch):
+    from channelhash.benchmarks import augment
+
+    whole = augment.benchmark_augment
+    monkeypatch.setattr(augment, "benchmark_augment", lambda pictures: whole(pictures, n=4, loader_n=96))
+    assert run_command("benchmark", "augment", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert "cores" in result["machine"]
+    names = [row["what"].split(" (")[0] for row in result["rows"]]
+    levels = [f"augment {level}" for level in ("none", "easy", "medium", "hard")]
+    assert names == ["decode and resize", *levels, "token ids from the cache", "loader, hard"]
+    keys = {"what", "size", "seconds", "baseline", "baseline_seconds", "ratio", "peak_mb"}
+    assert all(set(row) == keys for row in result["rows"])
+
+
 def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, capsys):
     table = tmp_path / "items.csv"
     table.write_text((pictures / "items.csv").read_text() + "\n80,gone.png,a word,red\n3,3.png,a word,red\n")
@@ -407,6 +471,26 @@ def test_preview_writes_a_sheet(pictures, tmp_path, level):
     out = tmp_path / "sheet.png"
     assert run_command("data", "preview", pictures, "--augment", level, "--pictures", "2", "--out", out) == 0
     assert Image.open(out).size == (8 * 148 + 12, 2 * 192)
+
+
+def test_explain_text_shows_what_becomes_of_words(tmp_path, capsys):
+    assert run_command("data", "explain-text", "goldengate brigde 2007", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [(word["outcome"], word["tokens"]) for word in result["words"]] == [
+        ("split", ["golden", "gate"]),
+        ("corrected", ["bridge"]),
+        ("dropped", []),
+    ]
+    vectors = tmp_path / "v.txt"
+    vectors.write_text("2 1\nBridge 1.0\n#### 2.0\n")
+    (tmp_path / "texts.txt").write_text("brigde 2007\nnothing\n")
+    options = ["--file", tmp_path / "texts.txt", "--word-vectors", vectors, "--cache", tmp_path / "cache", "--json"]
+    assert run_command("data", "explain-text", *options) == 0
+    counts = json.loads(capsys.readouterr().out)["counts"]
+    assert counts == {"kept": 1, "corrected": 1, "split": 0, "dropped": 1, "words": 3}
+    assert run_command("data", "explain-text", "brigde") == 0
+    assert "corrected" in capsys.readouterr().out
+    assert_refused(capsys, "data", "explain-text", says="give some words")
 
 
 def test_synthesize_then_describe(tmp_path, capsys):

@@ -29,7 +29,8 @@ def test_chance_is_the_share_of_pairs_with_a_common_label(labels):
 def test_problems_are_named(tmp_path):
     (tmp_path / "bad.jpg").write_bytes(b"no picture")
     Image.new("RGB", (4, 4)).save(tmp_path / "good.jpg")
-    items = {"image": (tmp_path / "good.jpg", tmp_path / "bad.jpg", tmp_path / "good.jpg"), "text": ("a", "b c", "d")}
+    (tmp_path / "copy.jpg").write_bytes((tmp_path / "good.jpg").read_bytes())
+    items = {"image": (tmp_path / "good.jpg", tmp_path / "bad.jpg", tmp_path / "copy.jpg"), "text": ("a", "b c", "d")}
     labels = np.array([[True, False], [False, False], [True, False]])
     records = Records(("a", "b", "a"), items, labels, ("sea", "sky"), {"no tag": 2}, ("a line",), found=5)
     result = describe(records, None, {"found": 25000}, decode_pictures=True)
@@ -42,6 +43,7 @@ def test_problems_are_named(tmp_path):
         "label 'sky' never occurs",
         "id a occurs more than once: its rows stay on one side of query and retrieval",
         f"unreadable picture {tmp_path / 'bad.jpg'}",
+        f"picture {tmp_path / 'copy.jpg'} is the same file as {tmp_path / 'good.jpg'}",
     ]
 
 

@@ -91,6 +91,33 @@ def preview(
     typer.echo(f"{out}")
 
 
+@app.command("explain-text")
+def explain_text(
+    text: str = typer.Argument("", help="Hashtags or words to read."),
+    file: Path | None = typer.Option(None, help="Instead, a file with a text a line: count what happens to its words."),
+    word_vectors: Path | None = typer.Option(None, help="word2vec file; SymSpell's English words if none is given."),
+    cache: Path = typer.Option(Path("cache"), help="Folder for the cache of the word vectors."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """How words are read: kept as known, corrected, split, or dropped.
+
+    Example: channelhash data explain-text "goldengate brigde 2007"
+    """
+    from channelhash.text.explain import explain
+
+    with progress_stages() as stages:
+        result = explain(text, file, word_vectors, cache, stages("read word vectors"))
+    if as_json:
+        print_json(result)
+        return
+    if file is None:
+        rows = [[w["word"], w["outcome"], " ".join(w["tokens"]), " ".join(w["unknown"])] for w in result["words"]]
+        print_table("Reading", ["word", "outcome", "tokens", "unknown parts"], rows)
+    total = max(1, result["counts"]["words"])
+    rows = [[name, str(n), percent(n / total)] for name, n in result["counts"].items()]
+    print_table("Words", ["outcome", "words", "%"], rows)
+
+
 @app.command()
 def describe(
     name: str = typer.Argument(..., help="Kind of data: synthetic, table, coco, features, mirflickr25k, nuswide."),

@@ -1,5 +1,7 @@
 """What is in a collection, and what is wrong with it."""
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ def describe(
         records: the usable samples.
         splits: its partitions, if they could be drawn.
         expected: counts that the official collection has, by ``"found"`` and ``"usable"``.
-        decode_pictures: decode every picture to find unreadable ones.
+        decode_pictures: decode and hash every picture to find unreadable and duplicate ones.
 
     Returns:
         ``{"found", "usable", "labels": {name: count}, "partitions": {name: rows}, "removed": {reason: count},
@@ -46,7 +48,7 @@ def describe(
         problems.append(f"id {name} occurs more than once: its rows stay on one side of query and retrieval")
     pictures = records.items.get("image")
     if decode_pictures and pictures is not None and not isinstance(pictures, np.ndarray):
-        problems += [problem for path in pictures if (problem := picture_problem(path))]  # type: ignore[arg-type]
+        problems += _picture_problems([Path(path) for path in pictures])
     texts = records.items.get("text")
     words = None if texts is None or isinstance(texts, np.ndarray) else [len(str(text).split()) for text in texts]
     return {
@@ -60,6 +62,21 @@ def describe(
         "words_per_text": _summary(np.array(words)) if words else {},
         "chance": _chance(records.labels),
     }
+
+
+def _picture_problems(pictures: list[Path]) -> list[str]:
+    """A line for every picture that cannot be decoded or is the same file as an earlier one."""
+    problems = []
+    first: dict[str, Path] = {}
+    for path in dict.fromkeys(pictures):
+        if problem := picture_problem(path):
+            problems.append(f"{problem}; leave it out with --skip-bad, or get it again")
+            continue
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if digest in first:
+            problems.append(f"picture {path} is the same file as {first[digest]}; leave one of them out")
+        first.setdefault(digest, path)
+    return problems
 
 
 def _summary(values: NDArray[Any]) -> dict[str, float]:
