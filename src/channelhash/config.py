@@ -49,6 +49,9 @@ class TrainSettings(Settings):
         checkpoint_every: epochs between two checkpoints to resume from.
         alternate: for losses with an anchor: one pass of each stream an epoch, or each batch for both streams.
         augment: pictures are taken as they are, or augmented progressively by the paper's tables.
+        mask_tokens: probability of hiding a token of a training text in its place.
+        replace_tokens: probability of another, random token instead.
+        drop_tokens: probability of leaving a token out.
         device: where to train; ``auto`` takes a GPU if there is one.
     """
 
@@ -60,6 +63,9 @@ class TrainSettings(Settings):
     checkpoint_every: int = Field(5, ge=1)
     alternate: Literal["epoch", "batch"] = "epoch"
     augment: Literal["none", "progressive"] = "none"
+    mask_tokens: float = Field(0.0, ge=0, le=1)
+    replace_tokens: float = Field(0.0, ge=0, le=1)
+    drop_tokens: float = Field(0.0, ge=0, le=1)
     device: str = "auto"
 
 

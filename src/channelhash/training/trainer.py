@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from channelhash.augment.progressive import augment_batch
 from channelhash.config import TrainSettings
 from channelhash.errors import JobError
 from channelhash.files import write_text
 from channelhash.models.hash_model import HashModel, Progress
-from channelhash.models.image_encoders import unit_pixels
 from channelhash.seeds import derive_seed
+from channelhash.training.augmented_batches import batch_inputs
 from channelhash.training.batches import check_batch_size, epoch_batches
 from channelhash.training.checkpoints import load_checkpoint, save_checkpoint
 from channelhash.training.schedule import learning_rate
@@ -108,23 +107,6 @@ def train(
                 progress(done, settings.epochs)
     model.eval()
     return log
-
-
-def batch_inputs(inputs: dict[str, Tensor], rows: Tensor, epoch: int, settings: TrainSettings) -> dict[str, Tensor]:
-    """The inputs of some rows; pictures augmented as the epoch's mixture says, if the settings ask for it."""
-    batch = {modality: values[rows] for modality, values in inputs.items()}
-    if settings.augment == "progressive" and "image" in batch and inputs["image"].ndim == 4:
-        pixels = inputs["image"]
-        batch["image"] = augment_batch(
-            unit_pixels(batch["image"]),
-            rows.tolist(),
-            epoch,
-            settings.seed,
-            len(pixels),
-            lambda other: unit_pixels(pixels[other]),
-            settings.epochs,
-        )
-    return batch
 
 
 def selection_score(validation: Validation) -> float:

@@ -1,0 +1,41 @@
+"""What a batch looks like with and without random changes."""
+
+import pytest
+import torch
+
+from channelhash.config import TrainSettings
+from channelhash.training.augmented_batches import batch_inputs
+
+TOKENS = torch.arange(1, 241, dtype=torch.int32).reshape(40, 6)
+PIXELS = torch.randint(0, 256, (40, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+INPUTS = {"image": PIXELS, "text": TOKENS}
+ROWS = torch.arange(0, 40, 2)
+
+
+def test_by_default_inputs_are_taken_as_they_are():
+    batch = batch_inputs(INPUTS, ROWS, 150, TrainSettings())
+    assert torch.equal(batch["image"], PIXELS[ROWS])
+    assert torch.equal(batch["text"], TOKENS[ROWS])
+
+
+@pytest.mark.parametrize("change", ["mask_tokens", "replace_tokens", "drop_tokens"])
+def test_each_change_of_tokens_is_its_own_setting(change):
+    settings = TrainSettings(**{change: 0.5})
+    batch = batch_inputs(INPUTS, ROWS, 3, settings)
+    changed = batch["text"] != TOKENS[ROWS]
+    assert 0.3 < changed.float().mean() < 0.9
+    assert torch.equal(batch["image"], PIXELS[ROWS])
+    hidden = (batch["text"] == 0).float().mean().item()
+    assert hidden == 0 if change == "replace_tokens" else hidden == pytest.approx(0.5, abs=0.15)
+    assert torch.equal(batch_inputs(INPUTS, ROWS[3:5], 3, settings)["text"], batch["text"][3:5])
+    assert not torch.equal(batch_inputs(INPUTS, ROWS, 4, settings)["text"], batch["text"])
+
+
+def test_pictures_are_augmented_and_features_never():
+    settings = TrainSettings(augment="progressive")
+    images = batch_inputs(INPUTS, ROWS, 180, settings)["image"]
+    assert images.dtype == torch.float32
+    same = [torch.equal(image, pixels / 255) for image, pixels in zip(images, PIXELS[ROWS], strict=True)]
+    assert 0 < sum(same) < 15  # a quarter stays unaltered
+    features = {"image": torch.randn(40, 5)}
+    assert torch.equal(batch_inputs(features, ROWS, 180, settings)["image"], features["image"][ROWS])
