@@ -10,6 +10,7 @@ from PIL import Image
 from channelhash.data.describe import describe
 from channelhash.data.folder import load_any, load_folder
 from channelhash.data.records import Records
+from channelhash.data.splits import draw_splits
 from channelhash.errors import InputError
 
 
@@ -45,6 +46,15 @@ def test_problems_are_named(tmp_path):
         f"unreadable picture {tmp_path / 'bad.jpg'}",
         f"picture {tmp_path / 'copy.jpg'} is the same file as {tmp_path / 'good.jpg'}",
     ]
+
+
+def test_partitions_are_held_against_the_official_ones():
+    records = make(np.ones((20, 1), bool))
+    splits = draw_splits(records, 4, 8, 3)
+    expected = {"found": 20, "usable": 20, "query": 4, "retrieval": 16, "train": 9}
+    result = describe(records, splits, expected)
+    assert result["expected"] == expected
+    assert [line.split(";")[0] for line in result["problems"]] == ["train: 8 samples, the official collection has 9"]
 
 
 def test_a_folder_of_pictures_at_any_depth(tmp_path):

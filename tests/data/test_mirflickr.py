@@ -30,6 +30,14 @@ def test_the_pictures_folder_itself_may_be_given(root):
     assert load_mirflickr(root / "mirflickr", min_tag_count=2).ids == tree.USABLE
 
 
+def test_labels_can_be_chosen(root):
+    records = load_mirflickr(root, min_tag_count=2, label_names=["sky", "night"])
+    assert records.ids == ("im1", "im6", "im10")
+    assert records.label_names == ("sky", "night")
+    with pytest.raises(InputError, match="unknown label 'skye'; did you mean 'sky'"):
+        load_mirflickr(root, label_names=["skye"])
+
+
 def test_the_top_tags_filter_is_another_one(root):
     records = load_mirflickr(root, top_tags=1)
     assert records.ids == ("im1", "im2", "im5", "im9")

@@ -23,20 +23,24 @@ def describe(
     Args:
         records: the usable samples.
         splits: its partitions, if they could be drawn.
-        expected: counts that the official collection has, by ``"found"`` and ``"usable"``.
+        expected: counts that the official collection has: ``"found"``, ``"usable"`` and partitions by name.
         decode_pictures: decode and hash every picture to find unreadable and duplicate ones.
 
     Returns:
         ``{"found", "usable", "labels": {name: count}, "partitions": {name: rows}, "removed": {reason: count},
-        "problems": [lines], "labels_per_item", "words_per_text": {min, median, mean, max}, "chance"}``; ``chance`` is
-        the probability that two random samples share a label.
+        "problems": [lines], "expected", "labels_per_item", "words_per_text", "chance"}``. The two before the last are
+        {min, median, mean, max}; ``chance`` is the probability that two random samples share a label.
     """
     problems = list(records.problems)
     found = len(records) if records.found is None else records.found
+    partitions = splits.counts() if splits else {}
+    counted = {"found": found, "usable": len(records), **partitions}
     for name, count in (expected or {}).items():
-        actual = {"found": found, "usable": len(records)}[name]
-        if actual != count:
-            problems.append(f"{name}: {actual} samples, the official collection has {count}; is the archive complete?")
+        if name in counted and counted[name] != count:
+            problems.append(
+                f"{name}: {counted[name]} samples, the official collection has {count}; "
+                "is the archive complete, and are filters and split sizes the default ones?"
+            )
     unlabelled = int((~records.labels.any(axis=1)).sum())
     if unlabelled:
         problems.append(f"{unlabelled} samples have no label: they are similar to nothing and never relevant")
@@ -55,7 +59,8 @@ def describe(
         "found": found,
         "usable": len(records),
         "labels": dict(zip(records.label_names, (int(n) for n in records.labels.sum(axis=0)), strict=True)),
-        "partitions": splits.counts() if splits else {},
+        "partitions": partitions,
+        "expected": dict(expected or {}),
         "removed": dict(records.removed),
         "problems": problems,
         "labels_per_item": _summary(records.labels.sum(axis=1)),
