@@ -1,5 +1,6 @@
 """Tasks are keyed by name and cannot be swapped."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -61,6 +62,15 @@ def test_sets_that_cannot_be_compared_are_refused():
     shorter = ch.CodeSet(["q"], {"image": np.zeros((1, 1), np.uint8)}, np.array([[True, False]]), 7)
     with pytest.raises(ValueError, match="query codes have 7 bits, database codes 8"):
         ch.metrics.evaluate(shorter, database)
+    names = (("sea", "sky"), ("cat", "dog"))
+    named, other = (dataclasses.replace(query, label_names=list(pair)) for pair in names)
+    with pytest.raises(ValueError, match=r"query labels are 2 \(sea, sky\), database labels 2 \(cat, dog\)"):
+        ch.metrics.evaluate(named, other)
+    all_relevant = dataclasses.replace(database, labels=np.ones((4, 2)))
+    with pytest.raises(ValueError, match="every item is relevant"):
+        ch.metrics.evaluate(query, all_relevant)
+    with pytest.raises(ValueError, match="none of the 0 queries"):
+        ch.metrics.evaluate(query.take([]), database)
     unlabelled = ch.CodeSet(["q"], query.codes, None, 8)
     with pytest.raises(ValueError, match="needs the labels"):
         ch.metrics.evaluate(unlabelled, database)

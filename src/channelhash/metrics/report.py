@@ -35,13 +35,16 @@ def evaluate(
         cutoffs: z of mAP@z and P@z; those past the size of the database are left out.
 
     Raises:
-        ValueError: code lengths, label names or models differ, labels are missing, or no query of a task has a
-            relevant item.
+        ValueError: code lengths, label names or models differ, labels are missing, or in some task no query has a
+            relevant item or none has an irrelevant one.
     """
     if query.n_bits != database.n_bits:
         raise ValueError(f"query codes have {query.n_bits} bits, database codes {database.n_bits}")
     if query.label_names != database.label_names:
-        raise ValueError("query and database have different label names; they must be of one collection")
+        raise ValueError(
+            f"query labels are {_listed(query.label_names)}, database labels {_listed(database.label_names)}; "
+            "both sets must be of one collection"
+        )
     if query.model != database.model and query.model and database.model:
         raise ValueError("query and database codes were made by different models; their distances mean nothing")
     if query.labels is None or database.labels is None:
@@ -60,9 +63,9 @@ def evaluate(
 
 
 def report(histogram: HammingHistogram, cutoffs: Sequence[int] = ()) -> TaskReport:
-    """The figures of one histogram."""
+    """The figures of one histogram; see `evaluate` for ``cutoffs`` and errors."""
     lower, upper = histogram.map_bounds()
-    kept = [z for z in cutoffs if z <= histogram.total[0].sum()]
+    kept = [z for z in cutoffs if z <= histogram.total.sum(axis=1).max(initial=0)]
     return {
         "map_tie_aware": histogram.mean_average_precision(),
         "map_lower": lower,
@@ -77,3 +80,8 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = ()) -> TaskRepo
         "queries": histogram.counted,
         "skipped": histogram.skipped,
     }
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Label names for a message: the first few of many."""
+    return f"{len(names)} ({', '.join(names[:5])}{', …' if len(names) > 5 else ''})" if names else "unnamed"
