@@ -178,6 +178,8 @@ def test_curves_and_lookups_on_a_case_done_by_hand():
 
 def test_queries_without_relevant_items_are_left_out_and_counted():
     hist = HammingHistogram(np.array([[1, 1], [1, 1]]), np.array([[1, 0], [0, 0]]))
+    assert hist.within_radius(0) == (1.0, 1.0, 0.0)
+    assert (hist.chance_level(), hist.precision_at(1), hist.map_at(2), hist.ndcg()) == (0.5, 1.0, 1.0, 1.0)
     assert (hist.counted, hist.skipped) == (1, 1)
     assert np.isnan(hist.average_precision()[1])
     assert hist.mean_average_precision() == 1.0

@@ -38,6 +38,7 @@ def test_four_tasks_have_their_own_four_answers():
     assert len(set(expected.values())) == 4
     figures = {task: report["map_tie_aware"] for task, report in ch.metrics.evaluate(*toy_sets()).items()}
     assert figures == pytest.approx(expected)
+    assert list(figures) == TASKS
     for other in itertools.permutations(TASKS):
         if list(other) != TASKS:
             swapped = {task: figures[source] for task, source in zip(TASKS, other, strict=True)}

@@ -47,6 +47,13 @@ def test_p_values_are_those_of_all_sign_assignments(shift):
     assert paired_test(second, first + shift).p_value == result.p_value
 
 
+def test_sign_assignments_that_tie_with_the_runs_count_as_hits():
+    # Sums of tenths differ in their last digits with their order; only all plus and all minus reach the largest.
+    first = np.array([0.1, 0.2, 0.3, 0.7, 0.6, 0.1])
+    assert paired_test(first, np.zeros(6)).p_value == pytest.approx(2 / 2**6, abs=0.006)
+    assert paired_test(first[::-1].copy(), np.zeros(6)).p_value == pytest.approx(2 / 2**6, abs=0.006)
+
+
 def test_equal_runs_do_not_differ_and_clearly_better_ones_do():
     figures = np.random.default_rng(0).random(100)
     assert paired_test(figures, figures) == (0.0, 1.0, 100)
