@@ -22,7 +22,7 @@ _FORMAT = "channelhash codes 1"
 class CodeSet:
     """``n`` items and their codes.
 
-    Columns may be given as any sequence and are kept as tuples, so a set equals what `load` gives back after `save`.
+    Columns may be given as any sequence and are kept as tuples of str, the same before `save` and after `load`.
 
     Attributes:
         ids: ``n`` names, not necessarily different.

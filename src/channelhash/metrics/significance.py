@@ -32,7 +32,7 @@ class PairedTest(NamedTuple):
 
 
 def bootstrap_interval(figures: Figures, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Interval:
-    """Percentile bootstrap of a mean over queries (Efron and Tibshirani 1993, § 13.3).
+    """Percentile bootstrap of a mean over queries (Efron and Tibshirani 1993, chapter 13).
 
     Args:
         figures: ``(nq,)`` e.g. `HammingHistogram.average_precision`; NaN (no relevant item) is left out.
