@@ -61,6 +61,13 @@ def load_mirflickr(
     numbers = sorted(pictures)
     tags = {number: _read_tags(tags_folder, number, skip_bad, problems) for number in numbers}
 
+    missing = sorted(set(_numbers_of_tag_files(tags_folder)) - set(pictures))
+    if missing:
+        problems.append(
+            f"{pictures_folder}: {len(missing)} tag files have no picture, the first is tags{missing[0]}.txt; "
+            "unpack mirflickr25k.zip again"
+        )
+
     counts = Counter(tag for words in tags.values() for tag in set(words))
     if top_tags is None:
         known = {tag for tag, count in counts.items() if count >= min_tag_count}
@@ -141,6 +148,10 @@ def _read_tags(folder: Path, number: int, skip_bad: bool, problems: list[str]) -
         return []
     lines = (line.strip() for line in _decode(path, problems).splitlines())
     return list(dict.fromkeys(line for line in lines if line and "=" not in line))
+
+
+def _numbers_of_tag_files(folder: Path) -> list[int]:
+    return [int(match[1]) for path in folder.iterdir() if (match := re.fullmatch(r"tags(\d+)\.txt", path.name))]
 
 
 def _decode(path: Path, problems: list[str]) -> str:
