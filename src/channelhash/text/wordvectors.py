@@ -7,7 +7,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Generator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -120,8 +120,9 @@ def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progre
     cache = folder.parent
     cache.mkdir(parents=True, exist_ok=True)
     for entry in cache.iterdir():
-        if entry.name.startswith(f".{folder.name}.") and time.time() - entry.stat().st_mtime > _ABANDONED:
-            shutil.rmtree(entry, ignore_errors=True)
+        with suppress(FileNotFoundError):  # its own process may remove it first
+            if entry.name.startswith(f".{folder.name}.") and time.time() - entry.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(entry, ignore_errors=True)
     temporary = cache / f".{folder.name}.{uuid.uuid4().hex}.tmp"
     temporary.mkdir()
     try:
@@ -141,7 +142,7 @@ def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progre
 
 
 def _convert(path: Path, folder: Path, dtype: DType, progress: Progress | None) -> None:
-    """Write the ``_FILES`` of a word2vec file; memory for its words and 16 bytes each, none for its vectors."""
+    """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their vectors."""
     count, width, entries = (read_binary if path.suffix == ".bin" else read_text_format)(path)
     # The first line may promise more than the file can hold: no place for what cannot come. An entry has at least
     # two bytes a number; the readers name the word where the file ends.
