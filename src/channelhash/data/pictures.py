@@ -16,7 +16,7 @@ def picture_problem(path: Path, decode: bool = True) -> str | None:
 
     Args:
         path: the file.
-        decode: decode it whole; otherwise only look whether it is a file with content.
+        decode: decode all of it, a JPEG file at the smallest size; otherwise only look whether it has content.
     """
     if not path.is_file():
         return f"no such picture {path}"
@@ -26,6 +26,7 @@ def picture_problem(path: Path, decode: bool = True) -> str | None:
         return None
     try:
         with Image.open(path) as picture:
+            picture.draft("RGB", (1, 1))  # still reads to the end, in half the time
             picture.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         return f"unreadable picture {path} ({error})"

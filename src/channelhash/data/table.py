@@ -1,20 +1,27 @@
 """A person's own table: one row an item, in CSV, TSV, JSONL or Parquet."""
 
-import csv
-import json
-from collections.abc import Sequence
+import difflib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from channelhash.data.pictures import picture_problem
 from channelhash.data.records import Records, labels_from_names
+from channelhash.data.table_files import Row, read_rows
 from channelhash.errors import InputError
 from channelhash.settings import unknown
 
-Row = dict[str, Any]
+#: What a column of one label may hold, in any case.
+_YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
+
+
+class _BadRowError(Exception):
+    """A row that cannot be used: the reason to count it under, and what is wrong with it."""
+
+    def __init__(self, reason: str, what: str) -> None:
+        super().__init__(what)
+        self.reason = reason
 
 
 def load_table(
@@ -29,160 +36,170 @@ def load_table(
     label_names: list[str] | None = None,
     verify_images: bool = False,
     skip_bad: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Records:
     """Read a table with the columns ``id, image, text, labels``.
+
+    A row without labels is kept: it is similar to nothing (`describe` counts such rows).
 
     Args:
         path: ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``.
         root: folder that picture paths are relative to; the table's own folder if None.
         id_column: name of the column with unique ids.
-        image_column: name of the column with picture paths. The column may be absent: a collection of texts.
-        text_column: name of the column with texts. It may be absent: a collection of pictures.
+        image_column: name of the column with picture paths. ``image`` may be absent: a collection of texts.
+        text_column: name of the column with texts. ``text`` may be absent: a collection of pictures.
         labels_column: name of the column with all labels of a row, separated by ``label_separator`` (or a list).
         label_columns: several columns of 0 and 1 instead, one a label; an empty list for a table without labels.
         label_separator: between two labels.
         label_names: the labels there are; None takes all that occur.
-        verify_images: decode every picture instead of only looking whether it is there.
+        verify_images: decode every picture instead of only looking whether it is there and not empty.
         skip_bad: leave bad rows out, count them in ``removed`` and list them in ``problems``.
+        progress: called with (rows looked at, rows).
 
     Raises:
-        InputError: the file cannot be read, a column is missing, or a row is bad: without an id, with an id that
-            another row has, a missing or unreadable picture, an empty text, an unknown label.
+        InputError: the file cannot be read, a column is missing, or a row is bad: the wrong number of cells, not JSON,
+            without an id, with an id that another row has, a missing or unreadable picture, an empty text, a value
+            that is no text, an unknown label, a label column with something else than 0 or 1.
     """
-    rows = _read_rows(path)
+    _check_label_settings(label_columns, label_separator, label_names)
+    label_cells = [labels_column] if label_columns is None else label_columns
+    columns, rows = read_rows(path, [id_column, image_column, text_column, *label_cells])
     if not rows:
         raise InputError(f"{path}: the table has no rows")
-    columns = list(rows[0][1])
-    modalities = [m for m, column in (("image", image_column), ("text", text_column)) if column in columns]
-    wanted = [id_column, *([labels_column] if label_columns is None else label_columns)]
-    for column in wanted if modalities else [image_column, text_column]:
+    if not columns and rows[0].problem:
+        raise InputError(f"{path}, {rows[0].place}: {rows[0].problem[1]}; no row can be read")
+    modalities = _modalities(path, columns, {"image": image_column, "text": text_column})
+    for column in (id_column, *label_cells):
         if column not in columns:
-            raise InputError(f"{path}: {unknown(f'column {column!r} asked for', column, columns)}")
+            raise InputError(f"{path}: {_no_column(column, columns)}")
 
     folder = path.parent if root is None else root
-    seen: dict[str, str] = {}
-    kept: list[tuple[str, Row, list[str]]] = []
+    problems = _near_misses(path, columns, modalities, [id_column, *label_cells])
     removed: dict[str, int] = {}
-    problems: list[str] = []
-    for place, row in rows:
-        name = "" if row.get(id_column) is None else str(row[id_column])
-        labels = _labels(row, labels_column, label_columns, label_separator)
-        reason = _row_problem(row, name, seen, modalities, folder, image_column, text_column, verify_images)
-        if reason is None and label_names is not None and (strange := [x for x in labels if x not in label_names]):
-            reason = "unknown label", unknown(f"label {strange[0]!r}", strange[0], label_names)
-        if reason is None:
-            seen[name] = place
-            kept.append((name, row, labels))
-            continue
-        line = f"{path}, {place}{f' (id {name})' if name else ''}: {reason[1]}"
-        if not skip_bad:
-            raise InputError(f"{line}; mend the row, or leave such rows out with --skip-bad")
-        removed[reason[0]] = removed.get(reason[0], 0) + 1
-        problems.append(line)
+    places: dict[str, str] = {}  # id -> where its row is
+    kept: list[tuple[dict[str, str], list[str]]] = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            values = _values(row, {"id": id_column, **modalities})
+            name = values["id"]
+            if name in places:
+                raise _BadRowError("duplicate id", f"the id {name!r} is already that of {places[name]}")
+            if "image" in modalities:
+                _check_picture(folder / values["image"], verify_images)
+            labels = _labels(row, labels_column, label_columns, label_separator, label_names)
+            places[name] = row.place
+            kept.append((values, labels))
+        except _BadRowError as bad:
+            identity = str(row.cells.get(id_column) or "").strip()
+            line = f"{path}, {row.place}{f' (id {identity})' if identity else ''}: {bad}"
+            if not skip_bad:
+                raise InputError(f"{line}; mend the row, or leave such rows out with --skip-bad") from None
+            removed[bad.reason] = removed.get(bad.reason, 0) + 1
+            problems.append(line)
+        if progress:
+            progress(number, len(rows))
     if not kept:
         raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems[0]}")
 
     items: dict[str, Any] = {}
     if "image" in modalities:
-        items["image"] = tuple(folder / str(row[image_column]) for _, row, _ in kept)
+        items["image"] = tuple(folder / values["image"] for values, _ in kept)
     if "text" in modalities:
-        items["text"] = tuple(str(row[text_column]) for _, row, _ in kept)
+        items["text"] = tuple(values["text"] for values, _ in kept)
     names = label_names if label_names is not None else label_columns
-    matrix, label_tuple = labels_from_names([labels for _, _, labels in kept], names, str(path))
+    matrix, label_tuple = labels_from_names([labels for _, labels in kept], names, str(path))
     return Records(
-        tuple(name for name, _, _ in kept), items, matrix, label_tuple, removed, tuple(problems), found=len(rows)
+        tuple(values["id"] for values, _ in kept), items, matrix, label_tuple, removed, tuple(problems), found=len(rows)
     )
-
-
-def _row_problem(
-    row: Row,
-    name: str,
-    seen: dict[str, str],
-    modalities: Sequence[str],
-    folder: Path,
-    image_column: str,
-    text_column: str,
-    verify_images: bool,
-) -> tuple[str, str] | None:
-    """(reason to count, what is wrong), or None for a good row."""
-    if not name.strip():
-        return "no id", "has no id"
-    if name in seen:
-        return "duplicate id", f"the id {name!r} is already that of {seen[name]}"
-    if "text" in modalities and not str(row[text_column] or "").strip():
-        return "empty text", f"the column {text_column!r} is empty"
-    if "image" in modalities:
-        if not str(row[image_column] or "").strip():
-            return "missing picture", f"the column {image_column!r} is empty"
-        problem = picture_problem(folder / str(row[image_column]), decode=verify_images)
-        if problem:
-            return ("missing picture" if "no such" in problem else "unreadable picture"), problem
-    return None
-
-
-def _labels(row: Row, labels_column: str, label_columns: list[str] | None, separator: str) -> list[str]:
-    if label_columns is not None:
-        return [column for column in label_columns if str(row[column]).strip().lower() in ("1", "1.0", "true")]
-    value = row.get(labels_column)
-    parts = value if isinstance(value, list) else str(value or "").split(separator)
-    return [text for part in parts if (text := str(part).strip())]
 
 
 def has_labels(path: Path, labels_column: str = "labels") -> bool:
     """Whether a table has a column of labels."""
-    rows = _read_rows(path)
-    return bool(rows) and labels_column in rows[0][1]
+    return labels_column in read_rows(path, [labels_column])[0]
 
 
-def _read_rows(path: Path) -> list[tuple[str, Row]]:
-    """(place to name in a message, values by column) of every row."""
-    readers = {".csv": _read_csv, ".tsv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
-    if path.suffix.lower() not in readers:
-        raise InputError(f"{path}: a table ends in {', '.join(readers)}")
-    try:
-        return readers[path.suffix.lower()](path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such table") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+def _check_label_settings(label_columns: list[str] | None, separator: str, label_names: list[str] | None) -> None:
+    if not separator:
+        raise InputError("label_separator: is empty; give the character between two labels")
+    for key, names in (("label_columns", label_columns), ("label_names", label_names)):
+        if names and (most := Counter(names).most_common(1)[0])[1] > 1:
+            raise InputError(f"{key}: lists {most[0]!r} twice; remove one")
 
 
-def _read_csv(path: Path) -> list[tuple[str, Row]]:
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-        header = next(reader, [])
-        rows = []
-        for cells in reader:
-            place = f"line {reader.line_num}"
-            if not cells:
-                continue
-            if len(cells) != len(header):
-                raise InputError(f"{path}, {place}: {len(cells)} cells, but the header has {len(header)}")
-            rows.append((place, dict(zip(header, cells, strict=True))))
-    return rows
+def _modalities(path: Path, columns: Sequence[str], asked: Mapping[str, str]) -> dict[str, str]:
+    """Modality -> its column, for those that the table has. Only a column that nobody named may be absent."""
+    modalities = {modality: column for modality, column in asked.items() if column in columns}
+    for modality, column in asked.items():
+        if modality not in modalities and column != modality:
+            raise InputError(f"{path}: {_no_column(column, columns)}")
+    if not modalities:
+        raise InputError(
+            f"{path}: has neither a column 'image' nor a column 'text', its columns are {_listed(columns)}; "
+            "name yours with image_column or text_column"
+        )
+    return modalities
 
 
-def _read_jsonl(path: Path) -> list[tuple[str, Row]]:
-    rows = []
-    with open(path, encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise InputError(f"{path}, line {number}: not JSON ({error.msg})") from None
-            if not isinstance(row, dict):
-                raise InputError(f"{path}, line {number}: not a JSON object")
-            rows.append((f"line {number}", row))
-    columns = list(dict.fromkeys(column for _, row in rows for column in row))
-    return [(place, {column: row.get(column) for column in columns}) for place, row in rows]
+def _near_misses(path: Path, columns: Sequence[str], modalities: Mapping[str, str], others: Sequence[str]) -> list[str]:
+    """A line for a modality without column where another column's name looks like it."""
+    unused = [column for column in columns if column not in (*modalities.values(), *others)]
+    return [
+        f"{path}: has no column {modality!r}; if that is {near[0]!r}, say {modality}_column={near[0]}"
+        for modality in ("image", "text")
+        if modality not in modalities and (near := difflib.get_close_matches(modality, unused, n=1, cutoff=0.7))
+    ]
 
 
-def _read_parquet(path: Path) -> list[tuple[str, Row]]:
-    try:
-        table = pq.read_table(path)
-    except pa.ArrowException as error:
-        first = " ".join(str(error).split())
-        raise InputError(f"{path}: not a readable Parquet file, perhaps truncated ({first})") from None
-    return [(f"row {number}", row) for number, row in enumerate(table.to_pylist(), start=1)]
+def _no_column(column: str, columns: Sequence[str]) -> str:
+    near = difflib.get_close_matches(column, columns, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"has no column {column!r}, its columns are {_listed(columns)}{hint}"
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(map(repr, columns)) or "none"
+
+
+def _values(row: Row, columns: Mapping[str, str]) -> dict[str, str]:
+    """The row's id, picture path and text, whichever of them are in ``columns``; none of them blank."""
+    if row.problem:
+        raise _BadRowError(*row.problem)
+    blank = {"id": "no id", "image": "missing picture", "text": "empty text"}
+    values = {}
+    for role, column in columns.items():
+        value = row.cells[column]
+        if not isinstance(value, str | int | float | None):
+            raise _BadRowError("not a text", f"the column {column!r} holds a {type(value).__name__}, expected a text")
+        values[role] = "" if value is None else str(value)
+        if not values[role].strip():
+            raise _BadRowError(blank[role], "has no id" if role == "id" else f"the column {column!r} is empty")
+    return values
+
+
+def _check_picture(path: Path, decode: bool) -> None:
+    problem = picture_problem(path, decode)
+    if problem:
+        raise _BadRowError("unreadable picture" if path.is_file() else "missing picture", problem)
+
+
+def _labels(
+    row: Row, labels_column: str, label_columns: list[str] | None, separator: str, label_names: list[str] | None
+) -> list[str]:
+    """The row's labels, from one column or from several."""
+    if label_columns is not None:
+        labels = [column for column in label_columns if _is_set(row, column)]
+    else:
+        value = row.cells[labels_column]
+        parts = value if isinstance(value, list) else [] if value is None else str(value).split(separator)
+        labels = [text for part in parts if part is not None and (text := str(part).strip())]
+    for label in labels:
+        if label_names is not None and label not in label_names:
+            raise _BadRowError("unknown label", unknown(f"label {label!r}", label, label_names))
+    return labels
+
+
+def _is_set(row: Row, column: str) -> bool:
+    value = str(row.cells[column]).strip().lower()
+    if value not in _YES + _NO:
+        raise _BadRowError("label not 0 or 1", f"the label column {column!r} holds {row.cells[column]!r}, not 0 or 1")
+    return value in _YES

@@ -1,0 +1,130 @@
+"""The rows of a person's table as they stand in the file: CSV, TSV, JSONL or Parquet."""
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from channelhash.errors import InputError
+
+ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        place: where it is, as a message names it: ``"line 3"`` (where it begins) or ``"row 3"``, counted from 1.
+        cells: its values by column; None where JSON or Parquet has none.
+        problem: (reason to count, what is wrong), where it could not be taken apart.
+    """
+
+    place: str
+    cells: dict[str, Any]
+    problem: tuple[str, str] | None = None
+
+
+def read_rows(path: Path, wanted: Sequence[str]) -> tuple[list[str], list[Row]]:
+    """The columns of a table and its rows.
+
+    Args:
+        path: ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``.
+        wanted: columns to read, those of them that there are; only Parquet can leave the others unread.
+
+    Raises:
+        InputError: the file is missing, not what its ending says, damaged, not UTF-8, or has a column twice. A single
+            row that cannot be taken apart has a ``problem`` instead.
+    """
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise InputError(f"{path}: a table ends in {', '.join(ENDINGS)}")
+    if not path.is_file():
+        raise InputError(f"{path}: {'is a folder, not a table' if path.is_dir() else 'no such table'}")
+    if ending == ".parquet":
+        columns, rows = _read_parquet(path, wanted)
+    elif ending == ".jsonl":
+        columns, rows = _read_jsonl(path)
+    else:
+        columns, rows = _read_csv(path, "\t" if ending == ".tsv" else ",")
+    return columns, rows
+
+
+def _read_csv(path: Path, delimiter: str) -> tuple[list[str], list[Row]]:
+    # Strict: a quotation mark out of place must not swallow the rows that follow it.
+    reader = csv.reader(io.StringIO(_text(path), newline=""), delimiter=delimiter, strict=True)
+    rows, began = [], 1
+    try:
+        columns = next(reader, [])
+        _check_columns(path, columns)
+        began = reader.line_num + 1
+        for cells in reader:
+            place = f"line {began}"
+            began = reader.line_num + 1
+            if cells and len(cells) != len(columns):
+                problem = f"has {len(cells)} cells, but the header has {len(columns)}"
+                rows.append(Row(place, {}, ("wrong number of cells", problem)))
+            elif cells:  # an empty line is no row
+                rows.append(Row(place, dict(zip(columns, cells, strict=True))))
+    except csv.Error as error:
+        raise InputError(
+            f"{path}, line {began}: a quotation mark is not closed, or not doubled inside a cell ({error}); mend it"
+        ) from None
+    return columns, rows
+
+
+def _read_jsonl(path: Path) -> tuple[list[str], list[Row]]:
+    rows = []
+    for number, line in enumerate(io.StringIO(_text(path)), start=1):
+        if not line.strip():
+            continue
+        cells: dict[str, Any] = {}
+        problem: str | None = None
+        try:
+            cells = json.loads(line.rstrip())
+            if not isinstance(cells, dict):
+                cells, problem = {}, "is not a JSON object {…}"
+            elif "\\u" in line:
+                json.dumps(cells, ensure_ascii=False).encode()  # half an emoji, cut off by a length limit
+        except json.JSONDecodeError as error:
+            problem = f"is not JSON ({error.msg} at character {error.colno})"
+        except UnicodeEncodeError:
+            cells, problem = {}, "has half of a Unicode character (a lone surrogate)"
+        rows.append(Row(f"line {number}", cells, None if problem is None else ("not JSON", problem)))
+    columns = list(dict.fromkeys(column for row in rows for column in row.cells))
+    return columns, [Row(row.place, {c: row.cells.get(c) for c in columns}, row.problem) for row in rows]
+
+
+def _read_parquet(path: Path, wanted: Sequence[str]) -> tuple[list[str], list[Row]]:
+    try:
+        with pq.ParquetFile(path) as file:
+            columns = list(file.schema_arrow.names)
+            _check_columns(path, columns)
+            table = file.read(columns=[column for column in columns if column in wanted])
+    except (pa.ArrowException, OSError) as error:  # OSError is what Arrow raises for damaged pages
+        raise InputError(f"{path}: not a readable Parquet file, perhaps truncated ({_one_line(error)})") from None
+    return columns, [Row(f"row {number}", cells) for number, cells in enumerate(table.to_pylist(), start=1)]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise InputError(f"{path}, line {line}: not UTF-8 text; save the table as UTF-8") from None
+
+
+def _check_columns(path: Path, columns: Sequence[str]) -> None:
+    if columns and (most := Counter(columns).most_common(1)[0])[1] > 1:
+        raise InputError(f"{path}: has {most[1]} columns {most[0]!r}; rename or remove all but one")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
