@@ -52,7 +52,7 @@ def plan(
         seed: of the augmentation.
         epoch: 0 … ``n_epochs`` − 1.
         sample: 0 … ``n_samples`` − 1.
-        n_samples: training rows; partners are drawn among the others.
+        n_samples: training rows; partners are drawn among the others (a lone sample is its own).
         n_epochs: length of the training, see `tables.mixture`.
         easy_weights: the four kinds of easy augmentation are equally likely, or as in the published code each of the
             four angles counts as a kind (rotation 4/7).
@@ -126,11 +126,12 @@ def augment_batch(
     n_samples: int,
     partner: Callable[[int], Tensor],
     n_epochs: int = TABLE_EPOCHS,
+    easy_weights: EasyWeights = "kinds",
 ) -> Tensor:
     """`plan` and `apply` for each picture of a batch; arguments as there, ``images`` ``(n, 3, h, w)``."""
     return torch.stack(
         [
-            apply(image, plan(seed, epoch, sample, n_samples, n_epochs), partner)
+            apply(image, plan(seed, epoch, sample, n_samples, n_epochs, easy_weights), partner)
             for image, sample in zip(images, samples, strict=True)
         ]
     )

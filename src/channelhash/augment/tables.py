@@ -136,7 +136,8 @@ GROUPS: dict[Level, tuple[Group, ...]] = {
 
 
 def mixture(epoch: int, n_epochs: int = TABLE_EPOCHS) -> dict[Level, float]:
-    """Share of each level in an epoch; runs of another length turn at the same shares of their epochs.
+    """Share of each level in an epoch; runs of another length turn at the same shares of their epochs, and what comes
+    after the end stays at the last mixture.
 
     >>> mixture(85)["hard"], mixture(8, n_epochs=20)["hard"]
     (0.25, 0.25)

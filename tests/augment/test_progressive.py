@@ -1,16 +1,17 @@
-"""The tables, the draws and the operations of progressive augmentation."""
+"""What is drawn, and that it is the same in any batch."""
 
+import math
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest, chisquare
+from scipy.stats import binomtest, chisquare, kstest
 
-from channelhash.augment import operations as op
 from channelhash.augment.progressive import Step, apply, augment_batch, plan
-from channelhash.augment.tables import GROUPS, LEVELS, MIXTURES, mixture
+from channelhash.augment.tables import GROUPS, mixture
 
 N = 4000
 
@@ -21,23 +22,6 @@ def plans(level=None, epoch=0, **options):
 
 def names(steps) -> list[str]:
     return [step.name for step in steps]
-
-
-def test_mixtures_are_the_papers():
-    expected = [  # first epoch, last epoch, none, easy, medium, hard
-        (0, 19, 1.00, 0.00, 0.00, 0.00),
-        (20, 39, 0.25, 0.75, 0.00, 0.00),
-        (40, 59, 0.25, 0.50, 0.25, 0.00),
-        (60, 79, 0.25, 0.25, 0.50, 0.00),
-        (80, 99, 0.25, 0.25, 0.25, 0.25),
-        (100, 149, 0.25, 0.00, 0.25, 0.50),
-        (150, 199, 0.25, 0.00, 0.00, 0.75),
-    ]
-    for first, last, *shares in expected:
-        for epoch in (first, last):
-            assert [mixture(epoch)[level] for level in LEVELS] == shares
-    assert all(sum(shares.values()) == 1 for shares in MIXTURES.values())
-    assert [mixture(e, 20)["none"] for e in (0, 1, 2, 19)] == [1, 1, 0.25, 0.25]
 
 
 @pytest.mark.parametrize("epoch", [0, 25, 45, 65, 85, 120, 180])
@@ -109,7 +93,7 @@ def test_hard_picks_the_upper_group_with_80_percent():
 
 
 @pytest.mark.parametrize("level", ["easy", "medium", "hard"])
-def test_parameters_fill_their_ranges(level):
+def test_parameters_are_uniform_in_their_ranges(level):
     drawn: dict[tuple[str, str], list[float]] = {}
     for steps in plans(level):
         for step in steps:
@@ -117,24 +101,52 @@ def test_parameters_fill_their_ranges(level):
                 drawn.setdefault((step.name, name), []).append(value)
     for group in GROUPS[level]:
         for row in group.rows:
-            for name, low, high in (*row.ranges, *row.log_ranges):
-                values = drawn[row.name, name]
-                assert low <= min(values) <= max(values) <= high + 1e-12
-                if high > low:
-                    assert min(values) < low + 0.05 * (high - low)
-                    assert max(values) > high - 0.05 * (high - low)
+            logarithmic = [(name, math.log(low), math.log(high)) for name, low, high in row.log_ranges if low < high]
+            places = [(place, 0, 1) for place in ("x", "y") if row.name in ("crop", "erase", "picture_in_picture")]
+            for name, low, high in (*row.ranges, *logarithmic, *places):
+                values = np.array(drawn[row.name, name])
+                values = np.log(values) if (name, low, high) in logarithmic else values
+                assert kstest(values, "uniform", (low, high - low)).pvalue > 1e-4
 
 
-def test_partners_are_other_samples():
-    partners = [(i, s.partner) for i, steps in enumerate(plans("hard")) for s in steps if s.partner is not None]
-    assert all(partner != i and 0 <= partner < N for i, partner in partners)
-    assert len({partner for _, partner in partners}) > 300
+def test_partners_are_the_other_samples_alike():
+    drawn = [(sample, plan(seed, 0, sample, 5, level="hard")) for sample in range(5) for seed in range(800)]
+    partners = Counter((sample, s.partner) for sample, steps in drawn for s in steps if s.partner is not None)
+    assert set(partners) == {(a, b) for a in range(5) for b in range(5) if a != b}
+    assert chisquare(list(partners.values())).pvalue > 1e-4
+
+
+def test_partners_come_un_augmented():
+    asked = []
+    image, other = torch.rand(2, 3, 8, 8)
+    apply(image, (Step("blend", {"blending": 0.2}, 4),), lambda sample: asked.append(sample) or other)
+    assert asked == [4]
 
 
 def test_a_draw_depends_on_seed_epoch_and_sample_alone():
-    assert plan(0, 90, 5, N) == plan(0, 90, 5, N)
-    draws = [plan(seed, epoch, sample, N, level="hard") for seed in (0, 1) for epoch in (0, 1) for sample in (0, 1)]
-    assert len({repr(steps) for steps in draws}) == 8
+    keys = [(seed, epoch, sample) for seed in (0, 1) for epoch in (0, 1) for sample in (0, 1)]
+    draws = {key: plan(*key, N, level="hard") for key in keys}
+    assert len({repr(steps) for steps in draws.values()}) == 8
+    assert {key: plan(*key, N, level="hard") for key in reversed(keys)} == draws
+
+
+def test_augmenting_leaves_the_global_generator_alone():
+    images = torch.rand(40, 3, 12, 12)
+    before = torch.get_rng_state()
+    augment_batch(images, list(range(40)), 190, 3, 40, lambda other: images[other])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_batch_is_drawn_with_the_asked_length_and_weights():
+    images = torch.rand(60, 3, 12, 12)
+
+    def expected(**options):
+        return torch.stack([apply(images[i], plan(3, 5, i, 60, 40, **options), images.__getitem__) for i in range(60)])
+
+    for options in ({}, {"easy_weights": "angles"}):
+        got = augment_batch(images, list(range(60)), 5, 3, 60, images.__getitem__, 40, **options)
+        torch.testing.assert_close(got, expected(**options), rtol=0, atol=0)
+    assert not torch.equal(expected(), expected(easy_weights="angles"))
 
 
 def test_a_picture_is_augmented_the_same_in_any_batch():
@@ -161,60 +173,3 @@ def test_shape_and_range_are_kept(picture, level, sample):
     assert result.dtype == image.dtype
     assert result.min() >= 0
     assert result.max() <= 1 + 1e-6
-
-
-IMAGE = torch.rand(3, 20, 20, generator=torch.Generator().manual_seed(1))
-OTHER = torch.rand(3, 20, 20, generator=torch.Generator().manual_seed(2))
-
-
-def test_operations_on_a_case_done_by_hand():
-    close = lambda a, b: torch.testing.assert_close(a, b, atol=1e-5, rtol=0)  # noqa: E731
-    close(op.flip_horizontally(IMAGE)[:, :, 0], IMAGE[:, :, -1])
-    close(op.flip_vertically(IMAGE)[:, 0], IMAGE[:, -1])
-    close(op.rotate(IMAGE, 90), torch.rot90(IMAGE, 1, (1, 2)))
-    close(op.rotate(IMAGE, 0), IMAGE)
-    assert (op.rotate(torch.ones(3, 20, 20), 45)[:, 0, 0] == 0).all()  # what opens is black
-    luma = 0.299 * IMAGE[0] + 0.587 * IMAGE[1] + 0.114 * IMAGE[2]
-    torch.testing.assert_close(op.grayscale(IMAGE)[1], luma, atol=2e-3, rtol=0)
-    close(op.crop(IMAGE, 1.0, 1.0, 0.3, 0.9), IMAGE)
-    close(op.crop(IMAGE, 1.1, 1.0, 0.3, 0.9), IMAGE)  # exceeds the picture: the whole of it
-    quarter = torch.zeros(3, 20, 20)
-    quarter[:, 10:, :10] = 1
-    assert (op.crop(quarter, 0.25, 1.0, 0.0, 1.0)[:, 2:-2, 2:-2] > 0.99).all()
-    close(op.uniform_noise(IMAGE, 0.0, 1), IMAGE)
-    noisy = op.uniform_noise(IMAGE, 0.25, 1)
-    noise = (noisy - 0.75 * IMAGE) / 0.25
-    assert 0 <= noise.min() < 0.05
-    assert 0.95 < noise.max() <= 1 + 1e-5
-    close(op.blend(IMAGE, OTHER, 0.0), IMAGE)
-    close(op.blend(IMAGE, OTHER, 0.3), 0.7 * IMAGE + 0.3 * OTHER)
-    close(op.color_jitter(IMAGE, 1, 1, 1, 0), IMAGE)
-    close(op.color_jitter(IMAGE, 0.5, 1, 1, 0), 0.5 * IMAGE)
-    close(op.color_jitter(IMAGE, 1, 1, 0, 0), op.grayscale(IMAGE))
-    close(op.elastic(IMAGE, 0.0, 5, 1), IMAGE)
-    assert (op.elastic(IMAGE, 50.0, 5, 1) - IMAGE).abs().max() > 0.01
-
-
-@given(st.floats(0.02, 0.15), st.floats(0.25, 4), st.floats(0, 1), st.floats(0, 1))
-def test_erasing_blackens_the_area_it_says(scale, ratio, x, y):
-    image = torch.ones(3, 100, 100)
-    erased = (op.erase(image, scale, ratio, x, y) == 0).all(0)
-    rows, columns = erased.any(1).sum().item(), erased.any(0).sum().item()
-    assert erased.sum().item() == rows * columns  # one rectangle
-    assert erased.float().mean().item() == pytest.approx(scale, rel=0.12)
-    assert columns / rows == pytest.approx(ratio, rel=0.25)
-
-
-@given(st.floats(0.05, 0.25), st.floats(0, 1), st.floats(0, 1))
-def test_picture_in_picture_has_the_side_fraction(scale, x, y):
-    result = op.picture_in_picture(torch.zeros(3, 200, 200), torch.ones(3, 200, 200), scale, x, y)[0] > 0.5
-    side = round(scale * 200)
-    assert result.sum().item() == side * side
-    assert result.any(0).nonzero()[0].item() == round(x * (200 - side))
-    assert result.any(1).nonzero()[0].item() == round(y * (200 - side))
-
-
-def test_partners_come_un_augmented():
-    asked = []
-    apply(IMAGE, (Step("blend", {"blending": 0.2}, 4),), lambda other: asked.append(other) or OTHER)
-    assert asked == [4]
