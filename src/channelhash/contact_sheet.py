@@ -10,7 +10,7 @@ from channelhash.files import atomic_path
 
 _CELL = 148
 _PICTURE = 124
-_CAPTION = 44
+_LINE = 14
 _MARKS = {True: (24, 140, 60), False: (200, 45, 40), None: (150, 150, 150)}
 
 
@@ -20,7 +20,7 @@ class Cell:
 
     Attributes:
         picture: file or picture to show; None shows the text instead.
-        caption: up to three short lines under it.
+        caption: a few short lines under it.
         right: marks an answer right (green, solid) or wrong (red, dashed); None leaves it unmarked.
     """
 
@@ -34,27 +34,33 @@ def bits(distance: int) -> str:
     return f"{distance} bit" if distance == 1 else f"{distance} bits"
 
 
-def write_contact_sheet(rows: Sequence[Sequence[Cell]], path: Path) -> None:
-    """Write a PNG with one row of cells a query: the query first, its answers after it."""
+def write_contact_sheet(rows: Sequence[Sequence[Cell]], path: Path, caption_lines: int = 3) -> None:
+    """Write a PNG with one row of cells a query: the query first, its answers after it.
+
+    Args:
+        rows: cells, row by row.
+        path: PNG to write.
+        caption_lines: room under a picture; what a caption has beyond is cut.
+    """
     columns = max(len(row) for row in rows)
-    sheet = Image.new("RGB", (columns * _CELL + 12, len(rows) * (_CELL + _CAPTION)), "white")
+    row_height = _CELL + caption_lines * _LINE + 2
+    sheet = Image.new("RGB", (columns * _CELL + 12, len(rows) * row_height), "white")
     for r, row in enumerate(rows):
         for c, cell in enumerate(row):
-            x, y = c * _CELL + (0 if c == 0 else 12), r * (_CELL + _CAPTION)
-            _draw_cell(sheet, cell, x, y)
+            _draw_cell(sheet, cell, c * _CELL + (0 if c == 0 else 12), r * row_height, caption_lines)
     with atomic_path(path) as temporary:
         sheet.save(temporary, format="PNG")
 
 
-def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int) -> None:
+def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: int) -> None:
     draw = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(11)
     margin = (_CELL - _PICTURE) // 2
     if cell.picture is None:
         draw.rectangle([x + margin, y + margin, x + margin + _PICTURE, y + margin + _PICTURE], fill=(238, 240, 244))
-        text, lines = cell.caption, _wrap(cell.caption, 19)
+        text, lines = cell.caption, wrap(cell.caption, 19)
         draw.multiline_text((x + margin + 8, y + margin + 8), "\n".join(lines[:8]), fill="black", font=font)
-        caption = "" if lines[:8] == _wrap(text, 19) else "…"
+        caption = "" if lines[:8] == wrap(text, 19) else "…"
     else:
         if isinstance(cell.picture, Image.Image):
             picture = cell.picture.copy()
@@ -66,7 +72,7 @@ def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int) -> None:
         sheet.paste(picture, (left, top))
         box = (left - 4, top - 4, left + picture.width + 3, top + picture.height + 3)
         _frame(draw, box, cell.right)
-        caption = "\n".join(_wrap(cell.caption, 22)[:3])
+        caption = "\n".join(wrap(cell.caption)[:caption_lines])
     draw.multiline_text((x + margin, y + _CELL - 6), caption, fill="black", font=font, spacing=2)
 
 
@@ -87,7 +93,7 @@ def _frame(draw: ImageDraw.ImageDraw, box: tuple[int, int, int, int], right: boo
             draw.line([x, y, x, min(y + 5, bottom)], fill=color, width=3)
 
 
-def _wrap(text: str, width: int) -> list[str]:
+def wrap(text: str, width: int = 22) -> list[str]:
     """Lines of at most ``width`` characters, broken at spaces where there are any; line breaks are kept."""
     lines: list[str] = []
     for paragraph in text.split("\n"):

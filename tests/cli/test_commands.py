@@ -470,7 +470,7 @@ def test_nuswide_from_loopback_and_its_pictures_are_counted(tmp_path, capsys, mo
 def test_preview_writes_a_sheet(pictures, tmp_path, level):
     out = tmp_path / "sheet.png"
     assert run_command("data", "preview", pictures, "--augment", level, "--pictures", "2", "--out", out) == 0
-    assert Image.open(out).size == (8 * 148 + 12, 2 * 192)
+    assert Image.open(out).size == (8 * 148 + 12, 2 * 220)
 
 
 def test_explain_text_shows_what_becomes_of_words(tmp_path, capsys):

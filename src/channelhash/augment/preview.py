@@ -14,10 +14,13 @@ from channelhash.contact_sheet import Cell, write_contact_sheet
 from channelhash.data.pictures import load_pixels
 
 _SIZE = 224
+#: Room for the longest plan: a flip, colour jitter with its four parameters in two lines, and two more.
+_CAPTION_LINES = 5
 
 
 def write_preview(pictures: Sequence[Path], level: Level, out: Path, seed: int = 0, variants: int = 7) -> None:
-    """Write a PNG with a row for each picture: itself, then ``variants`` draws of the level with their operations.
+    """Write a PNG with a row for each picture: its square, then ``variants`` draws of the level with their
+    operations.
 
     Args:
         pictures: files to show; each is also the partner that others mix in.
@@ -29,19 +32,19 @@ def write_preview(pictures: Sequence[Path], level: Level, out: Path, seed: int =
     pixels = load_pixels(pictures, _SIZE).float() / 255
     rows = []
     for sample, path in enumerate(pictures):
-        cells = [Cell(path, path.name)]
+        cells = [Cell(to_picture(pixels[sample]), path.name)]
         for epoch in range(variants):
             steps = plan(seed, epoch, sample, len(pictures), level=level)
             image = apply(pixels[sample], steps, lambda other: pixels[other])
             cells.append(Cell(to_picture(image), "\n".join(describe(step) for step in steps) or "unchanged"))
         rows.append(cells)
-    write_contact_sheet(rows, out)
+    write_contact_sheet(rows, out, _CAPTION_LINES)
 
 
 def describe(step: Step) -> str:
-    """An operation and its main parameter in a few words, e.g. ``rotate 45``."""
+    """An operation and its parameters, but for places and seeds, in a few words, e.g. ``rotate 45``."""
     shown = [f"{value:.2g}" for name, value in step.parameters.items() if name not in ("x", "y", "seed", "ratio")]
-    return " ".join([step.name.replace("_", " "), *shown[:2]])
+    return " ".join([step.name.replace("_", " "), *shown])
 
 
 def to_picture(image: Tensor) -> Image.Image:
