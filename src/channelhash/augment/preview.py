@@ -42,7 +42,7 @@ def write_preview(pictures: Sequence[Path], level: Level, out: Path, seed: int =
 
 
 def describe(step: Step) -> str:
-    """An operation and its parameters, but for places and seeds, in a few words, e.g. ``rotate 45``."""
+    """An operation and its parameters, but for places, ratios and seeds, e.g. ``rotate 45``."""
     shown = [f"{value:.2g}" for name, value in step.parameters.items() if name not in ("x", "y", "seed", "ratio")]
     return " ".join([step.name.replace("_", " "), *shown])
 
