@@ -49,6 +49,8 @@ class TrainSettings(Settings):
         checkpoint_every: epochs between two checkpoints to resume from.
         alternate: for losses with an anchor: one pass of each stream an epoch, or each batch for both streams.
         augment: pictures are taken as they are, or augmented progressively by the paper's tables.
+        easy_weights: the four kinds of easy augmentation are equally likely, or as in the published code each of the
+            four angles counts as a kind.
         mask_tokens: probability of hiding a token of a training text in its place.
         replace_tokens: probability of another, random token instead.
         drop_tokens: probability of leaving a token out.
@@ -63,6 +65,7 @@ class TrainSettings(Settings):
     checkpoint_every: int = Field(5, ge=1)
     alternate: Literal["epoch", "batch"] = "epoch"
     augment: Literal["none", "progressive"] = "none"
+    easy_weights: Literal["kinds", "angles"] = "kinds"
     mask_tokens: float = Field(0.0, ge=0, le=1)
     replace_tokens: float = Field(0.0, ge=0, le=1)
     drop_tokens: float = Field(0.0, ge=0, le=1)

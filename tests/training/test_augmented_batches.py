@@ -31,6 +31,13 @@ def test_each_change_of_tokens_is_its_own_setting(change):
     assert not torch.equal(batch_inputs(INPUTS, ROWS, 4, settings)["text"], batch["text"])
 
 
+def test_the_published_weights_of_easy_augmentation_are_a_setting():
+    kinds, angles = (TrainSettings(augment="progressive", easy_weights=name) for name in ("kinds", "angles"))
+    assert not torch.equal(
+        batch_inputs(INPUTS, ROWS, 30, kinds)["image"], batch_inputs(INPUTS, ROWS, 30, angles)["image"]
+    )
+
+
 def test_pictures_are_augmented_and_features_never():
     settings = TrainSettings(augment="progressive")
     images = batch_inputs(INPUTS, ROWS, 180, settings)["image"]

@@ -39,6 +39,7 @@ def _augmented_pixels(pixels: Tensor, rows: Tensor, epoch: int, settings: TrainS
         len(pixels),
         lambda other: unit_pixels(pixels[other]),
         settings.epochs,
+        settings.easy_weights,
     )
 
 
