@@ -1,6 +1,7 @@
 """What is in a collection, and what is wrong with it."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ from channelhash.data.pictures import picture_problem
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits
 
+#: Distinct label sets that are compared with all others at once.
+_BLOCK = 1024
+
 
 def describe(
     records: Records,
     splits: Splits | None = None,
     expected: dict[str, int] | None = None,
     decode_pictures: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Counts of a collection, and its problems with what to do about them.
 
@@ -25,11 +30,12 @@ def describe(
         splits: its partitions, if they could be drawn.
         expected: counts that the official collection has, by ``"found"`` and ``"usable"``.
         decode_pictures: decode and hash every picture to find unreadable and duplicate ones.
+        progress: called with (pictures decoded, pictures).
 
     Returns:
         ``{"found", "usable", "labels": {name: count}, "partitions": {name: rows}, "removed": {reason: count},
-        "problems": [lines], "labels_per_item", "words_per_text": {min, median, mean, max}, "chance"}``; ``chance`` is
-        the probability that two random samples share a label.
+        "problems": [lines], "labels_per_item", "words_per_text": {min, median, mean, max}, "chance"}``, and
+        ``"expected"`` where it was given; ``chance`` is the probability that two random samples share a label.
     """
     problems = list(records.problems)
     found = len(records) if records.found is None else records.found
@@ -39,7 +45,10 @@ def describe(
             problems.append(f"{name}: {actual} samples, the official collection has {count}; is the archive complete?")
     unlabelled = int((~records.labels.any(axis=1)).sum())
     if unlabelled:
-        problems.append(f"{unlabelled} samples have no label: they are similar to nothing and never relevant")
+        problems.append(
+            f"{unlabelled} of {len(records)} samples have no label: they are similar to nothing and never relevant; "
+            "label them or leave them out"
+        )
     for name, count in zip(records.label_names, records.labels.sum(axis=0), strict=True):
         if count == 0:
             problems.append(f"label {name!r} never occurs; leave it out of the labels")
@@ -48,10 +57,10 @@ def describe(
         problems.append(f"id {name} occurs more than once: its rows stay on one side of query and retrieval")
     pictures = records.items.get("image")
     if decode_pictures and pictures is not None and not isinstance(pictures, np.ndarray):
-        problems += _picture_problems([Path(path) for path in pictures])
+        problems += _picture_problems([Path(path) for path in pictures], progress)
     texts = records.items.get("text")
     words = None if texts is None or isinstance(texts, np.ndarray) else [len(str(text).split()) for text in texts]
-    return {
+    counts_and_problems: dict[str, Any] = {
         "found": found,
         "usable": len(records),
         "labels": dict(zip(records.label_names, (int(n) for n in records.labels.sum(axis=0)), strict=True)),
@@ -62,13 +71,17 @@ def describe(
         "words_per_text": _summary(np.array(words)) if words else {},
         "chance": _chance(records.labels),
     }
+    return counts_and_problems | ({"expected": dict(expected)} if expected else {})
 
 
-def _picture_problems(pictures: list[Path]) -> list[str]:
+def _picture_problems(pictures: list[Path], progress: Callable[[int, int], None] | None) -> list[str]:
     """A line for every picture that cannot be decoded or is the same file as an earlier one."""
     problems = []
     first: dict[str, Path] = {}
-    for path in dict.fromkeys(pictures):
+    distinct = list(dict.fromkeys(pictures))
+    for number, path in enumerate(distinct, start=1):
+        if progress:
+            progress(number, len(distinct))
         if problem := picture_problem(path):
             problems.append(f"{problem}; leave it out with --skip-bad, or get it again")
             continue
@@ -91,7 +104,10 @@ def _summary(values: NDArray[Any]) -> dict[str, float]:
 def _chance(labels: NDArray[np.bool_]) -> float:
     """Probability that two different samples share a label, from the counts of distinct label sets."""
     sets, counts = np.unique(labels, axis=0, return_counts=True)
-    related = (sets.astype(np.int64) @ sets.T) > 0
-    pairs = counts @ related @ counts - counts[sets.any(axis=1)].sum()
+    columns = sets.astype(np.float32).T  # floats, for BLAS
+    pairs = -int(counts[sets.any(axis=1)].sum())  # a sample and itself are no pair
+    for start in range(0, len(sets), _BLOCK):  # a collection may have 50,000 distinct sets
+        block = slice(start, start + _BLOCK)
+        pairs += int(counts[block] @ ((columns[:, block].T @ columns) > 0) @ counts)
     n = len(labels)
-    return float(pairs / (n * (n - 1))) if n > 1 else 0.0
+    return pairs / (n * (n - 1)) if n > 1 else 0.0
