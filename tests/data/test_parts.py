@@ -120,6 +120,7 @@ def test_given_splits_need_parts_and_no_sizes(tmp_path):
         ({"L_te": None}, "has I_te, but no L_te (labels)"),
         ({"T_tr": None}, "has I_tr, but no T_tr (text)"),
         ({"I_te": IMAGE[:2]}, "I_te is (2, 2), but L_te has 3 rows"),
+        ({"I_te": np.array(["a", "b", "c"])}, "I_te holds <U1, expected numbers"),
         ({"I_te": np.ones((3, 4))}, "I_te is (3, 4), but I_tr is (5, 2)"),
         ({"L_tr": np.array(1)}, "I_tr is (5, 2), but L_tr has 1 rows"),
         (

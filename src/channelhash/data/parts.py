@@ -30,7 +30,7 @@ def join_parts(arrays: Arrays, path: Path) -> tuple[Arrays, tuple[str, ...]]:
         parts.
 
     Raises:
-        InputError: a part lacks an array that another has, or the parts' rows differ in length.
+        InputError: a part lacks an array that another has, its rows differ in length, or it holds no numbers.
     """
     names = {
         ending: {
@@ -70,6 +70,8 @@ def _check_alike(present: dict[str, dict[str, str]], arrays: Arrays, path: Path)
             raise InputError(f"{path}: has {next(iter(roles.values()))}, but no {_PREFIXES[role][0]}_{ending} ({role})")
         for role, name in roles.items():
             values, rows = arrays[name], len(np.atleast_1d(arrays[roles["labels"]]))
+            if values.dtype.kind not in "biuf":
+                raise InputError(f"{path}: {name} holds {values.dtype}, expected numbers")
             if values.ndim == 0 or len(values) != rows:
                 raise InputError(f"{path}: {name} is {values.shape}, but {roles['labels']} has {rows} rows")
             if values.shape[1:] != arrays[first[role]].shape[1:]:
