@@ -22,10 +22,12 @@ _FORMAT = "channelhash codes 1"
 class CodeSet:
     """``n`` items and their codes.
 
+    Columns may be given as any sequence and are kept as tuples of str, the same before `save` and after `load`.
+
     Attributes:
-        ids: ``n`` names.
+        ids: ``n`` names, not necessarily different.
         codes: modality -> packed codes ``(n, ceil(n_bits / 8))`` uint8.
-        labels: ``(n, c)`` bool, or None for unlabelled items.
+        labels: ``(n, c)`` bool (0 and 1 are taken too), or None for unlabelled items.
         n_bits: code length k.
         label_names: ``c`` names, or empty.
         texts: ``n`` texts to show, or None.
@@ -46,6 +48,10 @@ class CodeSet:
     model: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("ids", "label_names", "texts", "images"):
+            column = getattr(self, name)
+            if column is not None:
+                object.__setattr__(self, name, tuple(str(value) for value in column))
         n = len(self.ids)
         if not self.codes:
             raise ValueError("a code set has the codes of at least one modality")
@@ -53,8 +59,10 @@ class CodeSet:
             check_packed(packed, self.n_bits)
             if len(packed) != n:
                 raise ValueError(f"{len(packed)} {modality} codes for {n} ids")
-        if self.labels is not None and (self.labels.ndim != 2 or len(self.labels) != n):
-            raise ValueError(f"labels are (n, c) with n = {n}, not {self.labels.shape}")
+        if self.labels is not None:
+            object.__setattr__(self, "labels", boolean_labels(self.labels))
+            if len(self.labels) != n:
+                raise ValueError(f"labels are (n, c) with n = {n}, not {self.labels.shape}")
         if self.label_names and (self.labels is None or len(self.label_names) != self.labels.shape[1]):
             raise ValueError(f"{len(self.label_names)} label names do not fit the labels")
         for name in ("texts", "images"):
@@ -92,7 +100,7 @@ class CodeSet:
         ``text``; ``image``. The schema's metadata holds n_bits, number and names of labels, and the model.
         """
         width = -(-self.n_bits // 8)
-        columns: dict[str, pa.Array] = {"id": pa.array([str(name) for name in self.ids], pa.string())}
+        columns: dict[str, pa.Array] = {"id": pa.array(self.ids, pa.string())}
         for modality, packed in self.codes.items():
             data = pa.py_buffer(np.ascontiguousarray(packed).tobytes())
             columns[f"code_{modality}"] = pa.Array.from_buffers(pa.binary(width), len(packed), [None, data])
@@ -100,9 +108,9 @@ class CodeSet:
             numbers = [np.flatnonzero(row).astype(np.int32) for row in self.labels]
             columns["labels"] = pa.array(numbers, pa.list_(pa.int32()))
         if self.texts is not None:
-            columns["text"] = pa.array(list(self.texts), pa.string())
+            columns["text"] = pa.array(self.texts, pa.string())
         if self.images is not None:
-            columns["image"] = pa.array([str(image) for image in self.images], pa.string())
+            columns["image"] = pa.array(self.images, pa.string())
         description = {
             "n_bits": self.n_bits,
             "n_labels": None if self.labels is None else self.labels.shape[1],
@@ -121,58 +129,99 @@ class CodeSet:
         Raises:
             InputError: the file is missing, truncated, or not a file of codes.
         """
+        if not Path(path).is_file():
+            raise InputError(f"{path}: no such file of codes")
         try:
-            table = pq.read_table(path)
-        except FileNotFoundError:
-            raise InputError(f"{path}: no such file of codes") from None
+            table = pq.ParquetFile(path).read()
         except (pa.ArrowException, OSError) as error:
             first = " ".join(str(error).split())
             raise InputError(
                 f"{path}: not a readable Parquet file, perhaps truncated ({first}); encode again"
             ) from None
         metadata = table.schema.metadata or {}
-        if metadata.get(b"channelhash.format") != _FORMAT.encode():
+        written_as = metadata.get(b"channelhash.format", b"").decode()
+        if not written_as.startswith("channelhash codes "):
             raise InputError(f"{path}: a Parquet file, but not one of codes (written by `channelhash encode`)")
-        description = json.loads(metadata[b"channelhash"])
-        width = -(-description["n_bits"] // 8)
-        codes = {
-            name.removeprefix("code_"): _fixed_binary(table.column(name), width)
+        if written_as != _FORMAT:
+            raise InputError(f"{path}: written as {written_as!r}, this version reads {_FORMAT!r}; encode again")
+        try:
+            description = json.loads(metadata.get(b"channelhash", b""))
+        except ValueError:
+            raise InputError(f"{path}: the description in its metadata is damaged; encode again") from None
+        try:
+            return _from_table(table, description)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"the description lacks {error}" if isinstance(error, KeyError) else error
+            raise InputError(f"{path}: {reason}; encode again") from None
+
+
+def boolean_labels(labels: Any) -> NDArray[np.bool_]:
+    """Label sets ``(n, c)`` of bool or of 0 and 1 as bool.
+
+    Raises:
+        ValueError: another shape, or other values: −1 for "no", or NaN, would count as a label that every item has.
+    """
+    values = np.asarray(labels)
+    if values.ndim != 2:
+        raise ValueError(f"labels are (n, c), not {values.shape}")
+    if values.dtype != np.bool_:
+        wrong = np.argwhere((values != 0) & (values != 1))
+        if len(wrong):
+            row, column = wrong[0].tolist()
+            raise ValueError(f"labels are bool or 0 and 1, not {values[row, column]} (row {row}, column {column})")
+    return values.astype(bool, copy=False)
+
+
+def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
+    """The set in a table of our format; ValueError, KeyError or TypeError where the two do not fit together."""
+    if "id" not in table.column_names:
+        raise ValueError("the column id is missing")
+    for name in table.column_names:
+        if table.column(name).null_count:
+            raise ValueError(f"the column {name} has empty cells")
+    n_bits = description["n_bits"]
+    texts, images = (
+        table.column(name).to_pylist() if name in table.column_names else None for name in ("text", "image")
+    )
+    return CodeSet(
+        table.column("id").to_pylist(),
+        {
+            name.removeprefix("code_"): _packed_codes(table.column(name), name, n_bits)
             for name in table.column_names
             if name.startswith("code_")
-        }
-        labels = None
-        if "labels" in table.column_names:
-            labels = _label_matrix(table.column("labels"), description["n_labels"])
-        try:
-            return cls(
-                table.column("id").to_pylist(),
-                codes,
-                labels,
-                description["n_bits"],
-                tuple(description["label_names"]),
-                table.column("text").to_pylist() if "text" in table.column_names else None,
-                table.column("image").to_pylist() if "image" in table.column_names else None,
-                description["model"],
-            )
-        except (ValueError, KeyError) as error:
-            raise InputError(f"{path}: {error}") from None
+        },
+        _label_matrix(table.column("labels"), description["n_labels"]) if "labels" in table.column_names else None,
+        n_bits,
+        tuple(description["label_names"]),
+        texts,
+        images,
+        description["model"],
+    )
 
 
-def _fixed_binary(column: pa.ChunkedArray, width: int) -> PackedCodes:
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
-    data = np.frombuffer(array.buffers()[1] or b"", dtype=np.uint8)
-    start = array.offset * width
-    return data[start : start + len(array) * width].reshape(len(array), width)
+def _packed_codes(column: pa.ChunkedArray, name: str, n_bits: int) -> PackedCodes:
+    width = -(-n_bits // 8)
+    if column.type != pa.binary(width):
+        raise ValueError(f"the column {name} is {column.type}; codes of {n_bits} bits are {pa.binary(width)}")
+    parts = [
+        np.frombuffer(chunk.buffers()[1], dtype=np.uint8, count=len(chunk) * width, offset=chunk.offset * width)
+        for chunk in column.chunks
+        if len(chunk)
+    ]
+    return np.concatenate([*parts, np.empty(0, np.uint8)]).reshape(len(column), width)
 
 
 def _label_matrix(column: pa.ChunkedArray, n_labels: int) -> NDArray[np.bool_]:
+    if not pa.types.is_list(column.type) or not pa.types.is_integer(column.type.value_type):
+        raise ValueError(f"the column labels is {column.type}; expected lists of label numbers")
     labels = np.zeros((len(column), n_labels), dtype=bool)
     row = 0
     for chunk in column.chunks:
         offsets = chunk.offsets.to_numpy()
         rows = np.repeat(np.arange(row, row + len(chunk)), np.diff(offsets))
-        labels[rows, chunk.values.to_numpy()[offsets[0] : offsets[-1]]] = True
+        numbers = chunk.values.to_numpy(zero_copy_only=False)[offsets[0] : offsets[-1]]
+        if not ((numbers >= 0) & (numbers < n_labels)).all():
+            raise ValueError(f"the column labels has numbers outside 0 … {n_labels - 1}")
+        labels[rows, numbers] = True
         row += len(chunk)
     return labels

@@ -256,7 +256,7 @@ def test_a_persons_table_from_pictures_to_answers(pictures, tmp_path, capsys):
     assert Image.open(sheet).size[0] > 400
     out = tmp_path / "folder.parquet"
     assert run_command("encode", run, "--data", pictures, "--out", out) == 0
-    assert ch.CodeSet.load(out).ids[:2] == ["0.png", "1.png"]
+    assert ch.CodeSet.load(out).ids[:2] == ("0.png", "1.png")
     assert run_command("search", out, "--text", "blue", "--model", run, "-k", "1", "--json") == 0
 
 
@@ -271,7 +271,7 @@ def test_new_items_need_no_labels_and_may_be_skipped(pictures, tmp_path, capsys)
     assert run_command(*arguments, "--skip-bad", "--json") == 0
     assert json.loads(capsys.readouterr().out)["removed"] == {"missing picture": 1}
     codes = ch.CodeSet.load(out)
-    assert (codes.ids, codes.labels) == (["x"], None)
+    assert (codes.ids, codes.labels) == (("x",), None)
     assert_refused(capsys, "encode", run, "--data", tmp_path / "gone", "--out", out, says="no such file or folder")
 
 

@@ -36,15 +36,15 @@ def test_problems_are_named(tmp_path):
     labels = np.array([[True, False], [False, False], [True, False], [True, False]])
     records = Records(("a", "b", "a", "c"), items, labels, ("sea", "sky"), {"no tag": 1}, ("a line",), found=5)
     calls = []
-    progress = lambda done, of: calls.append((done, of))  # noqa: E731
-    result = describe(records, None, {"found": 25000}, decode_pictures=True, progress=progress)
+    result = describe(records, None, {"found": 25000}, True, progress=lambda done, of: calls.append((done, of)))
     assert (result["found"], result["usable"], result["removed"], result["partitions"]) == (5, 4, {"no tag": 1}, {})
     assert result["words_per_text"] == {"min": 1, "median": 1.5, "mean": 2, "max": 4}
     assert result["expected"] == {"found": 25000}
     bad = tmp_path / "bad.jpg"
     assert result["problems"] == [
         "a line",
-        "found: 5 samples, the official collection has 25000; is the archive complete?",
+        "found: 5 samples, the official collection has 25000; "
+        "is the archive complete, and are filters and split sizes the default ones?",
         "1 of 4 samples have no label: they are similar to nothing and never relevant; label them or leave them out",
         "label 'sky' never occurs; leave it out of the labels",
         "id a occurs more than once: its rows stay on one side of query and retrieval",
@@ -66,6 +66,7 @@ def test_the_keys_that_people_script_against():
         "usable": 6,
         "labels": {"l0": 6, "l1": 6},
         "partitions": parts,
+        "expected": {},
         "removed": {},
         "problems": [],
         "labels_per_item": figures,
@@ -79,6 +80,15 @@ def test_chance_of_more_label_sets_than_one_block():
     labels = (np.arange(1, 2048)[:, None] >> np.arange(11) & 1).astype(bool)
     shared = (labels.astype(int) @ labels.T > 0).sum() - len(labels)
     assert describe(make(labels))["chance"] == pytest.approx(shared / (2047 * 2046))
+
+
+def test_partitions_are_held_against_the_official_ones():
+    records = make(np.ones((20, 1), bool))
+    splits = draw_splits(records, 4, 8, 3)
+    expected = {"found": 20, "usable": 20, "query": 4, "retrieval": 16, "train": 9}
+    result = describe(records, splits, expected)
+    assert result["expected"] == expected
+    assert [line.split(";")[0] for line in result["problems"]] == ["train: 8 samples, the official collection has 9"]
 
 
 def test_a_folder_of_pictures_at_any_depth(tmp_path):

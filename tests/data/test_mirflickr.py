@@ -30,6 +30,23 @@ def test_the_pictures_folder_itself_may_be_given(root):
     assert load_mirflickr(root / "mirflickr", min_tag_count=2).ids == tree.USABLE
 
 
+def test_labels_can_be_chosen(root):
+    records = load_mirflickr(root, min_tag_count=2, label_names=["sky", "night"])
+    assert records.ids == ("im1", "im6", "im10")
+    assert records.label_names == ("sky", "night")
+    with pytest.raises(InputError, match="unknown label 'skye'; did you mean 'sky'"):
+        load_mirflickr(root, label_names=["skye"])
+
+
+def test_a_missing_picture_is_listed(root):
+    (root / "mirflickr" / "im3.jpg").unlink()
+    label = root / "mirflickr25k_annotations_v080" / "plant_life.txt"
+    label.write_text("4\n8\n")
+    records = load_mirflickr(root, min_tag_count=2)
+    assert records.found == 9
+    assert any("1 tag files have no picture, the first is tags3.txt" in line for line in records.problems)
+
+
 def test_the_top_tags_filter_is_another_one(root):
     records = load_mirflickr(root, top_tags=1)
     assert records.ids == ("im1", "im2", "im5", "im9")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import permutations, product
 
 import numpy as np
+from scipy.stats import hypergeom
 
 # A query's database as groups of tied items, nearest first: [[True, False], …] says which are relevant.
 Groups = list[list[bool]]
@@ -33,6 +34,19 @@ def average_precision(ranking: list[bool], z: int | None = None) -> float:
 def precision(ranking: list[bool], z: int) -> float:
     z = min(z, len(ranking))
     return sum(ranking[:z]) / z
+
+
+def expected_average_precision_at(n: list[int], n_plus: list[int], z: int) -> float:
+    """AP@z over the orders of ties, for groups too large to permute: the number of relevant items taken from the cut
+    group is hypergeometric; given it, that group is one of its own, whole."""
+    cut = next(d for d in range(len(n)) if sum(n[: d + 1]) >= z)
+    taken = z - sum(n[:cut])
+    total = 0.0
+    for h in range(max(0, taken - (n[cut] - n_plus[cut])), min(n_plus[cut], taken) + 1):
+        if sum(n_plus[:cut]) + h:
+            chance = hypergeom(n[cut], n_plus[cut], taken).pmf(h)
+            total += chance * tie_aware_average_precision([*n[:cut], taken], [*n_plus[:cut], h])
+    return total
 
 
 def ndcg(ranking: list[bool]) -> float:

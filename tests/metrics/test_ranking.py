@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import digamma
 from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score
 
+import channelhash as ch
 from channelhash.metrics import HammingHistogram, ranking
 from channelhash.metrics.cutoff import average_precision_at
 from metrics import ranking_equations as literal
@@ -31,8 +32,9 @@ SEQUENCES = {
 
 @pytest.mark.parametrize(("printed", "groups"), SEQUENCES.items())
 def test_the_papers_worked_example(printed, groups):
-    in_order = np.array([item for group in groups for item in group])
-    assert ranking.average_precision_in_order(in_order) == pytest.approx(printed, abs=5e-4)
+    distances = np.repeat(range(3), [len(group) for group in groups])
+    in_order = np.concatenate(groups)
+    assert ch.metrics.average_precision_in_order(distances, in_order) == pytest.approx(printed, abs=5e-4)
     assert ranking.average_precision(*literal.histograms(groups))[0] == pytest.approx(0.691, abs=5e-4)
 
 
@@ -45,6 +47,15 @@ def test_tie_aware_ap_is_the_mean_over_all_orders_and_the_bounds_are_its_ends(gr
     assert ranking.average_precision(total, relevant)[0] == pytest.approx(np.mean(values), abs=1e-12)
     assert lower[0] == pytest.approx(min(values), abs=1e-12)
     assert upper[0] == pytest.approx(max(values), abs=1e-12)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=12))
+def test_ap_in_order_keeps_the_order_given_within_ties(items):
+    distances, relevant = (np.array(column) for column in zip(*items, strict=True))
+    assume(relevant.any())
+    ranked = [hit for _, hit in sorted(items, key=lambda item: item[0])]  # a stable sort
+    expected = pytest.approx(literal.average_precision(ranked), abs=1e-12)
+    assert ch.metrics.average_precision_in_order(distances, relevant) == expected
 
 
 @settings(max_examples=60, deadline=None)
@@ -72,6 +83,22 @@ def test_tie_aware_ap_equals_the_equation_term_by_term(counts):
     assume(sum(n_plus))
     actual = ranking.average_precision(np.array([n]), np.array([n_plus]))[0]
     assert actual == pytest.approx(literal.tie_aware_average_precision(n, n_plus), rel=1e-11)
+
+
+def test_figures_hold_at_the_size_of_nus_wide():
+    random = np.random.default_rng(0)
+    n = random.multinomial(193_734, random.dirichlet(np.ones(17)))
+    n_plus = random.binomial(n, np.linspace(0.9, 0.1, 17))
+    total, relevant = n[None], n_plus[None]
+    expected = literal.tie_aware_average_precision(n.tolist(), n_plus.tolist())
+    assert ranking.average_precision(total, relevant)[0] == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("z", [1, 30, 31, 50, 250, 400, 431, 600])
+def test_a_cut_through_a_large_group_weighs_every_number_of_relevant_items(z):
+    n, n_plus = [30, 0, 400, 900], [12, 0, 90, 850]
+    expected = literal.expected_average_precision_at(n, n_plus, z)
+    assert average_precision_at(np.array([n]), np.array([n_plus]), z)[0] == pytest.approx(expected, rel=1e-11)
 
 
 @settings(deadline=None)
@@ -107,7 +134,8 @@ def test_roc_auc_is_that_of_scikit_learn(queries):
         expected = np.mean([roc_auc_score(*pair) for pair in each])
         assert hist.roc_auc("macro") == pytest.approx(expected, abs=1e-12)
     else:
-        assert np.isnan(hist.roc_auc("macro"))
+        with pytest.raises(ValueError, match="needs irrelevant items"):
+            hist.roc_auc("macro")
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=60).filter(any))
@@ -150,9 +178,30 @@ def test_curves_and_lookups_on_a_case_done_by_hand():
 
 def test_queries_without_relevant_items_are_left_out_and_counted():
     hist = HammingHistogram(np.array([[1, 1], [1, 1]]), np.array([[1, 0], [0, 0]]))
+    assert hist.within_radius(0) == (1.0, 1.0, 0.0)
+    assert (hist.chance_level(), hist.precision_at(1), hist.map_at(2), hist.ndcg()) == (0.5, 1.0, 1.0, 1.0)
     assert (hist.counted, hist.skipped) == (1, 1)
     assert np.isnan(hist.average_precision()[1])
     assert hist.mean_average_precision() == 1.0
     nothing = HammingHistogram(np.array([[1, 1]]), np.array([[0, 0]]))
-    with pytest.raises(ValueError, match="none of the 1 queries has a relevant item"):
-        nothing.mean_average_precision()
+    for figure in (
+        nothing.mean_average_precision, nothing.map_bounds, nothing.ndcg, nothing.roc_auc, nothing.chance_level,
+        nothing.precision_recall_curve, lambda: nothing.map_at(1), lambda: nothing.precision_at(1),
+        lambda: nothing.within_radius(1),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="none of the 1 queries has a relevant item"):
+            figure()
+
+
+def test_figures_that_are_not_defined_are_refused():
+    hist = HammingHistogram(np.array([[1, 1]]), np.array([[1, 1]]))
+    for average in ("micro", "macro"):
+        with pytest.raises(ValueError, match="needs irrelevant items as well"):
+            hist.roc_auc(average)
+    with pytest.raises(ValueError, match="'micro' or 'macro', not 'mean'"):
+        hist.roc_auc("mean")
+    with pytest.raises(ValueError, match="radius is -1"):
+        hist.within_radius(-1)
+    for figure in (hist.map_at, hist.precision_at):
+        with pytest.raises(ValueError, match="z is 0"):
+            figure(0)

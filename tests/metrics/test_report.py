@@ -1,5 +1,6 @@
 """Tasks are keyed by name and cannot be swapped."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -37,6 +38,7 @@ def test_four_tasks_have_their_own_four_answers():
     assert len(set(expected.values())) == 4
     figures = {task: report["map_tie_aware"] for task, report in ch.metrics.evaluate(*toy_sets()).items()}
     assert figures == pytest.approx(expected)
+    assert list(figures) == TASKS
     for other in itertools.permutations(TASKS):
         if list(other) != TASKS:
             swapped = {task: figures[source] for task, source in zip(TASKS, other, strict=True)}
@@ -61,9 +63,23 @@ def test_sets_that_cannot_be_compared_are_refused():
     shorter = ch.CodeSet(["q"], {"image": np.zeros((1, 1), np.uint8)}, np.array([[True, False]]), 7)
     with pytest.raises(ValueError, match="query codes have 7 bits, database codes 8"):
         ch.metrics.evaluate(shorter, database)
+    names = (("sea", "sky"), ("cat", "dog"))
+    named, other = (dataclasses.replace(query, label_names=list(pair)) for pair in names)
+    with pytest.raises(ValueError, match=r"query labels are 2 \(sea, sky\), database labels 2 \(cat, dog\)"):
+        ch.metrics.evaluate(named, other)
+    with pytest.raises(ValueError, match="none of the 0 queries"):
+        ch.metrics.evaluate(query.take([]), database)
     unlabelled = ch.CodeSet(["q"], query.codes, None, 8)
     with pytest.raises(ValueError, match="needs the labels"):
         ch.metrics.evaluate(unlabelled, database)
     one, other = (ch.CodeSet(["q"], query.codes, query.labels, 8, model=name) for name in ("a", "b"))
     with pytest.raises(ValueError, match="different models"):
         ch.metrics.evaluate(one, other)
+
+
+def test_roc_auc_is_left_open_where_every_item_is_relevant():
+    query, database = toy_sets()
+    all_relevant = dataclasses.replace(database, labels=np.ones((4, 2)))
+    for report in ch.metrics.evaluate(query, all_relevant).values():
+        assert report["map_tie_aware"] == pytest.approx(1.0)
+        assert report["roc_auc_micro"] is report["roc_auc_macro"] is None

@@ -9,7 +9,7 @@ KNOWN = {"golden", "gate", "bridge", "sunset", "####", "d##", "blue", "sky", "zy
 
 @pytest.fixture(scope="module")
 def reader():
-    return TextReader(KNOWN.__contains__, more_words=["zyxwv"])
+    return TextReader(KNOWN.__contains__, more_words=["zyxwv", "####"])
 
 
 def read(reader, text):
@@ -30,6 +30,10 @@ def test_run_together_words_are_split_and_misspelt_ones_corrected(reader):
         ("brigde", "corrected", ("bridge",)),
         ("goldengate", "split", ("golden", "gate")),
     ]
+
+
+def test_digits_are_masked_before_a_word_is_segmented(reader):
+    assert read(reader, "Sunset2007") == [("sunset2007", "split", ("sunset", "####"))]
 
 
 def test_a_misspelling_can_outweigh_a_split(reader):

@@ -57,6 +57,25 @@ def test_other_texts_and_other_vocabularies_get_caches_of_their_own(tmp_path):
     assert first.max() > 10 >= second.max()
     np.testing.assert_array_equal(third, first[::-1])
     assert cached_tokens([], Encoder(), "v1", tmp_path).shape == (0, 4)
+    assert len(cached_tokens(["a", "b"], Encoder(), "v1", tmp_path)) == 2
+    assert len(cached_tokens(["a\x1eb"], Encoder(), "v1", tmp_path)) == 1
+
+
+def test_chunks_of_another_size_are_not_mixed(tmp_path, monkeypatch):
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cached_tokens(TEXTS, Encoder(), "v1", tmp_path, stop)
+    monkeypatch.setattr(token_cache, "_CHUNK", 16)
+    np.testing.assert_array_equal(cached_tokens(TEXTS, Encoder(), "v1", tmp_path), encode_hashed(TEXTS, 100, 4))
+
+
+def test_rows_in_another_order_are_damage(tmp_path):
+    tokens = np.array(cached_tokens(TEXTS, Encoder(), "v1", tmp_path))
+    np.save(next(tmp_path.glob("*.npy")), tokens[::-1].copy())
+    with pytest.raises(InputError, match="damaged token cache"):
+        cached_tokens(TEXTS, Encoder(), "v1", tmp_path)
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-8], lambda data: data[:-1] + b"\x07", lambda data: b""])

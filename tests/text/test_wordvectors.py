@@ -1,7 +1,9 @@
 """word2vec files, byte for byte, and their cache."""
 
 import json
+import os
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -65,6 +67,23 @@ def test_the_cache_is_mapped_and_not_built_twice(tmp_path, monkeypatch):
         assert isinstance(array, np.memmap)
 
 
+def test_opening_a_cache_reads_samples_of_it_and_builds_no_dictionary(tmp_path):
+    count, width = 200_000, 50
+    vectors = np.random.default_rng(0).normal(size=(count, width)).astype("<f4")
+    entries = b"".join(f"Word{i} ".encode() + vector.tobytes() for i, vector in enumerate(vectors))
+    (tmp_path / "v.bin").write_bytes(f"{count} {width}\n".encode() + entries)
+    open_word_vectors(tmp_path / "v.bin", tmp_path / "cache", "float32")
+    tracemalloc.start()
+    opened = open_word_vectors(tmp_path / "v.bin", tmp_path / "cache", "float32")
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1e6  # 200,000 words in a dictionary are more than 20 MB
+    assert peak < vectors.nbytes / 2
+    for row in (0, 123_456, count - 1):
+        assert opened.row(f"word{row}") == row
+        np.testing.assert_array_equal(opened.vectors[row], vectors[row])
+
+
 def test_another_file_of_the_same_name_gets_a_cache_of_its_own(tmp_path):
     first = open_word_vectors(write_binary(tmp_path / "v.bin"), tmp_path / "cache")
     second = open_word_vectors(write_binary(tmp_path / "v.bin", vectors=VECTORS + 1), tmp_path / "cache")
@@ -85,6 +104,43 @@ def test_an_interrupted_build_is_never_read(tmp_path):
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
+def test_what_a_killed_build_left_is_removed_after_a_day(tmp_path):
+    path = write_binary(tmp_path / "v.bin")
+    open_word_vectors(path, tmp_path / "cache")
+    built = next((tmp_path / "cache").iterdir())
+    for name, hours in (("killed", 25), ("running", 1)):
+        left = built.with_name(f".{built.name}.{name}.tmp")
+        left.mkdir()
+        os.utime(left, (left.stat().st_mtime - 3600 * hours,) * 2)
+    built.rename(tmp_path / "moved")
+    open_word_vectors(path, tmp_path / "cache")
+    assert [entry.name.split(".")[-2] for entry in (tmp_path / "cache").glob(".*.tmp")] == ["running"]
+
+
+def test_two_builds_at_the_same_time_do_not_disturb_each_other(tmp_path):
+    path = write_binary(tmp_path / "v.bin")
+    second = []
+
+    def build_too(done, total):
+        second.append(open_word_vectors(path, tmp_path / "cache"))
+
+    first = open_word_vectors(path, tmp_path / "cache", progress=build_too)
+    assert first.hash == second[0].hash
+    np.testing.assert_array_equal(first.vectors, second[0].vectors)
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "hashes.npy", "rows.npy", "offsets.npy", "words.bin"])
+def test_a_cache_whose_pages_were_lost_is_not_read_as_zeros(tmp_path, name):
+    path = write_binary(tmp_path / "v.bin")
+    open_word_vectors(path, tmp_path / "cache")
+    lost = next((tmp_path / "cache").iterdir()) / name
+    keep = 0 if name == "words.bin" else 128  # the header of a .npy file
+    lost.write_bytes(lost.read_bytes()[:keep] + bytes(lost.stat().st_size - keep))
+    with pytest.raises(InputError, match="damaged cache of word vectors"):
+        open_word_vectors(path, tmp_path / "cache")
+
+
 def test_a_damaged_cache_is_named(tmp_path):
     path = write_binary(tmp_path / "v.bin")
     open_word_vectors(path, tmp_path / "cache")
@@ -103,6 +159,14 @@ def test_a_damaged_cache_is_named(tmp_path):
     [
         ("v.bin", b"not a header\n", "does not begin with the number of words and of dimensions"),
         ("v.bin", b"2 3\nsea " + struct.pack("<3f", 1, 2, 3) + b"\nsky " + b"\0" * 5, "ends in word 2 of 2"),
+        ("v.bin", b"9999999 300\nsea " + struct.pack("<3f", 1, 2, 3), "ends in word 1 of 9999999"),
+        ("v.bin", b"1 2\nsea " + struct.pack("<2f", 1, 2) + b"\nsky " + struct.pack("<2f", 1, 2), "goes on after 1"),
+        ("v.bin", b"2 2\n" + b"sea " + struct.pack("<3f", 1, 2, 3) + b"sky " + struct.pack("<3f", 1, 2, 3), "goes on"),
+        ("v.bin", b"2 2\nsea " + struct.pack("<2f", 1, 2) + b"x" * 20_000, "word 2 has no end"),
+        ("v.bin", b"1 2\nsea " + struct.pack("<2f", 1, float("nan")), "word 1 ('sea') has a number that is not finite"),
+        ("v.bin.gz", b"\x1f\x8b\x08\x00", "is compressed; unpack it first"),
+        ("v.txt", b"1 2\nsea 70000 2\n", "word 1 ('sea') has a number that is not finite as float16"),
+        ("v.txt", b"1 2\nsea 1 2\nsky 1 2\n", "line 3: the header says 1 words, here is another"),
         ("v.txt", b"2 2\nsea 1 2\nsky 1\n", "line 3: 1 numbers, the header says 2"),
         ("v.txt", b"2 2\nsea 1 2\nsky 1 x\n", "line 3: not 2 numbers after the word"),
         ("v.txt", b"3 2\nsea 1 2\nsky 1 2\n", "has 2 words, the header says 3; the file is truncated"),

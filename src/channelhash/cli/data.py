@@ -160,7 +160,10 @@ def describe(
     typer.echo(f"A random pair shares a label with probability {percent(result['chance'])} %")
     if result["removed"]:
         print_table("Removed", ["reason", "samples"], [[reason, str(n)] for reason, n in result["removed"].items()])
-    print_table("Partitions", ["partition", "rows"], [[part, str(n)] for part, n in result["partitions"].items()])
+    expected = result["expected"]
+    counts = {"found": result["found"], "usable": result["usable"], **result["partitions"]}
+    rows = [[name, str(n), str(expected.get(name, ""))] for name, n in counts.items()]
+    print_table("Counts", ["what", "rows", "official"], rows)
     ordered = sorted(result["labels"].items(), key=lambda pair: -pair[1])
     rows = [[label, str(n), percent(n / result["usable"])] for label, n in ordered]
     print_table("Labels", ["label", "samples", "%"], rows)

@@ -96,14 +96,19 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
+def percent_or_dash(share: float | None) -> str:
+    """`percent`, or a dash for a figure that is not defined."""
+    return "–" if share is None else percent(share)
+
+
 _FIGURES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "mAP tie-aware": lambda r: percent(r["map_tie_aware"]),
     "mAP, ties worst": lambda r: percent(r["map_lower"]),
     "mAP, ties best": lambda r: percent(r["map_upper"]),
     "chance level": lambda r: percent(r["chance"]),
     "NDCG": lambda r: percent(r["ndcg"]),
-    "ROC-AUC micro": lambda r: percent(r["roc_auc_micro"]),
-    "ROC-AUC macro": lambda r: percent(r["roc_auc_macro"]),
+    "ROC-AUC micro": lambda r: percent_or_dash(r["roc_auc_micro"]),
+    "ROC-AUC macro": lambda r: percent_or_dash(r["roc_auc_macro"]),
     "precision within 2 bits": lambda r: percent(r["radius_2"]["precision"]),
     "queries counted": lambda r: str(r["queries"]),
     "queries skipped": lambda r: str(r["skipped"]),

@@ -21,7 +21,7 @@ class DataKind:
         load: turns files into records; its arguments are the keys of the configuration's section ``data``.
         split_sizes: sizes of the literature's partitions, where it has any: ``queries``, ``train``,
             ``validation_queries``.
-        expected: counts of the official collection, by the names that `describe` uses.
+        expected: counts of the official collection: found, usable, and rows of each partition.
     """
 
     load: Callable[..., Records]
@@ -38,12 +38,28 @@ DATA_KINDS: dict[str, DataKind] = {
     "mirflickr25k": DataKind(
         load_mirflickr,
         {"queries": 2000, "train": 10000, "validation_queries": 2000},
-        {"found": 25000, "usable": 20015},
+        {
+            "found": 25000,
+            "usable": 20015,
+            "query": 2000,
+            "retrieval": 18015,
+            "train": 10000,
+            "validation_query": 2000,
+            "validation_retrieval": 6015,
+        },
     ),
     "nuswide": DataKind(
         load_nuswide,
         {"queries": 2100, "train": 10500, "validation_queries": 2100},
-        {"found": 269648, "usable": 195834},
+        {
+            "found": 269648,
+            "usable": 195834,
+            "query": 2100,
+            "retrieval": 193734,
+            "train": 10500,
+            "validation_query": 2100,
+            "validation_retrieval": 181134,
+        },
     ),
 }
 

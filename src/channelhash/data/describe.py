@@ -28,21 +28,25 @@ def describe(
     Args:
         records: the usable samples.
         splits: its partitions, if they could be drawn.
-        expected: counts that the official collection has, by ``"found"`` and ``"usable"``.
+        expected: counts that the official collection has: ``"found"``, ``"usable"`` and partitions by name.
         decode_pictures: decode and hash every picture to find unreadable and duplicate ones.
         progress: called with (pictures decoded, pictures).
 
     Returns:
         ``{"found", "usable", "labels": {name: count}, "partitions": {name: rows}, "removed": {reason: count},
-        "problems": [lines], "labels_per_item", "words_per_text": {min, median, mean, max}, "chance"}``, and
-        ``"expected"`` where it was given; ``chance`` is the probability that two random samples share a label.
+        "problems": [lines], "expected", "labels_per_item", "words_per_text", "chance"}``. The two before the last are
+        {min, median, mean, max}; ``chance`` is the probability that two random samples share a label.
     """
     problems = list(records.problems)
     found = len(records) if records.found is None else records.found
+    partitions = splits.counts() if splits else {}
+    counted = {"found": found, "usable": len(records), **partitions}
     for name, count in (expected or {}).items():
-        actual = {"found": found, "usable": len(records)}[name]
-        if actual != count:
-            problems.append(f"{name}: {actual} samples, the official collection has {count}; is the archive complete?")
+        if name in counted and counted[name] != count:
+            problems.append(
+                f"{name}: {counted[name]} samples, the official collection has {count}; "
+                "is the archive complete, and are filters and split sizes the default ones?"
+            )
     unlabelled = int((~records.labels.any(axis=1)).sum())
     if unlabelled:
         problems.append(
@@ -60,18 +64,18 @@ def describe(
         problems += _picture_problems([Path(path) for path in pictures], progress)
     texts = records.items.get("text")
     words = None if texts is None or isinstance(texts, np.ndarray) else [len(str(text).split()) for text in texts]
-    counts_and_problems: dict[str, Any] = {
+    return {
         "found": found,
         "usable": len(records),
         "labels": dict(zip(records.label_names, (int(n) for n in records.labels.sum(axis=0)), strict=True)),
-        "partitions": splits.counts() if splits else {},
+        "partitions": partitions,
+        "expected": dict(expected or {}),
         "removed": dict(records.removed),
         "problems": problems,
         "labels_per_item": _summary(records.labels.sum(axis=1)),
         "words_per_text": _summary(np.array(words)) if words else {},
         "chance": _chance(records.labels),
     }
-    return counts_and_problems | ({"expected": dict(expected)} if expected else {})
 
 
 def _picture_problems(pictures: list[Path], progress: Callable[[int, int], None] | None) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from channelhash.data.records import Records, labels_from_names
 from channelhash.errors import InputError
+from channelhash.settings import unknown
 
 _PICTURE = re.compile(r"im(\d+)\.jpg$")
 
@@ -16,6 +17,7 @@ def load_mirflickr(
     min_tag_count: int = 20,
     top_tags: int | None = None,
     raw_tags: bool = False,
+    label_names: list[str] | None = None,
     skip_bad: bool = False,
 ) -> Records:
     """Read pictures, hashtags and the 24 potential labels, and keep the usable samples.
@@ -32,6 +34,7 @@ def load_mirflickr(
         top_tags: instead, one of a sample's tags has to be among so many most frequent ones (the paper's text says 20,
             which leaves another number of samples).
         raw_tags: read ``meta/tags_raw``, the tags as typed.
+        label_names: keep these labels instead of all 24; a sample with none of them has no label.
         skip_bad: count and list bad lines of label files, and labels and tags of missing pictures.
 
     Raises:
@@ -51,8 +54,19 @@ def load_mirflickr(
     )
     problems: list[str] = []
     labels = _read_labels(label_folder, set(pictures), skip_bad, problems)
+    for name in label_names or []:
+        if name not in labels:
+            raise InputError(f"{label_folder}: {unknown(f'label {name!r}', name, sorted(labels))}")
+    labels = {name: labels[name] for name in label_names or sorted(labels)}
     numbers = sorted(pictures)
     tags = {number: _read_tags(tags_folder, number, skip_bad, problems) for number in numbers}
+
+    missing = sorted(set(_numbers_of_tag_files(tags_folder)) - set(pictures))
+    if missing:
+        problems.append(
+            f"{pictures_folder}: {len(missing)} tag files have no picture, the first is tags{missing[0]}.txt; "
+            "unpack mirflickr25k.zip again"
+        )
 
     counts = Counter(tag for words in tags.values() for tag in set(words))
     if top_tags is None:
@@ -78,7 +92,7 @@ def load_mirflickr(
             kept.append(number)
     if not kept:
         raise InputError(f"{root}: no usable sample is left of {len(numbers)}: {dict(removed)}")
-    matrix, label_names = labels_from_names([carried[number] for number in kept], sorted(labels), str(label_folder))
+    matrix, columns = labels_from_names([carried[number] for number in kept], list(labels), str(label_folder))
     return Records(
         tuple(f"im{number}" for number in kept),
         {
@@ -86,7 +100,7 @@ def load_mirflickr(
             "text": tuple(" ".join(tags[number]) for number in kept),
         },
         matrix,
-        label_names,
+        columns,
         dict(removed),
         tuple(problems),
         found=len(numbers),
@@ -134,6 +148,10 @@ def _read_tags(folder: Path, number: int, skip_bad: bool, problems: list[str]) -
         return []
     lines = (line.strip() for line in _decode(path, problems).splitlines())
     return list(dict.fromkeys(line for line in lines if line and "=" not in line))
+
+
+def _numbers_of_tag_files(folder: Path) -> list[int]:
+    return [int(match[1]) for path in folder.iterdir() if (match := re.fullmatch(r"tags(\d+)\.txt", path.name))]
 
 
 def _decode(path: Path, problems: list[str]) -> str:

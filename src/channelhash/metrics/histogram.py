@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed
+from channelhash.codeset import boolean_labels
 from channelhash.metrics import ranking
 from channelhash.metrics.cutoff import average_precision_at
 from channelhash.metrics.kernel import count_distances
@@ -16,7 +17,8 @@ from channelhash.metrics.kernel import count_distances
 class HammingHistogram:
     """Counts of items by distance, for every query.
 
-    Means are over the queries that have a relevant item; `skipped` says how many have none.
+    Means are over the queries that have a relevant item; `skipped` says how many have none. If none has, every mean
+    and curve raises ValueError.
 
     Attributes:
         total: n_d, ``(nq, k + 1)`` int64: items at distance d.
@@ -78,21 +80,31 @@ class HammingHistogram:
 
     def roc_auc(self, average: Literal["micro", "macro"] = "micro") -> float:
         """ROC-AUC: ``"micro"`` sums the confusion counts of all queries per radius (the paper's), ``"macro"`` is the
-        mean of the queries' own areas, over those with relevant and irrelevant items."""
-        if average == "micro":
-            return ranking.roc_auc_micro(self.total, self.relevant)
-        if average != "macro":
+        mean of the queries' own areas, over those with relevant and irrelevant items.
+
+        Raises:
+            ValueError: no query has a relevant item, or none to average over has an irrelevant one.
+        """
+        if average not in ("micro", "macro"):
             raise ValueError(f"average is 'micro' or 'macro', not {average!r}")
-        areas = ranking.roc_auc_each(self.total, self.relevant)
-        return float(np.nanmean(areas)) if not np.isnan(areas).all() else float("nan")
+        self._counted_queries()
+        if average == "micro":
+            areas = np.array([ranking.roc_auc_micro(self.total, self.relevant)])
+        else:
+            areas = ranking.roc_auc_each(self.total, self.relevant)
+        if np.isnan(areas).all():
+            raise ValueError("ROC-AUC needs irrelevant items as well as relevant ones; every item is relevant here")
+        return float(np.nanmean(areas))
 
     def precision_recall_curve(self) -> ranking.PrecisionRecallCurve:
         """Precision and recall of the lookup within each radius, over all queries together."""
+        self._counted_queries()
         return ranking.precision_recall_curve(self.total, self.relevant)
 
     def within_radius(self, radius: int) -> ranking.RadiusLookup:
         """Mean precision, recall and share of empty answers of the lookup within ``radius``."""
-        return ranking.within_radius(self.total, self.relevant, radius)
+        counted = self._counted_queries()
+        return ranking.within_radius(self.total[counted], self.relevant[counted], radius)
 
     def chance_level(self) -> float:
         """Mean share of relevant items: what a ranking without any information gets."""
@@ -100,10 +112,14 @@ class HammingHistogram:
 
     def _mean(self, figures: NDArray[Any]) -> float:
         """Mean over the queries that have a relevant item."""
-        counted = self.relevant.sum(axis=1) > 0
+        return float(figures[self._counted_queries()].mean())
+
+    def _counted_queries(self) -> NDArray[np.bool_]:
+        """Which queries have a relevant item; ValueError if none has."""
+        counted: NDArray[np.bool_] = self.relevant.sum(axis=1) > 0
         if not counted.any():
-            raise ValueError(f"none of the {len(figures)} queries has a relevant item: there is nothing to average")
-        return float(figures[counted].mean())
+            raise ValueError(f"none of the {len(counted)} queries has a relevant item: there is nothing to average")
+        return counted
 
 
 def hamming_histogram(
@@ -126,17 +142,15 @@ def hamming_histogram(
         n_bits: code length k, at least 1.
 
     Raises:
-        ValueError: lengths or widths do not fit, or the database is empty.
+        ValueError: lengths or widths do not fit, labels are neither bool nor 0 and 1, or the database is empty.
     """
     for name, codes, labels in (("query", query_codes, query_labels), ("database", database_codes, database_labels)):
         check_packed(codes, n_bits)
         if np.ndim(labels) != 2 or len(labels) != len(codes):
             raise ValueError(f"{len(codes)} {name} codes, but {name} labels are {np.shape(labels)}; expected (n, c)")
-    if np.shape(query_labels)[1] != np.shape(database_labels)[1]:
-        raise ValueError(f"query labels have {np.shape(query_labels)[1]} columns, database labels another number")
+    query_sets, database_sets = boolean_labels(query_labels), boolean_labels(database_labels)
+    if query_sets.shape[1] != database_sets.shape[1]:
+        raise ValueError(f"query labels have {query_sets.shape[1]} columns, database labels {database_sets.shape[1]}")
     if len(database_codes) == 0:
         raise ValueError("the database is empty")
-    total, relevant = count_distances(
-        query_codes, database_codes, np.asarray(query_labels) != 0, np.asarray(database_labels) != 0, n_bits
-    )
-    return HammingHistogram(total, relevant)
+    return HammingHistogram(*count_distances(query_codes, database_codes, query_sets, database_sets, n_bits))

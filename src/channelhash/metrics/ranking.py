@@ -97,16 +97,20 @@ def average_precision_bounds(total: Counts, relevant: Counts) -> tuple[Figures, 
     return bounds[0], bounds[1]
 
 
-def average_precision_in_order(relevant_in_order: NDArray[np.bool_]) -> float:
-    """AP of one ranking in its stated order, eq. (lit:ap) without a cut-off; tie-oblivious.
+def average_precision_in_order(distances: NDArray[np.integer], relevant: NDArray[np.bool_]) -> float:
+    """Tie-oblivious AP of one query, eq. (lit:ap) without a cut-off: tied items keep the order they are given in.
+
+    The one figure that histograms cannot give: it depends on that order, and moves between the bounds of
+    `average_precision_bounds` with it. Costs a sort of the database.
 
     Args:
-        relevant_in_order: ``(nd,)`` bool, whether the item at each rank is relevant.
+        distances: ``(nd,)`` distance of each item.
+        relevant: ``(nd,)`` bool, whether the item is relevant.
 
     Returns:
         A figure in [0, 1]; NaN if nothing is relevant.
     """
-    ranks = np.flatnonzero(relevant_in_order) + 1
+    ranks = np.flatnonzero(np.asarray(relevant)[np.argsort(distances, kind="stable")]) + 1
     return float((np.arange(1, len(ranks) + 1) / ranks).mean()) if len(ranks) else float("nan")
 
 
@@ -114,11 +118,13 @@ def precision_at(total: Counts, relevant: Counts, z: int) -> Figures:
     """P@z in expectation over the orders of ties: the cut group gives its share of relevant items.
 
     Args:
-        z: cut-off; more than the database has items means all of them.
+        z: cut-off >= 1; more than the database has items means all of them.
 
     Returns:
         ``(nq,)`` in [0, 1]. A query without relevant items has 0.
     """
+    if z < 1:
+        raise ValueError(f"z is {z}; a cut-off is at least 1")
     taken = np.clip(z - _before(total, relevant).total, 0, total)
     expected = (_divide(relevant, total, 0.0) * taken).sum(axis=1)
     return _divide(expected, taken.sum(axis=1), np.nan)
@@ -178,7 +184,7 @@ def precision_recall_curve(total: Counts, relevant: Counts) -> PrecisionRecallCu
 
 
 class RadiusLookup(NamedTuple):
-    """What a lookup within a radius gives, averaged over the queries that have relevant items.
+    """What a lookup within a radius gives, averaged over queries.
 
     Attributes:
         precision: share of relevant items among those found; a lookup that finds nothing counts as 0, as the
@@ -193,15 +199,19 @@ class RadiusLookup(NamedTuple):
 
 
 def within_radius(total: Counts, relevant: Counts, radius: int) -> RadiusLookup:
-    """The lookup of all items at distance <= ``radius``; NaN if no query has relevant items."""
-    positives = relevant.sum(axis=1)
-    counted = positives > 0
-    if not counted.any():
-        return RadiusLookup(float("nan"), float("nan"), float("nan"))
-    found = total[counted, : radius + 1].sum(axis=1)
-    correct = relevant[counted, : radius + 1].sum(axis=1)
+    """The lookup of all items at distance <= ``radius``, for queries that each have a relevant item.
+
+    Args:
+        total: n_d, ``(nq, k + 1)``.
+        relevant: n_d⁺, likewise, at least one a query.
+        radius: at least 0; k or more finds everything.
+    """
+    if radius < 0:
+        raise ValueError(f"radius is {radius}; it is at least 0")
+    found = total[:, : radius + 1].sum(axis=1)
+    correct = relevant[:, : radius + 1].sum(axis=1)
     return RadiusLookup(
         float(_divide(correct, found, 0.0).mean()),
-        float((correct / positives[counted]).mean()),
+        float((correct / relevant.sum(axis=1)).mean()),
         float((found == 0).mean()),
     )

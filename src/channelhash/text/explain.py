@@ -1,17 +1,13 @@
 """What becomes of the words of a text or of a file of texts."""
 
-from collections.abc import Callable
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from channelhash.errors import InputError
 from channelhash.text.reading import TextReader, count_outcomes, english_words
-from channelhash.text.wordvectors import Progress, WordVectors, open_word_vectors
-
-#: How many of the most frequent words of word vectors help the segmentation: SymSpell keeps each in memory.
-SEGMENTATION_WORDS = 100_000
+from channelhash.text.vector_tokens import vector_reader
+from channelhash.text.wordvectors import Progress, open_word_vectors
 
 
 def explain(
@@ -29,7 +25,7 @@ def explain(
     Returns:
         ``{"words": [{"word", "outcome", "tokens", "unknown"}], "counts": {outcome: n, "words": n}}``.
     """
-    reader = word_vector_reader(open_word_vectors(word_vectors, cache, progress=progress)) if word_vectors else None
+    reader = vector_reader(open_word_vectors(word_vectors, cache, progress=progress)) if word_vectors else None
     reader = reader or TextReader(english_words().__contains__)
     if file is None:
         if not text.strip():
@@ -41,9 +37,3 @@ def explain(
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: not a readable UTF-8 text file ({error})") from None
     return {"words": [], "counts": count_outcomes(reading for line in lines for reading in reader.read(line))}
-
-
-def word_vector_reader(vectors: WordVectors) -> TextReader:
-    """A reader that knows the words of ``vectors``; the most frequent ones help the segmentation."""
-    known: Callable[[str], bool] = lambda word: vectors.row(word) is not None  # noqa: E731
-    return TextReader(known, islice((vectors.word(row) for row in range(len(vectors))), SEGMENTATION_WORDS))

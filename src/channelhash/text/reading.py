@@ -61,12 +61,15 @@ class TextReader:
         return [token for reading in self.read(text) for token in reading.tokens][:max_tokens]
 
     def _read_one(self, word: str) -> WordReading:
-        if self._known(mask_digits(word)):
-            return WordReading(word, "kept", (mask_digits(word),))
+        masked = mask_digits(word)
+        if self._known(masked):
+            return WordReading(word, "kept", (masked,))
         if not any(letter.isalpha() for letter in word):
-            return WordReading(word, "dropped", (), (mask_digits(word),))  # nothing there to spell or split
-        segmented = self._speller.word_segmentation(word, max_edit_distance=_MAX_EDIT_DISTANCE)
-        parts = [mask_digits(part) for part in segmented.corrected_string.lower().split()]
+            return WordReading(word, "dropped", (), (masked,))  # nothing there to spell or split
+        # Masked before it is segmented: the vocabulary's own words have their digits masked, so "nikon2007" can
+        # become "nikon ####", while no dictionary knows "2007" and it would be corrected to some short word.
+        segmented = self._speller.word_segmentation(masked, max_edit_distance=_MAX_EDIT_DISTANCE)
+        parts = segmented.corrected_string.lower().split()
         found = tuple(part for part in parts if self._known(part))
         missed = tuple(part for part in parts if not self._known(part))
         if not found:

@@ -1,5 +1,6 @@
 """Token ids of a collection's texts, computed once: never dense vectors (``protocol.md`` § 2)."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -39,15 +40,14 @@ def cached_tokens(
     Raises:
         InputError: the cache is damaged.
     """
-    key = content_hash("\x1e".join(texts).encode(), vocabulary_hash.encode())
+    key = content_hash(vocabulary_hash.encode(), *(text.encode() for text in texts))
     path, meta_path, parts = (cache / f"tokens-{key[:16]}{ending}" for ending in (".npy", ".json", ".parts"))
     if not path.exists():
         _build(texts, encode, key, path, meta_path, parts, progress)
     try:
-        tokens: TokenIds = np.load(path, mmap_mode="r")
-        meta = json.loads(meta_path.read_text())
-        if meta != {"key": key, "shape": list(tokens.shape), "sum": int(tokens.sum(dtype=np.int64))}:
+        if json.loads(meta_path.read_text()) != {"key": key, "file": _file_hash(path)}:
             raise ValueError("content differs from what was built")
+        tokens: TokenIds = np.load(path, mmap_mode="r")
         return tokens
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path}: damaged token cache ({error}); remove it to build it again") from None
@@ -64,7 +64,7 @@ def _build(
 ) -> None:
     chunks = []
     for start in range(0, len(texts), _CHUNK):
-        chunk = parts / f"{start}.npy"
+        chunk = parts / f"{start}-{min(start + _CHUNK, len(texts))}.npy"
         if not chunk.exists():
             with atomic_path(chunk) as temporary, open(temporary, "wb") as file:
                 np.save(file, encode(texts[start : start + _CHUNK]))
@@ -72,8 +72,13 @@ def _build(
         if progress:
             progress(min(start + _CHUNK, len(texts)), len(texts))
     tokens = np.concatenate(chunks) if chunks else encode([])
-    description = {"key": key, "shape": list(tokens.shape), "sum": int(tokens.sum(dtype=np.int64))}
-    write_text(meta_path, json.dumps(description))
-    with atomic_path(path) as temporary, open(temporary, "wb") as file:  # last: its being there means it is complete
-        np.save(file, tokens)
+    with atomic_path(path) as temporary:  # last: its being there means that it is complete
+        with open(temporary, "wb") as file:
+            np.save(file, tokens)
+        write_text(meta_path, json.dumps({"key": key, "file": _file_hash(temporary)}))
     shutil.rmtree(parts, ignore_errors=True)
+
+
+def _file_hash(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
