@@ -108,10 +108,11 @@ def _summary(values: NDArray[Any]) -> dict[str, float]:
 def _chance(labels: NDArray[np.bool_]) -> float:
     """Probability that two different samples share a label, from the counts of distinct label sets."""
     sets, counts = np.unique(labels, axis=0, return_counts=True)
-    columns = sets.astype(np.float32).T  # floats, for BLAS
+    columns, weights = sets.astype(np.float32).T, counts.astype(np.float32)  # for BLAS; whole numbers below 2^24
     pairs = -int(counts[sets.any(axis=1)].sum())  # a sample and itself are no pair
     for start in range(0, len(sets), _BLOCK):  # a collection may have 50,000 distinct sets
         block = slice(start, start + _BLOCK)
-        pairs += int(counts[block] @ ((columns[:, block].T @ columns) > 0) @ counts)
+        related = np.minimum(columns[:, block].T @ columns, 1) @ weights  # samples that share a label with each set
+        pairs += int(counts[block] @ related.astype(np.int64))
     n = len(labels)
     return pairs / (n * (n - 1)) if n > 1 else 0.0
