@@ -9,6 +9,7 @@ import yaml
 from pydantic import Field
 
 from channelhash.data import DATA_KINDS
+from channelhash.data.splits import Method
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES
 from channelhash.models import MODELS
@@ -25,7 +26,7 @@ class SplitSettings(Settings):
         train: rows of T, drawn from R = D∖Q; None likewise, else half of R.
         validation_queries: rows of V_q, drawn from R∖T; None likewise.
         seed: of the draw.
-        split_method: at random, stratified by labels, or so many queries and training rows a label.
+        split_method: at random, stratified by labels, so many queries and training rows a label, or as the file has it.
         splits: a file of splits to use instead (``splits.json`` of another run).
     """
 
@@ -33,7 +34,7 @@ class SplitSettings(Settings):
     train: int | None = None
     validation_queries: int | None = None
     seed: int = Field(0, ge=0)
-    split_method: Literal["random", "stratified", "per_class"] = "random"
+    split_method: Method = "random"
     splits: Path | None = None
 
 

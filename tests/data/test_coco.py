@@ -35,6 +35,12 @@ def load(root, instances=INSTANCES, captions=CAPTIONS, **options):
     return load_coco(root / "instances_x.json", root / "captions_x.json", **options)
 
 
+def refusal(root, *files, **options):
+    with pytest.raises(InputError) as caught:
+        load(root, *files, **options)
+    return str(caught.value)
+
+
 def test_labels_are_categories_and_texts_are_captions(tmp_path):
     records = load(tmp_path)
     assert records.ids == ("9", "4")
@@ -44,34 +50,114 @@ def test_labels_are_categories_and_texts_are_captions(tmp_path):
     assert load(tmp_path, all_captions=True).items["text"][0] == "A dog in a car. Another caption."
 
 
+def test_pictures_alone_and_another_root(tmp_path):
+    load(tmp_path)
+    (tmp_path / "annotations").mkdir()
+    instances = (tmp_path / "instances_x.json").rename(tmp_path / "annotations" / "instances_x.json")
+    records = load_coco(instances, root=tmp_path)
+    assert records.items == {"image": (tmp_path / "9.jpg", tmp_path / "4.jpg")}
+    assert records.labels.sum() == 2
+
+
+# reason -> list to append to, bad entry, what the message says after the name of the file
 BAD = {
     "label of a missing image": (
-        ("annotations", {"image_id": 5, "category_id": 1}),
-        "for image 5, which is not listed",
+        "annotations",
+        {"image_id": 5, "category_id": 1},
+        "an annotation is for image 5, which is not listed",
     ),
-    "unknown category": (("annotations", {"image_id": 4, "category_id": 99}), "image 4 has the unknown category 99"),
-    "duplicate id": (("images", {"id": 4, "file_name": "4.jpg"}), "the image id 4 occurs twice"),
-    "missing picture": (("images", {"id": 6, "file_name": "6.jpg"}), "image 6: no such picture"),
+    "unknown category": (
+        "annotations",
+        {"image_id": 4, "category_id": 99},
+        "image 4 has the unknown category 99",
+    ),
+    "duplicate id": ("images", {"id": 4, "file_name": "4.jpg"}, "the image id 4 occurs twice"),
+    "missing picture": ("images", {"id": 6, "file_name": "6.jpg"}, "image 6: no such picture {root}/6.jpg"),
+    "unreadable picture": ("images", {"id": 6, "file_name": "0.jpg"}, "image 6: empty picture {root}/0.jpg"),
 }
+LEAVE_OUT = "; mend it, or leave such entries out with --skip-bad"
 
 
 @pytest.mark.parametrize("reason", BAD)
 def test_bad_entries_are_named_and_can_be_left_out(tmp_path, reason):
-    (key, entry), says = BAD[reason]
+    key, entry, says = BAD[reason]
+    (tmp_path / "0.jpg").write_bytes(b"")
     instances = copy.deepcopy(INSTANCES)
     instances[key].append(entry)
-    with pytest.raises(InputError, match=says):
-        load(tmp_path, instances)
+    line = f"{tmp_path / 'instances_x.json'}: {says.format(root=tmp_path)}"
+    assert refusal(tmp_path, instances) == line + LEAVE_OUT
     records = load(tmp_path, instances, skip_bad=True)
     assert records.ids == ("9", "4")
-    assert records.removed == {reason: 1}
+    assert (records.removed, records.problems) == ({reason: 1}, (line,))
 
 
-def test_a_picture_without_caption_and_files_of_another_kind(tmp_path):
-    with pytest.raises(InputError, match="image 4 has no caption"):
-        load(tmp_path, captions={"annotations": CAPTIONS["annotations"][1:]})
-    with pytest.raises(InputError, match=r"captions_x\.json: has no list 'annotations'"):
-        load(tmp_path, captions={"captions": []})
-    (tmp_path / "captions_x.json").write_text("{")
-    with pytest.raises(InputError, match="not JSON"):
-        load_coco(tmp_path / "instances_x.json", tmp_path / "captions_x.json")
+@pytest.mark.parametrize(
+    ("reason", "captions", "ids", "says"),
+    [
+        ("empty text", CAPTIONS["annotations"][1:], ("9",), "image 4 has no caption"),
+        (
+            "empty text",
+            [*CAPTIONS["annotations"][1:], {"image_id": 4, "caption": " "}],
+            ("9",),
+            "image 4 has no caption",
+        ),
+        (
+            "caption of a missing image",
+            [*CAPTIONS["annotations"], {"image_id": 5, "caption": "A cat."}],
+            ("9", "4"),
+            "a caption is for image 5, which instances_x.json does not list",
+        ),
+    ],
+)
+def test_bad_captions_are_named_and_can_be_left_out(tmp_path, reason, captions, ids, says):
+    line = f"{tmp_path / 'captions_x.json'}: {says}"
+    assert refusal(tmp_path, INSTANCES, {"annotations": captions}) == line + LEAVE_OUT
+    records = load(tmp_path, INSTANCES, {"annotations": captions}, skip_bad=True)
+    assert (records.ids, records.removed, records.problems) == (ids, {reason: 1}, (line,))
+
+
+@pytest.mark.parametrize(
+    ("key", "entries", "says"),
+    [
+        ("images", [{"id": 9}], "images[0]: 'file_name' is not there, expected a text"),
+        ("images", [{"id": [9], "file_name": "9.jpg"}], "images[0]: 'id' is [9], expected a number or a text"),
+        ("images", ["9.jpg"], "images[0]: 'id' is not there, expected a number or a text"),
+        ("images", {}, "has no list 'images'; it is not a COCO annotation file of this kind"),
+        ("annotations", [{"image_id": 9}], "annotations[0]: 'category_id' is not there, expected a number or a text"),
+        ("categories", [{"id": 1, "name": None}], "categories[0]: 'name' is None, expected a text"),
+        ("categories", [*INSTANCES["categories"], {"id": 3, "name": "van"}], "the category id 3 occurs twice; mend it"),
+    ],
+)
+def test_files_of_another_shape_are_named(tmp_path, key, entries, says):
+    assert refusal(tmp_path, {**INSTANCES, key: entries}) == f"{tmp_path / 'instances_x.json'}: {says}"
+
+
+def test_captions_of_another_shape_are_named(tmp_path):
+    path = tmp_path / "captions_x.json"
+    says = refusal(tmp_path, INSTANCES, {"annotations": [{"image_id": 9, "caption": None}]})
+    assert says == f"{path}: annotations[0]: 'caption' is None, expected a text"
+    says = refusal(tmp_path, INSTANCES, {"captions": []})
+    assert says == f"{path}: has no list 'annotations'; it is not a COCO annotation file of this kind"
+
+
+def test_nothing_usable_names_the_first_problem(tmp_path):
+    line = f"{tmp_path / 'captions_x.json'}: image 9 has no caption"
+    assert refusal(tmp_path, INSTANCES, {"annotations": []}, skip_bad=True) == (
+        f"{tmp_path / 'instances_x.json'}: no usable image is left of 2; the first problem is {line}"
+    )
+
+
+def test_missing_and_broken_files_are_named(tmp_path):
+    path = tmp_path / "instances_x.json"
+    for make, says in (
+        (lambda: None, "no such file"),
+        (
+            lambda: path.write_text('{"images": ['),
+            "not JSON, perhaps truncated (Expecting value: line 1 column 13 (char 12))",
+        ),
+        (lambda: (path.unlink(), path.mkdir()), "is a folder, not a JSON file"),
+    ):
+        make()
+        with pytest.raises(InputError) as caught:
+            load_coco(path)
+        assert str(caught.value) == f"{path}: {says}"

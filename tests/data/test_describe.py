@@ -31,21 +31,55 @@ def test_problems_are_named(tmp_path):
     (tmp_path / "bad.jpg").write_bytes(b"no picture")
     Image.new("RGB", (4, 4)).save(tmp_path / "good.jpg")
     (tmp_path / "copy.jpg").write_bytes((tmp_path / "good.jpg").read_bytes())
-    items = {"image": (tmp_path / "good.jpg", tmp_path / "bad.jpg", tmp_path / "copy.jpg"), "text": ("a", "b c", "d")}
-    labels = np.array([[True, False], [False, False], [True, False]])
-    records = Records(("a", "b", "a"), items, labels, ("sea", "sky"), {"no tag": 2}, ("a line",), found=5)
-    result = describe(records, None, {"found": 25000}, decode_pictures=True)
-    assert (result["found"], result["usable"], result["removed"]) == (5, 3, {"no tag": 2})
-    assert result["words_per_text"] == {"min": 1, "median": 1, "mean": pytest.approx(4 / 3), "max": 2}
-    assert [line.split(";")[0].split(" (")[0] for line in result["problems"]] == [
+    names = ("good.jpg", "bad.jpg", "gone.jpg", "copy.jpg")
+    items = {"image": tuple(tmp_path / name for name in names), "text": ("a", "b c", "d", "e f g h")}
+    labels = np.array([[True, False], [False, False], [True, False], [True, False]])
+    records = Records(("a", "b", "a", "c"), items, labels, ("sea", "sky"), {"no tag": 1}, ("a line",), found=5)
+    calls = []
+    result = describe(records, None, {"found": 25000}, True, progress=lambda done, of: calls.append((done, of)))
+    assert (result["found"], result["usable"], result["removed"], result["partitions"]) == (5, 4, {"no tag": 1}, {})
+    assert result["words_per_text"] == {"min": 1, "median": 1.5, "mean": 2, "max": 4}
+    assert result["expected"] == {"found": 25000}
+    bad = tmp_path / "bad.jpg"
+    assert result["problems"] == [
         "a line",
-        "found: 5 samples, the official collection has 25000",
-        "1 samples have no label: they are similar to nothing and never relevant",
-        "label 'sky' never occurs",
+        "found: 5 samples, the official collection has 25000; "
+        "is the archive complete, and are filters and split sizes the default ones?",
+        "1 of 4 samples have no label: they are similar to nothing and never relevant; label them or leave them out",
+        "label 'sky' never occurs; leave it out of the labels",
         "id a occurs more than once: its rows stay on one side of query and retrieval",
-        f"unreadable picture {tmp_path / 'bad.jpg'}",
-        f"picture {tmp_path / 'copy.jpg'} is the same file as {tmp_path / 'good.jpg'}",
+        f"unreadable picture {bad} (cannot identify image file {str(bad)!r}); "
+        "leave it out with --skip-bad, or get it again",
+        f"no such picture {tmp_path / 'gone.jpg'}; leave it out with --skip-bad, or get it again",
+        f"picture {tmp_path / 'copy.jpg'} is the same file as {tmp_path / 'good.jpg'}; leave one of them out",
     ]
+    assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_the_keys_that_people_script_against():
+    records = make(np.ones((6, 2), dtype=bool))
+    splits = draw_splits(records, 1, 2, 1)
+    parts = {"query": 1, "retrieval": 5, "train": 2, "validation_query": 1, "validation_retrieval": 2}
+    figures = {"min": 2.0, "median": 2.0, "mean": 2.0, "max": 2.0}
+    assert describe(records, splits) == {
+        "found": 6,
+        "usable": 6,
+        "labels": {"l0": 6, "l1": 6},
+        "partitions": parts,
+        "expected": {},
+        "removed": {},
+        "problems": [],
+        "labels_per_item": figures,
+        "words_per_text": figures,
+        "chance": 1.0,
+    }
+
+
+def test_chance_of_more_label_sets_than_one_block():
+    """All 2,047 sets of at least one of 11 labels, once each."""
+    labels = (np.arange(1, 2048)[:, None] >> np.arange(11) & 1).astype(bool)
+    shared = (labels.astype(int) @ labels.T > 0).sum() - len(labels)
+    assert describe(make(labels))["chance"] == pytest.approx(shared / (2047 * 2046))
 
 
 def test_partitions_are_held_against_the_official_ones():

@@ -18,6 +18,12 @@ def write(path, **arrays):
     return path
 
 
+def refusal(path, **options):
+    with pytest.raises(InputError) as caught:
+        load_features(path, **options)
+    return str(caught.value)
+
+
 def test_arrays_become_records(tmp_path):
     path = write(tmp_path / "f.npz", text=np.ones((3, 2), np.float16), id=np.array(["x", "y", "z"]))
     records = load_features(path)
@@ -35,32 +41,77 @@ def test_quantised_features_get_their_real_values(tmp_path, scale, zero):
 
 
 @pytest.mark.parametrize(
+    "dtype", [bool, np.uint8, np.int8, np.int16, np.int32, np.int64, np.float16, np.float32, np.float64]
+)
+def test_features_of_any_numeric_type_become_float32(tmp_path, dtype):
+    stored = np.array([[0, 1], [1, 1], [1, 0]], dtype=dtype)
+    values = load_features(write(tmp_path / "f.npz", image=stored)).items["image"]
+    assert values.dtype == np.float32
+    np.testing.assert_array_equal(values, stored.astype(float))
+
+
+def test_one_dimension_of_labels_are_class_numbers(tmp_path):
+    records = load_features(write(tmp_path / "f.npz", labels=np.array([7, -1, 7])))
+    assert records.label_names == ("label -1", "label 7")
+    np.testing.assert_array_equal(records.labels, [[0, 1], [1, 0], [0, 1]])
+
+
+INFINITE = np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])
+
+
+@pytest.mark.parametrize(
     ("arrays", "says"),
     [
-        ({"labels": LABELS[:2]}, "image is (3, 4) int8, expected (2, d) numbers"),
-        ({"labels": LABELS * 2}, "labels[0, 0] is 2, expected 0 or 1"),
-        ({"labels": LABELS[:0]}, "labels are (0, 2), expected (n, c)"),
-        ({"image": np.full((3, 4), np.nan)}, "row 0 (id 0): image features are not finite, and 2 more"),
-        ({"image": np.array(["a", "b", "c"])}, "image is (3,) <U1, expected (3, d) numbers"),
-        ({"id": np.array(["a", "b", "a"])}, "the id 'a' occurs twice"),
-        ({"id": np.array(["a"])}, "id has 1 entries, labels have 3 rows"),
-        ({"image_scale": np.ones(3)}, "image_zero or image_scale does not fit the 4 columns"),
-        ({"label_names": np.array(["a"])}, "1 label_names, but labels have 2 columns"),
+        ({"labels": LABELS[:2]}, ": image is (3, 4) int8, expected (2, d) numbers with d ≥ 1"),
+        ({"labels": LABELS * 2}, ": labels[0, 0] is 2, expected 0 or 1"),
+        ({"labels": LABELS[:0]}, ": labels are (0, 2), expected (n, c) with at least one row"),
+        ({"labels": np.array([])}, ": labels are (0,), expected (n, c) with at least one row"),
+        ({"labels": np.array(["a", "b", "a"])}, ": labels are (3,), expected (n, c) with at least one row"),
+        ({"labels": np.array([1, np.nan, 2])}, ": labels[1] is nan, expected the number of a class"),
+        ({"labels": np.array([1, 2, 0.5])}, ": labels[2] is 0.5, expected the number of a class"),
+        ({"labels": np.array([1, 2, np.inf])}, ": labels[2] is inf, expected the number of a class"),
+        ({"labels": np.array([[1], [2], [0]])}, ": labels[1, 0] is 2, expected 0 or 1"),
+        (
+            {"image": INFINITE},
+            ", row 1 (id 1): image features are not finite, and so are those of 1 more; mend them, or leave such rows "
+            "out with --skip-bad",
+        ),
+        (
+            {"image": np.array([[1], [1e300], [2]])},  # too large for float32
+            ", row 1 (id 1): image features are not finite; mend them, or leave such rows out with --skip-bad",
+        ),
+        ({"image": np.arange(3)}, ": image is (3,) int64, expected (3, d) numbers with d ≥ 1"),
+        ({"image": np.ones((3, 0))}, ": image is (3, 0) float64, expected (3, d) numbers with d ≥ 1"),
+        ({"image": np.array(["a", "b", "c"])}, ": image is (3,) <U1, expected (3, d) numbers with d ≥ 1"),
+        ({"text": np.ones((2, 2))}, ": text is (2, 2) float64, expected (3, d) numbers with d ≥ 1"),
+        ({"id": np.array(["a", "b", "a"])}, ": rows 0 and 2 both have the id 'a'"),
+        ({"id": np.array(["a"])}, ": id has 1 entries, labels have 3 rows"),
+        ({"id": np.array([0.5, 1, 2])}, ": id[0] is 0.5, expected a text or an integer"),
+        ({"id": np.array([b"a", b"\xff", b"c"])}, ": id is not UTF-8 text"),
+        ({"image_scale": np.ones(3)}, ": image_scale is (3,) float64, expected 1 or 4 numbers"),
+        ({"image_zero": np.array("a")}, ": image_zero is () <U1, expected 1 or 4 numbers"),
+        ({"label_names": np.array(["a"])}, ": 1 label_names, but labels have 2 columns"),
+        ({"label_names": np.array(["a", "a"])}, ": label_names 0 and 1 are both 'a'"),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(tmp_path, arrays, says):
-    with pytest.raises(InputError) as caught:
-        load_features(write(tmp_path / "f.npz", **arrays))
-    assert says in str(caught.value)
+    assert refusal(write(tmp_path / "f.npz", **arrays)) == f"{tmp_path / 'f.npz'}{says}"
 
 
 def test_rows_that_are_not_finite_can_be_left_out(tmp_path):
     image = IMAGE.astype(float)
     image[1, 2] = np.inf
-    records = load_features(write(tmp_path / "f.npz", image=image), skip_bad=True)
+    path = write(tmp_path / "f.npz", image=image, text=np.array([[1.0], [np.nan], [2]]))
+    records = load_features(path, skip_bad=True)
     assert records.ids == ("0", "2")
     assert (records.removed, records.found) == ({"features not finite": 1}, 3)
-    assert records.problems[0].endswith("row 1 (id 1): image features are not finite")
+    line = f"{path}, row 1 (id 1): image and text features are not finite"
+    assert records.problems == (line,)
+    write(path, image=image[[1, 1, 1]])
+    says = (
+        f"{path}: no usable row is left of 3; the first problem is {path}, row 0 (id 0): image features are not finite"
+    )
+    assert refusal(path, skip_bad=True) == says
 
 
 WHOLE = {"IAll": IMAGE.astype(np.float64), "YAll": np.eye(3), "LAll": LABELS.astype(np.uint8)}
@@ -117,33 +168,62 @@ def test_sparse_matlab_matrices_and_columns_of_classes(tmp_path):
     np.testing.assert_array_equal(records.labels, [[1, 0, 0], [0, 0, 1], [0, 1, 0]])
 
 
+def test_names_are_texts_in_every_format(tmp_path):
+    arrays = {"image": np.eye(3), "labels": LABELS}
+    np.savez(tmp_path / "f.npz", **arrays, id=np.array([b"a", b"b", "é".encode()]), label_names=np.array(["x", "yy"]))
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        for name, values in arrays.items():
+            file[name] = values
+        file["id"], file["label_names"] = ["a", "b", "é"], np.array([b"x", b"yy"])
+    cells = np.array(["a", "b", "é"], dtype=object)
+    savemat(tmp_path / "f.mat", {**arrays, "id": cells, "label_names": ["x", "yy"]})  # cells, and padded characters
+    for name in ("f.npz", "f.h5", "f.mat"):
+        records = load_features(tmp_path / name)
+        assert (records.ids, records.label_names) == (("a", "b", "é"), ("x", "yy"))
+
+
 def test_arrays_can_be_named(tmp_path):
     path = tmp_path / "f.npz"
     np.savez(path, resnet=IMAGE, truth=LABELS)
     assert list(load_features(path, image_array="resnet", labels_array="truth").items) == ["image"]
-    with pytest.raises(InputError, match=r"has no array 'vgg' \(image\); it has resnet, truth"):
-        load_features(path, image_array="vgg", labels_array="truth")
+    assert refusal(path, image_array="vgg", labels_array="truth") == (
+        f"{path}: has no array 'vgg' (image); it has resnet, truth"
+    )
 
 
-@pytest.mark.parametrize("ending", [".mat", "v7.3", ".h5"])
+@pytest.mark.parametrize("ending", [".mat", "v7.3", ".h5", ".npz"])
 def test_truncated_files_are_named(tmp_path, ending):
     path = write_as(tmp_path, ending, WHOLE)
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(InputError, match=r"perhaps truncated|needs the arrays"):
-        load_features(path)
+    whole = path.read_bytes()
+    for part in (0, 1, 4, 9):
+        path.write_bytes(whole[: len(whole) * part // 10])
+        message = refusal(path)
+        assert message.startswith(f"{path}: not a readable {path.suffix} file, perhaps truncated") or part == 0
+        assert "\n" not in message
 
 
-def test_files_that_cannot_be_used_are_named(tmp_path):
+@pytest.mark.parametrize("ending", [".npz", ".mat", ".h5"])
+def test_files_of_another_kind_are_named(tmp_path, ending):
+    path = tmp_path / f"f{ending}"
+    for content in (b"id,image,text\n" * 100, b"\x93NUMPY\x01\x00" + bytes(600)):
+        path.write_bytes(content)
+        assert refusal(path).startswith(f"{path}: not a readable {ending} file, perhaps truncated")
+    assert refusal(tmp_path / "f.csv") == f"{tmp_path / 'f.csv'}: a file of arrays ends in .npz, .mat, .h5, .hdf5"
+
+
+def test_missing_files_and_arrays_are_named(tmp_path):
     path = tmp_path / "f.npz"
-    with pytest.raises(InputError, match="no such file"):
-        load_features(path)
-    write(path)
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(InputError, match="perhaps truncated"):
-        load_features(path)
+    assert refusal(path) == f"{path}: no such file"
+    known = "image or text, and labels (or IAll, TAll, LAll; I_tr, T_tr, L_tr …)"
     np.savez(path, labels=LABELS)
-    with pytest.raises(InputError, match=r"needs the arrays image or text, and labels .*; it has labels"):
-        load_features(path)
-    np.savez(path, image=np.array([{}], dtype=object), labels=LABELS)  # a pickle is never loaded
-    with pytest.raises(InputError, match="not a readable"):
-        load_features(path)
+    assert refusal(path) == f"{path}: needs the arrays {known}; it has labels"
+    np.savez(path)
+    assert refusal(path) == f"{path}: needs the arrays {known}; it has none"
+
+
+def test_a_pickle_is_never_loaded(tmp_path):
+    path = tmp_path / "f.npz"
+    np.savez(path, image=np.array([{}], dtype=object), labels=LABELS)
+    assert refusal(path) == (
+        f"{path}: not a readable .npz file, perhaps truncated (Object arrays cannot be loaded when allow_pickle=False)"
+    )

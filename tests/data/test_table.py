@@ -168,15 +168,16 @@ def test_a_bad_row_is_named_and_can_be_left_out(root, reason):
 
 
 def test_pictures_are_decoded_where_asked_for(root):
-    whole = (root / "a.jpg").read_bytes()
-    (root / "b.jpg").write_bytes(whole[: len(whole) - 20])
+    Image.effect_noise((64, 64), 50).save(root / "b.jpg")
+    whole = (root / "b.jpg").read_bytes()
+    (root / "b.jpg").write_bytes(whole[: len(whole) * 3 // 4])  # its header is whole: only decoding shows it
     path = write(root, ROWS)
     assert len(load_table(path)) == 3
     calls = []
     records = load_table(path, verify_images=True, skip_bad=True, progress=lambda done, of: calls.append((done, of)))
     assert (records.ids, records.removed) == (("a", "c"), {"unreadable picture": 1})
     assert records.problems[0].startswith(f"{path}, line 3 (id b): unreadable picture {root / 'b.jpg'} (")
-    assert calls == [(1, 3), (2, 3), (3, 3)]
+    assert calls == [(3, 3)]
 
 
 # reason -> file with a good first row, what is said of its second

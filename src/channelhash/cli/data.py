@@ -141,15 +141,17 @@ def describe(
     overrides = [*settings, *(["skip_bad=true"] if skip_bad else [])]
     overrides += [f"{key}={value}" for key, value in (("root", root), ("path", path)) if value is not None]
     source, split = read_data_section(name, overrides)
-    with progress_stages() as stages:
-        records = load_data(name, source, stages("read"))
     problems = []
     splits = None
-    try:
-        splits = make_splits(split, records)
-    except InputError as error:  # a doctor counts what there is, also where it does not suffice
-        problems.append(str(error))
-    result = count(records, splits, DATA_KINDS[name].expected, decode)
+    with progress_stages() as stages:
+        records = load_data(name, source, stages("read"))
+        try:
+            splits = make_splits(split, records)
+        except InputError as error:  # a doctor counts what there is, also where it does not suffice
+            problems.append(str(error))
+        result = count(
+            records, splits, DATA_KINDS[name].expected, decode, stages("decode pictures") if decode else None
+        )
     result["problems"] += problems
     if as_json:
         print_json(result)

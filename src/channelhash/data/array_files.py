@@ -57,13 +57,30 @@ def _read_mat(path: Path) -> Arrays:
     from scipy.io import loadmat
 
     content = loadmat(path)
-    arrays = {name: value for name, value in content.items() if not name.startswith("__")}
-    return {name: value.toarray() if hasattr(value, "toarray") else value for name, value in arrays.items()}
+    return {name: _from_mat(value) for name, value in content.items() if not name.startswith("__")}
+
+
+def _from_mat(value: Any) -> NDArray[Any]:
+    """A matrix, made dense if it is sparse; a cell array of texts, or a padded matrix of characters, as texts."""
+    if hasattr(value, "toarray"):
+        return np.asarray(value.toarray())
+    array = np.asarray(value)
+    cells = array.ravel().tolist() if array.dtype == object else []
+    if cells and all(isinstance(cell, np.ndarray) and cell.dtype.kind == "U" and cell.size == 1 for cell in cells):
+        array = np.array([cell.item() for cell in cells])
+    return np.char.rstrip(array) if array.dtype.kind == "U" else array
 
 
 def _read_hdf5(path: Path, transposed: bool) -> Arrays:
     import h5py
 
     with h5py.File(path, "r") as file:
-        arrays = {name: item[()] for name, item in file.items() if isinstance(item, h5py.Dataset)}
+        datasets = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+        arrays = {name: item.asstr()[()] if _is_text(item) else item[()] for name, item in datasets.items()}
     return {name: np.asarray(value).T if transposed else np.asarray(value) for name, value in arrays.items()}
+
+
+def _is_text(dataset: Any) -> bool:
+    import h5py
+
+    return h5py.check_string_dtype(dataset.dtype) is not None

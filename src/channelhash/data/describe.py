@@ -1,6 +1,7 @@
 """What is in a collection, and what is wrong with it."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ from channelhash.data.pictures import picture_problem
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits
 
+#: Distinct label sets that are compared with all others at once.
+_BLOCK = 1024
+
 
 def describe(
     records: Records,
     splits: Splits | None = None,
     expected: dict[str, int] | None = None,
     decode_pictures: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Counts of a collection, and its problems with what to do about them.
 
@@ -25,6 +30,7 @@ def describe(
         splits: its partitions, if they could be drawn.
         expected: counts that the official collection has: ``"found"``, ``"usable"`` and partitions by name.
         decode_pictures: decode and hash every picture to find unreadable and duplicate ones.
+        progress: called with (pictures decoded, pictures).
 
     Returns:
         ``{"found", "usable", "labels": {name: count}, "partitions": {name: rows}, "removed": {reason: count},
@@ -43,7 +49,10 @@ def describe(
             )
     unlabelled = int((~records.labels.any(axis=1)).sum())
     if unlabelled:
-        problems.append(f"{unlabelled} samples have no label: they are similar to nothing and never relevant")
+        problems.append(
+            f"{unlabelled} of {len(records)} samples have no label: they are similar to nothing and never relevant; "
+            "label them or leave them out"
+        )
     for name, count in zip(records.label_names, records.labels.sum(axis=0), strict=True):
         if count == 0:
             problems.append(f"label {name!r} never occurs; leave it out of the labels")
@@ -52,7 +61,7 @@ def describe(
         problems.append(f"id {name} occurs more than once: its rows stay on one side of query and retrieval")
     pictures = records.items.get("image")
     if decode_pictures and pictures is not None and not isinstance(pictures, np.ndarray):
-        problems += _picture_problems([Path(path) for path in pictures])
+        problems += _picture_problems([Path(path) for path in pictures], progress)
     texts = records.items.get("text")
     words = None if texts is None or isinstance(texts, np.ndarray) else [len(str(text).split()) for text in texts]
     return {
@@ -69,11 +78,14 @@ def describe(
     }
 
 
-def _picture_problems(pictures: list[Path]) -> list[str]:
+def _picture_problems(pictures: list[Path], progress: Callable[[int, int], None] | None) -> list[str]:
     """A line for every picture that cannot be decoded or is the same file as an earlier one."""
     problems = []
     first: dict[str, Path] = {}
-    for path in dict.fromkeys(pictures):
+    distinct = list(dict.fromkeys(pictures))
+    for number, path in enumerate(distinct, start=1):
+        if progress:
+            progress(number, len(distinct))
         if problem := picture_problem(path):
             problems.append(f"{problem}; leave it out with --skip-bad, or get it again")
             continue
@@ -96,7 +108,11 @@ def _summary(values: NDArray[Any]) -> dict[str, float]:
 def _chance(labels: NDArray[np.bool_]) -> float:
     """Probability that two different samples share a label, from the counts of distinct label sets."""
     sets, counts = np.unique(labels, axis=0, return_counts=True)
-    related = (sets.astype(np.int64) @ sets.T) > 0
-    pairs = counts @ related @ counts - counts[sets.any(axis=1)].sum()
+    columns, weights = sets.astype(np.float32).T, counts.astype(np.float32)  # for BLAS; whole numbers below 2^24
+    pairs = -int(counts[sets.any(axis=1)].sum())  # a sample and itself are no pair
+    for start in range(0, len(sets), _BLOCK):  # a collection may have 50,000 distinct sets
+        block = slice(start, start + _BLOCK)
+        related = np.minimum(columns[:, block].T @ columns, 1) @ weights  # samples that share a label with each set
+        pairs += int(counts[block] @ related.astype(np.int64))
     n = len(labels)
-    return float(pairs / (n * (n - 1))) if n > 1 else 0.0
+    return pairs / (n * (n - 1)) if n > 1 else 0.0

@@ -1,6 +1,7 @@
 """Which rows are queries, which are searched, which are trained on."""
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,10 @@ from channelhash.files import content_hash, write_text
 from channelhash.seeds import generator
 
 Rows = NDArray[np.int64]
-Method = Literal["random", "stratified", "per_class"]
+Method = Literal["random", "stratified", "per_class", "given"]
+
+#: Ids of rows from a file that comes in parts (`parts.join_parts`).
+_PART_ID = re.compile(r"(train|database|query)\d+")
 
 
 @dataclass(frozen=True)
@@ -53,11 +57,14 @@ def draw_splits(
 
     ``method="stratified"`` draws each partition by iterative stratification (`stratify.stratified_sample`);
     ``"per_class"`` takes ``queries`` and ``train`` as numbers a label, as much of the literature does, and V_q at
-    random. Both need unique ids.
+    random. Both need unique ids. ``"given"`` follows a features file that comes in parts: Q, T and R = T ∪ database
+    are the file's, only V_q is drawn.
 
     Raises:
-        InputError: a count is negative or there are not enough rows for it.
+        InputError: a count is negative or there are not enough rows for it; ``"given"`` without parts.
     """
+    if method == "given":
+        return _splits_of_parts(records, queries, train, validation_queries, seed)
     if method != "random":
         return _splits_by_labels(records, queries, train, validation_queries, seed, method)
     queries, train, validation_queries = _sizes(len(records), queries, train, validation_queries)
@@ -123,6 +130,31 @@ def _splits_by_labels(
         rest = np.setdiff1d(retrieval, trained)
         asked = stratified_sample(records.labels, rest, count, random)
     return Splits(query, retrieval, trained, asked, np.setdiff1d(rest, asked))
+
+
+def _splits_of_parts(
+    records: Records, queries: int | None, train: int | None, validation_queries: int | None, seed: int
+) -> Splits:
+    if queries is not None or train is not None:
+        raise InputError("data.split_method given takes queries and train from the file; leave both settings out")
+    matches = [_PART_ID.fullmatch(name) for name in records.ids]
+    parts = np.array([match[1] if match else "" for match in matches])
+    rows = {part: np.flatnonzero(parts == part).astype(np.int64) for part in ("query", "train", "database")}
+    if not all(matches) or not len(rows["query"]) or len(rows["query"]) == len(records):
+        raise InputError(
+            "data.split_method given needs a features file with the parts I_te, T_te, L_te and I_tr … or I_db …; "
+            "draw these splits at random"
+        )
+    _, _, count = _sizes(len(records), len(rows["query"]), len(rows["train"]), validation_queries)
+    shuffled = _shuffled_rows(records, generator(seed, "splits"))
+    rest = shuffled[np.isin(shuffled, rows["database"])]
+    return Splits(
+        query=rows["query"],
+        retrieval=np.sort(np.concatenate([rows["train"], rows["database"]])),
+        train=rows["train"],
+        validation_query=np.sort(rest[:count]),
+        validation_retrieval=np.sort(rest[count:]),
+    )
 
 
 def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:

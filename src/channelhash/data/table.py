@@ -15,6 +15,8 @@ from channelhash.settings import unknown
 #: What a column of one label may hold, in any case.
 _YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
 
+_PROGRESS_EVERY = 100  # rows; drawing a bar takes longer than reading a row
+
 
 class _BadRowError(Exception):
     """A row that cannot be used: the reason to count it under, and what is wrong with it."""
@@ -96,7 +98,7 @@ def load_table(
                 raise InputError(f"{line}; mend the row, or leave such rows out with --skip-bad") from None
             removed[bad.reason] = removed.get(bad.reason, 0) + 1
             problems.append(line)
-        if progress:
+        if progress and (number % _PROGRESS_EVERY == 0 or number == len(rows)):
             progress(number, len(rows))
     if not kept:
         raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems[0]}")
