@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install dev demo test test-slow test-gpu lint clean
+.PHONY: help install dev demo test test-browser test-slow test-gpu lint clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,8 +25,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: install  ## the whole job on the embedded data set, a few minutes
 	$(BIN)/channelhash demo
 
-test: dev lint  ## style, types and tests (no GPU, no network)
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+test: dev lint  ## style, types and tests (no GPU, no browser, no network)
+	$(BIN)/python -m pytest -m "not slow and not gpu and not browser"
+
+test-browser: dev  ## tests of pages, with Debian's chromium
+	$(BIN)/python -m pytest -m browser
 
 test-slow: dev  ## tests that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -1,5 +1,17 @@
 import sys
 from pathlib import Path
 
+import pytest
+
+import channelhash.vision  # noqa: F401  before a test imports anything that imports torchvision
+
 # Literal transcriptions and fixture generators are imported by the tests that use them.
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory):
+    """Caches of the tests are their own, in child processes too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHANNELHASH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

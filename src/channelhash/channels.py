@@ -28,8 +28,8 @@ def label_similarity(labels: Tensor) -> Tensor:
     squares = values.square().sum(dim=1)
     # One root of an exact product (not a product of two rounded roots) makes 3 / sqrt(3 · 3) exactly 1.
     lengths = (squares[:, None] * squares[None, :]).sqrt()
-    similarity = torch.where(lengths > 0, shared / lengths.clamp_min(_SMALLEST_NORM), torch.zeros_like(shared))
-    return similarity.clamp(0, 1).fill_diagonal_(1)
+    # Where a length is 0, so is what is shared.
+    return (shared / lengths.clamp_min(_SMALLEST_NORM)).clamp(0, 1).fill_diagonal_(1)
 
 
 def relaxed_hamming(a: Tensor, b: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def relaxed_hamming(a: Tensor, b: Tensor) -> Tensor:
 def unit_rows(codes: Tensor) -> Tensor:
     """Rows scaled to length 1; rows of (nearly) zero length are left as they are."""
     norms = torch.linalg.vector_norm(codes, dim=1, keepdim=True)
-    return codes / torch.where(norms > _SMALLEST_NORM, norms, torch.ones_like(norms))
+    return codes / torch.where(norms > _SMALLEST_NORM, norms, 1.0)
 
 
 def dsch_bounds(
@@ -72,8 +72,9 @@ def dsch_bounds(
         ``(p, p + w)``, each shaped like ``similarity``. p is −τ at S = 1: the part below 0 is never reached.
     """
     lambda_neg = n_bits / 2 if lambda_neg is None else lambda_neg
-    width = (1 - similarity) ** gamma_w * (n_bits - lambda_neg - tau) + tau
-    lower = lambda_neg * (1 - similarity) - tau * similarity
+    dissimilarity = 1 - similarity
+    width = dissimilarity**gamma_w * (n_bits - lambda_neg - tau) + tau
+    lower = lambda_neg * dissimilarity - tau * similarity
     return lower, lower + width
 
 

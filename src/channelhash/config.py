@@ -52,10 +52,20 @@ class TrainSettings(Settings):
         augment: pictures are taken as they are, or augmented progressively by the paper's tables.
         easy_weights: the four kinds of easy augmentation are equally likely, or as in the published code each of the
             four angles counts as a kind.
+        augment_seed: of the augmentation; its own, so that trainings with other seeds can share a bank.
+        features: how inputs of a frozen backbone come: its features computed anew each time (``online``), once of the
+            items as they are (``cached``), or once of every augmented draw (``bank``); ``auto`` is ``cached`` without
+            augmentation, ``bank`` with it, and ``online`` for a model without a frozen backbone.
+        feature_dtype: how cached features are kept.
+        workers: processes that read pictures from disk; None is one a core.
         mask_tokens: probability of hiding a token of a training text in its place.
         replace_tokens: probability of another, random token instead.
         drop_tokens: probability of leaving a token out.
         device: where to train; ``auto`` takes a GPU if there is one.
+        precision: matrix products in bfloat16 or float32; ``auto`` is bfloat16 on a GPU. Losses are float32 always.
+        accumulate: batches whose gradients are averaged for one step; the loss sees the pairs within each batch.
+        compile: compile the model with ``torch.compile``.
+        patience: stop after so many validations without a better one; 0 never stops early.
     """
 
     epochs: int = Field(200, ge=1)
@@ -67,10 +77,18 @@ class TrainSettings(Settings):
     alternate: Literal["epoch", "batch"] = "epoch"
     augment: Literal["none", "progressive"] = "none"
     easy_weights: Literal["kinds", "angles"] = "kinds"
+    augment_seed: int = Field(0, ge=0)
+    features: Literal["auto", "online", "cached", "bank"] = "auto"
+    feature_dtype: Literal["float16", "float32"] = "float32"
+    workers: int | None = Field(None, ge=0)
     mask_tokens: float = Field(0.0, ge=0, le=1)
     replace_tokens: float = Field(0.0, ge=0, le=1)
     drop_tokens: float = Field(0.0, ge=0, le=1)
     device: str = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    accumulate: int = Field(1, ge=1)
+    compile: bool = False
+    patience: int = Field(0, ge=0)
 
 
 class EvaluateSettings(Settings):
@@ -133,6 +151,14 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
             named), or a value does not fit.
     """
     try:
+        return make_config(read_sections(path, overrides))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def read_sections(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """The sections of a configuration file with ``overrides``, unchecked beyond their form; errors as `read_config`."""
+    try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such configuration file") from None
@@ -141,11 +167,8 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     if not isinstance(values, dict) or not all(isinstance(section, dict) for section in values.values()):
         raise InputError(f"{path}: a configuration has the sections {', '.join(_SECTIONS)}, each with keys")
     for override in overrides:
-        _apply(values, override)
-    try:
-        return make_config(values)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        apply_override(values, override)
+    return values
 
 
 def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
@@ -196,11 +219,12 @@ def read_data_section(kind: str, overrides: Sequence[str]) -> tuple[Settings, Sp
     """`check_data` for keys given as ``"key=value"``."""
     values: dict[str, Any] = {"data": {}}
     for override in overrides:
-        _apply(values, f"data.{override}")
+        apply_override(values, f"data.{override}")
     return check_data(kind, values["data"])
 
 
-def _apply(values: dict[str, Any], override: str) -> None:
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Put ``"section.key=value"``, the value in YAML, into nested ``values``; `InputError` for another form."""
     path, separator, text = override.partition("=")
     section, dot, key = path.strip().partition(".")
     if not separator or not dot or not key:

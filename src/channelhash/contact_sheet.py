@@ -57,7 +57,9 @@ def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: in
     font = ImageFont.load_default(11)
     margin = (_CELL - _PICTURE) // 2
     if cell.picture is None:
-        draw.rectangle([x + margin, y + margin, x + margin + _PICTURE, y + margin + _PICTURE], fill=(238, 240, 244))
+        box = (x + margin, y + margin, x + margin + _PICTURE, y + margin + _PICTURE)
+        draw.rectangle(box, fill=(238, 240, 244))
+        _frame(draw, box, cell.right)
         text, lines = cell.caption, wrap(cell.caption, 19)
         draw.multiline_text((x + margin + 8, y + margin + 8), "\n".join(lines[:8]), fill="black", font=font)
         caption = "" if lines[:8] == wrap(text, 19) else "…"

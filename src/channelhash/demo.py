@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from channelhash.codeset import CodeSet
 from channelhash.config import RunConfig, make_config
-from channelhash.contact_sheet import Cell, bits, write_contact_sheet
+from channelhash.contact_sheet import Cell, write_contact_sheet
 from channelhash.models import HashModel, load_model
-from channelhash.run import Stages, evaluate_run, load_records, start_run
+from channelhash.run import load_records, start_run
+from channelhash.run_evaluation import evaluate_run
 from channelhash.search.exact import nearest
+from channelhash.search.sheets import ANSWERS, answer_cell, answer_rows
+from channelhash.training.frozen_features import Stages
 
 #: The losses of the demo, all with the same data, model, budget and seed.
 LOSSES = ("dsch", "sch", "tdsrdh")
 #: Words that somebody might type.
 TEXT_QUERIES = ("sunset beach", "dog", "city at night", "flowers", "portrait of a woman")
-_ANSWERS = 7
 
 
 @dataclass(frozen=True)
@@ -95,41 +95,18 @@ def run_demo(folder: Path, quick: bool, stages: Stages, say: Callable[[str], Non
         "image": runs["dsch"] / "plots" / "image-queries.png",
     }
     write_contact_sheet(text_rows(load_model(runs["dsch"]), database), sheets["text"])
-    write_contact_sheet(image_rows(query, database), sheets["image"])
+    write_contact_sheet(answer_rows(query, database, "image->text"), sheets["image"])
     rows = {"query": len(query), "retrieval": len(database), "train": configs["dsch"].split.train or 0}
     return DemoResult(tasks, runs, sheets, rows, time.perf_counter() - began)
 
 
 def text_rows(model: HashModel, database: CodeSet) -> list[list[Cell]]:
     """One row a text query: the words, then the nearest pictures with distance and labels."""
-    found = nearest(model.encode_texts(TEXT_QUERIES), database.codes["image"], database.ids, _ANSWERS)
+    found = nearest(model.encode_texts(TEXT_QUERIES), database.codes["image"], database.ids, ANSWERS)
     return [
         [
             Cell(None, text),
-            *(_answer(database, int(row), int(d)) for row, d in zip(hit.rows, hit.distances, strict=True)),
+            *(answer_cell(database, int(row), int(d)) for row, d in zip(hit.rows, hit.distances, strict=True)),
         ]
         for text, hit in zip(TEXT_QUERIES, found, strict=True)
     ]
-
-
-def image_rows(query: CodeSet, database: CodeSet, count: int = 5) -> list[list[Cell]]:
-    """One row a query picture: itself, then the pictures whose *texts* are nearest, marked right or wrong."""
-    picked = np.linspace(0, len(query) - 1, count).astype(int)
-    found = nearest(query.codes["image"][picked], database.codes["text"], database.ids, _ANSWERS)
-    rows = []
-    for row, hit in zip(picked, found, strict=True):
-        cells = [Cell(_picture(query, int(row)), ", ".join(query.names_of(int(row))))]
-        for match, distance in zip(hit.rows, hit.distances, strict=True):
-            right = bool((query.labels[row] & database.labels[match]).any())  # type: ignore[index]
-            cells.append(_answer(database, int(match), int(distance), right))
-        rows.append(cells)
-    return rows
-
-
-def _answer(database: CodeSet, row: int, distance: int, right: bool | None = None) -> Cell:
-    text = database.texts[row] if database.texts else ""
-    return Cell(_picture(database, row), f"{bits(distance)}: {text}", right)
-
-
-def _picture(codes: CodeSet, row: int) -> Path | None:
-    return Path(codes.images[row]) if codes.images else None

@@ -1,5 +1,6 @@
 """Writing files so that a reader never sees half of one."""
 
+import fcntl
 import hashlib
 import os
 import uuid
@@ -32,10 +33,29 @@ def write_text(target: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def content_hash(*parts: bytes) -> str:
+def content_hash(*parts: bytes | memoryview) -> str:
     """SHA-256 over ``parts``, each preceded by its length so that no two lists of parts collide; 64 hex digits."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.hexdigest()
+
+
+@contextmanager
+def locked(path: Path, wait: bool = True) -> Iterator[None]:
+    """Hold a lock file; the lock goes with the process, however it ends.
+
+    Raises:
+        BlockingIOError: another process holds it, and ``wait`` is False.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+
+
+def cache_folder() -> Path:
+    """Where things are kept that can be computed again: ``$CHANNELHASH_CACHE``, or the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("CHANNELHASH_CACHE") or Path(base) / "channelhash")

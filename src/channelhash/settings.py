@@ -25,7 +25,7 @@ SettingsType = TypeVar("SettingsType", bound=Settings)
 def settings_of(function: Callable[..., Any], skip: frozenset[str] = frozenset()) -> type[Settings]:
     """A settings class with one field per parameter of ``function`` (annotation and default), without ``skip``."""
     target = function.__init__ if inspect.isclass(function) else function
-    hints = typing.get_type_hints(target)
+    hints = typing.get_type_hints(target, include_extras=True)  # Annotated holds further checks
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in skip:

@@ -11,11 +11,13 @@ from PIL import Image
 import channelhash as ch
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
+from picture_runs import tiny_clip
 from small_runs import assert_refused, feature_config, run_command, run_process, write_features
 
-COMMANDS = ["demo", "train", "evaluate", "encode", "search"]
-COMMANDS += ["benchmark augment"]
+COMMANDS = ["demo", "train", "evaluate", "encode", "search", "landscape", "experiment losses", "report"]
+COMMANDS += [f"benchmark {name}" for name in ("augment", "encode", "train", "metrics", "loss")]
 COMMANDS += [f"data {name}" for name in ("synthesize", "download", "preview", "explain-text", "describe")]
+PLOTS = ["distances.png", "precision-recall.png", "radius.png"]
 TASKS = ["image->text", "text->image", "image->image", "text->text"]
 
 
@@ -25,14 +27,14 @@ def test_help_shows_an_example(command, capsys):
     assert f"Example: channelhash {command}" in " ".join(capsys.readouterr().out.split())
 
 
-def test_help_and_version_do_not_import_torch():
-    code = "import sys; sys.argv = ['channelhash', {!r}]\nfrom channelhash.cli.main import main\n"
-    code += "try: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules, 'torch was imported'"
+def test_help_and_version_do_not_import_torch_or_matplotlib():
+    code = "import sys; sys.argv = ['channelhash', *{!r}]\nfrom channelhash.cli.main import main\n"
+    code += "try: main()\nexcept SystemExit: pass\nassert not {{'torch', 'matplotlib'}} & set(sys.modules)"
     import subprocess
 
-    for argument in ("--help", "--version"):
+    for arguments in (["evaluate", "--help"], ["--help"], ["--version"]):
         done = subprocess.run(
-            [sys.executable, "-c", code.format(argument)], capture_output=True, text=True, check=False
+            [sys.executable, "-c", code.format(arguments)], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ch.__version__
@@ -73,6 +75,7 @@ def test_evaluate_gives_the_figures_people_script_against(run, capsys):
         assert report["map_tie_aware"] > report["chance"] + 0.1
         assert (report["queries"], report["skipped"]) == (40, 0)
     assert result == json.loads((run / "metrics.json").read_text())
+    assert sorted(path.name for path in (run / "plots").glob("*.png")) == PLOTS
 
 
 def test_evaluate_equals_an_evaluation_of_the_code_files(run):
@@ -91,6 +94,7 @@ def test_evaluate_on_other_parts(run, capsys):
     }.items():
         assert run_command("evaluate", run, *options, "--json") == 0
         results[name] = json.loads(capsys.readouterr().out)["tasks"]["image->text"]
+        assert sorted(path.name for path in (run / "plots" / name).iterdir()) == PLOTS
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     assert results["validation"]["map_tie_aware"] == pytest.approx(log[-1]["validation"]["image->text"], abs=1e-12)
     whole = json.loads((run / "metrics.json").read_text())["tasks"]["image->text"]
@@ -380,6 +384,44 @@ def test_benchmark_prints_rows_that_people_script_against(tmp_path, capsys, monk
     assert names == ["decode and resize", *levels, "token ids from the cache", "loader, hard"]
     keys = {"what", "size", "seconds", "baseline", "baseline_seconds", "ratio", "peak_mb"}
     assert all(set(row) == keys for row in result["rows"])
+
+
+def test_benchmark_train_parts_an_epoch(capsys):
+    assert run_command("benchmark", "train", "--rows", 256, "--device", "cpu", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert rows[0]["ratio"] == pytest.approx(rows[0]["baseline_seconds"] / rows[0]["seconds"])
+    names = [row["what"].split(" (")[0].strip() for row in rows[1:]]
+    assert names == [
+        "data", "head, forward", "loss, forward and backward", "head, backward", "optimiser", "validation"
+    ]  # fmt: skip
+    assert all(row["seconds"] > 0 for row in rows)
+
+
+def test_benchmark_encode_goes_from_files_to_codes(capsys, monkeypatch, tmp_path):
+    from channelhash.benchmarks import encode
+
+    clip = {"backbone": str(tiny_clip(tmp_path / "tiny.json")), "pretrained": None, "hidden": [32]}
+    monkeypatch.setattr(encode, "_MODELS", (("small", {"image_size": 24}, 20, 0), ("cliphash", clip, 10, 0)))
+    assert run_command("benchmark", "encode", "--device", "cpu", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    names = [row["what"].split(" (")[0] for row in rows]
+    assert names[:2] == ["small, images", "small, texts"]
+    assert [row["size"].split()[0] for row in rows] == ["20", "20", "10", "10"]
+
+
+def test_benchmarks_of_evaluation_and_losses_print_a_table_or_json(capsys, monkeypatch):
+    from channelhash.benchmarks import loss, metrics
+
+    figures, losses = metrics.benchmark_metrics, loss.benchmark_loss
+    monkeypatch.setattr(metrics, "benchmark_metrics", lambda: figures(6, 100, 2, (50,)))
+    monkeypatch.setattr(loss, "benchmark_loss", lambda: losses((6,), (16,), (8, 4)))
+    for name, rows in (("metrics", 9), ("loss", 4)):
+        assert run_command("benchmark", name, "--json") == 0
+        result = json.loads(capsys.readouterr().out)
+        assert list(result) == ["rows", "machine"]
+        assert len(result["rows"]) == rows
+        assert run_command("benchmark", name) == 0
+        assert result["machine"] in capsys.readouterr().out
 
 
 def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, capsys):

@@ -8,6 +8,8 @@ from scipy.sparse import csc_matrix
 
 from channelhash.data.features import load_features
 from channelhash.errors import InputError
+from channelhash.models import MODELS
+from channelhash.run_evaluation import encode_records
 
 LABELS = np.array([[1, 0], [0, 1], [1, 1]])
 IMAGE = np.arange(12, dtype=np.int8).reshape(3, 4)
@@ -50,6 +52,20 @@ def test_features_of_any_numeric_type_become_float32(tmp_path, dtype):
     np.testing.assert_array_equal(values, stored.astype(float))
 
 
+def test_captions_and_pictures_are_shown_and_not_learned_from(tmp_path):
+    strings = {"captions": np.array(["one", "two", "three"]), "pictures": np.array(["a.jpg", "b/b.jpg", "/c.jpg"])}
+    image = IMAGE.astype(float)
+    image[1] = np.nan
+    records = load_features(write(tmp_path / "f.npz", image=image, **strings), skip_bad=True)
+    assert list(records.items) == ["image"]
+    assert records.to_show("text") == ("one", "three")
+    assert records.to_show("image") == (str(tmp_path / "a.jpg"), "/c.jpg")
+    codes = encode_records(MODELS["features"].create(records, 8, hidden=[4]), records)
+    assert (codes.texts, codes.images) == (records.to_show("text"), records.to_show("image"))
+    plain = load_features(write(tmp_path / "f.npz", captions=np.ones((3, 7))))  # someone's features, not ours to show
+    assert (plain.to_show("text"), plain.to_show("image")) == (None, None)
+
+
 def test_one_dimension_of_labels_are_class_numbers(tmp_path):
     records = load_features(write(tmp_path / "f.npz", labels=np.array([7, -1, 7])))
     assert records.label_names == ("label -1", "label 7")
@@ -90,6 +106,7 @@ INFINITE = np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])
         ({"id": np.array([b"a", b"\xff", b"c"])}, ": id is not UTF-8 text"),
         ({"image_scale": np.ones(3)}, ": image_scale is (3,) float64, expected 1 or 4 numbers"),
         ({"image_zero": np.array("a")}, ": image_zero is () <U1, expected 1 or 4 numbers"),
+        ({"captions": np.array(["a"])}, ": captions has 1 entries, labels have 3 rows"),
         ({"label_names": np.array(["a"])}, ": 1 label_names, but labels have 2 columns"),
         ({"label_names": np.array(["a", "a"])}, ": label_names 0 and 1 are both 'a'"),
     ],
@@ -166,6 +183,20 @@ def test_sparse_matlab_matrices_and_columns_of_classes(tmp_path):
     records = load_features(tmp_path / "f.mat")
     np.testing.assert_array_equal(records.items["text"], np.eye(3))
     np.testing.assert_array_equal(records.labels, [[1, 0, 0], [0, 0, 1], [0, 1, 0]])
+
+
+def test_sparse_matrices_of_v73_files(tmp_path):
+    path = write_as(tmp_path, "v7.3", {"IAll": IMAGE})
+    with h5py.File(path, "r+") as file:
+        for name, matrix in (("LAll", csc_matrix(LABELS.astype(float))), ("YAll", csc_matrix((3, 4)))):
+            group = file.create_group(name)
+            group.attrs["MATLAB_sparse"] = np.uint64(matrix.shape[0])
+            group["jc"] = matrix.indptr.astype(np.uint64)
+            if matrix.nnz:  # MATLAB leaves both out where everything is zero
+                group["data"], group["ir"] = matrix.data, matrix.indices.astype(np.uint64)
+    records = load_features(path)
+    np.testing.assert_array_equal(records.labels, LABELS)
+    np.testing.assert_array_equal(records.items["text"], np.zeros((3, 4)))
 
 
 def test_names_are_texts_in_every_format(tmp_path):

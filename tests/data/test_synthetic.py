@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -140,3 +142,15 @@ def test_a_scene_needs_no_files():
     picture, labels = draw_scene(generator(3, "scene", 1))
     assert picture.mode == "RGB"
     assert write_hashtags(labels, generator(3, "tags", 1)) == write_hashtags(labels, generator(3, "tags", 1))
+
+
+def test_two_processes_draw_one_set(tmp_path):
+    root = tmp_path / "set"
+    script = f"""
+from pathlib import Path
+from channelhash.data.synthetic import load_synthetic
+load_synthetic(Path({str(root)!r}), 40)
+"""
+    processes = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    assert len(list((root / "mirflickr").glob("*.jpg"))) == 40

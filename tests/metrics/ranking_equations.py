@@ -14,7 +14,7 @@ def histograms(groups: Groups) -> tuple[np.ndarray, np.ndarray]:
     return np.array([[len(g) for g in groups]]), np.array([[sum(g) for g in groups]])
 
 
-def orders(groups: Groups) -> Iterator[list[bool]]:
+def orders(groups: list[list]) -> Iterator[list]:
     """Every ranking that respects the distances, each permutation of equal items as often as it occurs."""
     for parts in product(*[list(permutations(group)) for group in groups]):
         yield [item for part in parts for item in part]
@@ -52,6 +52,31 @@ def expected_average_precision_at(n: list[int], n_plus: list[int], z: int) -> fl
 def ndcg(ranking: list[bool]) -> float:
     gained = sum(1 / np.log2(1 + rank) for rank, hit in enumerate(ranking, start=1) if hit)
     return gained / sum(1 / np.log2(1 + rank) for rank in range(1, sum(ranking) + 1))
+
+
+def roc_auc(ranking: list[bool]) -> float:
+    """Share of the pairs of a relevant and an irrelevant item in which the relevant one is nearer."""
+    pairs = [(i, j) for i, hit in enumerate(ranking) if hit for j, other in enumerate(ranking) if not other]
+    return sum(i < j for i, j in pairs) / len(pairs)
+
+
+def label_similarity(a: np.ndarray, b: np.ndarray) -> float:
+    """eq. (1): the cosine of two label sets, 0 if one is empty."""
+    shared = sum(1 for x, y in zip(a, b, strict=True) if x and y)
+    return shared / float(np.sqrt(float(a.sum()) * float(b.sum()))) if shared else 0.0
+
+
+def ndcg_graded(gains: list[float]) -> float:
+    def dcg(ranking: list[float]) -> float:
+        return sum(gain / np.log2(1 + rank) for rank, gain in enumerate(ranking, start=1))
+
+    return dcg(gains) / dcg(sorted(gains, reverse=True))
+
+
+def lookup(ranking: list[bool], distances: list[int], radius: int) -> tuple[float, float, bool]:
+    """Precision (0 if nothing is found), recall, and whether nothing is found, within a radius."""
+    found = [hit for hit, distance in zip(ranking, distances, strict=True) if distance <= radius]
+    return (sum(found) / len(found) if found else 0.0), sum(found) / sum(ranking), not found
 
 
 def tie_aware_average_precision(n: list[int], n_plus: list[int]) -> float:

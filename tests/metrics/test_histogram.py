@@ -1,4 +1,4 @@
-"""The compiled pass equals the plain one; shards add up; what does not fit is refused."""
+"""The compiled passes equal the plain ones; shards add up; what does not fit is refused."""
 
 import numpy as np
 import pytest
@@ -6,21 +6,41 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import channelhash as ch
-from channelhash.metrics.kernel import count_distances, count_distances_literally
+from channelhash.metrics import counting
+from channelhash.metrics.counting import DistanceCounts, count_distances, count_distances_literally, count_jointly
+from metrics import ranking_equations as literal
 
 
-def collection(n: int, k: int, c: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def collection(n: int, k: int, c: int, seed: int, density: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
-    return ch.codes.pack(random.random((n, k)) < 0.5), random.random((n, c)) < 0.1
+    return ch.codes.pack(random.random((n, k)) < 0.5), random.random((n, c)) < density
+
+
+def assert_equal_counts(actual: DistanceCounts, expected: DistanceCounts) -> None:
+    np.testing.assert_array_equal(actual.total, expected.total)
+    np.testing.assert_array_equal(actual.relevant, expected.relevant)
+    for name in ("by_distance", "query", "gain", "count"):
+        np.testing.assert_array_equal(getattr(actual.gains, name), getattr(expected.gains, name))
+
+
+# Code length, labels, queries, items, density of the labels, seed.
+SHAPES = (
+    st.integers(1, 1024) | st.sampled_from([1, 63, 64, 65, 128, 256, 1024]),
+    st.integers(0, 130) | st.sampled_from([1, 64, 65]),
+    st.integers(0, 20),
+    st.integers(1, 70),
+    st.sampled_from([0.02, 0.1, 0.6]),
+    st.integers(0, 2**32 - 1),
+)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 200), st.integers(1, 130), st.integers(0, 20), st.integers(1, 70), st.integers(0, 2**32 - 1))
-def test_the_compiled_pass_equals_the_plain_one(k, c, nq, nd, seed):
-    queries, query_labels = collection(nq, k, c, seed)
-    database, database_labels = collection(nd, k, c, seed + 1)
+@given(*SHAPES)
+def test_the_compiled_pass_equals_the_plain_one(k, c, nq, nd, density, seed):
+    queries, query_labels = collection(nq, k, c, seed, density)
+    database, database_labels = collection(nd, k, c, seed + 1, density)
     for actual, expected in zip(
-        count_distances(queries, database, query_labels, database_labels, k),
+        count_distances(queries, database, query_labels, database_labels, k)[:2],
         count_distances_literally(queries, database, query_labels, database_labels, k),
         strict=True,
     ):
@@ -39,20 +59,81 @@ def test_databases_longer_than_a_block_and_more_queries_than_a_group(k, c):
     assert hist.total.shape == (11, k + 1)
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.integers(2, 60), st.data())
-def test_histograms_of_shards_add_up(nd, data):
-    queries, query_labels = collection(4, 20, 5, 0)
-    database, database_labels = collection(nd, 20, 5, 1)
-    cut = data.draw(st.integers(1, nd - 1))
-    order = np.random.default_rng(nd).permutation(nd)
-    whole = ch.metrics.hamming_histogram(queries, database, query_labels, database_labels, n_bits=20)
-    a, b = (
-        ch.metrics.hamming_histogram(queries, database[rows], query_labels, database_labels[rows], n_bits=20)
-        for rows in (order[:cut], order[cut:])
+@settings(max_examples=40, deadline=None)
+@given(*SHAPES)
+def test_gains_are_the_label_similarities_summed_by_distance_and_counted_by_value(k, c, nq, nd, density, seed):
+    queries, query_labels = collection(nq, k, c, seed, density)
+    database, database_labels = collection(nd, k, c, seed + 1, density)
+    gains = count_distances(queries, database, query_labels, database_labels, k).gains
+    distances = ch.codes.hamming_distances(queries, database)
+    for q, labels in enumerate(query_labels):
+        own = np.sqrt(max(1, labels.sum()))
+        worth = [own * literal.label_similarity(labels, other) for other in database_labels]
+        summed = np.bincount(distances[q], weights=worth, minlength=k + 1)
+        np.testing.assert_allclose(gains.by_distance[q] / 2**32, summed, atol=1e-7)
+        values = np.repeat(gains.gain[gains.query == q], gains.count[gains.query == q]) / 2**32
+        np.testing.assert_allclose(values, sorted((gain for gain in worth if gain), reverse=True), atol=1e-7)
+
+
+@pytest.mark.parametrize(("n", "c"), [(3000, 6), (3000, 500)])
+def test_many_items_of_a_size_and_many_sizes_are_counted_alike(n, c):
+    """Long segments of equally many labels are emptied at their end, short ones item by item."""
+    queries, query_labels = collection(5, 16, c, 0, 0.5)
+    database, database_labels = collection(n, 16, c, 1, 0.5)
+    total, relevant, gains = count_distances(queries, database, query_labels, database_labels, 16)
+    expected = count_distances_literally(queries, database, query_labels, database_labels, 16)
+    np.testing.assert_array_equal(total, expected[0])
+    np.testing.assert_array_equal(relevant, expected[1])
+    shared = query_labels.astype(int) @ database_labels.T
+    units = np.rint(2**32 * shared / np.sqrt(np.maximum(1, database_labels.sum(axis=1)))).astype(np.int64)
+    distances = ch.codes.hamming_distances(queries, database)
+    for q in range(5):
+        np.testing.assert_array_equal(gains.by_distance[q], [units[q, distances[q] == d].sum() for d in range(17)])
+        values, counts = np.unique(units[q, units[q] > 0], return_counts=True)
+        np.testing.assert_array_equal(gains.gain[gains.query == q], values[::-1])
+        np.testing.assert_array_equal(gains.count[gains.query == q], counts[::-1])
+
+
+def test_queries_that_go_through_in_chunks_are_counted_alike(monkeypatch):
+    queries, query_labels = collection(30, 20, 9, 0)
+    database, database_labels = collection(40, 20, 9, 1)
+    whole = count_distances(queries, database, query_labels, database_labels, 20)
+    monkeypatch.setattr(counting, "_CELLS", 100)
+    monkeypatch.setattr(counting, "_ROWS", 7)
+    assert_equal_counts(count_distances(queries, database, query_labels, database_labels, 20), whole)
+
+
+@settings(max_examples=40, deadline=None)
+@given(*SHAPES)
+def test_pairs_are_counted_by_distance_and_shared_labels(k, c, nq, nd, density, seed):
+    queries, query_labels = collection(nq, k, c, seed, density)
+    database, database_labels = collection(nd, k, c, seed + 1, density)
+    counts = count_jointly(queries, database, query_labels, database_labels, k)
+    shared = query_labels.astype(int) @ database_labels.T
+    expected = np.zeros_like(counts)
+    np.add.at(expected, (ch.codes.hamming_distances(queries, database), shared), 1)
+    np.testing.assert_array_equal(counts, expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 200), st.integers(1, 100), st.integers(2, 5), st.data())
+def test_histograms_of_shards_add_up(nd, k, n_shards, data):
+    """Any split of the items, empty shards left out, gives the whole to the last count."""
+    queries, query_labels = collection(4, k, 5, 0)
+    database, database_labels = collection(nd, k, 5, 1)
+    shard = np.array(data.draw(st.lists(st.integers(0, n_shards - 1), min_size=nd, max_size=nd)))
+    whole = ch.metrics.hamming_histogram(queries, database, query_labels, database_labels, n_bits=k)
+    parts = [
+        ch.metrics.hamming_histogram(queries, database[shard == s], query_labels, database_labels[shard == s], n_bits=k)
+        for s in set(shard.tolist())
+    ]
+    together = parts[0]
+    for part in parts[1:]:
+        together = together + part
+    assert_equal_counts(
+        DistanceCounts(together.total, together.relevant, together.gains),
+        DistanceCounts(whole.total, whole.relevant, whole.gains),
     )
-    np.testing.assert_array_equal((a + b).total, whole.total)
-    np.testing.assert_array_equal((a + b).relevant, whole.relevant)
 
 
 def test_what_does_not_fit_is_refused():

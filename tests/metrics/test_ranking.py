@@ -1,6 +1,7 @@
 """Every closed form against its definition, brute force over all orders of ties, and scikit-learn."""
 
 from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -74,6 +75,48 @@ def test_figures_at_a_cut_off_are_means_over_all_orders(groups, z):
 def test_ndcg_is_the_mean_over_all_orders(groups):
     expected = np.mean([literal.ndcg(order) for order in literal.orders(groups)])
     assert ranking.ndcg(*literal.histograms(groups))[0] == pytest.approx(expected, abs=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(GROUPS)
+def test_roc_auc_is_the_mean_over_all_orders(groups):
+    total, relevant = literal.histograms(groups)
+    assume(relevant.sum() < total.sum())
+    expected = pytest.approx(np.mean([literal.roc_auc(order) for order in literal.orders(groups)]), abs=1e-12)
+    assert ranking.roc_auc_each(total, relevant)[0] == expected
+    assert ranking.roc_auc_micro(total, relevant) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(GROUPS, min_size=1, max_size=4), st.integers(0, 4))
+def test_lookups_within_a_radius_and_the_curve_are_those_of_the_items_found(queries, radius):
+    """No order of ties matters: one of them stands for all."""
+    width = max(len(groups) for groups in queries)
+    queries = [groups + [[]] * (width - len(groups)) for groups in queries]
+    total, relevant = (np.concatenate(parts) for parts in zip(*map(literal.histograms, queries), strict=True))
+    hist = HammingHistogram(total, relevant)
+    items = [
+        ([hit for group in groups for hit in group], [d for d, group in enumerate(groups) for _ in group])
+        for groups in queries
+    ]
+    expected = np.mean([literal.lookup(ranking, distances, radius) for ranking, distances in items], axis=0)
+    assert hist.within_radius(radius) == pytest.approx(expected)
+    if radius < width:
+        curves = hist.by_radius()
+        assert (curves.precision[radius], curves.recall[radius], curves.empty[radius]) == pytest.approx(expected)
+        curve = hist.precision_recall_curve()
+        together = [list(chain(*parts)) for parts in zip(*items, strict=True)]
+        precision, recall, empty = literal.lookup(*together, radius)
+        assert curve.recall[radius] == pytest.approx(recall)
+        assert np.isnan(curve.precision[radius]) if empty else curve.precision[radius] == pytest.approx(precision)
+
+
+@settings(max_examples=40, deadline=None)
+@given(GROUPS)
+def test_chance_is_the_precision_of_any_order_at_the_end(groups):
+    hist = HammingHistogram(*literal.histograms(groups))
+    order = next(literal.orders(groups))
+    assert hist.chance_level() == pytest.approx(literal.precision(order, len(order)))
 
 
 @settings(deadline=None)

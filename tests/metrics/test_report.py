@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -53,9 +54,54 @@ def test_a_report_has_every_figure_and_only_reachable_cut_offs():
     assert (report["queries"], report["skipped"], report["chance"]) == (1, 0, 0.5)
     assert (report["map_lower"], report["map_upper"]) == pytest.approx((report["map_tie_aware"],) * 2)
     assert set(report) == {
-        "map_tie_aware", "map_lower", "map_upper", "map_at", "precision_at", "ndcg",
-        "roc_auc_micro", "roc_auc_macro", "radius_2", "chance", "queries", "skipped",
+        "map_tie_aware", "map_interval", "map_lower", "map_upper", "map_in_order", "map_at", "precision_at", "ndcg",
+        "ndcg_graded", "roc_auc_micro", "roc_auc_macro", "roc_auc_macro_queries", "radius_2", "by_radius",
+        "precision_recall_curve", "chance", "queries", "skipped",
     }  # fmt: skip
+
+
+def test_every_figure_of_a_report_is_that_of_its_histogram_and_is_written_as_json():
+    random = np.random.default_rng(0)
+    codes = {m: ch.codes.pack(random.random((70, 12)) < 0.5) for m in ("image", "text")}
+    labels = random.random((70, 4)) < 0.3
+    labels[:2] = [[False] * 4, [True] * 4]  # no relevant item; then many
+    whole = ch.CodeSet([str(i) for i in range(70)], codes, labels, 12)
+    query, database = whole.take(range(20)), whole.take(range(20, 70))
+    pairs = query.codes["image"], database.codes["text"], query.labels, database.labels
+    report = json.loads(json.dumps(ch.metrics.evaluate(query, database, cutoffs=(3, 50)), allow_nan=False))[TASKS[0]]
+    hist = ch.metrics.hamming_histogram(*pairs, n_bits=12)
+    lower, upper = hist.map_bounds()
+    each = hist.average_precision()
+    interval = ch.metrics.bootstrap_interval(each, resamples=1000)
+    assert report["map_interval"] == {"lower": interval.lower, "upper": interval.upper}
+    assert interval.lower < report["map_tie_aware"] == hist.mean_average_precision() < interval.upper
+    assert (report["map_lower"], report["map_upper"]) == (lower, upper)
+    in_order = ch.metrics.average_precisions_in_order(*pairs, hist)
+    assert report["map_in_order"] == pytest.approx(np.nanmean(in_order))
+    assert lower <= report["map_in_order"] <= upper
+    assert report["map_at"] == {"3": hist.map_at(3), "50": hist.map_at(50)}
+    assert report["precision_at"] == {"3": hist.precision_at(3), "50": hist.precision_at(50)}
+    assert (report["ndcg"], report["ndcg_graded"]) == (hist.ndcg(), hist.ndcg_graded())
+    assert (report["roc_auc_micro"], report["roc_auc_macro"]) == (hist.roc_auc("micro"), hist.roc_auc("macro"))
+    assert report["radius_2"] == hist.within_radius(2)._asdict()
+    for r in range(13):
+        at_radius = {name: figures[r] for name, figures in report["by_radius"].items()}
+        assert at_radius == pytest.approx(hist.within_radius(r)._asdict())
+    curve = hist.precision_recall_curve()
+    finds = curve.precision[~np.isnan(curve.precision)]
+    assert report["precision_recall_curve"]["precision"] == [None] * (13 - len(finds)) + finds.tolist()
+    assert report["precision_recall_curve"]["recall"] == curve.recall.tolist()
+    assert report["chance"] == hist.chance_level()
+    assert (report["queries"], report["skipped"]) == (hist.counted, 20 - hist.counted)
+    assert report["roc_auc_macro_queries"] == hist.counted
+    assert report["skipped"] == int(np.isnan(each).sum()) > 0
+
+
+def test_a_histogram_alone_leaves_open_what_it_does_not_know():
+    hist = ch.metrics.HammingHistogram(np.array([[1, 1]]), np.array([[1, 0]]))
+    figures = ch.metrics.report(hist)
+    assert figures["map_in_order"] is figures["ndcg_graded"] is None
+    assert figures["map_tie_aware"] == 1.0
 
 
 def test_sets_that_cannot_be_compared_are_refused():
@@ -83,3 +129,4 @@ def test_roc_auc_is_left_open_where_every_item_is_relevant():
     for report in ch.metrics.evaluate(query, all_relevant).values():
         assert report["map_tie_aware"] == pytest.approx(1.0)
         assert report["roc_auc_micro"] is report["roc_auc_macro"] is None
+        assert report["roc_auc_macro_queries"] == 0

@@ -23,6 +23,16 @@ def test_the_interval_of_many_queries_is_the_normal_one():
     assert (mean - lower, upper - mean) == pytest.approx((half, half), rel=0.05)
 
 
+def test_the_ends_of_an_interval_are_quantiles_of_every_resample():
+    figures = np.array([0.1, 0.25, 0.3, 0.7, 0.95])
+    means = np.array([np.mean(sample) for sample in product(figures, repeat=5)])
+    for confidence in (0.8, 0.95):
+        _, lower, upper = bootstrap_interval(figures, confidence, resamples=20_000)
+        tail = (1 - confidence) / 2
+        for end, share in ((lower, tail), (upper, 1 - tail)):
+            assert np.quantile(means, share - 0.01) <= end <= np.quantile(means, share + 0.01)
+
+
 def test_queries_without_a_figure_do_not_count():
     figures = np.array([0.2, np.nan, 0.9, 0.4, np.nan])
     assert bootstrap_interval(figures) == bootstrap_interval(np.array([0.2, 0.9, 0.4]))

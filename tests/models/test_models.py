@@ -106,7 +106,9 @@ def test_a_text_without_known_words_has_a_finite_code(records, settings):
 
 def test_padding_takes_no_part_in_a_texts_features():
     torch.manual_seed(0)
-    encoder = TransformerText(50, n_features=16, feed_forward=32, max_tokens=20).eval()
+    encoder = TransformerText(
+        torch.nn.Embedding(51, 16, padding_idx=0), n_features=16, feed_forward=32, max_tokens=20
+    ).eval()
     tokens = torch.tensor([[3, 7, 9]])
     padded = torch.nn.functional.pad(tokens, (0, 9))
     torch.testing.assert_close(encoder(padded), encoder(tokens), atol=1e-6, rtol=1e-5)

@@ -1,5 +1,7 @@
 """Pictures from disk are the same whatever the number of workers."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from PIL import Image
 
 from channelhash.augment.progressive import augment_batch
 from channelhash.data.pictures import load_pixels
-from channelhash.training.picture_loader import AugmentedPictures, picture_batches
+from channelhash.training.picture_loader import AugmentedPictures, Pictures, picture_batches
 
 
 @pytest.fixture
@@ -21,9 +23,10 @@ def paths(tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_do_not_depend_on_workers(paths, workers):
-    pictures = AugmentedPictures(paths, 24, seed=5, epoch=190)
+    pictures = AugmentedPictures(Pictures(paths, partial(load_pixels, size=24)), seed=5)
     batches = [torch.tensor([4, 0, 7]), torch.tensor([1, 2])]
+    draws = [[(190, row) for row in rows.tolist()] for rows in batches]
     pixels = load_pixels(paths, 24).float() / 255
-    for got, rows in zip(picture_batches(pictures, batches, workers), batches, strict=True):
+    for got, rows in zip(picture_batches(pictures, draws, workers), batches, strict=True):
         expected = augment_batch(pixels[rows], rows.tolist(), 190, 5, 9, lambda other: pixels[other])
         torch.testing.assert_close(got, expected, rtol=0, atol=0)

@@ -21,7 +21,9 @@ from channelhash.losses import DSCHLoss
 from channelhash.models import MODELS
 from channelhash.training.batches import epoch_batches, prepare_inputs
 from channelhash.training.schedule import learning_rate
-from channelhash.training.trainer import _epoch_steps, train
+from channelhash.training.sources import Held
+from channelhash.training.steps import epoch_steps
+from channelhash.training.trainer import train
 from small_runs import assert_refused, feature_config, run_command, write_features
 
 
@@ -56,9 +58,9 @@ def test_order_depends_on_seed_and_epoch_alone():
 
 def test_anchored_losses_get_a_full_pass_of_each_stream_in_turn():
     settings = TrainSettings(batch_size=10)
-    assert [anchor for _, anchor in _epoch_steps(30, settings, 0, ("image", "text"))] == ["image"] * 3 + ["text"] * 3
+    assert [anchor for _, anchor in epoch_steps(30, settings, 0, ("image", "text"))] == ["image"] * 3 + ["text"] * 3
     settings = TrainSettings(batch_size=10, alternate="batch")
-    assert [anchor for _, anchor in _epoch_steps(30, settings, 0, ("image", "text"))] == ["image", "text"] * 3
+    assert [anchor for _, anchor in epoch_steps(30, settings, 0, ("image", "text"))] == ["image", "text"] * 3
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -109,7 +111,14 @@ def test_a_run_folder_has_what_the_design_names(tmp_path):
     run_command("train", config, "--out", run)
     run_command("evaluate", run)
     names = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
-    assert {"config.yaml", "log.jsonl", "splits.json", "metrics.json", "checkpoints/last.pt"} <= names
+    assert {
+        "config.yaml",
+        "log.jsonl",
+        "splits.json",
+        "metrics.json",
+        "checkpoints/last.pt",
+        "environment.json",
+    } <= names
     assert {"codes/test-query.parquet", "codes/test-retrieval.parquet", "model/model.safetensors"} <= names
     assert any(name.startswith("tensorboard/events") for name in names)
     assert not [name for name in names if name.endswith(".tmp")]
@@ -133,10 +142,10 @@ class BreaksAt(torch.nn.Module):
 def test_a_loss_that_breaks_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):
     records = load_features(write_features(tmp_path / "f.npz"))
     model = MODELS["features"].create(records, 12, hidden=[16])
-    inputs = prepare_inputs(model, records)
     settings = TrainSettings(epochs=9, batch_size=60, learning_rate=1e-3, checkpoint_every=1)  # 4 steps an epoch
+    sources = {name: Held(prepare_inputs(model, records, name), settings) for name in model.modalities}
     with pytest.raises(JobError) as caught:
-        train(model, BreaksAt(10), inputs, torch.from_numpy(records.labels), settings, tmp_path)
+        train(model, BreaksAt(10), sources, torch.from_numpy(records.labels), settings, tmp_path)
     checkpoint = tmp_path / "checkpoints" / "last.pt"
     assert str(caught.value).startswith("epoch 2, step 2: the loss is nan; lower train.learning_rate (now 0.001)")
     assert str(checkpoint) in str(caught.value)

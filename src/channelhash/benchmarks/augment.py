@@ -5,6 +5,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,13 @@ from PIL import Image
 
 from channelhash.augment.progressive import apply, plan
 from channelhash.augment.tables import LEVELS, Level
+from channelhash.benchmarks.pictures import draw_pictures
 from channelhash.benchmarks.timing import Row, compare
 from channelhash.data.pictures import load_pixels
 from channelhash.seeds import generator
 from channelhash.text.token_cache import cached_tokens
 from channelhash.text.tokens import encode_hashed
-from channelhash.training.picture_loader import AugmentedPictures, picture_batches
+from channelhash.training.picture_loader import AugmentedPictures, Pictures, picture_batches
 
 SIZE = 224
 
@@ -36,7 +38,7 @@ def benchmark_augment(pictures: list[Path] | None = None, n: int = 128, loader_n
         cores' time that was used.
     """
     with tempfile.TemporaryDirectory() as folder:
-        paths = pictures or _draw_pictures(Path(folder), n)
+        paths = pictures or draw_pictures(Path(folder), n)
         chosen = [paths[i % len(paths)] for i in range(n)]
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -96,7 +98,9 @@ def _loader_row(paths: list[Path]) -> Row:
     on (starting the processes is not what is measured)."""
     cores = os.cpu_count() or 1
     batches = list(torch.split(torch.arange(len(paths)), 32))
-    reader = picture_batches(AugmentedPictures(paths, SIZE, 0, 0, level="hard"), batches, workers=cores)
+    pictures = AugmentedPictures(Pictures(paths, partial(load_pixels, size=SIZE)), seed=0, level="hard")
+    draws = [[(0, row) for row in rows.tolist()] for rows in batches]
+    reader = picture_batches(pictures, draws, workers=cores)
     next(reader)
     began, done = time.perf_counter(), len(batches[0])
     used_before = _cpu_seconds(os.getpid())
@@ -129,14 +133,3 @@ def _cpu_seconds(process: int) -> float:
         if int(stat.parent.name) == process or int(fields[1]) == process:
             total += (int(fields[11]) + int(fields[12])) / ticks
     return total
-
-
-def _draw_pictures(folder: Path, n: int) -> list[Path]:
-    """JPEG files of smoothed noise: as large as MIRFLICKR's pictures, and about as hard to decode."""
-    paths = []
-    for i in range(n):
-        coarse = generator(0, "benchmark picture", i).integers(0, 256, (47, 63, 3), dtype=np.uint8)
-        path = folder / f"{i}.jpg"
-        Image.fromarray(coarse).resize((500, 375), Image.Resampling.BICUBIC).save(path, quality=90)
-        paths.append(path)
-    return paths

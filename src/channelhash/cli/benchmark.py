@@ -1,10 +1,14 @@
 """``channelhash benchmark …``"""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from channelhash.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from channelhash.benchmarks.timing import Row
 
 app = typer.Typer(
     help="Measure speed here, side by side with an alternative.", no_args_is_help=True, rich_markup_mode=None
@@ -21,16 +25,84 @@ def augment(
     Example: channelhash benchmark augment
     """
     from channelhash.benchmarks.augment import benchmark_augment
-    from channelhash.benchmarks.timing import machine
     from channelhash.data.folder import first_pictures
 
-    rows = benchmark_augment(first_pictures(pictures, 1024) if pictures else None)
+    _show(benchmark_augment(first_pictures(pictures, 1024) if pictures else None), as_json)
+
+
+@app.command()
+def metrics(
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Evaluation on NUS-WIDE's shape beside a literal one in NumPy, and how it grows. Takes a few minutes.
+
+    Example: channelhash benchmark metrics
+    """
+    from channelhash.benchmarks.metrics import benchmark_metrics
+
+    _show(benchmark_metrics(), as_json)
+
+
+@app.command()
+def loss(
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Forward and backward pass of the losses beside the literal (n, n, k) form, and their share of a training step.
+
+    Example: channelhash benchmark loss
+    """
+    from channelhash.benchmarks.loss import benchmark_loss
+
+    _show(benchmark_loss(), as_json)
+
+
+@app.command()
+def encode(
+    pictures: Path | None = typer.Option(None, help="Folder of pictures; drawn ones of 500 x 375 pixels by default."),
+    device: str = typer.Option("auto", help="Where to encode: auto, cpu, cuda, cuda:1, ..."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Pictures and texts a second from files to codes for each model, beside the same with inputs in memory.
+
+    Example: channelhash benchmark encode --device cpu
+    """
+    from channelhash.benchmarks.encode import benchmark_encode
+    from channelhash.data.folder import first_pictures
+
+    _show(benchmark_encode(first_pictures(pictures, 4096) if pictures else None, device), as_json)
+
+
+@app.command()
+def train(
+    rows: int = typer.Option(10_000, help="Training samples."),
+    device: str = typer.Option("auto", help="Where to train: auto, cpu, cuda, cuda:1, ..."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """An epoch of the CLIPHash head from cached features: beside a plain loop, in its parts, and a validation.
+
+    Example: channelhash benchmark train
+    """
+    from channelhash.benchmarks.train import benchmark_train
+
+    _show(benchmark_train(rows, device), as_json)
+
+
+def _show(rows: "list[Row]", as_json: bool) -> None:
+    """The rows of any benchmark."""
+    from channelhash.benchmarks.timing import machine
+
     if as_json:
         print_json({"rows": rows, "machine": machine()})
         return
     cells = []
     for row in rows:
-        other = "" if row["baseline_seconds"] is None else f"{row['baseline_seconds']:.3f}"
-        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
-        cells.append([row["what"], row["size"], f"{row['seconds']:.3f}", row["baseline"], other, ratio])
-    print_table(machine(), ["what", "size", "s", "alternative", "its s", "ratio"], cells)
+        other = "" if row["baseline_seconds"] is None else _seconds(row["baseline_seconds"])
+        ratio = "" if row["ratio"] is None else f"{row['ratio']:.3g}"
+        memory = f"{row['peak_mb']:.0f}"
+        cells.append([row["what"], row["size"], _seconds(row["seconds"]), row["baseline"], other, ratio, memory])
+    print_table(machine(), ["what", "size", "s", "alternative", "its s", "ratio", "extra MB"], cells)
+
+
+def _seconds(seconds: float) -> str:
+    """Milliseconds from a tenth of a second on, microseconds below."""
+    return f"{seconds:.3f}" if seconds >= 0.1 else f"{seconds:.6f}"

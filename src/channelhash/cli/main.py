@@ -5,7 +5,7 @@ import traceback
 
 import typer
 
-from channelhash.cli import benchmark, data, demo, evaluate, search, train
+from channelhash.cli import benchmark, data, demo, evaluate, experiment, landscape, report, search, train
 from channelhash.errors import InputError, JobError
 
 app = typer.Typer(
@@ -18,7 +18,16 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(benchmark.app, name="benchmark")
-for command in (demo.demo, train.train, evaluate.evaluate, evaluate.encode, search.search):
+for command in (
+    demo.demo,
+    train.train,
+    evaluate.evaluate,
+    evaluate.encode,
+    search.search,
+    experiment.experiment,
+    landscape.landscape,
+    report.report,
+):
     app.command()(command)
 
 

@@ -1,6 +1,7 @@
 """``channelhash train``"""
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -13,7 +14,9 @@ def train(
     settings: list[str] = typer.Option([], "--set", help="Override a key: section.key=value. May be repeated."),
     resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted run in the same folder."),
     skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave bad rows out; they are counted and listed."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Check everything and print sizes; train nothing."),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="Check everything, time a few steps, print sizes and estimates."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
 ) -> None:
     """Train a model into a run's folder.
@@ -21,7 +24,9 @@ def train(
     Example: channelhash train configs/table.yaml --set data.path=items.csv --set train.epochs=30
     """
     from channelhash.config import read_config
-    from channelhash.run import plan_run, start_run
+    from channelhash.dry_run import plan_run
+    from channelhash.run import start_run
+    from channelhash.training.distributed import launched_rank
 
     resolved = read_config(config, [*settings, *(["data.skip_bad=true"] if skip_bad else [])])
     if dry_run:
@@ -29,13 +34,13 @@ def train(
         if as_json:
             print_json(plan)
         else:
-            parameters = plan.pop("parameters")
-            sizes = {**{f"{name} parameters": n for name, n in parameters.items()}, **plan.pop("rows"), **plan}
-            print_table("Plan", ["what", "value"], [[name, f"{value}"] for name, value in sizes.items()])
+            print_table("Plan", ["what", "value"], _plan_rows(plan))
         return
     folder = out or Path("runs") / config.stem
     with progress_stages() as stages:
         result = start_run(resolved, folder, resume, stages)
+    if launched_rank() > 0:
+        return  # the first process speaks for all
     if as_json:
         print_json(result)
         return
@@ -46,3 +51,13 @@ def train(
         rows = [[task.replace("->", " → "), percent(value)] for task, value in result["validation"].items()]
         print_table("Validation, tie-aware mAP in %", ["task", "mAP"], rows)
     typer.echo(f"Next: channelhash evaluate {folder}")
+
+
+def _plan_rows(plan: dict[str, Any]) -> list[list[str]]:
+    """The nested plan as lines; a part's name stands before its keys."""
+    rows = []
+    for part, value in plan.items():
+        for key, inner in value.items() if isinstance(value, dict) else [("", value)]:
+            shown = f"{inner:,}" if isinstance(inner, int | float) else str(inner)
+            rows.append([f"{part}: {key}" if key else part, shown])
+    return rows

@@ -8,6 +8,7 @@ from channelhash.data.features import load_features
 from channelhash.data.mirflickr import load_mirflickr
 from channelhash.data.nuswide import load_nuswide
 from channelhash.data.records import Records
+from channelhash.data.simulated import load_simulated
 from channelhash.data.splits import Splits
 from channelhash.data.synthetic import load_synthetic
 from channelhash.data.table import load_table
@@ -35,6 +36,7 @@ DATA_KINDS: dict[str, DataKind] = {
     "table": DataKind(load_table),
     "coco": DataKind(load_coco),
     "features": DataKind(load_features),
+    "simulated": DataKind(load_simulated),
     "mirflickr25k": DataKind(
         load_mirflickr,
         {"queries": 2000, "train": 10000, "validation_queries": 2000},

@@ -77,7 +77,21 @@ def _read_hdf5(path: Path, transposed: bool) -> Arrays:
     with h5py.File(path, "r") as file:
         datasets = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
         arrays = {name: item.asstr()[()] if _is_text(item) else item[()] for name, item in datasets.items()}
-    return {name: np.asarray(value).T if transposed else np.asarray(value) for name, value in arrays.items()}
+        sparse = {name: _from_sparse(item) for name, item in file.items() if "MATLAB_sparse" in item.attrs}
+    dense = {name: np.asarray(value).T if transposed else np.asarray(value) for name, value in arrays.items()}
+    return dense | sparse
+
+
+def _from_sparse(group: Any) -> NDArray[Any]:
+    """A sparse matrix of a v7.3 file, made dense: the number of rows is an attribute, columns are compressed; a matrix
+    of zeros has neither values nor their rows."""
+    from scipy.sparse import csc_matrix
+
+    starts = group["jc"][()]
+    values, rows = (group["data"][()], group["ir"][()]) if "data" in group else (np.empty(0), np.empty(0, np.int64))
+    return np.asarray(
+        csc_matrix((values, rows, starts), (int(group.attrs["MATLAB_sparse"]), len(starts) - 1)).toarray()
+    )
 
 
 def _is_text(dataset: Any) -> bool:

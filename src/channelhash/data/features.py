@@ -20,6 +20,9 @@ _NAMES = {
     "labels": ("labels", "LAll", "L", "label"),
 }
 
+#: Arrays of texts that are shown with answers: modality -> name.
+_SHOWN = {"image": "pictures", "text": "captions"}
+
 
 def load_features(
     path: Path,
@@ -34,9 +37,11 @@ def load_features(
     with ``I_te`` or ``I_db`` and so on (`parts.join_parts`), whose rows have the ids ``train0 …, query0 …``: partitions
     are drawn anew, or with ``data.split_method: given`` as the file has them. Further arrays, all optional: ``id``,
     ``label_names``, and ``image_scale``, ``image_zero`` for quantised features (likewise text): the real value is
-    (q − zero) · scale, both a number or one value a column. Features of any numeric type become float32. One modality
-    alone will do. Labels of one dimension are class numbers (so is a single column in a ``.mat`` file, where MATLAB
-    has no vectors): a column for each number that occurs, named ``label`` and the number.
+    (q − zero) · scale, both a number or one value a column. In sets without parts also ``captions`` and ``pictures``
+    (paths relative to the file's folder): strings that are shown with answers, and that nothing is learned from.
+    Features of any numeric type become float32. One modality alone will do. Labels of one dimension are class numbers
+    (so is a single column in a ``.mat`` file, where MATLAB has no vectors): a column for each number that occurs, named
+    ``label`` and the number.
 
     Args:
         path: the file.
@@ -55,30 +60,32 @@ def load_features(
         if name is not None and name not in arrays:
             raise InputError(f"{path}: has no array {name!r} ({role}); it has {', '.join(sorted(arrays))}")
     found, ids = _arrays_by_role(arrays, named, path)
+    parted = bool(ids)
     modalities = [name for name in _MODALITIES if name in found]
     if not modalities or "labels" not in found:
         known = "image or text, and labels (or IAll, TAll, LAll; I_tr, T_tr, L_tr …)"
         raise InputError(f"{path}: needs the arrays {known}; it has {', '.join(sorted(arrays)) or 'none'}")
-    labels, label_names = _label_matrix(found["labels"], path)
+    labels, label_names = label_matrix(found["labels"], path)
     n = len(labels)
     items = {name: _real_values(found[name], arrays, name, n, path) for name in modalities}
     if not ids:
-        ids = _names(arrays["id"], "id", path) if "id" in arrays else tuple(map(str, range(n)))
+        ids = texts_of(arrays["id"], "id", path) if "id" in arrays else tuple(map(str, range(n)))
     if len(ids) != n:
         raise InputError(f"{path}: id has {len(ids)} entries, labels have {n} rows")
     if twice := _first_twice(ids):
         raise InputError(f"{path}: rows {twice[0]} and {twice[1]} both have the id {ids[twice[0]]!r}")
     if "label_names" in arrays:
-        label_names = _names(arrays["label_names"], "label_names", path)
+        label_names = texts_of(arrays["label_names"], "label_names", path)
     if len(label_names) != labels.shape[1]:
         raise InputError(f"{path}: {len(label_names)} label_names, but labels have {labels.shape[1]} columns")
     if twice := _first_twice(label_names):
         raise InputError(f"{path}: label_names {twice[0]} and {twice[1]} are both {label_names[twice[0]]!r}")
+    shown = {} if parted else _shown(arrays, n, path)
     good, problems = _finite_rows(items, ids, path, skip_bad)
     if not len(good):
         raise InputError(f"{path}: no usable row is left of {n}; the first problem is {problems[0]}")
     removed = {"features not finite": len(problems)} if problems else {}
-    records = Records(ids, dict(items), labels, label_names, removed, tuple(problems), found=n)
+    records = Records(ids, dict(items), labels, label_names, removed, tuple(problems), found=n, shown=shown)
     return records.take(good) if problems else records
 
 
@@ -99,8 +106,20 @@ def _arrays_by_role(arrays: Arrays, named: dict[str, str | None], path: Path) ->
     return joined, ids
 
 
-def _names(values: NDArray[Any], what: str, path: Path) -> tuple[str, ...]:
-    """The entries of ``id`` or ``label_names``: texts, bytes or integers."""
+def _shown(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
+    """Captions and picture paths, those that the file has."""
+    shown = {}
+    for modality, name in _SHOWN.items():
+        if name in arrays and arrays[name].dtype.kind in "USO":
+            values = texts_of(arrays[name], name, path)
+            if len(values) != n:
+                raise InputError(f"{path}: {name} has {len(values)} entries, labels have {n} rows")
+            shown[modality] = tuple(str(path.parent / value) for value in values) if modality == "image" else values
+    return shown
+
+
+def texts_of(values: NDArray[Any], what: str, path: Path) -> tuple[str, ...]:
+    """The entries of ``id``, ``label_names`` and the like: texts, bytes or integers."""
     try:
         names = [name.decode() if isinstance(name, bytes) else name for name in values.ravel().tolist()]
     except UnicodeDecodeError:
@@ -121,7 +140,7 @@ def _first_twice(names: tuple[str, ...]) -> tuple[int, int] | None:
     return None
 
 
-def _label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+def label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
     """The labels as a Boolean matrix ``(n, c)``, and names for its columns in case the file has none."""
     is_mat = path.suffix.lower() == ".mat"
     if is_mat and labels.ndim == 2 and 1 in labels.shape and not np.isin(labels, (0, 1)).all():

@@ -1,11 +1,13 @@
 """Reading picture files, and whether they can be used."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from channelhash.errors import InputError
@@ -33,6 +35,47 @@ def picture_problem(path: Path, decode: bool = True) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class Resize:
+    """How a pre-trained model wants its pictures resized (``protocol.md`` § 3); always Pillow's antialiased filters.
+
+    Attributes:
+        size: side in pixels.
+        short_side: with mode ``"shortest"``, the short side before the centre crop; None is ``size``.
+        filter: interpolation.
+        mode: resize the short side and crop the centre; squash to a square; or resize the long side and pad.
+        fill: grey value of the padding.
+    """
+
+    size: int
+    short_side: int | None = None
+    filter: Literal["bilinear", "bicubic"] = "bilinear"
+    mode: Literal["shortest", "squash", "longest"] = "shortest"
+    fill: int = 0
+
+    def __call__(self, pictures: Sequence[Path | str | Image.Image]) -> Tensor:
+        """Pictures as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
+        return _read(pictures, self.size, self._resized)
+
+    def _resized(self, opened: Image.Image) -> Image.Image:
+        picture, size = opened.convert("RGB"), self.size
+        method = Image.Resampling[self.filter.upper()]
+        if self.mode == "squash":
+            return picture.resize((size, size), method)
+        if self.mode == "longest":
+            return ImageOps.pad(picture, (size, size), method, color=(self.fill,) * 3)
+        short = self.short_side or size
+        width, height = picture.size
+        # The long side is cut to whole pixels and the crop rounded to even, as torchvision does: features of
+        # pre-trained models are published with it.
+        if width <= height:
+            wide, high = short, int(short * height / width)
+        else:
+            wide, high = int(short * width / height), short
+        left, top = round((wide - size) / 2), round((high - size) / 2)
+        return picture.resize((wide, high), method).crop((left, top, left + size, top + size))
+
+
 def load_pixels(pictures: Sequence[Path | str | Image.Image], size: int) -> Tensor:
     """Pictures as RGB, short side resized to ``size`` (bilinear, antialiased), centre-cropped to a square.
 
@@ -46,14 +89,20 @@ def load_pixels(pictures: Sequence[Path | str | Image.Image], size: int) -> Tens
     Raises:
         InputError: a file is missing or cannot be decoded; the message names it.
     """
+    return _read(pictures, size, lambda opened: _square(opened, size))
+
+
+def _read(
+    pictures: Sequence[Path | str | Image.Image], size: int, resize: Callable[[Image.Image], Image.Image]
+) -> Tensor:
     batch = np.empty((len(pictures), size, size, 3), dtype=np.uint8)
     for i, picture in enumerate(pictures):
         if isinstance(picture, Image.Image):
-            batch[i] = _square(picture, size)
+            batch[i] = np.asarray(resize(picture))
             continue
         try:
             with Image.open(picture) as opened:
-                batch[i] = _square(opened, size)
+                batch[i] = np.asarray(resize(opened))
         except FileNotFoundError:
             raise InputError(f"{picture}: no such picture") from None
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
@@ -61,12 +110,11 @@ def load_pixels(pictures: Sequence[Path | str | Image.Image], size: int) -> Tens
     return torch.from_numpy(batch).permute(0, 3, 1, 2).contiguous()
 
 
-def _square(picture: Image.Image, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _square(picture: Image.Image, size: int) -> Image.Image:
     picture.draft("RGB", (2 * size, 2 * size))  # JPEG decodes straight to a nearby smaller size
     width, height = picture.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
-    square = picture.convert("RGB").resize(
+    return picture.convert("RGB").resize(
         (size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side)
     )
-    return np.asarray(square)

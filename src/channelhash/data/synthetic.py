@@ -5,12 +5,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from PIL import Image
+
 from channelhash.data.hashtags import write_hashtags
 from channelhash.data.mirflickr import load_mirflickr
 from channelhash.data.records import Records
 from channelhash.data.scenes import LABELS, draw_scene
 from channelhash.errors import InputError
-from channelhash.files import write_text
+from channelhash.files import locked, write_text
 from channelhash.seeds import generator
 
 _FORMAT = 1  # part of the marker: raise it when the drawing changes
@@ -26,7 +28,7 @@ def synthesize(
 
     ``mirflickr/im1.jpg …``, ``mirflickr/meta/tags/tags1.txt …`` (lower-case), ``mirflickr/meta/tags_raw/…`` (as
     typed) and ``annotations/<label>.txt``. Every picture is a function of (seed, number) alone. An interrupted call
-    goes on where it was; a finished folder is left as it is.
+    goes on where it was, a finished folder is left as it is, and a second process waits for the first.
 
     Args:
         root: folder to write to.
@@ -39,6 +41,11 @@ def synthesize(
     """
     if n_images < 1:
         raise InputError(f"images: {n_images} asked for; a data set has at least 1")
+    with locked(root.parent / f".{root.name}.lock"):  # beside it: a new folder is empty
+        _draw_all(root, n_images, seed, progress)
+
+
+def _draw_all(root: Path, n_images: int, seed: int, progress: Callable[[int, int], None] | None) -> None:
     marker, wanted = root / "synthetic.json", {"format": _FORMAT, "n_images": n_images, "seed": seed}
     if marker.exists():
         found = json.loads(marker.read_text())
@@ -98,9 +105,9 @@ def load_synthetic(
     return load_mirflickr(root, min_tag_count=max(2, round(n_images * 20 / 25000)), raw_tags=raw_tags)
 
 
-def _write_jpeg(path: Path, picture: object) -> None:
+def _write_jpeg(path: Path, picture: Image.Image) -> None:
     buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=90)  # type: ignore[attr-defined]
+    picture.save(buffer, "JPEG", quality=90)
     temporary = path.with_suffix(".tmp")
     temporary.write_bytes(buffer.getvalue())
     temporary.replace(path)

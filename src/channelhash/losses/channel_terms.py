@@ -1,7 +1,6 @@
 """The channel losses as pure functions of outputs and labels; what varies between them, the bounds, is passed in."""
 
 from collections.abc import Callable
-from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
@@ -47,9 +46,10 @@ def channel_loss(
     with torch.autocast(codes.device.type, enabled=False):
         similarity = label_similarity(labels.to(codes))
         weights = None if alpha == beta == 1 else set_weights(similarity, alpha, beta)
-        loss = channel_error(outputs, bounds(similarity), weights, gamma_l) / len(codes) ** 2
+        stacked = torch.stack(list(outputs.values()))
+        loss = channel_error(stacked, bounds(similarity), weights, gamma_l) / len(codes) ** 2
         if kappa_q:
-            loss = loss + kappa_q * quantization_error(outputs) / len(codes)
+            loss = torch.add(loss, quantization_error(stacked), alpha=kappa_q / len(codes))
     return loss
 
 
@@ -78,41 +78,41 @@ def set_weights(similarity: Tensor, alpha: float, beta: float) -> Tensor:
 
 
 def channel_error(
-    outputs: Outputs, bounds: tuple[Tensor, Tensor], weights: Tensor | None = None, gamma_l: float = 1.0
+    codes: Tensor, bounds: tuple[Tensor, Tensor], weights: Tensor | None = None, gamma_l: float = 1.0
 ) -> Tensor:
     """Sum over all ordered pairs of modalities and of samples of (ψ · max(0, lower − d, d − upper))^γ_ℓ.
 
     Args:
-        outputs: modality -> ``(n, k)`` real-valued codes.
-        bounds: ``(lower, upper)``, each ``(n, n)`` and symmetric, in bits.
-        weights: ψ, ``(n, n)`` and symmetric; None means 1 everywhere.
+        codes: ``(m, n, k)`` real-valued codes of m modalities.
+        bounds: ``(lower, upper)``, each ``(n, n)``, in bits, lower <= upper.
+        weights: ψ, ``(n, n)``; None means 1 everywhere.
         gamma_l: exponent γ_ℓ of the violation.
 
     Returns:
-        A scalar. Time O(n² k), memory O(n²) per pair of modalities; because bounds and weights are symmetric, the
-        distances of modality A to B serve for B to A as well.
+        A scalar. Time O(m² n² k), memory O(m² n²).
     """
     lower, upper = bounds
-    half_k = 0.5 * next(iter(outputs.values())).shape[1]
-    directions = {modality: unit_rows(codes) for modality, codes in outputs.items()}
-    total = lower.new_zeros(())
-    for first, second in combinations_with_replacement(directions, 2):
-        distances = half_k * (1 - directions[first] @ directions[second].T)
-        violation = torch.maximum(lower - distances, distances - upper).clamp_min(0)
-        if weights is not None:
-            violation = weights * violation
-        if gamma_l != 1:
-            # 0 ** γ_ℓ has an infinite slope for γ_ℓ < 1: pairs inside their channel are kept out of the power.
-            outside = violation > 0
-            violation = torch.where(outside, torch.where(outside, violation, 1) ** gamma_l, 0)
-        total = total + (1 if first == second else 2) * violation.sum()
-    return total
+    m, n, k = codes.shape
+    directions = unit_rows(codes.flatten(0, 1))
+    half_k = lower.new_tensor(0.5 * k)
+    distances = torch.addmm(half_k, directions, directions.T, alpha=-0.5 * k).view(m, n, m, n)
+    # The nearest point of the channel is a constant to the gradient: outside it stays where it is as d moves, inside
+    # d is that point itself and |0| has slope 0.
+    nearest = torch.clamp(distances.detach(), lower[:, None], upper[:, None])
+    violation = (distances - nearest).abs()
+    if weights is not None:
+        violation = weights[:, None] * violation
+    if gamma_l != 1:
+        # 0 ** γ_ℓ has an infinite slope for γ_ℓ < 1: pairs inside their channel are kept out of the power.
+        outside = violation > 0
+        violation = torch.where(outside, torch.where(outside, violation, 1) ** gamma_l, 0)
+    return violation.sum()
 
 
-def quantization_error(outputs: Outputs) -> Tensor:
-    """Σ_m ‖B̂_m − sign(Σ_m B̂_m)‖₁ with sign(0) = +1, eq. (dsch:quant); no gradient flows through the sign."""
-    target = sign(torch.stack(list(outputs.values())).sum(dim=0))
-    return torch.stack([(codes - target).abs().sum() for codes in outputs.values()]).sum()
+def quantization_error(codes: Tensor) -> Tensor:
+    """Σ_m ‖B̂_m − sign(Σ_m B̂_m)‖₁ of ``(m, n, k)`` with sign(0) = +1, eq. (dsch:quant); no gradient flows through the
+    sign."""
+    return (codes - sign(codes.sum(dim=0))).abs().sum()
 
 
 def sign(values: Tensor) -> Tensor:

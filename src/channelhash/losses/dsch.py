@@ -19,6 +19,9 @@ class DSCHLoss(nn.Module):
         beta: weight β of pairs with S = 0.
         kappa_q: weight κ_q of the quantisation error.
 
+    Raises:
+        ValueError: ``n_bits`` is below 1, or a channel would have a negative width: λ_neg above k, or τ below 0.
+
     >>> import torch
     >>> codes = torch.tensor([[1.0, 1, 1, 1], [-1, -1, -1, -1]])
     >>> DSCHLoss(n_bits=4)({"image": codes, "text": codes}, torch.tensor([[1, 0], [0, 1]])).item()
@@ -41,15 +44,23 @@ class DSCHLoss(nn.Module):
             raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
         self.n_bits = n_bits
         self.lambda_neg = n_bits / 2 if lambda_neg is None else lambda_neg
+        if self.lambda_neg > n_bits or tau < 0:
+            raise ValueError(
+                f"lambda_neg is {self.lambda_neg} of {n_bits} bits, tau is {tau}; no channel is that narrow"
+            )
         self.tau, self.gamma_w, self.gamma_l = tau, gamma_w, gamma_l
         self.alpha, self.beta, self.kappa_q = alpha, beta, kappa_q
+
+    def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower and upper end of the channel of each similarity, in bits."""
+        return dsch_bounds(similarity, self.n_bits, self.lambda_neg, self.tau, self.gamma_w)
 
     def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
         """The loss of one batch, a scalar; arguments as in `channel_terms.channel_loss`."""
         return channel_loss(
             outputs,
             labels,
-            lambda similarity: dsch_bounds(similarity, self.n_bits, self.lambda_neg, self.tau, self.gamma_w),
+            self.bounds,
             n_bits=self.n_bits,
             alpha=self.alpha,
             beta=self.beta,

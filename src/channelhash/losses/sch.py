@@ -17,6 +17,9 @@ class SCHLoss(nn.Module):
         alpha: weight α of pairs with S = 1.
         beta: weight β of pairs with S = 0.
         kappa_q: weight κ_q of the quantisation error.
+
+    Raises:
+        ValueError: ``n_bits`` is below 1, or τ below 0.
     """
 
     def __init__(
@@ -25,15 +28,21 @@ class SCHLoss(nn.Module):
         super().__init__()
         if n_bits < 1:
             raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
+        if tau < 0:
+            raise ValueError(f"tau is {tau}; no channel is that narrow")
         self.n_bits = n_bits
         self.tau, self.alpha, self.beta, self.kappa_q = tau, alpha, beta, kappa_q
+
+    def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower and upper end of the channel of each similarity, in bits."""
+        return sch_bounds(similarity, self.n_bits, self.tau)
 
     def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
         """The loss of one batch, a scalar; arguments as in `channel_terms.channel_loss`."""
         return channel_loss(
             outputs,
             labels,
-            lambda similarity: sch_bounds(similarity, self.n_bits, self.tau),
+            self.bounds,
             n_bits=self.n_bits,
             alpha=self.alpha,
             beta=self.beta,

@@ -1,15 +1,22 @@
-"""Evaluation from per-query histograms of Hamming distances."""
+"""Evaluation from per-query histograms of Hamming distances, and the health of codes."""
 
+from channelhash.metrics.code_health import CodeHealth, bit_health, channel_health, code_report
 from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
+from channelhash.metrics.in_order import average_precisions_in_order
 from channelhash.metrics.ranking import average_precision_in_order
 from channelhash.metrics.report import TaskReport, evaluate, report
 from channelhash.metrics.significance import bootstrap_interval, paired_test
 
 __all__ = [
+    "CodeHealth",
     "HammingHistogram",
     "TaskReport",
     "average_precision_in_order",
+    "average_precisions_in_order",
+    "bit_health",
     "bootstrap_interval",
+    "channel_health",
+    "code_report",
     "evaluate",
     "hamming_histogram",
     "paired_test",

@@ -3,7 +3,8 @@
 import numpy as np
 from numba import njit
 
-from channelhash.metrics.ranking import Counts, Figures, average_precision, harmonic_difference
+from channelhash.metrics.gains import Counts
+from channelhash.metrics.ranking import Figures, average_precision, harmonic_difference
 
 
 def average_precision_at(total: Counts, relevant: Counts, z: int) -> Figures:
@@ -33,10 +34,11 @@ def average_precision_at(total: Counts, relevant: Counts, z: int) -> Figures:
     sizes = np.minimum(z, end[:, -1])
     cut = (end < sizes[:, None]).sum(axis=1)  # the group that holds rank z
     n, r = total[rows, cut], relevant[rows, cut]
-    ahead = np.arange(total.shape[1]) < cut[:, None]
-    relevant_before = (relevant * ahead).sum(axis=1)
+    ahead = np.arange(cut.max(initial=0)) < cut[:, None]
+    total_ahead, relevant_ahead = (counts[:, : ahead.shape[1]] * ahead for counts in (total, relevant))
+    relevant_before = relevant_ahead.sum(axis=1)
     # Sum of precisions of the whole groups before the cut: AP_T of just those, times its divisor.
-    before = np.nan_to_num(average_precision(total * ahead, relevant * ahead)) * relevant_before
+    before = np.nan_to_num(average_precision(total_ahead, relevant_ahead)) * relevant_before
     total_before = end[rows, cut] - n
     taken = sizes - total_before
     harmonic = harmonic_difference(total_before, taken)

@@ -6,11 +6,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, check_packed
-from channelhash.codeset import boolean_labels
+from channelhash.codes import PackedCodes
 from channelhash.metrics import ranking
+from channelhash.metrics.counting import checked_pairs, count_distances
 from channelhash.metrics.cutoff import average_precision_at
-from channelhash.metrics.kernel import count_distances
+from channelhash.metrics.gains import LabelGains
 
 
 @dataclass(frozen=True)
@@ -23,20 +23,25 @@ class HammingHistogram:
     Attributes:
         total: n_d, ``(nq, k + 1)`` int64: items at distance d.
         relevant: n_d⁺, ``(nq, k + 1)`` int64: relevant items at distance d.
+        gains: what the items are worth by the similarity of their labels, for `ndcg_graded`; None if not known.
     """
 
     total: NDArray[np.int64]
     relevant: NDArray[np.int64]
+    gains: LabelGains | None = None
 
     def __post_init__(self) -> None:
         if self.total.shape != self.relevant.shape or self.total.ndim != 2:
             raise ValueError(f"histograms are two (nq, k + 1) arrays, not {self.total.shape}, {self.relevant.shape}")
+        if self.gains is not None and self.gains.by_distance.shape != self.total.shape:
+            raise ValueError(f"gains of {self.gains.by_distance.shape} do not fit histograms of {self.total.shape}")
 
     def __add__(self, other: "HammingHistogram") -> "HammingHistogram":
         """The histogram of the same queries over both shards of the database."""
         if self.total.shape != other.total.shape:
             raise ValueError(f"histograms of {self.total.shape} and {other.total.shape} are not of the same queries")
-        return HammingHistogram(self.total + other.total, self.relevant + other.relevant)
+        gains = None if self.gains is None or other.gains is None else self.gains + other.gains
+        return HammingHistogram(self.total + other.total, self.relevant + other.relevant, gains)
 
     @property
     def n_bits(self) -> int:
@@ -78,6 +83,16 @@ class HammingHistogram:
         """Mean NDCG with binary gain, in expectation over the orders of ties."""
         return self._mean(ranking.ndcg(self.total, self.relevant))
 
+    def ndcg_graded(self) -> float:
+        """Mean NDCG with the label similarity as gain, in expectation over the orders of ties.
+
+        Raises:
+            ValueError: the histogram was made without `gains`, or no query has a relevant item.
+        """
+        if self.gains is None:
+            raise ValueError("graded NDCG needs the gains of the items; `hamming_histogram` counts them")
+        return self._mean(ranking.ndcg_graded(self.total, self.gains))
+
     def roc_auc(self, average: Literal["micro", "macro"] = "micro") -> float:
         """ROC-AUC: ``"micro"`` sums the confusion counts of all queries per radius (the paper's), ``"macro"`` is the
         mean of the queries' own areas, over those with relevant and irrelevant items.
@@ -100,6 +115,11 @@ class HammingHistogram:
         """Precision and recall of the lookup within each radius, over all queries together."""
         self._counted_queries()
         return ranking.precision_recall_curve(self.total, self.relevant)
+
+    def by_radius(self) -> ranking.RadiusCurves:
+        """Mean precision, recall and share of empty answers of the lookup within each radius 0 … k."""
+        counted = self._counted_queries()
+        return ranking.by_radius(self.total[counted], self.relevant[counted])
 
     def within_radius(self, radius: int) -> ranking.RadiusLookup:
         """Mean precision, recall and share of empty answers of the lookup within ``radius``."""
@@ -128,6 +148,7 @@ def hamming_histogram(
     query_labels: NDArray[Any],
     database_labels: NDArray[Any],
     n_bits: int,
+    device: str = "cpu",
 ) -> HammingHistogram:
     """Count, for every query, the items and the relevant items at each Hamming distance.
 
@@ -140,17 +161,16 @@ def hamming_histogram(
         query_labels: ``(nq, c)`` bool or 0/1.
         database_labels: ``(nd, c)`` bool or 0/1.
         n_bits: code length k, at least 1.
+        device: ``"cpu"`` for the compiled pass, or a device of PyTorch (``"cuda"``): the same counts.
 
     Raises:
         ValueError: lengths or widths do not fit, labels are neither bool nor 0 and 1, or the database is empty.
     """
-    for name, codes, labels in (("query", query_codes, query_labels), ("database", database_codes, database_labels)):
-        check_packed(codes, n_bits)
-        if np.ndim(labels) != 2 or len(labels) != len(codes):
-            raise ValueError(f"{len(codes)} {name} codes, but {name} labels are {np.shape(labels)}; expected (n, c)")
-    query_sets, database_sets = boolean_labels(query_labels), boolean_labels(database_labels)
-    if query_sets.shape[1] != database_sets.shape[1]:
-        raise ValueError(f"query labels have {query_sets.shape[1]} columns, database labels {database_sets.shape[1]}")
-    if len(database_codes) == 0:
-        raise ValueError("the database is empty")
-    return HammingHistogram(*count_distances(query_codes, database_codes, query_sets, database_sets, n_bits))
+    query_sets, database_sets = checked_pairs(query_codes, database_codes, query_labels, database_labels, n_bits)
+    if device == "cpu":
+        return HammingHistogram(*count_distances(query_codes, database_codes, query_sets, database_sets, n_bits))
+    from channelhash.metrics import torch_counting
+
+    return HammingHistogram(
+        *torch_counting.count_distances(query_codes, database_codes, query_sets, database_sets, n_bits, device)
+    )

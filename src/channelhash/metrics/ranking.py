@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Counts = NDArray[np.int64]
+from channelhash.metrics.gains import Counts, LabelGains
+
 Figures = NDArray[np.float64]
 
 # Below this size harmonic numbers come from a table, above from their expansion, exact to double precision there.
@@ -54,7 +55,7 @@ def _before(total: Counts, relevant: Counts) -> _Before:
     return _Before(np.cumsum(total, axis=1) - total, np.cumsum(relevant, axis=1) - relevant)
 
 
-def _divide(numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float) -> Figures:
+def divide(numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float) -> Figures:
     """numerator / denominator, and ``empty`` where the denominator is 0."""
     out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), empty, dtype=np.float64)
     np.divide(numerator, denominator, out=out, where=denominator != 0)
@@ -73,10 +74,10 @@ def average_precision(total: Counts, relevant: Counts) -> Figures:
     """
     before = _before(total, relevant)
     harmonic = harmonic_difference(before.total, total)
-    slope = _divide(relevant - 1, total - 1, 0.0)
+    slope = divide(relevant - 1, total - 1, 0.0)
     spread = total - (before.total + 1) * harmonic
-    groups = _divide(relevant, total, 0.0) * ((1 + before.relevant) * harmonic + slope * spread)
-    return _divide(groups.sum(axis=1), relevant.sum(axis=1), np.nan)
+    groups = divide(relevant, total, 0.0) * ((1 + before.relevant) * harmonic + slope * spread)
+    return divide(groups.sum(axis=1), relevant.sum(axis=1), np.nan)
 
 
 def average_precision_bounds(total: Counts, relevant: Counts) -> tuple[Figures, Figures]:
@@ -93,7 +94,7 @@ def average_precision_bounds(total: Counts, relevant: Counts) -> tuple[Figures, 
     bounds = []
     for start in (before.total + total - relevant, before.total):
         row = relevant + (before.relevant - start) * harmonic_difference(start, relevant)
-        bounds.append(_divide(row.sum(axis=1), positives, np.nan))
+        bounds.append(divide(row.sum(axis=1), positives, np.nan))
     return bounds[0], bounds[1]
 
 
@@ -101,7 +102,7 @@ def average_precision_in_order(distances: NDArray[np.integer], relevant: NDArray
     """Tie-oblivious AP of one query, eq. (lit:ap) without a cut-off: tied items keep the order they are given in.
 
     The one figure that histograms cannot give: it depends on that order, and moves between the bounds of
-    `average_precision_bounds` with it. Costs a sort of the database.
+    `average_precision_bounds` with it. Costs a sort of the database; `average_precisions_in_order` does without.
 
     Args:
         distances: ``(nd,)`` distance of each item.
@@ -126,8 +127,8 @@ def precision_at(total: Counts, relevant: Counts, z: int) -> Figures:
     if z < 1:
         raise ValueError(f"z is {z}; a cut-off is at least 1")
     taken = np.clip(z - _before(total, relevant).total, 0, total)
-    expected = (_divide(relevant, total, 0.0) * taken).sum(axis=1)
-    return _divide(expected, taken.sum(axis=1), np.nan)
+    expected = (divide(relevant, total, 0.0) * taken).sum(axis=1)
+    return divide(expected, taken.sum(axis=1), np.nan)
 
 
 def ndcg(total: Counts, relevant: Counts) -> Figures:
@@ -139,12 +140,47 @@ def ndcg(total: Counts, relevant: Counts) -> Figures:
     Returns:
         ``(nq,)`` in [0, 1]; NaN for a query without relevant items.
     """
+    discounts = _cumulated_discounts(total)
+    gained = _discounted(total, relevant, discounts)
+    return divide(gained, discounts[relevant.sum(axis=1)], np.nan)
+
+
+def ndcg_graded(total: Counts, gains: LabelGains) -> Figures:
+    """NDCG with the similarity S of an item's labels and the query's as its gain, and discount 1/log₂(1 + rank).
+
+    In expectation over the orders of ties a group's ranks share the sum of its gains evenly. The ideal ranking goes by
+    falling gain; r items of one gain in a row take the sum of r discounts. Costs as `ndcg`.
+
+    Args:
+        total: n_d, ``(nq, k + 1)``.
+        gains: of the same queries and database.
+
+    Returns:
+        ``(nq,)`` in [0, 1]; NaN for a query without relevant items: only they have gains.
+    """
+    discounts = _cumulated_discounts(total)
+    end = np.cumsum(gains.count)
+    start = end - gains.count
+    # Ranks start again with each query.
+    first = np.searchsorted(gains.query, np.arange(len(total)))
+    before = np.append(start, 0)[np.minimum(first, len(start))][gains.query]
+    best = gains.gain * (discounts[end - before] - discounts[start - before])
+    ideal = np.bincount(gains.query, weights=best, minlength=len(total))
+    return divide(_discounted(total, gains.by_distance, discounts), ideal, np.nan)
+
+
+def _cumulated_discounts(total: Counts) -> Figures:
+    """Sum of the discounts of the first 0, 1, … ranks, up to the size of the database."""
     size = int(total.sum(axis=1).max(initial=0))
-    discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, size + 2)))])
+    return np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, size + 2)))])
+
+
+def _discounted(total: Counts, gains: Counts, discounts: Figures) -> Figures:
+    """Expected DCG ``(nq,)`` of gains by distance ``(nq, k + 1)``."""
     end = np.cumsum(total, axis=1)
     group = discounts[end] - discounts[end - total]
-    gained = (_divide(relevant, total, 0.0) * group).sum(axis=1)
-    return _divide(gained, discounts[relevant.sum(axis=1)], np.nan)
+    result: Figures = (divide(gains, total, 0.0) * group).sum(axis=1)
+    return result
 
 
 def roc_auc_micro(total: Counts, relevant: Counts) -> float:
@@ -164,7 +200,7 @@ def roc_auc_each(total: Counts, relevant: Counts) -> Figures:
     irrelevant = (total - relevant).astype(np.float64)
     closer = np.cumsum(relevant, axis=1) - relevant / 2
     area = (irrelevant * closer).sum(axis=1)
-    return _divide(area, irrelevant.sum(axis=1) * relevant.sum(axis=1), np.nan)
+    return divide(area, irrelevant.sum(axis=1) * relevant.sum(axis=1), np.nan)
 
 
 class PrecisionRecallCurve(NamedTuple):
@@ -179,7 +215,7 @@ def precision_recall_curve(total: Counts, relevant: Counts) -> PrecisionRecallCu
     """Precision and recall over all queries together, by radius. Precision is NaN at radii that find nothing."""
     found, correct = np.cumsum(total.sum(axis=0)), np.cumsum(relevant.sum(axis=0))
     return PrecisionRecallCurve(
-        _divide(correct, found, np.nan), _divide(correct, np.asarray(relevant.sum()), np.nan), np.arange(total.shape[1])
+        divide(correct, found, np.nan), divide(correct, np.asarray(relevant.sum()), np.nan), np.arange(total.shape[1])
     )
 
 
@@ -198,20 +234,31 @@ class RadiusLookup(NamedTuple):
     empty: float
 
 
-def within_radius(total: Counts, relevant: Counts, radius: int) -> RadiusLookup:
-    """The lookup of all items at distance <= ``radius``, for queries that each have a relevant item.
+class RadiusCurves(NamedTuple):
+    """`RadiusLookup` at each radius 0 … k, ``(k + 1,)`` each."""
+
+    precision: Figures
+    recall: Figures
+    empty: Figures
+
+
+def by_radius(total: Counts, relevant: Counts) -> RadiusCurves:
+    """The lookup of all items at distance <= r for r = 0 … k, for queries that each have a relevant item.
 
     Args:
         total: n_d, ``(nq, k + 1)``.
         relevant: n_d⁺, likewise, at least one a query.
-        radius: at least 0; k or more finds everything.
     """
+    found, correct = np.cumsum(total, axis=1), np.cumsum(relevant, axis=1)
+    return RadiusCurves(
+        divide(correct, found, 0.0).mean(axis=0), (correct / correct[:, -1:]).mean(axis=0), (found == 0).mean(axis=0)
+    )
+
+
+def within_radius(total: Counts, relevant: Counts, radius: int) -> RadiusLookup:
+    """`by_radius` at one radius >= 0; k or more finds everything."""
     if radius < 0:
         raise ValueError(f"radius is {radius}; it is at least 0")
-    found = total[:, : radius + 1].sum(axis=1)
-    correct = relevant[:, : radius + 1].sum(axis=1)
-    return RadiusLookup(
-        float(_divide(correct, found, 0.0).mean()),
-        float((correct / relevant.sum(axis=1)).mean()),
-        float((found == 0).mean()),
-    )
+    curves = by_radius(total, relevant)
+    r = min(radius, total.shape[1] - 1)
+    return RadiusLookup(float(curves.precision[r]), float(curves.recall[r]), float(curves.empty[r]))

@@ -1,32 +1,62 @@
 """All figures of two code sets, for every task."""
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, NamedTuple, TypedDict
+
+import numpy as np
 
 from channelhash.codeset import CodeSet
 from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
+from channelhash.metrics.in_order import average_precisions_in_order
+from channelhash.metrics.ranking import Figures
+from channelhash.metrics.significance import bootstrap_interval
+
+# Enough for a percentile interval (Efron and Tibshirani 1993, chapter 14).
+_RESAMPLES = 1000
+
+#: z of mAP@z and P@z that the literature prints.
+DEFAULT_CUTOFFS = (50, 100, 500, 1000, 5000)
 
 
 class TaskReport(TypedDict):
-    """The figures of one retrieval task, shares in [0, 1]. See `HammingHistogram` for each. ROC-AUC is None where every
-    item is relevant to every query."""
+    """The figures of one retrieval task, shares in [0, 1]. See `HammingHistogram` for each.
+
+    Attributes:
+        map_interval: ``lower`` and ``upper`` end of the 95 % bootstrap interval of ``map_tie_aware`` over queries.
+        map_in_order: tie-oblivious mAP, ties in the order of the database; None if only the histogram is known.
+        ndcg_graded: None if the histogram was made without gains.
+        roc_auc_micro: None where every item is relevant to every query, as ``roc_auc_macro``.
+        roc_auc_macro_queries: queries with relevant and irrelevant items, which the macro area is over.
+        by_radius: ``precision``, ``recall`` and ``empty`` of the lookup within radius 0 … k, means over queries.
+        precision_recall_curve: ``precision`` and ``recall`` within radius 0 … k of all queries together; precision is
+            None at radii that find nothing.
+        queries: number of queries that the means are over.
+        skipped: number of queries without a relevant item, which are left out.
+    """
 
     map_tie_aware: float
+    map_interval: dict[str, float]
     map_lower: float
     map_upper: float
+    map_in_order: float | None
     map_at: dict[str, float]
     precision_at: dict[str, float]
     ndcg: float
+    ndcg_graded: float | None
     roc_auc_micro: float | None
     roc_auc_macro: float | None
+    roc_auc_macro_queries: int
     radius_2: dict[str, float]
+    by_radius: dict[str, list[float]]
+    precision_recall_curve: dict[str, list[float | None]]
     chance: float
     queries: int
     skipped: int
 
 
 def evaluate(
-    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = (50, 100, 500, 1000, 5000)
+    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = DEFAULT_CUTOFFS, device: str = "cpu"
 ) -> dict[str, TaskReport]:
     """Every figure of every task, keyed by name: ``"image->text"`` searches the texts with the images.
 
@@ -34,10 +64,28 @@ def evaluate(
         query: queries with labels.
         database: what is searched, with the same labels and code length.
         cutoffs: z of mAP@z and P@z; those past the size of the database are left out.
+        device: as in `hamming_histogram`.
 
     Raises:
         ValueError: code lengths, label names or models differ, labels are missing, or in some task no query has a
             relevant item.
+    """
+    return {task: evaluation.report for task, evaluation in evaluate_tasks(query, database, cutoffs, device).items()}
+
+
+class TaskEvaluation(NamedTuple):
+    """The counts of one task, for plots, and its figures."""
+
+    histogram: HammingHistogram
+    report: TaskReport
+
+
+def evaluate_tasks(
+    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = DEFAULT_CUTOFFS, device: str = "cpu"
+) -> dict[str, TaskEvaluation]:
+    """`evaluate` with the counts that the figures are made from; arguments and errors likewise.
+
+    Cross-modal tasks come first.
     """
     if query.n_bits != database.n_bits:
         raise ValueError(f"query codes have {query.n_bits} bits, database codes {database.n_bits}")
@@ -52,31 +100,51 @@ def evaluate(
         raise ValueError("evaluation needs the labels of queries and database")
     tasks = [(asked, searched) for asked in query.codes for searched in database.codes]
     tasks.sort(key=lambda task: task[0] == task[1])  # cross-modal tasks are read first
-    return {
-        f"{asked}->{searched}": report(
-            hamming_histogram(
-                query.codes[asked], database.codes[searched], query.labels, database.labels, n_bits=query.n_bits
-            ),
-            cutoffs,
-        )
-        for asked, searched in tasks
-    }
+    counted = {}
+    for asked, searched in tasks:
+        pairs = query.codes[asked], database.codes[searched], query.labels, database.labels
+        histogram = hamming_histogram(*pairs, n_bits=query.n_bits, device=device)
+        counted[f"{asked}->{searched}"] = histogram, average_precisions_in_order(*pairs, histogram, device)
+    # Counting keeps all cores busy, the figures of a task only one.
+    with ThreadPoolExecutor(max_workers=len(counted)) as threads:
+        reports = threads.map(lambda counts: report(counts[0], cutoffs, counts[1]), counted.values())
+        return {
+            task: TaskEvaluation(histogram, figures)
+            for (task, (histogram, _)), figures in zip(counted.items(), reports, strict=True)
+        }
 
 
-def report(histogram: HammingHistogram, cutoffs: Sequence[int] = ()) -> TaskReport:
-    """The figures of one histogram; see `evaluate` for ``cutoffs`` and errors."""
+def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: Figures | None = None) -> TaskReport:
+    """The figures of one histogram; see `evaluate` for ``cutoffs`` and errors.
+
+    Args:
+        in_order: `average_precisions_in_order` of the same queries, if known.
+    """
     lower, upper = histogram.map_bounds()
     kept = [z for z in cutoffs if z <= histogram.total.sum(axis=1).max(initial=0)]
+    average_precision = histogram.average_precision()
+    interval = bootstrap_interval(average_precision, resamples=_RESAMPLES)  # of their mean, which is mAP_T
+    curve = histogram.precision_recall_curve()
+    counted = histogram.relevant.sum(axis=1) > 0
     return {
-        "map_tie_aware": histogram.mean_average_precision(),
+        "map_tie_aware": interval.mean,
+        "map_interval": {"lower": interval.lower, "upper": interval.upper},
         "map_lower": lower,
         "map_upper": upper,
+        "map_in_order": None if in_order is None else float(in_order[counted].mean()),
         "map_at": {str(z): histogram.map_at(z) for z in kept},
         "precision_at": {str(z): histogram.precision_at(z) for z in kept},
         "ndcg": histogram.ndcg(),
+        "ndcg_graded": None if histogram.gains is None else histogram.ndcg_graded(),
         "roc_auc_micro": _roc_auc(histogram, "micro"),
         "roc_auc_macro": _roc_auc(histogram, "macro"),
+        "roc_auc_macro_queries": int((counted & (histogram.relevant != histogram.total).any(axis=1)).sum()),
         "radius_2": histogram.within_radius(2)._asdict(),
+        "by_radius": {name: figures.tolist() for name, figures in histogram.by_radius()._asdict().items()},
+        "precision_recall_curve": {
+            "precision": [None if np.isnan(share) else share for share in curve.precision.tolist()],
+            "recall": curve.recall.tolist(),
+        },
         "chance": histogram.chance_level(),
         "queries": histogram.counted,
         "skipped": histogram.skipped,

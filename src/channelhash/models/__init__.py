@@ -3,14 +3,18 @@
 from pathlib import Path
 
 from channelhash.errors import InputError
+from channelhash.models.cliphash import build_cliphash_branches, create_cliphash_model
 from channelhash.models.features import build_features_branches, create_features_model
 from channelhash.models.hash_model import Branch, HashModel, ModelKind
 from channelhash.models.small import build_small_branches, create_small_model
+from channelhash.models.tdsrdh import build_tdsrdh_branches, create_tdsrdh_model
 
 #: name in a configuration -> how to create it for new data and build it again from a saved architecture.
 MODELS: dict[str, ModelKind] = {
     "small": ModelKind(create_small_model, build_small_branches),
     "features": ModelKind(create_features_model, build_features_branches),
+    "tdsrdh": ModelKind(create_tdsrdh_model, build_tdsrdh_branches),
+    "cliphash": ModelKind(create_cliphash_model, build_cliphash_branches),
 }
 
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
+from channelhash.models.extractors import EXTRACTORS, Extractor, Extractors, absolute_names, check_files
 from channelhash.models.hash_head import hash_head
-from channelhash.models.hash_model import Branch, HashModel
+from channelhash.models.hash_model import Branch, HashModel, feature_rows
 
 
 class Standardize(nn.Module):
@@ -42,6 +43,7 @@ def create_features_model(
     hidden: list[int] | None = None,
     dropout: float = 0.1,
     standardize: bool = True,
+    extractors: Extractors | None = None,
 ) -> HashModel:
     """An untrained hash head for each modality of ``train``.
 
@@ -51,9 +53,11 @@ def create_features_model(
         hidden: widths of the hidden layers; ``[1024, 1024]`` if None.
         dropout: dropout after each hidden layer.
         standardize: bring every feature to mean 0 and spread 1 over the training rows.
+        extractors: modality -> ``KIND:WHAT``, what its features were made with, so that new raw items can be encoded
+            (`channelhash.models.extractors`).
 
     Raises:
-        InputError: the records are pictures and texts, not features.
+        InputError: the records are pictures and texts, not features; or an extractor's name is wrong.
     """
     if n_bits < 1:
         raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
@@ -65,6 +69,9 @@ def create_features_model(
     architecture: dict[str, Any] = dict(
         n_bits=n_bits, widths=widths, hidden=[1024, 1024] if hidden is None else hidden, dropout=dropout
     )
+    if extractors:
+        architecture["extractors"] = absolute_names(extractors)
+        check_files(architecture["extractors"])
     model = HashModel("features", n_bits, architecture, build_features_branches(**architecture))
     if standardize:
         for modality, branch in model.branches.items():
@@ -73,12 +80,17 @@ def create_features_model(
 
 
 def build_features_branches(
-    n_bits: int, widths: dict[str, int], hidden: list[int], dropout: float
+    n_bits: int, widths: dict[str, int], hidden: list[int], dropout: float, extractors: dict[str, str] | None = None
 ) -> dict[str, Branch]:
     """The branches of a feature model from its complete architecture; ``widths`` maps a modality to its d."""
+    named = {}
+    for modality, name in dict(extractors or {}).items():
+        if modality not in widths:
+            raise InputError(f"model.extractors.{modality}: this model has no {modality} features")
+        named[modality] = Extractor(name, modality, widths[modality])
     return {
         modality: Branch(
-            partial(_feature_rows, modality=modality, width=width),
+            partial(_features_of, modality=modality, width=width, extractor=named.get(modality)),
             Standardize(width),
             hash_head([width, *hidden, n_bits], dropout),
         )
@@ -86,12 +98,18 @@ def build_features_branches(
     }
 
 
-def _feature_rows(items: Any, modality: str, width: int) -> Tensor:
+def _features_of(items: Any, modality: str, width: int, extractor: Extractor | None) -> Tensor:
     if not isinstance(items, np.ndarray):
-        raise InputError(
-            f"this model was trained on precomputed {modality} features and names no extractor: "
-            f"it cannot encode a raw {modality}; give features of width {width}"
-        )
-    if items.ndim != 2 or items.shape[1] != width:
-        raise InputError(f"{modality} features are (n, {width}) for this model, not {items.shape}")
-    return torch.from_numpy(np.ascontiguousarray(items, dtype=np.float32))
+        if extractor is None:
+            raise InputError(
+                f"this model was trained on precomputed {modality} features and names no extractor: it cannot encode "
+                f"a raw {modality}; give features of width {width}, or name what makes them: extractors: {{{modality}: "
+                f"KIND:WHAT}} under model when training, under architecture in a saved model's config.json "
+                f"(KIND is {_kinds(modality)})"
+            )
+        items = extractor(items)
+    return feature_rows(items, modality, width)
+
+
+def _kinds(modality: str) -> str:
+    return " or ".join(name for name, kind in EXTRACTORS.items() if modality in kind.modalities)

@@ -3,19 +3,22 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from huggingface_hub import ModelHubMixin, snapshot_download
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.data.records import Items
 from channelhash.errors import InputError, JobError
 from channelhash.files import atomic_path, content_hash, write_text
+from channelhash.models.backbones import Frozen, Precision, load_weights, read_weights
 
 Picture = Path | str | Image.Image
 Progress = Callable[[int, int], None]
@@ -30,13 +33,32 @@ class Branch(nn.Module):
         prepare: turns a sequence of raw items into one tensor whose rows are the items.
         encoder: inputs to features ``(n, d)``.
         head: features to outputs ``(n, k)``. Branches may share a head.
+        prepare_collection: does what ``prepare`` does for a whole collection and keeps the result for the next time;
+            None where ``prepare`` is quick enough.
     """
 
-    def __init__(self, prepare: Callable[[Any], Tensor], encoder: nn.Module, head: nn.Module) -> None:
+    def __init__(
+        self,
+        prepare: Callable[[Any], Tensor],
+        encoder: nn.Module,
+        head: nn.Module,
+        prepare_collection: Callable[[Any, Progress | None], Tensor] | None = None,
+    ) -> None:
         super().__init__()
         self.prepare = prepare
         self.encoder = encoder
         self.head = head
+        self.prepare_collection = prepare_collection
+
+    @property
+    def frozen(self) -> Frozen | None:
+        """The encoder, if it is frozen."""
+        return self.encoder if isinstance(self.encoder, Frozen) else None
+
+    @property
+    def fixed(self) -> Frozen | None:
+        """The encoder, if its features never change in a training: frozen, and no statistics drift."""
+        return self.frozen if self.frozen and not self.frozen.drifts else None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs to real-valued outputs ``(n, k)``. A row depends on its own input alone."""
@@ -68,10 +90,19 @@ class HashModel(nn.Module, ModelHubMixin):
         n_bits: code length k.
         architecture: everything ``MODELS[name].build`` needs, JSON-able.
         branches: modality -> `Branch`.
+        features_of: modality -> identity of a frozen encoder that is left out: the branch takes its features.
     """
 
-    def __init__(self, name: str, n_bits: int, architecture: dict[str, Any], branches: dict[str, Branch]) -> None:
+    def __init__(
+        self,
+        name: str,
+        n_bits: int,
+        architecture: dict[str, Any],
+        branches: dict[str, Branch],
+        features_of: dict[str, dict[str, str]] | None = None,
+    ) -> None:
         super().__init__()
+        self._features_of = features_of or {}
         self.name = name
         self.n_bits = n_bits
         self.architecture = architecture
@@ -88,8 +119,17 @@ class HashModel(nn.Module, ModelHubMixin):
         return next(self.parameters()).device
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Prepared inputs by modality to real-valued outputs ``(n, k)`` by modality."""
-        return {modality: self.branches[modality](values) for modality, values in inputs.items()}
+        """Prepared inputs by modality to real-valued outputs ``(n, k)`` by modality.
+
+        Modalities that share a head go through it together: its weights are read once, and larger matrices multiply
+        faster.
+        """
+        heads = {id(self.branch(modality).head) for modality in inputs}
+        if len(heads) > 1 or len(inputs) == 1:
+            return {modality: self.branches[modality](values) for modality, values in inputs.items()}
+        features = [self.branch(modality).encoder(values) for modality, values in inputs.items()]
+        outputs = self.branch(next(iter(inputs))).head(torch.cat(features))
+        return dict(zip(inputs, outputs.split([len(rows) for rows in features]), strict=True))
 
     def prepare(self, modality: str, items: Items) -> Tensor:
         """Raw items (pictures, strings, or rows of features) as the input tensor of their branch."""
@@ -97,6 +137,51 @@ class HashModel(nn.Module, ModelHubMixin):
             raise InputError(f"this model encodes {', '.join(self.modalities)}, not {modality}")
         inputs: Tensor = self.branches[modality].prepare(items)  # type: ignore[operator]
         return inputs
+
+    def branch(self, modality: str) -> Branch:
+        """The branch of a modality."""
+        branch: Branch = self.branches[modality]  # type: ignore[assignment]  # a ModuleDict holds any module
+        return branch
+
+    def backbones(self) -> dict[str, dict[str, str]]:
+        """modality -> identity of its frozen encoder, for those that have one."""
+        there = {modality: self.branch(modality).frozen for modality in self.modalities}
+        return self._features_of | {modality: frozen.identity() for modality, frozen in there.items() if frozen}
+
+    def set_precision(self, precision: Precision) -> None:
+        """How frozen encoders compute on a GPU; see `backbones.autocast`. Saved with the model."""
+        for part in self.modules():
+            if isinstance(part, Frozen):
+                part.precision = precision
+
+    def on_features(self) -> "HashModel":
+        """This model without its frozen encoders: those branches take rows of the encoders' features.
+
+        Heads and all that is trained are shared with this model, and saving the one saves the other.
+        """
+        branches = {}
+        for modality in self.modalities:
+            branch = self.branch(modality)
+            if branch.fixed:
+                rows = partial(feature_rows, modality=modality, width=branch.fixed.n_features)
+                branch = Branch(rows, nn.Identity(), branch.head)
+            branches[modality] = branch
+        return HashModel(self.name, self.n_bits, self.architecture, branches, self.backbones())
+
+    def trained_state(self) -> dict[str, Tensor]:
+        """What a training changes, by name: parameters and buffers without those of frozen encoders (whose running
+        statistics belong here where they drift). A shared tensor comes once. The tensors are the model's own."""
+        fixed: set[int] = set()
+        for modality in self.modalities:
+            if frozen := self.branch(modality).frozen:
+                kept = frozen.parameters() if frozen.drifts else frozen.state_dict(keep_vars=True).values()
+                fixed |= {id(value) for value in kept}
+        state = {}
+        for name, value in self.state_dict(keep_vars=True).items():
+            if id(value) not in fixed:
+                fixed.add(id(value))
+                state[name] = value.detach()
+        return state
 
     def outputs(self, modality: str, items: Items, progress: Progress | None = None) -> Tensor:
         """Real-valued outputs of raw items in evaluation mode.
@@ -158,18 +243,26 @@ class HashModel(nn.Module, ModelHubMixin):
         return self.encode("text", texts)
 
     def fingerprint(self) -> str:
-        """Hash of architecture and weights; codes are comparable when the fingerprints of their models are equal."""
-        parts = [json.dumps(self._description(), sort_keys=True).encode()]
-        for name, values in sorted(self.state_dict().items()):
-            parts += [name.encode(), values.detach().cpu().contiguous().numpy().tobytes()]
+        """Hash of architecture and weights; codes are comparable when the fingerprints of their models are equal.
+
+        Extractors are left out: the model maps features to codes, whoever computes those features and wherever.
+        """
+        description = self._description()
+        description["architecture"] = {key: v for key, v in self.architecture.items() if key != "extractors"}
+        parts = [json.dumps(description, sort_keys=True).encode()]
+        for name, values in sorted(self.trained_state().items()):
+            parts += [name.encode(), values.cpu().contiguous().numpy().tobytes()]
         return content_hash(*parts)[:16]
 
     def _description(self) -> dict[str, Any]:
-        return {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
+        description = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
+        backbones = self.backbones()
+        return description | ({"backbones": backbones} if backbones else {})
 
     def _save_pretrained(self, save_directory: Path) -> None:
         with atomic_path(save_directory / "model.safetensors") as path:
-            save_file({name: values.contiguous() for name, values in self.state_dict().items()}, path)
+            # Not `save_file`, whose files only their owner may read.
+            path.write_bytes(save({name: values.contiguous() for name, values in self.trained_state().items()}))
         write_text(save_directory / "config.json", json.dumps(self._description(), indent=2))
 
     @classmethod
@@ -193,9 +286,27 @@ class HashModel(nn.Module, ModelHubMixin):
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{folder / 'config.json'}: not a model this version can build ({error})") from None
         model = cls(name=name, n_bits=n_bits, architecture=architecture, branches=branches)
-        try:
-            model.load_state_dict(load_file(folder / "model.safetensors"))
-        except Exception as error:  # safetensors and torch raise their own types for truncated and foreign files
-            first = str(error).strip().splitlines()[0]
-            raise InputError(f"{folder / 'model.safetensors'}: weights cannot be read ({first})") from None
+        model._check_backbones(description.get("backbones", {}), folder)
+        file = folder / "model.safetensors"
+        load_weights(model.trained_state(), read_weights(file), str(file))
         return model.eval()
+
+    def _check_backbones(self, saved: dict[str, dict[str, str]], folder: Path) -> None:
+        for modality, identity in saved.items():
+            frozen = self.branch(modality).frozen
+            if frozen is None:
+                raise InputError(f"{folder / 'config.json'}: names a backbone for {modality}, but the model has none")
+            frozen.precision = identity["precision"]  # type: ignore[assignment]
+            if frozen.weights_hash != identity["weights"]:
+                raise InputError(
+                    f"{folder / 'config.json'}: trained on {identity['name']} with weights {identity['weights']}, but "
+                    f"{self.architecture.get('pretrained')} holds {frozen.weights_hash}; give the same weights"
+                )
+
+
+def feature_rows(items: Any, modality: str, width: int) -> Tensor:
+    """Rows of features as a float32 tensor ``(n, width)``; `InputError` for anything else."""
+    if not isinstance(items, np.ndarray) or items.ndim != 2 or items.shape[1] != width:
+        what = items.shape if isinstance(items, np.ndarray) else type(items).__name__
+        raise InputError(f"{modality} features are (n, {width}) for this model, not {what}")
+    return torch.from_numpy(np.ascontiguousarray(items, dtype=np.float32))

@@ -96,7 +96,9 @@ def build_small_branches(
         encoder: BagOfTags | TransformerText = (
             BagOfTags(n_tokens)
             if text_encoder == "bag"
-            else TransformerText(n_tokens, n_features=256, feed_forward=512, max_tokens=max_tokens)
+            else TransformerText(
+                nn.Embedding(n_tokens + 1, 256, padding_idx=0), n_features=256, feed_forward=512, max_tokens=max_tokens
+            )
         )
         branches["text"] = Branch(prepare, encoder, head(encoder))
     return branches

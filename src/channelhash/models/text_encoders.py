@@ -1,8 +1,11 @@
 """Text encoders: token ids to features. Token 0 is padding; a text without tokens has a defined, finite code."""
 
 import math
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 
@@ -29,11 +32,45 @@ class BagOfTags(nn.Module):
         return features
 
 
+class WordTable(nn.Module):
+    """Token ``t`` as row ``t − 1`` of given word vectors, token 0 (padding) as zeros; nothing here is trained.
+
+    The vectors stay in their memory-mapped file. Rows that were asked for are kept on the model's device: a
+    collection's words, not the 3,000,000 of Google News.
+
+    Args:
+        vectors: ``(V, d)`` floats.
+    """
+
+    def __init__(self, vectors: NDArray[np.floating[Any]]) -> None:
+        super().__init__()
+        self.vectors = vectors
+        self.register_buffer("places", torch.full((len(vectors) + 1,), -1, dtype=torch.int32), persistent=False)
+        self.register_buffer("rows", torch.zeros(1, vectors.shape[1]), persistent=False)
+        self.places: Tensor
+        self.rows: Tensor
+        self.places[0] = 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """``(n, m)`` token ids to ``(n, m, d)`` float32."""
+        places = self.places[tokens.long()]
+        if (places < 0).any():
+            self._fetch(torch.unique(tokens.long()))
+            places = self.places[tokens.long()]
+        return self.rows[places.long()]
+
+    def _fetch(self, tokens: Tensor) -> None:
+        new = tokens[self.places[tokens] < 0]
+        found = np.asarray(self.vectors[new.cpu().numpy() - 1], dtype=np.float32)
+        self.places[new] = torch.arange(len(self.rows), len(self.rows) + len(new), dtype=torch.int32, device=new.device)
+        self.rows = torch.cat([self.rows, torch.from_numpy(found).to(self.rows.device)])
+
+
 class TransformerText(nn.Module):
     """One post-norm Transformer layer over token vectors, mean over the real tokens (``protocol.md`` § 2).
 
     Args:
-        n_tokens: largest token id.
+        tokens: ``(n, m)`` token ids to their vectors ``(n, m, n_features)``.
         n_features: width of the Transformer.
         n_heads: attention heads.
         feed_forward: width of the feed-forward layer.
@@ -44,7 +81,7 @@ class TransformerText(nn.Module):
 
     def __init__(
         self,
-        n_tokens: int,
+        tokens: nn.Module,
         n_features: int = 512,
         n_heads: int = 4,
         feed_forward: int = 2048,
@@ -53,7 +90,7 @@ class TransformerText(nn.Module):
         max_tokens: int = 128,
     ) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(n_tokens + 1, n_features, padding_idx=0)
+        self.tokens = tokens
         self.layer = nn.TransformerEncoderLayer(
             n_features, n_heads, feed_forward, dropout, activation="relu", batch_first=True, norm_first=False
         )
@@ -65,6 +102,9 @@ class TransformerText(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """``(n, m)`` token ids to ``(n, n_features)``; a text without tokens gives zeros."""
         real = tokens != 0
+        if self.mask_padding and (used := real.any(0).nonzero()).numel():
+            # Masked columns without a token in any row change nothing but cost: captions have 10 tokens, not 128.
+            tokens, real = tokens[:, : int(used.max()) + 1], real[:, : int(used.max()) + 1]
         hidden = self.tokens(tokens) + self.positions[: tokens.shape[1]]
         # A row of padding alone would attend to nothing, which is NaN: its first place stays visible and is
         # left out of the mean below.

@@ -17,27 +17,27 @@ from channelhash.seeds import generator
 _CHUNK = 512
 
 
-def prepare_inputs(model: HashModel, records: Records, progress: Progress | None = None) -> dict[str, Tensor]:
-    """The model's inputs for all of ``records``, in memory: pixels as uint8, token ids as int32, features as float32.
+def prepare_inputs(model: HashModel, records: Records, modality: str, progress: Progress | None = None) -> Tensor:
+    """The model's inputs for a modality of ``records``, in memory.
 
     Args:
-        model: whose branches prepare the items.
+        model: whose branch prepares the items.
         records: ``n`` samples.
-        progress: called with (done, n) of the slowest modality.
+        modality: ``"image"`` or ``"text"``.
+        progress: called with (done, n).
 
     Returns:
-        modality -> tensor of ``n`` rows.
+        ``n`` rows: pixels as uint8, token ids as int32 (OpenCLIP's as int64), features as float32.
     """
-    inputs = {}
-    for modality in model.modalities:
-        items = records.items[modality]
-        chunks = []
-        for start in range(0, len(items), _CHUNK):
-            chunks.append(model.prepare(modality, items[start : start + _CHUNK]))
-            if progress and modality == "image":
-                progress(min(start + _CHUNK, len(items)), len(items))
-        inputs[modality] = torch.cat(chunks)
-    return inputs
+    items = records.items[modality]
+    if collection := model.branch(modality).prepare_collection:
+        return collection(items, progress)
+    chunks = []
+    for start in range(0, len(items), _CHUNK):
+        chunks.append(model.prepare(modality, items[start : start + _CHUNK]))
+        if progress:
+            progress(min(start + _CHUNK, len(items)), len(items))
+    return torch.cat(chunks)
 
 
 def epoch_batches(n: int, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:

@@ -4,42 +4,43 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.optim import Optimizer
 
 from channelhash.errors import InputError
 from channelhash.files import atomic_path
+from channelhash.models.backbones import load_weights
+from channelhash.models.hash_model import HashModel
 
 
-def save_checkpoint(path: Path, model: nn.Module, optimizer: Optimizer, epochs_done: int, best: float | None) -> None:
-    """Write weights, optimiser state, the number of finished epochs and the best validation figure so far.
+def save_checkpoint(path: Path, model: HashModel, optimizer: Optimizer, epochs_done: int) -> None:
+    """Write what is trained, optimiser state, and the number of finished epochs.
 
-    No generator state: every draw is a function of (seed, epoch), see `channelhash.seeds`.
+    A frozen backbone is named with the hash of its weights, not stored. No generator state: every draw is a function
+    of (seed, epoch), see `channelhash.seeds`.
     """
     state = {
-        "model": model.state_dict(),
+        "model": model.trained_state(),
+        "backbones": model.backbones(),
         "optimizer": optimizer.state_dict(),
         "epochs_done": epochs_done,
-        "best": best,
     }
     with atomic_path(path) as temporary:
         torch.save(state, temporary)
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: Optimizer) -> tuple[int, float | None]:
-    """Put a checkpoint back into ``model`` and ``optimizer``.
-
-    Returns:
-        (finished epochs, best validation figure so far).
+def load_checkpoint(path: Path, model: HashModel, optimizer: Optimizer) -> int:
+    """Put a checkpoint back into ``model`` and ``optimizer``; gives the number of finished epochs.
 
     Raises:
-        InputError: the file is truncated, or belongs to another model.
+        InputError: the file is truncated, or belongs to another model or backbone.
     """
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        model.load_state_dict(state["model"])
+        if state["backbones"] != model.backbones():
+            raise ValueError(f"made on {state['backbones']}")
+        load_weights(model.trained_state(), state["model"], "it")
         optimizer.load_state_dict(state["optimizer"])
-        return int(state["epochs_done"]), state["best"]
+        return int(state["epochs_done"])
     except Exception as error:  # torch, pickle and zip each have their own types for a damaged file
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"{path}: damaged or of another model ({first}); remove it to train from the start") from None

@@ -1,54 +1,84 @@
-"""Pictures from disk to augmented batches in worker processes."""
+"""Pictures from disk, augmented or as they are, in worker processes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from channelhash.augment.progressive import apply, plan
+from channelhash.augment.progressive import EasyWeights, apply, plan
 from channelhash.augment.tables import TABLE_EPOCHS, Level
-from channelhash.data.pictures import load_pixels
+from channelhash.models.image_encoders import unit_pixels
+
+#: (epoch, sample): which draw of which picture.
+Draw = tuple[int, int]
+
+
+class Pictures(Dataset[Tensor]):
+    """Pictures as a model wants them, by row number: ``(3, s, s)`` uint8.
+
+    Args:
+        paths: files of ``n`` rows.
+        prepare: files to pixels ``(n, 3, s, s)`` uint8.
+    """
+
+    def __init__(self, paths: Sequence[Path], prepare: Callable[[Any], Tensor]) -> None:
+        self.paths, self.prepare = list(paths), prepare
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, row: int) -> Tensor:
+        return self.prepare([self.paths[row]])[0]
 
 
 class AugmentedPictures(Dataset[Tensor]):
-    """Picture ``i`` of one epoch, decoded, resized and augmented: ``(3, size, size)`` floats in [0, 1].
+    """Pictures by (epoch, sample), decoded, resized and augmented: ``(3, s, s)`` floats in [0, 1].
 
-    A worker needs nothing but its row number: every draw is a function of (seed, epoch, sample).
+    A worker needs nothing but those two numbers: every draw is a function of (seed, epoch, sample).
 
     Args:
-        paths: files of the ``n`` training rows.
-        size: side in pixels.
+        pictures: the training rows.
         seed: of the augmentation.
-        epoch: 0 … ``n_epochs`` − 1.
         n_epochs: length of the training.
+        easy_weights: see `augment.progressive.plan`.
         level: this hardness for every picture instead of the epoch's mixture.
     """
 
     def __init__(
         self,
-        paths: Sequence[Path],
-        size: int,
+        pictures: Pictures,
         seed: int,
-        epoch: int,
         n_epochs: int = TABLE_EPOCHS,
+        easy_weights: EasyWeights = "kinds",
         level: Level | None = None,
     ) -> None:
-        self.paths, self.size, self.seed = list(paths), size, seed
-        self.epoch, self.n_epochs, self.level = epoch, n_epochs, level
+        self.pictures, self.seed, self.n_epochs = pictures, seed, n_epochs
+        self.easy_weights, self.level = easy_weights, level
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.pictures) * self.n_epochs
 
-    def __getitem__(self, sample: int) -> Tensor:
-        steps = plan(self.seed, self.epoch, sample, len(self.paths), self.n_epochs, level=self.level)
+    def __getitem__(self, draw: Draw) -> Tensor:
+        epoch, sample = draw
+        steps = plan(self.seed, epoch, sample, len(self.pictures), self.n_epochs, self.easy_weights, self.level)
         return apply(self._pixels(sample), steps, self._pixels)
 
     def _pixels(self, sample: int) -> Tensor:
-        return load_pixels([self.paths[sample]], self.size)[0].float() / 255
+        return unit_pixels(self.pictures[sample])
 
 
-def picture_batches(pictures: AugmentedPictures, batches: Sequence[Tensor], workers: int) -> Iterator[Tensor]:
-    """The pictures of each batch of row numbers, in order, ``(b, 3, size, size)``; 0 workers stay in this process."""
-    loader = DataLoader(pictures, batch_sampler=[rows.tolist() for rows in batches], num_workers=workers)
-    yield from loader
+def picture_batches(
+    pictures: Pictures | AugmentedPictures, batches: Iterable[Sequence[int]] | Iterable[Sequence[Draw]], workers: int
+) -> Iterator[Tensor]:
+    """The pictures of each batch, in order, ``(b, 3, s, s)``; 0 workers stay in this process."""
+    # An iterable is read while batches are worked on: batches may be drawn as they are needed.
+    yield from DataLoader(
+        pictures,
+        batch_sampler=batches,  # type: ignore[arg-type]
+        num_workers=workers,
+        pin_memory=torch.cuda.is_available(),
+        generator=torch.Generator(),  # or the loader draws from the generator that dropout draws from
+    )

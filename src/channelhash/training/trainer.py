@@ -1,9 +1,9 @@
 """The training loop of the paper (``protocol.md`` § 6)."""
 
-import inspect
 import json
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ from torch import Tensor, nn
 from channelhash.config import TrainSettings
 from channelhash.errors import JobError
 from channelhash.files import write_text
+from channelhash.models.backbones import memory_advice
 from channelhash.models.hash_model import HashModel, Progress
 from channelhash.seeds import derive_seed
-from channelhash.training.augmented_batches import batch_inputs
-from channelhash.training.batches import check_batch_size, epoch_batches
+from channelhash.training.batches import check_batch_size
 from channelhash.training.checkpoints import load_checkpoint, save_checkpoint
+from channelhash.training.distributed import from_first, local_device, rank
 from channelhash.training.schedule import learning_rate
+from channelhash.training.sources import Source
+from channelhash.training.steps import Steps, pick_device
 
 #: Figures of one validation: task name -> tie-aware mAP.
 Validation = dict[str, float]
@@ -28,7 +31,7 @@ Validation = dict[str, float]
 def train(
     model: HashModel,
     loss: nn.Module,
-    inputs: dict[str, Tensor],
+    sources: Mapping[str, Source],
     labels: Tensor,
     settings: TrainSettings,
     folder: Path,
@@ -38,10 +41,12 @@ def train(
 ) -> list[dict[str, Any]]:
     """Train ``model`` in place and write ``log.jsonl``, ``checkpoints/`` and TensorBoard events into ``folder``.
 
+    Of several processes (see `distributed`) each takes its share of every batch; the first one validates and writes.
+
     Args:
-        model: its branches' modalities are the keys of ``inputs``.
+        model: its branches' modalities are the keys of ``sources``.
         loss: called as ``loss(outputs, labels)``, or with ``anchor=modality`` if its ``forward`` takes one.
-        inputs: modality -> prepared inputs of ``n`` rows.
+        sources: modality -> where the inputs of ``n`` rows come from.
         labels: ``(n, c)`` bool.
         settings: see `TrainSettings`.
         folder: the run's folder.
@@ -52,57 +57,56 @@ def train(
             training, bit by bit on a CPU: every draw is a function of (seed, epoch).
 
     Returns:
-        The log, one dictionary an epoch.
+        The log, one dictionary an epoch; shorter than ``settings.epochs`` where ``patience`` ended the training.
 
     Raises:
-        JobError: the loss became NaN or infinite; the checkpoint before that epoch is kept.
+        JobError: the loss became NaN or infinite (the checkpoint before that epoch is kept), or memory ran out.
     """
-    n = len(labels)
-    check_batch_size(n, settings.batch_size)
-    device = pick_device(settings.device)
+    check_batch_size(len(labels), settings.batch_size)
+    device = local_device(pick_device(settings.device))
     model.to(device).train()
-    inputs = {modality: values.to(device) for modality, values in inputs.items()}
-    labels = labels.to(device)
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], eps=1e-8, betas=(0.9, 0.999))
-
+    steps = Steps(model, loss, labels, settings, device)
     last, log_file = folder / "checkpoints" / "last.pt", folder / "log.jsonl"
-    start, best = load_checkpoint(last, model, optimizer) if resume and last.exists() else (0, None)
+    start = load_checkpoint(last, model, steps.optimizer) if resume and last.exists() else 0
     log = read_log(log_file)[:start]
-    anchors = tuple(inputs) if takes_anchor(loss) else ()
+    first = rank() == 0
 
-    with _tensorboard(folder / "tensorboard", start) as writer:
+    advice = (
+        f"with train.batch_size {settings.batch_size}; lower it (train.accumulate keeps the samples of a step), or "
+        "give more processes, each of which takes its share of the batch"
+    )
+    with _tensorboard(folder / "tensorboard", start) if first else nullcontext() as writer, memory_advice(advice):
         for epoch in range(start, settings.epochs):
+            if _waited_long_enough(log, settings.patience):
+                break
             began = time.perf_counter()
             rate = learning_rate(epoch, settings.epochs, settings.learning_rate)
-            for group in optimizer.param_groups:
+            for group in steps.optimizer.param_groups:
                 group["lr"] = rate
-            torch.manual_seed(derive_seed(settings.seed, "dropout", epoch))
-            losses = [
-                _step(model, loss, optimizer, batch_inputs(inputs, rows, epoch, settings), labels[rows], anchor)
-                for rows, anchor in _epoch_steps(n, settings, epoch, anchors)
-            ]
-            steps = torch.stack(losses)
-            if not steps.isfinite().all():
-                bad = int((~steps.isfinite()).nonzero()[0])
+            names = ("dropout", epoch) if first else ("dropout", epoch, rank())
+            torch.manual_seed(derive_seed(settings.seed, *names))
+            losses = steps.run(steps.batches(sources, epoch))
+            if not losses.isfinite().all():
+                bad = int((~losses.isfinite()).nonzero()[0])
                 raise JobError(
-                    f"epoch {epoch}, step {bad}: the loss is {steps[bad].item()}; lower train.learning_rate "
+                    f"epoch {epoch}, step {bad}: the loss is {losses[bad].item()}; lower train.learning_rate "
                     f"(now {rate:g}); the last good checkpoint is {last if last.exists() else 'none yet'}"
                 )
-            entry: dict[str, Any] = {"epoch": epoch, "loss": steps.mean().item(), "learning_rate": rate}
+            entry: dict[str, Any] = {"epoch": epoch, "loss": losses.mean().item(), "learning_rate": rate}
             done = epoch + 1
-            due = settings.validate_every and done % settings.validate_every == 0
-            if validate and settings.validate_every and (due or done == settings.epochs):
-                entry["validation"] = validate(model)
-                score = selection_score(entry["validation"])
-                if best is None or score > best:
-                    best = score
+            due = settings.validate_every and (done % settings.validate_every == 0 or done == settings.epochs)
+            if validate and due:
+                entry["validation"] = from_first(validate(model) if first else None)
+                if first and selection_score(entry["validation"]) > max(_scores(log), default=-math.inf):
                     model.save_pretrained(folder / "checkpoints" / "best")
             entry["seconds"] = round(time.perf_counter() - began, 3)
             log.append(entry)
-            _write_log(log_file, log)
-            _write_events(writer, entry)
-            if done % settings.checkpoint_every == 0 or done == settings.epochs:
-                save_checkpoint(last, model, optimizer, done, best)
+            if first:
+                _write_log(log_file, log)
+                _write_events(writer, entry)
+                stops = done == settings.epochs or _waited_long_enough(log, settings.patience)
+                if done % settings.checkpoint_every == 0 or stops:
+                    save_checkpoint(last, model, steps.optimizer, done)
             if progress:
                 progress(done, settings.epochs)
     model.eval()
@@ -116,59 +120,19 @@ def selection_score(validation: Validation) -> float:
     return sum(values) / len(values)
 
 
-def takes_anchor(loss: nn.Module) -> bool:
-    """Whether a loss trains one modality at a time, given as ``anchor``."""
-    return "anchor" in inspect.signature(loss.forward).parameters
-
-
-def pick_device(name: str) -> torch.device:
-    """``auto`` is the GPU if there is one, else the CPU; anything else is torch's own name of a device."""
-    if name != "auto":
-        return torch.device(name)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The lines of ``log.jsonl``; an empty list if there is none."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _epoch_steps(
-    n: int, settings: TrainSettings, epoch: int, anchors: tuple[str, ...]
-) -> Iterator[tuple[Tensor, str | None]]:
-    """The (rows, anchor) of every step of an epoch. Without anchors: one pass. With: a full pass for each in turn,
-    or both for each batch."""
-    if not anchors:
-        for rows in epoch_batches(n, settings.batch_size, settings.seed, epoch):
-            yield rows, None
-    elif settings.alternate == "epoch":
-        for anchor in anchors:
-            for rows in epoch_batches(n, settings.batch_size, settings.seed, epoch, anchor):
-                yield rows, anchor
-    else:
-        for rows in epoch_batches(n, settings.batch_size, settings.seed, epoch):
-            for anchor in anchors:
-                yield rows, anchor
+def _scores(log: list[dict[str, Any]]) -> list[float]:
+    return [selection_score(entry["validation"]) for entry in log if "validation" in entry]
 
 
-def _step(
-    model: HashModel,
-    loss: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    inputs: dict[str, Tensor],
-    labels: Tensor,
-    anchor: str | None,
-) -> Tensor:
-    outputs = {}
-    for modality, values in inputs.items():
-        # The other modality of an anchored loss is a constant: no graph for it.
-        with torch.no_grad() if anchor not in (None, modality) else nullcontext():
-            outputs[modality] = model.branches[modality](values)
-    value: Tensor = loss(outputs, labels) if anchor is None else loss(outputs, labels, anchor=anchor)
-    optimizer.zero_grad(set_to_none=True)
-    value.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    return value.detach()
+def _waited_long_enough(log: list[dict[str, Any]], patience: int) -> bool:
+    """Whether the last ``patience`` validations brought none better than the best before them."""
+    scores = _scores(log)
+    return 0 < patience < len(scores) and max(scores[-patience:]) <= max(scores[:-patience])
 
 
 @contextmanager

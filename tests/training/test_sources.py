@@ -4,12 +4,16 @@ import pytest
 import torch
 
 from channelhash.config import TrainSettings
-from channelhash.training.augmented_batches import batch_inputs
+from channelhash.training.sources import Held
 
 TOKENS = torch.arange(1, 241, dtype=torch.int32).reshape(40, 6)
 PIXELS = torch.randint(0, 256, (40, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 INPUTS = {"image": PIXELS, "text": TOKENS}
 ROWS = torch.arange(0, 40, 2)
+
+
+def batch_inputs(inputs, rows, epoch, settings):
+    return {modality: Held(values, settings).batch(epoch, rows) for modality, values in inputs.items()}
 
 
 def test_by_default_inputs_are_taken_as_they_are():

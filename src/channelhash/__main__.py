@@ -1,0 +1,5 @@
+"""``python -m channelhash``: what ``torchrun`` starts."""
+
+from channelhash.cli.main import main
+
+main()

@@ -1,0 +1,120 @@
+"""Speed and memory of the losses, beside the literal form that broadcasts codes to (n, n, k)."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from channelhash.benchmarks.timing import Row, compare
+from channelhash.losses import LOSSES, DSCHLoss
+from channelhash.models.hash_head import hash_head
+
+MODALITIES = ("image", "text")
+N_LABELS = 21
+# The shared head of CLIPHash after ViT-H-14 (``protocol.md`` § 4), and its batch (§ 6).
+HEAD = (1024, 4096, 4096, 1024, 256)
+BATCH = 128
+# The literal form keeps about three arrays of (n, n, k) for each of the four pairs of modalities until the backward
+# pass; beyond this many bytes it is not run.
+_LARGEST = 4e9
+
+
+def benchmark_loss(
+    samples: Sequence[int] = (128, 512, 2048), lengths: Sequence[int] = (32, 128), widths: Sequence[int] = HEAD
+) -> list[Row]:
+    """Rows for forward and backward pass of each loss, beside the literal DSCH loss; then for a step of the head.
+
+    Args:
+        samples: batch sizes n.
+        lengths: code lengths k.
+        widths: widths of the head before its k outputs.
+
+    Returns:
+        Rows as `timing.compare` gives them; ``what`` of the last says the loss's share of the step.
+    """
+    rows = []
+    for n in samples:
+        for k in lengths:
+            rows += [_one_loss(name, n, k) for name in LOSSES]
+    return rows + [_head_step(widths, k) for k in lengths]
+
+
+def literal_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> Tensor:
+    """`DSCHLoss` with its defaults as its equations are written: every pair's cosine from arrays of (n, n, k)."""
+    n, k = len(labels), n_bits
+    sets = labels.float()
+    similarity = F.cosine_similarity(sets[:, None, :], sets[None, :, :], dim=2)
+    similarity = torch.where(torch.eye(n, dtype=torch.bool), 1.0, similarity)
+    width = (1 - similarity) ** 8 * (k - k / 2 - 1) + 1
+    lower = k / 2 * (1 - similarity) - similarity
+    total = torch.zeros(())
+    for a in outputs.values():
+        for b in outputs.values():
+            distances = k / 2 * (1 - F.cosine_similarity(a[:, None, :], b[None, :, :], dim=2))
+            total = total + torch.maximum(lower - distances, distances - (lower + width)).clamp(min=0).sum()
+    target = torch.where(torch.stack(list(outputs.values())).sum(dim=0) >= 0, 1.0, -1.0)
+    quantization = torch.stack([(codes - target).abs().sum() for codes in outputs.values()]).sum()
+    return total / n**2 + 0.01 * quantization / n
+
+
+def draw_batch(n: int, k: int) -> tuple[dict[str, Tensor], Tensor]:
+    """Outputs of both modalities, which take gradients, and labels, about three an item."""
+    random = torch.Generator().manual_seed(0)
+    outputs = {name: torch.randn(n, k, generator=random).requires_grad_() for name in MODALITIES}
+    return outputs, torch.rand(n, N_LABELS, generator=random) < 0.15
+
+
+def _one_loss(name: str, n: int, k: int) -> Row:
+    outputs, labels = draw_batch(n, k)
+    loss = make_loss(name, k)
+    size = f"n = {n}, k = {k}, {len(MODALITIES)} modalities"
+    if name != "dsch":
+        return compare(f"{name} loss, forward and backward", size, _gradients(outputs, lambda: loss(outputs, labels)))
+    needed = 3 * len(MODALITIES) ** 2 * n * n * k * 4
+    literally = _gradients(outputs, lambda: literal_dsch(outputs, labels, k))
+    return compare(
+        "dsch loss, forward and backward",
+        size,
+        _gradients(outputs, lambda: loss(outputs, labels)),
+        "(n, n, k) broadcast" + (f": not run, it takes {needed / 1e9:.0f} GB" if needed > _LARGEST else ""),
+        None if needed > _LARGEST else literally,
+    )
+
+
+def _head_step(widths: Sequence[int], k: int) -> Row:
+    """One step of Adam on the head, both modalities in one pass, and how much of it the loss takes."""
+    head = hash_head([*widths, k])
+    optimizer = torch.optim.Adam(head.parameters(), lr=1e-5, fused=True)
+    features = torch.randn(len(MODALITIES) * BATCH, widths[0])
+    labels = draw_batch(BATCH, k)[1]
+    loss = DSCHLoss(n_bits=k)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss(dict(zip(MODALITIES, head(features).split(BATCH), strict=True)), labels).backward()
+        optimizer.step()
+
+    outputs = draw_batch(BATCH, k)[0]
+    row = compare(
+        "step of the CLIPHash head",
+        f"batch {BATCH}, {'→'.join(str(width) for width in [*widths, k])}",
+        step,
+        "its dsch loss alone",
+        _gradients(outputs, lambda: loss(outputs, labels)),
+    )
+    assert row["baseline_seconds"] is not None
+    row["what"] += f" (loss {100 * row['baseline_seconds'] / row['seconds']:.1f} %)"
+    return row
+
+
+def make_loss(name: str, n_bits: int) -> nn.Module:
+    """A registered loss with its defaults."""
+    return LOSSES[name]() if name == "tdsrdh" else LOSSES[name](n_bits=n_bits)
+
+
+def _gradients(outputs: dict[str, Tensor], loss: Callable[[], Tensor]) -> Callable[[], None]:
+    def run() -> None:
+        torch.autograd.grad(loss(), list(outputs.values()))
+
+    return run

@@ -1,0 +1,71 @@
+"""``channelhash experiment …``"""
+
+import shlex
+import sys
+from pathlib import Path
+
+import typer
+
+from channelhash.cli.output import messages, print_json
+from channelhash.errors import InputError, JobError
+
+NAMES = "losses, gamma-w, architectures, factorial"
+
+
+def experiment(
+    name: str = typer.Argument(..., help=f"Which grid: {NAMES}."),
+    dataset: str = typer.Option("synthetic", help="synthetic, mirflickr25k or nuswide: a ready base configuration."),
+    config: Path | None = typer.Option(None, help="A YAML file as base configuration, instead of --dataset."),
+    data: Path | None = typer.Option(None, help="Folder or file of the data, instead of the base configuration's."),
+    settings: list[str] = typer.Option([], "--set", help="Override a key of all runs: section.key=value."),
+    bits: str | None = typer.Option(None, help="Code lengths, e.g. 16,32; the paper's by default."),
+    seeds: int = typer.Option(3, min=1, help="Runs of each cell, with the seeds 0, 1, ..."),
+    quick: bool = typer.Option(False, "--quick", help="A small set and few epochs: to see it work, not to quote."),
+    out: Path | None = typer.Option(None, help="The grid's folder; experiments/<name>-<data> by default."),
+    jobs: int = typer.Option(1, min=1, help="Runs at once."),
+    devices: str | None = typer.Option(None, help="Devices for the jobs in turn, e.g. cuda:0,cuda:1."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Train and evaluate a grid, and write its tables and plots. Finished runs are never repeated.
+
+    Example: channelhash experiment losses --dataset synthetic --quick
+    """
+    from channelhash.experiments.grid import run_grid
+    from channelhash.experiments.grids import make_grid
+    from channelhash.experiments.write import write_experiment
+
+    base = config or dataset
+    folder = out or Path("experiments") / f"{name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
+    command = shlex.join(["channelhash", *sys.argv[1:]])
+    lengths = None if bits is None else _numbers(bits)
+    grid = make_grid(name, base, folder, data, settings, lengths, seeds, quick, command)
+    results = run_grid(grid, folder, jobs, devices.split(",") if devices else (), messages.print)
+    written = write_experiment(folder)
+    runs = [
+        {
+            "name": result.name,
+            "method": result.method,
+            "loss": result.settings.get("loss", {}).get("name"),
+            "n_bits": result.settings.get("model", {}).get("n_bits"),
+            "seed": result.settings.get("train", {}).get("seed"),
+            "status": result.status,
+            "error": result.error,
+            "tasks": result.epochs["last"]["test"] if result.status == "finished" else {},
+        }
+        for result in results
+    ]
+    failed = [result for result in results if result.status != "finished"]
+    if as_json:
+        print_json({"runs": runs, "tables": [str(path) for path in written]})
+    else:
+        typer.echo(next(path for path in written if path.suffix == ".md").read_text(encoding="utf-8"))
+        typer.echo(f"All tables, plots and figures.csv are in {folder}. Next: channelhash report {folder}")
+    if failed:
+        raise JobError(f"{len(failed)} of {len(results)} runs failed, the first: {failed[0].name}: {failed[0].error}")
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--bits {text}: write code lengths as 16,32,64") from None

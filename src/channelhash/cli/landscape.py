@@ -1,0 +1,39 @@
+"""``channelhash landscape``"""
+
+from pathlib import Path
+
+import typer
+
+from channelhash.cli.output import print_json
+from channelhash.errors import InputError
+
+
+def landscape(
+    out: Path = typer.Option(Path("landscape.html"), help="HTML page to write."),
+    plots: Path | None = typer.Option(None, help="Folder for the paper's figure as PNG and SVG."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """What a pair costs under SCH and DSCH, over similarity and distance: a page with sliders, and plots.
+
+    The page is one file and needs no network: open it in a browser.
+
+    Example: channelhash landscape --out landscape.html --plots plots
+    """
+    from channelhash.experiments.landscape_page import write_page
+
+    if out.is_dir():
+        raise InputError(f"--out {out}: is a folder; name the page, such as {out / 'landscape.html'}")
+    if plots and plots.exists() and not plots.is_dir():
+        raise InputError(f"--plots {plots}: is a file; name a folder")
+    write_page(out)
+    paths: list[Path] = []
+    if plots:
+        from channelhash.experiments.landscape_plots import write_landscapes
+
+        paths = write_landscapes(plots)
+    if as_json:
+        print_json({"page": str(out), "plots": [str(path) for path in paths]})
+        return
+    typer.echo(f"Page in {out}; open it in a browser")
+    for path in paths:
+        typer.echo(f"Plot in {path}")

@@ -1,0 +1,27 @@
+"""``channelhash report``"""
+
+from pathlib import Path
+
+import typer
+
+from channelhash.cli.output import print_json
+
+
+def report(
+    folder: Path = typer.Argument(..., metavar="DIR", help="A run's folder, or that of an experiment."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """One HTML page about a run or an experiment, whole in itself: DIR/report.html.
+
+    Figures, plots, training curve, data, retrieval examples, health of the codes, configuration, environment, and the
+    command to repeat it. The page loads nothing and can be passed on as it is.
+
+    Example: channelhash report runs/table
+    """
+    from channelhash.report import write_report
+
+    path = write_report(folder)
+    if as_json:
+        print_json({"report": path})
+    else:
+        typer.echo(f"Report in {path}")

@@ -1,0 +1,175 @@
+"""The paper's grids, and the one that parts channel from quantisation, over any base configuration."""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from channelhash.config import RunConfig, apply_override, make_config, read_sections
+from channelhash.errors import InputError
+from channelhash.experiments.grid import Grid, GridRun
+from channelhash.settings import pick
+
+#: A configuration as nested keys: section -> key -> value.
+Sections = Mapping[str, Mapping[str, Any]]
+
+#: Code lengths of the paper's tables, and γ_w of its sweep.
+PAPER_BITS = (16, 32, 64, 128)
+PAPER_GAMMA_W = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0)
+
+#: The losses that are compared: the paper's three, and SCH with the quantisation term that DSCH has (§ 5).
+METHODS: dict[str, dict[str, Any]] = {
+    "TDSRDH": {"name": "tdsrdh"},
+    "SCH": {"name": "sch", "kappa_q": 0.0},
+    "SCH + quantisation": {"name": "sch", "kappa_q": 0.01},
+    "DSCH": {"name": "dsch", "kappa_q": 0.01},
+}
+
+_PAPER_TRAINING = {"augment": "progressive", "feature_dtype": "float16"}
+
+#: name for ``--dataset`` -> base configuration of the grids.
+DATASETS: dict[str, dict[str, dict[str, Any]]] = {
+    "synthetic": {
+        "data": {"kind": "synthetic", "root": "data", "n_images": 3000, "queries": 400, "train": 1800},
+        "model": {"name": "small"},
+        "train": {"epochs": 30, "batch_size": 64, "learning_rate": 1e-3, "validate_every": 10},
+    },
+    "mirflickr25k": {
+        "data": {"kind": "mirflickr25k", "root": "mirflickr25k"},
+        "model": {"name": "tdsrdh"},
+        "train": dict(_PAPER_TRAINING),
+    },
+    "nuswide": {
+        "data": {"kind": "nuswide", "root": "nuswide"},
+        "model": {"name": "tdsrdh"},
+        "train": dict(_PAPER_TRAINING),
+    },
+}
+
+#: What ``--quick`` changes: one look at everything in minutes, no figure to quote.
+QUICK: dict[str, dict[str, Any]] = {
+    "data": {"n_images": 600, "queries": 100, "train": 300},
+    "train": {"epochs": 4, "validate_every": 2},
+}
+
+
+def losses(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
+    """The paper's main table: each loss at each code length."""
+    return [
+        _run(base, method, loss, n_bits, seed)
+        for method, loss in METHODS.items()
+        for n_bits, seed in product(bits, seeds)
+    ]
+
+
+def gamma_w(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
+    """The paper's sweep of DSCH's γ_w."""
+    return [
+        _run(base, f"γ_w = {value:g}", {**METHODS["DSCH"], "gamma_w": value}, n_bits, seed)
+        for value in PAPER_GAMMA_W
+        for n_bits, seed in product(bits, seeds)
+    ]
+
+
+def architectures(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
+    """Both architectures with each loss. On drawn pictures, where weights of large models are of no use, their
+    backbones are small, random and frozen."""
+    small = base["data"]["kind"] == "synthetic"
+    tiny = str(files("channelhash.experiments") / "tiny-clip.json")
+    models: dict[str, dict[str, Any]] = {
+        "tdsrdh": {"backbone": "resnet18", "pretrained": None} if small else {},
+        "cliphash": {"backbone": tiny, "pretrained": None} if small else {},
+    }
+    return [
+        _run({**base, "model": {"name": model, **settings}}, method, loss, n_bits, seed, f"{model}-")
+        for model, settings in models.items()
+        for method, loss in METHODS.items()
+        for n_bits, seed in product(bits, seeds)
+    ]
+
+
+def factorial(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
+    """Channel × quantisation: SCH's and DSCH's bounds, each with κ_q of 0, 0.01 and 0.03; DSCH at 32 bits also with
+    γ_w = 2."""
+    runs = []
+    for channel, kappa_q in product(("sch", "dsch"), (0.0, 0.01, 0.03)):
+        loss = {"name": channel, "kappa_q": kappa_q}
+        name = f"{channel.upper()}, κ_q = {kappa_q:g}"
+        runs += [_run(base, name, loss, n_bits, seed) for n_bits, seed in product(bits, seeds)]
+        if channel == "dsch" and 32 in bits:
+            loss["gamma_w"] = 2.0
+            runs += [_run(base, f"DSCH, γ_w = 2, κ_q = {kappa_q:g}", loss, 32, seed) for seed in seeds]
+    return runs
+
+
+#: name of the command -> (what is asked, its runs, code lengths by default).
+GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], list[GridRun]], tuple[int, ...]]] = {
+    "losses": ("Losses by code length", losses, PAPER_BITS),
+    "gamma-w": ("DSCH by γ_w", gamma_w, (32,)),
+    "architectures": ("Architectures and losses", architectures, (32,)),
+    "factorial": ("Channel and quantisation term", factorial, (16, 32, 64)),
+}
+
+
+def make_grid(
+    name: str,
+    base: str | Path,
+    folder: Path,
+    data: Path | None = None,
+    overrides: Sequence[str] = (),
+    bits: Sequence[int] | None = None,
+    seeds: int = 3,
+    quick: bool = False,
+    command: str = "",
+) -> Grid:
+    """A grid by its name.
+
+    Args:
+        name: key of `GRIDS`.
+        base: key of `DATASETS`, or a configuration file.
+        folder: the grid's folder; drawn pictures go below it.
+        data: folder or file of the data instead of the base configuration's.
+        overrides: ``"section.key=value"`` for all runs.
+        bits: code lengths; the grid's own if None.
+        seeds: runs of each cell.
+        quick: see `QUICK`; for drawn pictures only.
+        command: what makes the grid again.
+
+    Raises:
+        InputError: a name or key is unknown, or ``quick`` is asked for another collection.
+    """
+    title, make, lengths = pick(GRIDS, name, "experiment")
+    if isinstance(base, Path):
+        sections = read_sections(base)
+    else:
+        sections = {section: dict(keys) for section, keys in pick(DATASETS, base, "--dataset").items()}
+    kind = sections.get("data", {}).get("kind")
+    if quick:
+        if kind != "synthetic":
+            raise InputError("--quick: goes with --dataset synthetic; elsewhere lower train.epochs with --set")
+        for section, keys in QUICK.items():
+            sections[section] = {**sections.get(section, {}), **keys}
+    if kind == "synthetic" and data is None and base == "synthetic":
+        data = folder / "data"
+    if data is not None:
+        key = "root" if kind in ("synthetic", "mirflickr25k", "nuswide") else "path"
+        sections["data"][key] = str(data)
+    for override in overrides:
+        apply_override(sections, override)
+    return Grid(name, f"{title}, {kind}", command, tuple(make(sections, bits or lengths, range(seeds))))
+
+
+def _run(base: Sections, method: str, loss: dict[str, Any], n_bits: int, seed: int, prefix: str = "") -> GridRun:
+    sections = {section: dict(keys) for section, keys in base.items()}
+    sections["model"]["n_bits"] = n_bits
+    sections["loss"] = loss
+    sections.setdefault("train", {})["seed"] = seed
+    config: RunConfig = make_config(sections)
+    return GridRun(f"{prefix}{_slug(method)}-k{n_bits}-seed{seed}", method, config)
+
+
+def _slug(method: str) -> str:
+    spelled = method.lower().replace("γ", "gamma").replace("κ", "kappa").replace("+", "plus")
+    kept = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in spelled)
+    return "-".join(part for part in kept.split("-") if part)

@@ -1,0 +1,125 @@
+"""What the runs of a grid gave, as rows that tables, tests and plots are made of."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from channelhash.errors import InputError
+
+Status = Literal["finished", "failed", "missing"]
+
+#: Retrieval sets that a run of a grid is evaluated on: R, and R∖T (``protocol.md`` § 1).
+VIEWS = ("test", "leak_free")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run of a grid.
+
+    Attributes:
+        name: stable name within the grid, e.g. ``"dsch-kq0.01-k32-seed0"``; also the run's folder.
+        folder: the run's folder.
+        method: what is compared, without code length and seed, e.g. ``"DSCH"`` or ``"SCH + quantisation"``.
+        settings: the run's resolved configuration: section -> key -> value; empty if it never started.
+        status: ``"missing"`` is not run yet.
+        error: why it failed, one line.
+        epochs: checkpoint (``"last"``, ``"best"``) -> view (see `VIEWS`, and ``"validation"``) -> task -> figures, as
+            `metrics.evaluate` gives them.
+        query_ap: (checkpoint, view, task) -> AP_T of each query ``(nq,)``, NaN without relevant items.
+        seconds: wall time of the run.
+    """
+
+    name: str
+    folder: Path
+    method: str
+    settings: Mapping[str, Mapping[str, Any]]
+    status: Status
+    error: str = ""
+    epochs: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    query_ap: Mapping[tuple[str, str, str], NDArray[np.float64]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def n_bits(self) -> int:
+        """Code length k."""
+        return int(self.settings["model"]["n_bits"])
+
+    @property
+    def seed(self) -> int:
+        """Of weights, order and dropout."""
+        return int(self.settings["train"]["seed"])
+
+    def figure(self, task: str, name: str = "map_tie_aware", view: str = "test", checkpoint: str = "last") -> float:
+        """One figure of a finished run; NaN where it is not defined."""
+        value = self.epochs[checkpoint][view][task][name]
+        return float("nan") if value is None else float(value)
+
+    def tasks(self, view: str = "test", checkpoint: str = "last") -> Sequence[str]:
+        """Names of the tasks, cross-modal ones first."""
+        return list(self.epochs[checkpoint][view])
+
+
+def read_result(
+    folder: Path, name: str, method: str, settings: Mapping[str, Mapping[str, Any]] | None = None
+) -> Result:
+    """The result of one run's folder below a grid; a run that did not start or end is ``"missing"``.
+
+    Args:
+        folder: the grid's folder.
+        name: of the run.
+        method: see `Result`.
+        settings: what the run is to be, for one that has not started.
+
+    Raises:
+        InputError: the folder holds results of another version.
+    """
+    run = folder / "runs" / name
+    failed = run / "failed.txt"
+    results = run / "result.json"
+    config = run / "config.yaml"
+    settings = yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else settings or {}
+    if results.exists():
+        try:
+            found = json.loads(results.read_text(encoding="utf-8"))
+            epochs, seconds = found["epochs"], float(found["seconds"])
+            with np.load(run / "query_ap.npz") as arrays:
+                query_ap = {_key(key): arrays[key] for key in arrays.files}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{results}: not a result of this version ({error}); remove the folder {run} to run it again"
+            ) from None
+        return Result(name, run, method, settings, "finished", "", epochs, query_ap, seconds)
+    if failed.exists():
+        return Result(name, run, method, settings, "failed", failed.read_text(encoding="utf-8").strip(), {}, {})
+    return Result(name, run, method, settings, "missing", "", {}, {})
+
+
+def _key(text: str) -> tuple[str, str, str]:
+    checkpoint, view, task = text.split("|")
+    return checkpoint, view, task
+
+
+def read_grid(folder: Path) -> tuple[str, list[Result]]:
+    """The title and the results of a grid's folder, in the grid's order.
+
+    Raises:
+        InputError: the folder is no grid's, or holds another version's.
+    """
+    index = folder / "grid.json"
+    try:
+        grid = json.loads(index.read_text(encoding="utf-8"))
+        title = str(grid["title"])
+        runs = [(str(run["name"]), str(run["method"]), dict(run["settings"])) for run in grid["runs"]]
+    except FileNotFoundError:
+        raise InputError(f"{folder}: not a grid's folder (no grid.json); give what `experiment` wrote") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{index}: not a grid of this version ({error}); run the experiment into a new folder"
+        ) from None
+    return title, [read_result(folder, name, method, settings) for name, method, settings in runs]

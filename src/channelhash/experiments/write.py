@@ -1,0 +1,100 @@
+"""The tables and plots that an experiment leaves in its grid's folder."""
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from channelhash.experiments.effect_tables import all_effects, effects_plot, effects_tables
+from channelhash.experiments.paired import compare_methods
+from channelhash.experiments.paper import comparison_table
+from channelhash.experiments.plots import write_grid_plots
+from channelhash.experiments.rendering import Table, write_tables
+from channelhash.experiments.results import Result, read_grid
+from channelhash.experiments.significance_table import significance_table, wins_table
+from channelhash.experiments.tables import all_views, architectures_table, gamma_w_table, losses_table
+from channelhash.files import atomic_path
+from channelhash.plot_style import write_figure
+
+_FIGURES = ("map_tie_aware", "map_lower", "map_upper", "ndcg", "roc_auc_micro", "roc_auc_macro", "chance")
+
+
+def write_experiment(folder: Path) -> list[Path]:
+    """Write the tables of a grid's folder to ``tables/``, plots to ``plots/``, every figure to ``figures.csv``.
+
+    Unfinished and failed runs are named in the tables.
+
+    Returns:
+        Paths of the tables.
+
+    Raises:
+        InputError: the folder is no grid's, or a run was evaluated on other queries than the rest.
+    """
+    _, results = read_grid(folder)
+    experiment = str(json.loads((folder / "grid.json").read_text(encoding="utf-8"))["experiment"])
+    _write_figures(results, folder / "figures.csv")
+    tables = write_tables(TABLES[experiment](results), folder / "tables")
+    _write_plots(experiment, results, folder / "plots")
+    return tables
+
+
+def losses_tables(results: Sequence[Result]) -> list[Table]:
+    """By method and code length: figures, wins, tests of every pair, and the paper's numbers beside them."""
+    tables = [*all_views(losses_table, results), *_compared(results), wins_table(results)]
+    return tables + [table for table in [comparison_table(results, "losses")] if table]
+
+
+def gamma_w_tables(results: Sequence[Result]) -> list[Table]:
+    """By γ_w: mAP and ROC-AUC, and the paper's numbers beside them."""
+    tables = all_views(gamma_w_table, results, "validation")
+    return tables + [table for table in [comparison_table(results, "gamma_w")] if table]
+
+
+def architectures_tables(results: Sequence[Result]) -> list[Table]:
+    """By model and method: figures, wins, tests within each model, and the paper's numbers beside them."""
+    tables = [*all_views(architectures_table, results), wins_table(results)]
+    for model in dict.fromkeys(str(result.settings["model"]["name"]) for result in results if result.settings):
+        mine = [result for result in results if result.settings and result.settings["model"]["name"] == model]
+        tables += [replace(t, name=f"{t.name}-{model}", title=f"{model}: {t.title}") for t in _compared(mine)]
+    return tables + [table for table in [comparison_table(results, "architectures")] if table]
+
+
+def factorial_tables(results: Sequence[Result]) -> list[Table]:
+    """By channel and κ_q: figures, and the effects of both."""
+    return [*all_views(losses_table, results), *effects_tables(all_effects(results))]
+
+
+#: name of the experiment -> its tables.
+TABLES: dict[str, Callable[[Sequence[Result]], list[Table]]] = {
+    "losses": losses_tables,
+    "gamma-w": gamma_w_tables,
+    "architectures": architectures_tables,
+    "factorial": factorial_tables,
+}
+
+
+def _compared(results: Sequence[Result]) -> list[Table]:
+    """Tests between all methods; none where too few runs are finished for any."""
+    comparisons = compare_methods(results)
+    return [significance_table(comparisons)] if comparisons else []
+
+
+def _write_plots(experiment: str, results: Sequence[Result], folder: Path) -> None:
+    write_grid_plots(results, folder)
+    if experiment == "factorial" and (effects := all_effects(results)):
+        title = "Where does DSCH's gain come from? Parts of the published comparison, 95 % intervals"
+        write_figure(effects_plot(effects, title), folder, "effects")
+
+
+def _write_figures(results: Sequence[Result], path: Path) -> None:
+    """One line for each run, checkpoint, view and task."""
+    with atomic_path(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["run", "method", "n_bits", "seed", "checkpoint", "view", "task", *_FIGURES])
+        for result in results:
+            for checkpoint, views in result.epochs.items():
+                for view, tasks in views.items():
+                    for task, figures in tasks.items():
+                        place = [result.name, result.method, result.n_bits, result.seed, checkpoint, view, task]
+                        writer.writerow([*place, *(figures[name] for name in _FIGURES)])

@@ -1,0 +1,252 @@
+"""What a set of codes is like, whatever is searched with it: bits, buckets, and pairs against their channels."""
+
+from collections.abc import Callable, Iterator
+from itertools import combinations_with_replacement
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes, check_packed, unpack
+from channelhash.codeset import CodeSet
+from channelhash.metrics.counting import Labels, by_label_count, count_jointly
+from channelhash.metrics.gains import Counts
+from channelhash.metrics.ranking import Figures
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Bounds = Callable[["Tensor"], tuple["Tensor", "Tensor"]]
+#: S = 0, 0 < S < 1, S = 1: the sets that the losses part pairs into.
+Kind = Literal["dissimilar", "partly_similar", "identical_labels"]
+
+# Rows of codes that are unpacked at once.
+_ROWS = 1 << 13
+# Bounds are computed in floating point; a distance on the very edge of its channel is inside.
+_EDGE = 1e-9
+
+
+class BitHealth(TypedDict):
+    """Bits and buckets of the codes of one modality.
+
+    Attributes:
+        ones: share of ones of each bit, ``k`` numbers; 0.5 is balanced.
+        entropy: entropy of each bit in bits, ``k`` numbers; 1 is balanced, 0 constant.
+        constant: number of bits that are the same in every code.
+        correlation_mean: mean of |Pearson correlation| over the pairs of bits that are not constant; None without one.
+        correlation_max: the largest.
+        distinct: share of distinct codes, number of buckets / number of items.
+        alone: share of items that no other item shares its code with.
+        largest_bucket: items of the most frequent code.
+    """
+
+    ones: list[float]
+    entropy: list[float]
+    constant: int
+    correlation_mean: float | None
+    correlation_max: float | None
+    distinct: float
+    alone: float
+    largest_bucket: int
+
+
+class ChannelHealth(TypedDict):
+    """Pairs of one kind against their channels.
+
+    Attributes:
+        pairs: number of pairs.
+        distances: number of pairs at distance 0 … k.
+        inside: share of the pairs within their channel, ends included; None without pairs, likewise the next two.
+        below: share of the pairs that are nearer than their channel.
+        above: share of the pairs that are farther.
+    """
+
+    pairs: int
+    distances: list[int]
+    inside: float | None
+    below: float | None
+    above: float | None
+
+
+class CodeHealth(TypedDict):
+    """``bits`` by modality, and ``channels`` by pair of modalities, e.g. ``"image-text"``, and kind."""
+
+    bits: dict[str, BitHealth]
+    channels: dict[str, dict[Kind, ChannelHealth]]
+
+
+def code_report(codes: CodeSet, bounds: Bounds | None = None) -> CodeHealth:
+    """Bits, buckets and channels of every modality and pair of modalities of a code set.
+
+    Args:
+        codes: items with labels; at least one.
+        bounds: similarity -> lower and upper end of the channel in bits, as in the losses; `channels.dsch_bounds` with
+            its defaults if None.
+
+    Raises:
+        ValueError: the labels are missing, or there are no items.
+
+    O(n²) for the channels, all pairs at the speed of `hamming_histogram`; the rest is O(n k²).
+    """
+    if codes.labels is None:
+        raise ValueError("channels go by label similarity; these codes have no labels")
+    from channelhash.channels import dsch_bounds
+
+    own_bounds = bounds or (lambda similarity: dsch_bounds(similarity, codes.n_bits))
+    return {
+        "bits": {modality: bit_health(packed, codes.n_bits) for modality, packed in codes.codes.items()},
+        "channels": {
+            f"{first}-{second}": channel_health(
+                codes.codes[first], None if first == second else codes.codes[second], codes.labels, codes.n_bits,
+                own_bounds,
+            )
+            for first, second in combinations_with_replacement(codes.codes, 2)
+        },
+    }  # fmt: skip
+
+
+def bit_health(packed: PackedCodes, n_bits: int) -> BitHealth:
+    """Bits and buckets of packed codes ``(n, ceil(k / 8))``.
+
+    Raises:
+        ValueError: there are no codes, or they do not fit ``n_bits``.
+    """
+    ones, correlation = bit_balance(packed, n_bits), bit_correlation(packed, n_bits)
+    pairs = np.abs(correlation[np.triu_indices(n_bits, 1)])
+    pairs = pairs[~np.isnan(pairs)]
+    sizes = bucket_sizes(packed)
+    return {
+        "ones": ones.tolist(),
+        "entropy": bit_entropy(ones).tolist(),
+        "constant": int(((ones == 0) | (ones == 1)).sum()),
+        "correlation_mean": float(pairs.mean()) if len(pairs) else None,
+        "correlation_max": float(pairs.max()) if len(pairs) else None,
+        "distinct": len(sizes) / len(packed),
+        "alone": int((sizes == 1).sum()) / len(packed),
+        "largest_bucket": int(sizes[0]),
+    }
+
+
+def bit_balance(packed: PackedCodes, n_bits: int) -> Figures:
+    """Share of ones of each bit, ``(k,)``."""
+    _check_some(packed, n_bits)
+    counts = np.zeros(n_bits, dtype=np.int64)
+    for bits in _unpacked(packed, n_bits):
+        counts += bits.sum(axis=0)
+    balance: Figures = counts / len(packed)
+    return balance
+
+
+def bit_entropy(ones: Figures) -> Figures:
+    """−p log₂ p − (1 − p) log₂ (1 − p) of shares of ones p; 0 for a constant bit."""
+    entropy = np.zeros(ones.shape)
+    for share in (ones, 1 - ones):
+        entropy -= share * np.log2(share, out=np.zeros(ones.shape), where=share > 0)
+    return entropy
+
+
+def bit_correlation(packed: PackedCodes, n_bits: int) -> Figures:
+    """Pearson correlation of every two bits over the items, ``(k, k)``; NaN for a bit that is constant."""
+    _check_some(packed, n_bits)
+    together = np.zeros((n_bits, n_bits))
+    for bits in _unpacked(packed, n_bits):
+        block = bits.astype(np.float32)  # counts of a block are exact in it
+        together += block.T @ block
+    ones = np.diag(together) / len(packed)
+    covariance = together / len(packed) - np.outer(ones, ones)
+    spread = np.sqrt(ones * (1 - ones))
+    scale = np.outer(spread, spread)
+    correlation: Figures = np.divide(covariance, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
+    return correlation
+
+
+def bucket_sizes(packed: PackedCodes) -> Counts:
+    """How many items share each distinct code, falling; as many numbers as there are distinct codes."""
+    rows = np.ascontiguousarray(packed).view(f"V{packed.shape[1]}").ravel()
+    sizes: Counts = np.unique(rows, return_counts=True)[1]
+    return np.sort(sizes)[::-1]
+
+
+def channel_health(
+    first: PackedCodes, second: PackedCodes | None, labels: Labels, n_bits: int, bounds: Bounds
+) -> dict[Kind, ChannelHealth]:
+    """Distances of all pairs of items against the channel that the similarity of their labels gives them.
+
+    Args:
+        first: ``(n, b)`` packed codes.
+        second: those of another modality of the same items: all n² pairs count, an item with itself having S = 1. None
+            for pairs within ``first``: each of the n (n − 1) / 2 pairs of different items counts once.
+        labels: ``(n, c)`` bool.
+        n_bits: code length k.
+        bounds: as in `code_report`.
+
+    O(n²) time on all cores. Pairs are counted by distance and by how many labels each item has and both share, which
+    decides their similarity: no array of pairs is built.
+    """
+    _check_some(first, n_bits)
+    import torch
+
+    nothing = np.zeros(n_bits + 1, dtype=np.int64)
+    by_similarity: dict[float, Counts] = {0.0: nothing}  # there is one row even for a single item, which has no pairs
+    for similarity, pairs in _pairs_by_sizes(first, second, labels, n_bits):
+        by_similarity[similarity] = by_similarity.get(similarity, nothing) + pairs
+    similarities, counts = np.array(list(by_similarity)), np.stack(list(by_similarity.values()))
+    lower, upper = (end.numpy()[:, None] for end in bounds(torch.from_numpy(similarities)))
+    distances = np.arange(n_bits + 1)
+    below, above = distances < lower - _EDGE, distances > upper + _EDGE
+    kinds: dict[Kind, NDArray[np.bool_]] = {
+        "dissimilar": similarities == 0,
+        "partly_similar": (similarities > 0) & (similarities < 1),
+        "identical_labels": similarities == 1,
+    }
+    return {kind: _channel_report(counts[rows], below[rows], above[rows]) for kind, rows in kinds.items()}
+
+
+def _pairs_by_sizes(
+    first: PackedCodes, second: PackedCodes | None, labels: Labels, n_bits: int
+) -> Iterator[tuple[float, Counts]]:
+    """Similarity and number of pairs at each distance, for each (labels of one, labels of the other, shared)."""
+    order, sizes, ends = by_label_count(labels.sum(axis=1))
+    groups = [(int(size), rows) for size, rows in zip(sizes, np.split(order, ends[:-1]), strict=True)]
+    other = first if second is None else second
+    for own_size, own_rows in groups:
+        for size, rows in groups:
+            if second is None and size < own_size:
+                continue  # counted the other way round
+            counts = count_jointly(first[own_rows], other[rows], labels[own_rows], labels[rows], n_bits)
+            if own_size == size:
+                # An item and itself: not a pair within a modality, and S = 1 across modalities even without labels.
+                selves = np.bitwise_count(first[rows] ^ other[rows]).sum(axis=1, dtype=np.int64)
+                counts[:, size] -= np.bincount(selves, minlength=n_bits + 1)
+                if second is not None:
+                    yield 1.0, np.bincount(selves, minlength=n_bits + 1)
+            if second is None and size == own_size:
+                counts //= 2
+            for shared in np.flatnonzero(counts.any(axis=0)).tolist():
+                yield shared / float(np.sqrt(max(1, own_size * size))), counts[:, shared]
+
+
+def _channel_report(counts: Counts, below: NDArray[np.bool_], above: NDArray[np.bool_]) -> ChannelHealth:
+    """The pairs of one kind: their numbers by similarity and distance, and which of those cells lie outside."""
+    pairs = int(counts.sum())
+    inside, nearer, farther = (
+        int(counts[cells].sum()) / pairs if pairs else None for cells in (~below & ~above, below, above)
+    )
+    return {
+        "pairs": pairs,
+        "distances": counts.sum(axis=0).tolist(),
+        "inside": inside,
+        "below": nearer,
+        "above": farther,
+    }
+
+
+def _unpacked(packed: PackedCodes, n_bits: int) -> Iterator[NDArray[np.bool_]]:
+    for start in range(0, len(packed), _ROWS):
+        yield unpack(packed[start : start + _ROWS], n_bits)
+
+
+def _check_some(packed: PackedCodes, n_bits: int) -> None:
+    check_packed(packed, n_bits)
+    if len(packed) == 0:
+        raise ValueError("there are no codes to judge")

@@ -1,0 +1,122 @@
+"""Plots of an evaluation as PNG files: precision against recall, the lookup by radius, distances of pairs."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from channelhash.metrics.curves import pair_shares
+from channelhash.metrics.histogram import HammingHistogram
+from channelhash.plot_style import COLORS, arrow, chance_line, legend_below, line, percent_axis, write_figure
+
+Histograms = Mapping[str, HammingHistogram]
+
+
+def write_plots(histograms: Histograms, folder: Path, title: str) -> list[Path]:
+    """Draw the plots of all tasks.
+
+    Args:
+        histograms: task -> counts, see `report.evaluate_tasks`; at least one task.
+        folder: where the files go, made if it is not there.
+        title: what was evaluated, a few words.
+
+    Returns:
+        The files: ``precision-recall.png``, ``radius.png``, ``distances.png``.
+
+    Raises:
+        ValueError: in some task no query has a relevant item.
+    """
+    drawings: dict[str, Callable[[Histograms], Figure]] = {
+        "precision-recall": precision_recall_plot,
+        "radius": radius_plot,
+        "distances": distances_plot,
+    }
+    paths = []
+    for name, draw in drawings.items():
+        figure = draw(histograms)
+        figure.suptitle(f"{title}\n{_sizes(histograms)}", fontsize=10)
+        paths += write_figure(figure, folder, name, ["png"])
+    return paths
+
+
+def precision_recall_plot(histograms: Histograms) -> Figure:
+    """Precision against recall of the lookup within radius 0 … k, over all queries together."""
+    figure = Figure(figsize=(6.4, 5.6), layout="constrained")
+    axes = figure.subplots()
+    for number, (task, histogram) in enumerate(histograms.items()):
+        curve = histogram.precision_recall_curve()
+        line(axes, number, 100 * curve.recall, 100 * curve.precision, arrow(task))
+    first = next(iter(histograms.values()))
+    # Precision at recall 1, which is what any order gets: the same in all tasks, which have the same labels.
+    chance = 100 * first.relevant.sum() / first.total.sum()
+    chance_line(axes, chance)
+    percent_axis(axes, "precision, %")
+    axes.set(xlabel="recall, %", xlim=(0, 102), title=f"Precision and recall within radius 0 … {first.n_bits} bits")
+    legend_below(figure, axes)
+    return figure
+
+
+def radius_plot(histograms: Histograms) -> Figure:
+    """Precision, recall and share of empty answers of the lookup within each radius, means over queries."""
+    figure = Figure(figsize=(6.4, 8.6), layout="constrained")
+    panels = figure.subplots(3, sharex=True)
+    farthest = max(_farthest(histogram) for histogram in histograms.values())
+    for number, (task, histogram) in enumerate(histograms.items()):
+        curve = histogram.by_radius()
+        for axes, values in zip(panels, curve, strict=True):
+            line(axes, number, np.arange(farthest + 1), 100 * values[: farthest + 1], arrow(task))
+    for axes, title, what in zip(
+        panels,
+        ("Precision by radius (an empty answer counts as 0)", "Recall by radius", "Queries that find nothing"),
+        ("mean precision, %", "mean recall, %", "share of queries, %"),
+        strict=True,
+    ):
+        percent_axis(axes, what)
+        axes.set_title(title)
+    panels[-1].set_xlabel("Hamming radius, bits")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    legend_below(figure, panels[0])
+    return figure
+
+
+def distances_plot(histograms: Histograms) -> Figure:
+    """Distances of pairs that share a label and of those that share none, one panel a task."""
+    columns = min(2, len(histograms))
+    rows = -(-len(histograms) // columns)
+    figure = Figure(figsize=(max(5.2 * columns, 6.4), 3 * rows + 1), layout="constrained")
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes, (task, histogram) in zip(panels.ravel(), histograms.items(), strict=False):
+        shares = pair_shares(histogram.total, histogram.relevant)
+        edges = np.arange(histogram.n_bits + 2) - 0.5
+        for values, color, face, hatch, label in (
+            (shares.relevant, COLORS[0], (COLORS[0], 0.35), None, "pairs that share a label"),
+            (shares.irrelevant, COLORS[1], "none", "///", "pairs that share none"),
+        ):
+            axes.stairs(
+                100 * values, edges, fill=True, facecolor=face, edgecolor=color, hatch=hatch, linewidth=1.5, label=label
+            )
+        axes.set_title(arrow(task))
+        axes.grid(alpha=0.3)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in panels[:, 0]:
+        axes.set_ylabel("share of such pairs, %")
+    for axes in panels.ravel()[max(0, len(histograms) - columns) : len(histograms)]:  # those with none below them
+        axes.set_xlabel("Hamming distance, bits")
+        axes.tick_params(labelbottom=True)
+    for axes in panels.ravel()[len(histograms) :]:
+        axes.set_visible(False)
+    legend_below(figure, panels[0, 0])
+    return figure
+
+
+def _farthest(histogram: HammingHistogram) -> int:
+    """The largest distance at which anything lies."""
+    return int(np.flatnonzero(histogram.total.any(axis=0))[-1])
+
+
+def _sizes(histograms: Histograms) -> str:
+    first = next(iter(histograms.values()))
+    skipped = f" ({first.skipped} of them without a relevant item)" if first.skipped else ""
+    return f"{first.n_bits} bits, {len(first.total):,} queries{skipped}, {int(first.total[0].sum()):,} items"

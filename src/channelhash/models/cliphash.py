@@ -1,0 +1,120 @@
+"""``cliphash``: one hash head for the two towers of an OpenCLIP model (``protocol.md`` § 4)."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from channelhash.data.records import Records
+from channelhash.errors import InputError
+from channelhash.models.backbones import Frozen, fixed_random_weights
+from channelhash.models.hash_head import hash_head
+from channelhash.models.hash_model import Branch, HashModel
+from channelhash.models.openclip import Preprocess, load_open_clip
+
+
+class UnitLength(nn.Module):
+    """Rows divided by their Euclidean norm."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """``(n, d)`` to ``(n, d)``."""
+        return F.normalize(features, dim=1)
+
+
+def create_cliphash_model(
+    train: Records,
+    n_bits: int,
+    backbone: str = "ViT-H-14-quickgelu",
+    pretrained: str | None = "dfn5b",
+    freeze_backbone: bool = True,
+    preprocess: Preprocess = "openclip",
+    prompt: str = "{}",
+    normalize: bool = False,
+    hidden: list[int] | None = None,
+    dropout: float = 0.1,
+) -> HashModel:
+    """An OpenCLIP model with an untrained, shared hash head of d→4096→4096→1024→256→k.
+
+    Args:
+        train: training records; pictures and texts, not features.
+        n_bits: code length k.
+        backbone: a name that OpenCLIP knows, or a JSON file in its format for model configurations.
+        pretrained: a tag of OpenCLIP, a file of weights, ``TAG@FILE``, or None for random weights.
+        freeze_backbone: train the head alone.
+        preprocess: pictures as the weights' own configuration says, or as in the paper.
+        prompt: what the model reads of a text; ``{}`` stands for the text.
+        normalize: bring embeddings to unit length before the head; the published code does not.
+        hidden: widths of the head's hidden layers; ``[4096, 4096, 1024, 256]`` if None.
+        dropout: dropout in the head.
+
+    Raises:
+        InputError: backbone or weights are unknown or do not fit, or the data holds features.
+    """
+    check_raw_items("cliphash", n_bits, train)
+    if prompt.count("{}") != 1:
+        raise InputError(f"model.prompt: holds '{{}}' once, where the text goes; got {prompt!r}")
+    architecture: dict[str, Any] = dict(
+        n_bits=n_bits,
+        modalities=list(train.items),
+        backbone=str(Path(backbone).resolve()) if backbone.endswith(".json") else backbone,
+        pretrained=pretrained,
+        freeze_backbone=freeze_backbone,
+        preprocess=preprocess,
+        prompt=prompt,
+        normalize=normalize,
+        hidden=[4096, 4096, 1024, 256] if hidden is None else hidden,
+        dropout=dropout,
+    )
+    return HashModel("cliphash", n_bits, architecture, build_cliphash_branches(**architecture, untrained=True))
+
+
+def build_cliphash_branches(
+    n_bits: int,
+    modalities: list[str],
+    backbone: str,
+    pretrained: str | None,
+    freeze_backbone: bool,
+    preprocess: Preprocess,
+    prompt: str,
+    normalize: bool,
+    hidden: list[int],
+    dropout: float,
+    untrained: bool = False,
+) -> dict[str, Branch]:
+    """The branches from the complete architecture; arguments as in `create_cliphash_model`.
+
+    ``untrained`` loads the pre-trained weights of a backbone that is going to be trained; a saved model brings its own.
+    """
+    weights = pretrained if freeze_backbone or untrained else None
+    with fixed_random_weights(backbone) if freeze_backbone and weights is None else nullcontext():
+        clip = load_open_clip(backbone, weights, preprocess)
+    head = hash_head([clip.n_features, *hidden, n_bits], dropout)
+
+    def encoder(tower: nn.Module, side: str, inputs: str) -> nn.Module:
+        whole = nn.Sequential(tower, UnitLength()) if normalize else tower
+        if not freeze_backbone:
+            return whole
+        inputs = f"{inputs}, unit length" if normalize else inputs
+        return Frozen(whole, f"open_clip {backbone} {pretrained}, {side}", inputs, clip.n_features)
+
+    def tokens(texts: Sequence[str]) -> Tensor:
+        return clip.tokenize([prompt.replace("{}", text) for text in texts])
+
+    branches = {
+        "image": Branch(clip.resize, encoder(clip.image, "image", str(clip.resize)), head),
+        "text": Branch(tokens, encoder(clip.text, "text", f"prompt {prompt!r}"), head),
+    }
+    return {modality: branches[modality] for modality in modalities}
+
+
+def check_raw_items(name: str, n_bits: int, train: Records) -> None:
+    """Raise `InputError` unless ``train`` holds pictures and texts and codes have a bit."""
+    if n_bits < 1:
+        raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
+    for modality, values in train.items.items():
+        if isinstance(values, np.ndarray):
+            raise InputError(f"model.name: {name!r} reads raw {modality}s, the data holds features; use 'features'")

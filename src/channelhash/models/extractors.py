@@ -1,0 +1,237 @@
+"""Extractors: what turns new pictures and texts into the features that a ``features`` model was trained on.
+
+An extractor is named by one string, ``KIND:WHAT`` or ``KIND:WHAT?option=value&…``, in a configuration and in a saved
+model's ``config.json``. Nothing is imported or read for it until the first raw item comes: features that are given as
+arrays never need it. Every kind has the option ``normalize``: features are divided by their 2-norm.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Protocol
+from urllib.parse import parse_qsl
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from pydantic import AfterValidator
+from torch import Tensor
+
+from channelhash.errors import InputError
+from channelhash.models.backbone_extractors import OpenClipModel, TorchvisionImages
+from channelhash.models.onnx_images import OnnxImages
+from channelhash.optional import library
+from channelhash.settings import pick, unknown
+
+#: A sequence of ``n`` raw items to their features ``(n, d)``: anything that NumPy or torch makes a matrix of.
+Extract = Callable[[Sequence[Any]], Any]
+
+_ITEM_TYPES = {"image": (str, Path, Image.Image), "text": (str,)}
+_ITEM_WORDS = {"image": "picture files or opened pictures", "text": "strings"}
+
+
+class ExtractorKind(Protocol):
+    """What is behind ``KIND:``; made of ``WHAT`` and options, whose form it checks and which it does not open.
+
+    Attributes:
+        modalities: what it can extract from.
+        options: names of its options beside ``normalize``.
+        what: ``WHAT`` with an absolute path, if there is a path in it.
+        file: the file or folder that it names, if any.
+    """
+
+    modalities: ClassVar[tuple[str, ...]]
+    options: ClassVar[tuple[str, ...]]
+    what: str
+    file: Path | None
+
+    def __init__(self, what: str, options: Mapping[str, str]) -> None: ...
+
+    def load(self, modality: str) -> Extract:
+        """The function itself; this may take seconds. Raises `InputError` where it cannot be had."""
+        ...
+
+
+class SentenceTransformers:
+    """``sentence-transformers:FOLDER_OR_NAME``: a text encoder of that library, from a folder or the hub."""
+
+    modalities: ClassVar[tuple[str, ...]] = ("text",)
+    options: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, what: str, options: Mapping[str, str]) -> None:
+        is_folder = what.startswith((".", "/")) or Path(what).is_dir()
+        self.file: Path | None = Path(what).resolve() if is_folder else None
+        self.what = str(self.file or what)
+
+    def load(self, modality: str) -> Extract:
+        """The model's ``encode``."""
+        sentence_transformers = library("sentence_transformers", "extractors")
+        try:
+            model = sentence_transformers.SentenceTransformer(self.what, local_files_only=self.file is not None)
+        except Exception as error:  # the hub, tokenizers and transformers each have their own types
+            raise InputError(
+                f"cannot be loaded ({_first_line(error)}); give a folder that the library has saved, or a name on "
+                "the hub"
+            ) from None
+        return lambda texts: model.encode(list(texts), show_progress_bar=False)
+
+
+class PythonFunction:
+    """``python:package.module:function``: a function of one's own, from a sequence of items to an ``(n, d)`` matrix."""
+
+    modalities: ClassVar[tuple[str, ...]] = ("image", "text")
+    options: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, what: str, options: Mapping[str, str]) -> None:
+        self.what = what
+        self.file: Path | None = None
+        self._module, _, self._function = what.partition(":")
+        if not all(part.isidentifier() for part in (*self._module.split("."), *self._function.split("."))):
+            raise InputError("write it as python:package.module:function")
+
+    def load(self, modality: str) -> Extract:
+        """The function."""
+        try:
+            found: Any = importlib.import_module(self._module)
+        except ImportError as error:
+            raise InputError(
+                f"the module cannot be imported ({error}); install it, or put its folder on PYTHONPATH"
+            ) from None
+        for name in self._function.split("."):
+            found = getattr(found, name, None)
+        if not callable(found):
+            raise InputError(f"the module {self._module} has no function {self._function!r}")
+        extract: Extract = found
+        return extract
+
+
+#: KIND -> what makes something of WHAT. A new kind is one class and one line here.
+EXTRACTORS: dict[str, type[ExtractorKind]] = {
+    "sentence-transformers": SentenceTransformers,
+    "onnx": OnnxImages,
+    "torchvision": TorchvisionImages,
+    "open_clip": OpenClipModel,
+    "python": PythonFunction,
+}
+
+
+class Extractor:
+    """One modality's extractor; loaded when it is first called.
+
+    Args:
+        name: ``KIND:WHAT``.
+        modality: ``"image"`` or ``"text"``.
+        width: d of the features that the model was trained on.
+
+    Raises:
+        InputError: the kind is unknown or not one for this modality, or ``WHAT`` is not of its form.
+    """
+
+    def __init__(self, name: str, modality: str, width: int) -> None:
+        self.name = name
+        self._modality = modality
+        self._width = width
+        self._kind, self._options = _read(name, modality)
+        self._extract: Extract | None = None
+
+    def __call__(self, items: Sequence[Any]) -> NDArray[np.float32]:
+        """Features ``(n, width)`` of ``n`` raw items.
+
+        Raises:
+            InputError: the extractor cannot be loaded; an item is of another type; the features have another width or
+                number of rows than they should, or are not finite.
+        """
+        for item in items:
+            if not isinstance(item, _ITEM_TYPES[self._modality]):
+                given, wanted = type(item).__name__, _ITEM_WORDS[self._modality]
+                raise InputError(
+                    f"{self._modality} items of type {given}: give {wanted}, or features as one NumPy array"
+                )
+        if self._extract is None:
+            importlib.import_module("channelhash.vision")  # before anyone's own import of torchvision
+            try:
+                self._extract = self._kind.load(self._modality)
+            except InputError as error:
+                raise InputError(f"{self._modality} extractor {self.name}: {error}") from None
+        return self._checked(self._extract(items), items)
+
+    def _checked(self, features: Any, items: Sequence[Any]) -> NDArray[np.float32]:
+        where = f"{self._modality} extractor {self.name}"
+        if isinstance(features, Tensor):
+            features = features.detach().float().cpu().numpy()
+        try:
+            with np.errstate(over="ignore"):  # what is not finite then is reported with its item
+                rows = np.asarray(features, dtype=np.float32)
+        except (TypeError, ValueError):
+            raise InputError(f"{where}: gave a {type(features).__name__} that is no matrix of numbers") from None
+        if rows.ndim != 2 or len(rows) != len(items):
+            raise InputError(
+                f"{where}: gave features of shape {rows.shape} for {len(items)} items, "
+                f"expected ({len(items)}, {self._width})"
+            )
+        if rows.shape[1] != self._width:
+            raise InputError(
+                f"{where}: its features have width {rows.shape[1]}, this model was trained on width {self._width}; "
+                "name the extractor that made the training features"
+            )
+        broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(broken):
+            raise InputError(f"{where}: the features of {str(items[broken[0]])[:80]!r} are not finite")
+        if "normalize" in self._options:
+            rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        return rows
+
+
+def absolute_names(extractors: Mapping[str, str]) -> dict[str, str]:
+    """Extractors by modality with the paths in them made absolute; opens and imports nothing.
+
+    Raises:
+        InputError: a modality, kind or option is unknown (the nearest known one is named), or a name is not of its
+            form.
+    """
+    absolute = {}
+    for modality, name in extractors.items():
+        made, _ = _read(name, modality)
+        query = name.partition("?")[2]
+        absolute[modality] = f"{name.partition(':')[0]}:{made.what}{'?' * bool(query)}{query}"
+    return absolute
+
+
+#: The setting ``model.extractors``.
+Extractors = Annotated[dict[str, str], AfterValidator(absolute_names)]
+
+
+def check_files(extractors: Mapping[str, str]) -> None:
+    """Raise `InputError` where a file or folder that an extractor names is not there."""
+    for modality, name in extractors.items():
+        file = _read(name, modality)[0].file
+        if file is not None and not file.exists():
+            raise InputError(f"model.extractors.{modality}: {file}: no such file or folder")
+
+
+def _read(name: str, modality: str) -> tuple[ExtractorKind, dict[str, str]]:
+    """(what the name stands for, not opened yet; all options)."""
+    where = f"model.extractors.{modality}"
+    pick(_ITEM_TYPES, modality, "modality in model.extractors")
+    kind, colon, rest = str(name).partition(":")
+    what, _, query = rest.partition("?")
+    if not colon or not what:
+        raise InputError(f"{where}: {name!r} is not of the form KIND:WHAT; kinds are {', '.join(EXTRACTORS)}")
+    chosen: type[ExtractorKind] = pick(EXTRACTORS, kind, f"kind of {where}")
+    if modality not in chosen.modalities:
+        raise InputError(f"{where}: {kind} extracts from {' and '.join(chosen.modalities)}, not from {modality}")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    known = [*chosen.options, "normalize"]
+    for option in options:
+        if option not in known:
+            raise InputError(f"{where}: {unknown(f'option {option!r} of {kind}', option, known)}")
+    if options.get("normalize"):
+        raise InputError(f"{where}: write normalize without a value, or leave it out")
+    try:
+        return chosen(what, options), options
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

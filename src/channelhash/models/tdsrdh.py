@@ -1,0 +1,170 @@
+"""``tdsrdh``: a residual network and a Transformer over word vectors, each with a hash head (``protocol.md`` § 4)."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from channelhash.data.pictures import Resize
+from channelhash.data.records import Records
+from channelhash.errors import InputError
+from channelhash.files import cache_folder
+from channelhash.models.backbones import Frozen, fixed_random_weights
+from channelhash.models.cliphash import check_raw_items
+from channelhash.models.hash_head import hash_head
+from channelhash.models.hash_model import Branch, HashModel, Progress
+from channelhash.models.text_encoders import TransformerText, WordTable
+from channelhash.models.token_inputs import vocabulary_tokens
+from channelhash.models.torchvision_backbones import load_torchvision
+from channelhash.text.tokens import Vocabulary
+from channelhash.text.vector_tokens import SEGMENTATION_WORDS, cached_vector_tokens, encode_vectors, vector_reader
+from channelhash.text.wordvectors import WordVectors, open_word_vectors
+
+#: Short side to 232 (bilinear, antialias), centre crop of 224 (§ 3).
+RESIZE = Resize(224, short_side=232)
+#: Width of learned token vectors, that of the paper's word vectors.
+_VECTOR_WIDTH = 300
+
+
+def create_tdsrdh_model(
+    train: Records,
+    n_bits: int,
+    backbone: str = "resnet152",
+    pretrained: str | None = "IMAGENET1K_V2",
+    freeze_backbone: bool = True,
+    frozen_batchnorm: Literal["eval", "train"] = "eval",
+    word_vectors: Path | None = None,
+    segmentation_words: int = SEGMENTATION_WORDS,
+    max_tokens: int = 128,
+    mask_padding: bool = True,
+    hidden: dict[str, list[int]] | None = None,
+    dropout: float = 0.1,
+) -> HashModel:
+    """The paper's first architecture, untrained above its backbone.
+
+    Args:
+        train: training records; pictures and texts, not features.
+        n_bits: code length k.
+        backbone: a classification model of torchvision; its classifier is removed.
+        pretrained: a tag of torchvision, a file of weights, ``TAG@FILE``, or None for random weights.
+        freeze_backbone: the backbone is not trained.
+        frozen_batchnorm: ``"train"`` lets a frozen backbone's running statistics drift, as the published code does.
+        word_vectors: a word2vec file, e.g. of Google News; None learns a vector for each word of the training texts.
+        segmentation_words: how many of the word vectors' most frequent words help to part run-together tags.
+        max_tokens: longer texts are cut.
+        mask_padding: padding takes no part in attention; False is what the published code does.
+        hidden: modality -> widths of the head's hidden layers; ``{image: [4096, 4096], text: [1024, 8192]}`` if None.
+        dropout: dropout in the Transformer and the heads.
+
+    Raises:
+        InputError: backbone, weights or word vectors are unknown or do not fit, or the data holds features.
+    """
+    check_raw_items("tdsrdh", n_bits, train)
+    vocabulary = None
+    if word_vectors is None and "text" in train.items:
+        vocabulary = list(Vocabulary.from_texts([str(text) for text in train.items["text"]], min_count=1).words)
+        if not vocabulary:
+            raise InputError(f"data: the {len(train)} training texts hold no word")
+    widths = {"image": [4096, 4096], "text": [1024, 8192]} | (hidden or {})
+    if unknown := set(widths) - {"image", "text"}:
+        raise InputError(f"model.hidden: {min(unknown)!r} is no modality; known: image, text")
+    architecture: dict[str, Any] = dict(
+        n_bits=n_bits,
+        modalities=list(train.items),
+        backbone=backbone,
+        pretrained=pretrained,
+        freeze_backbone=freeze_backbone,
+        frozen_batchnorm=frozen_batchnorm,
+        word_vectors=None if word_vectors is None else str(Path(word_vectors).resolve()),
+        vocabulary=vocabulary,
+        segmentation_words=segmentation_words,
+        max_tokens=max_tokens,
+        mask_padding=mask_padding,
+        hidden=widths,
+        dropout=dropout,
+    )
+    if word_vectors is not None:
+        architecture["word_vectors_hash"] = _open(architecture["word_vectors"]).hash
+    return HashModel("tdsrdh", n_bits, architecture, build_tdsrdh_branches(**architecture, untrained=True))
+
+
+def build_tdsrdh_branches(
+    n_bits: int,
+    modalities: list[str],
+    backbone: str,
+    pretrained: str | None,
+    freeze_backbone: bool,
+    frozen_batchnorm: Literal["eval", "train"],
+    word_vectors: str | None,
+    vocabulary: list[str] | None,
+    segmentation_words: int,
+    max_tokens: int,
+    mask_padding: bool,
+    hidden: dict[str, list[int]],
+    dropout: float,
+    word_vectors_hash: str | None = None,
+    untrained: bool = False,
+) -> dict[str, Branch]:
+    """The branches from the complete architecture; arguments as in `create_tdsrdh_model`.
+
+    ``untrained`` loads the pre-trained weights of a backbone that is going to be trained; a saved model brings its own.
+
+    Raises:
+        InputError: the word vectors are not those that the model was trained with.
+    """
+    branches = {}
+    if "image" in modalities:
+        weights = pretrained if freeze_backbone or untrained else None
+        with fixed_random_weights(backbone) if freeze_backbone and weights is None else nullcontext():
+            encoder, width = load_torchvision(backbone, weights)
+        if freeze_backbone:
+            encoder = Frozen(encoder, f"torchvision {backbone} {pretrained}", str(RESIZE), width, frozen_batchnorm)
+        branches["image"] = Branch(RESIZE, encoder, hash_head([width, *hidden["image"], n_bits], dropout))
+    if "text" in modalities:
+
+        def text_encoder(table: nn.Module, width: int) -> TransformerText:
+            tokens = nn.Sequential(table, nn.Linear(width, 512, bias=False))
+            return TransformerText(tokens, dropout=dropout, mask_padding=mask_padding, max_tokens=max_tokens)
+
+        head = hash_head([512, *hidden["text"], n_bits], dropout)
+        if word_vectors is None:
+            words = vocabulary or []
+            table = nn.Embedding(len(words) + 1, _VECTOR_WIDTH, padding_idx=0)
+            branches["text"] = Branch(vocabulary_tokens(words, max_tokens), text_encoder(table, _VECTOR_WIDTH), head)
+        else:
+            vectors = _open(word_vectors)
+            if vectors.hash != word_vectors_hash:
+                raise InputError(f"{word_vectors}: not the word vectors that the model was trained with")
+            texts = VectorTexts(vectors, segmentation_words, max_tokens)
+            encoder = text_encoder(WordTable(vectors.vectors), vectors.vectors.shape[1])
+            branches["text"] = Branch(texts, encoder, head, texts.collection)
+    return branches
+
+
+class VectorTexts:
+    """Texts as rows of word vectors. SymSpell's dictionaries are loaded with the first text that is not cached."""
+
+    def __init__(self, vectors: WordVectors, segmentation_words: int, max_tokens: int) -> None:
+        self.vectors, self.segmentation_words, self.max_tokens = vectors, segmentation_words, max_tokens
+        self._reader = cache(lambda: vector_reader(vectors, segmentation_words))
+
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        """``n`` texts to ``(n, max_tokens)`` int32."""
+        return torch.from_numpy(encode_vectors(texts, self._reader(), self.vectors, self.max_tokens))
+
+    def collection(self, texts: Sequence[str], progress: Progress | None = None) -> Tensor:
+        """The same through the token cache."""
+        folder = cache_folder() / "tokens"
+        tokens = cached_vector_tokens(
+            list(texts), self.vectors, folder, self.segmentation_words, self.max_tokens, progress
+        )
+        return torch.from_numpy(np.array(tokens))
+
+
+def _open(path: str) -> WordVectors:
+    return open_word_vectors(Path(path), cache_folder() / "word-vectors")

@@ -1,0 +1,179 @@
+"""From a run's folder to its codes and figures."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codeset import CodeSet
+from channelhash.config import RunConfig, read_config
+from channelhash.data.records import Items, Records
+from channelhash.data.splits import load_splits
+from channelhash.errors import InputError
+from channelhash.evaluation import evaluate_sets
+from channelhash.files import write_text
+from channelhash.models import HashModel, load_model
+from channelhash.models.hash_model import Progress
+from channelhash.run import load_records, silent
+from channelhash.training.frozen_features import Stages, encode_items, feature_records
+from channelhash.training.steps import pick_device
+
+
+def evaluate_run(
+    folder: Path,
+    split: str = "test",
+    checkpoint: str = "last",
+    leak_free: bool = False,
+    stages: Stages = silent,
+) -> dict[str, Any]:
+    """All figures of a finished run, for every task.
+
+    The codes are written to ``codes/<split>-query.parquet`` and ``codes/<split>-retrieval.parquet``; codes that this
+    very model has already written are not computed again. The figures of the test split after the last epoch, over the
+    whole retrieval set, are written to ``metrics.json`` and their plots to ``plots/``; the plots of any other choice to
+    a folder of their own below it (`plots_folder`).
+
+    Args:
+        folder: a run's folder.
+        split: ``"test"`` (Q against R) or ``"validation"`` (V_q against V_r).
+        checkpoint: ``"last"`` epoch, or ``"best"`` on validation.
+        leak_free: leave the training rows out of the retrieval set (R∖T).
+        stages: where progress goes.
+
+    Returns:
+        ``{"n_bits": k, "split": …, "checkpoint": …, "leak_free": …, "tasks": {task: figures}}``.
+    """
+    config = read_run_config(folder)
+    codes = run_codes(folder, split, checkpoint, stages)
+    database = codes.without_training_rows() if leak_free else codes.retrieval
+    where = f"{folder}, {split} partition"
+    tasks, histograms = evaluate_sets(codes.query, database, where, config.evaluate.cutoffs)
+    result = {
+        "n_bits": config.n_bits,
+        "split": split,
+        "checkpoint": checkpoint,
+        "leak_free": leak_free,
+        "tasks": tasks,
+    }
+    if split == "test" and checkpoint == "last" and not leak_free:
+        write_text(folder / "metrics.json", json.dumps(result, indent=2))
+    from channelhash.metrics.plots import write_plots  # matplotlib: nothing else here needs it
+
+    rows_left_out = ", training rows left out" if leak_free else ""
+    title = f"{folder.resolve().name}, {split} split, {checkpoint} epoch{rows_left_out}"
+    write_plots(histograms, plots_folder(folder, split, checkpoint, leak_free), title)
+    return result
+
+
+@dataclass(frozen=True)
+class RunCodes:
+    """Codes of one split of a run.
+
+    Attributes:
+        query: Q or V_q.
+        retrieval: R or V_r.
+        trained: ``(len(retrieval),)`` bool, which of R are training rows; V_r has none.
+    """
+
+    query: CodeSet
+    retrieval: CodeSet
+    trained: NDArray[np.bool_]
+
+    def without_training_rows(self) -> CodeSet:
+        """R∖T.
+
+        Raises:
+            InputError: there are no training rows to leave out.
+        """
+        if not self.trained.any():
+            raise InputError("--leak-free: the validation partition holds no training rows anyway; leave it out")
+        return self.retrieval.take(np.flatnonzero(~self.trained))
+
+
+def run_codes(folder: Path, split: str = "test", checkpoint: str = "last", stages: Stages = silent) -> RunCodes:
+    """The codes of a finished run: from ``codes/`` if this very model has written them there, else they are now.
+
+    Args:
+        folder: a run's folder.
+        split: ``"test"`` or ``"validation"``.
+        checkpoint: ``"last"`` epoch, or ``"best"`` on validation.
+        stages: where progress goes.
+
+    Raises:
+        InputError: there is no such run, or the partition is empty.
+    """
+    config = read_run_config(folder)
+    model = load_model(folder / "checkpoints" / "best") if checkpoint == "best" else load_model(folder)
+    model.to(pick_device(config.train.device))
+    records = load_records(config)
+    splits = load_splits(folder / "splits.json", records)
+    if split == "test":
+        rows = {"query": splits.query, "retrieval": splits.retrieval}
+    else:
+        rows = {"query": splits.validation_query, "retrieval": splits.validation_retrieval}
+    if not all(len(part) for part in rows.values()):
+        raise InputError(f"{folder / 'splits.json'}: the {split} partition is empty; train with fewer data.train rows")
+    features = feature_records(model, records, config.train, stages)
+    light, fingerprint = model.on_features(), model.fingerprint()
+    name = split if checkpoint == "last" else f"{split}-{checkpoint}"
+    codes = {}
+    for role, part in rows.items():
+        path = folder / "codes" / f"{name}-{role}.parquet"
+        if path.exists() and (saved := CodeSet.load(path)).model == fingerprint and len(saved.ids) == len(part):
+            codes[role] = saved
+            continue
+        found = {name: values[part] for name, values in features.items.items() if isinstance(values, np.ndarray)}
+        codes[role] = encode_records(light, records.take(part), stages(f"encode {role}"), fingerprint, found)
+        codes[role].save(path)
+    return RunCodes(codes["query"], codes["retrieval"], np.isin(rows["retrieval"], splits.train))
+
+
+def plots_folder(folder: Path, split: str, checkpoint: str, leak_free: bool) -> Path:
+    """Where a run's plots are: those of the figures in ``metrics.json`` in ``plots/`` itself."""
+    parts = [split] * (split != "test") + [checkpoint] * (checkpoint != "last") + ["leak-free"] * leak_free
+    return folder / "plots" / "-".join(parts)
+
+
+def encode_records(
+    model: HashModel,
+    records: Records,
+    progress: Progress | None = None,
+    fingerprint: str | None = None,
+    features: Mapping[str, Items] | None = None,
+) -> CodeSet:
+    """Codes of every modality that both the model and the records have, with labels, texts and picture paths.
+
+    Args:
+        model: encodes.
+        records: what is encoded.
+        progress: called with (done, n) for each modality in turn.
+        fingerprint: the model's, where it is known.
+        features: modality -> features of the same rows, for a model that takes those instead of raw items.
+    """
+    read = dict(records.items) | dict(features or {})
+    modalities = [modality for modality in model.modalities if modality in records.items]
+    return CodeSet(
+        records.ids,
+        {
+            modality: encode_items(model, modality, read[modality], os.cpu_count() or 1, progress)
+            for modality in modalities
+        },
+        records.labels if records.label_names else None,
+        model.n_bits,
+        label_names=records.label_names,
+        texts=records.to_show("text"),
+        images=records.to_show("image"),
+        model=model.fingerprint() if fingerprint is None else fingerprint,
+    )
+
+
+def read_run_config(folder: Path) -> RunConfig:
+    """The configuration of a run's folder."""
+    if not (folder / "config.yaml").exists():
+        raise InputError(f"{folder}: not a run's folder (no config.yaml); give the folder that `train` wrote")
+    return read_config(folder / "config.yaml")

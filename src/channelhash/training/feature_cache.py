@@ -1,0 +1,161 @@
+"""Features of a frozen encoder, computed once: of every item as it is, and of every augmented draw of a training.
+
+The cache of a collection is shared by everything that encodes it; the bank of a training set by all losses, code
+lengths and training seeds (the augmentation has a seed of its own).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from channelhash.augment.progressive import plan
+from channelhash.config import TrainSettings
+from channelhash.data.contents import collection_hash
+from channelhash.data.records import Items
+from channelhash.files import cache_folder
+from channelhash.models.backbones import memory_advice
+from channelhash.models.hash_model import Branch
+from channelhash.training.picture_loader import AugmentedPictures, Pictures, picture_batches
+from channelhash.training.row_file import DType, Progress, RowFile, Rows, row_file
+
+_BATCH = 128  # rows that the encoder sees at a time
+_BLOCK = 8 * _BATCH  # rows between two checkpoints of a build
+_DRAWS = "augmentation 1"  # part of a bank's key: another number where a draw gives another picture
+
+
+def cached_features(
+    branch: Branch,
+    items: Items,
+    device: torch.device,
+    dtype: DType = "float32",
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> RowFile:
+    """Features of ``items`` as they are, one row each, checked against their checksums.
+
+    Args:
+        branch: whose fixed encoder makes the features (see `Branch.fixed`).
+        items: ``n`` picture files or texts.
+        device: where to compute what is missing.
+        dtype: how features are kept.
+        workers: processes that read pictures.
+        progress: called with (rows done, n) while features are computed.
+    """
+    frozen = branch.fixed
+    assert frozen is not None
+    folder = cache_folder() / "features"
+    key = {**frozen.identity(), "items": collection_hash(items, folder)}
+    sizes = _parts(len(items), _BLOCK)
+
+    def compute(first: int) -> Iterator[Rows]:
+        start = sum(sizes[:first])
+        batches = [
+            range(start + low, start + low + size)
+            for low, size in zip(range(0, len(items) - start, _BATCH), _parts(len(items) - start, _BATCH), strict=True)
+        ]
+        inputs = _pictures(branch, items, batches, workers) if _are_files(items) else _others(branch, items, batches)
+        return _blocks(_encoded(branch, inputs, device), sizes[first:])
+
+    return row_file(folder, "features", key, sizes, frozen.n_features, dtype, compute, progress).check()
+
+
+def augmented_features(
+    branch: Branch,
+    paths: Sequence[Path],
+    plain: Rows,
+    settings: TrainSettings,
+    device: torch.device,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> RowFile:
+    """The bank: features of every (epoch, sample) draw of a training's progressive augmentation; a block an epoch.
+
+    Pictures that the epoch's draw leaves as they are take their features from ``plain``.
+
+    Args:
+        branch: whose fixed encoder makes the features.
+        paths: files of the ``n`` training rows.
+        plain: ``(n, d)`` features of the same rows, un-augmented.
+        settings: the training: its epochs, ``augment_seed``, ``easy_weights`` and ``feature_dtype``.
+        device: where to compute what is missing.
+        workers: processes that read and augment pictures.
+        progress: called with (draws done, epochs · n).
+
+    Returns:
+        block ``e`` has epoch e's features ``(n, d)``.
+    """
+    frozen = branch.fixed
+    assert frozen is not None
+    folder = cache_folder() / "features"
+    n, epochs, seed = len(paths), settings.epochs, settings.augment_seed
+    key = {
+        **frozen.identity(),
+        "items": collection_hash(paths, folder),
+        "draws": f"{_DRAWS}, seed {seed}, {epochs} epochs, {settings.easy_weights}",
+    }
+
+    @cache
+    def changed(epoch: int) -> list[int]:
+        return [row for row in range(n) if plan(seed, epoch, row, n, epochs, settings.easy_weights)]
+
+    def compute(first: int) -> Iterator[Rows]:
+        # Drawn when they are needed, not before: 2,000,000 draws take a minute.
+        draws = ((epoch, row) for epoch in range(first, epochs) for row in changed(epoch))
+        batches = iter(lambda: list(islice(draws, _BATCH)), [])
+        pictures = AugmentedPictures(Pictures(paths, branch.prepare), seed, epochs, settings.easy_weights)
+        encoded = _encoded(branch, picture_batches(pictures, batches, workers), device)
+        features = _blocks(encoded, (len(changed(epoch)) for epoch in range(first, epochs)))
+        for epoch, values in zip(range(first, epochs), features, strict=True):
+            block = np.array(plain, dtype=np.float32)
+            if rows := changed(epoch):
+                block[rows] = values
+            yield block
+
+    return row_file(folder, "bank", key, [n] * epochs, frozen.n_features, settings.feature_dtype, compute, progress)
+
+
+def _parts(n: int, size: int) -> list[int]:
+    return [min(size, n - start) for start in range(0, n, size)]
+
+
+def _are_files(items: Items) -> bool:
+    return isinstance(items[0], Path)
+
+
+def _pictures(branch: Branch, items: Any, batches: Sequence[range], workers: int) -> Iterator[Tensor]:
+    return picture_batches(Pictures(items, branch.prepare), batches, workers)
+
+
+def _others(branch: Branch, items: Any, batches: Sequence[range]) -> Iterator[Tensor]:
+    for rows in batches:
+        yield branch.prepare(items[rows.start : rows.stop])
+
+
+def _encoded(branch: Branch, batches: Iterator[Tensor], device: torch.device) -> Iterator[Rows]:
+    """Features of each batch. On a GPU a batch is sent off before the last one's features are fetched."""
+    waiting: Tensor | None = None
+    advice = (
+        f"in the backbone with {_BATCH} items at a time; use a smaller model.backbone, train.precision bfloat16, or "
+        "another train.device"
+    )
+    for inputs in batches:
+        with memory_advice(advice):
+            features = branch.encoder(inputs.to(device, non_blocking=True))
+        if waiting is not None:
+            yield waiting.cpu().numpy()
+        waiting = features
+    if waiting is not None:
+        yield waiting.cpu().numpy()
+
+
+def _blocks(parts: Iterator[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
+    """The rows of ``parts``, cut anew into blocks of ``sizes``."""
+    rows = (row for part in parts for row in part)
+    for size in sizes:
+        yield np.array(list(islice(rows, size)), dtype=np.float32)

@@ -1,0 +1,180 @@
+"""Which inputs a training reads: raw items, cached features of frozen encoders, or a bank of augmented ones."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from channelhash.codes import PackedCodes
+from channelhash.config import TrainSettings
+from channelhash.data.records import Items, Records
+from channelhash.errors import InputError
+from channelhash.models.hash_model import HashModel, Progress
+from channelhash.training.batches import prepare_inputs
+from channelhash.training.feature_cache import augmented_features, cached_features
+from channelhash.training.picture_loader import Pictures, picture_batches
+from channelhash.training.sources import Bank, FromDisk, Held, Source, n_workers
+
+Mode = Literal["online", "cached", "bank"]
+#: Called with the name of a stage; returns that stage's progress callback.
+Stages = Callable[[str], Progress]
+
+#: Decoded pictures of a partition up to this size stay in memory; more are read from disk each time.
+_HELD_BYTES = 2 << 30
+_BATCH = 128
+
+
+def feature_mode(model: HashModel, settings: TrainSettings) -> Mode:
+    """How the inputs of frozen encoders come, with ``auto`` resolved.
+
+    Raises:
+        InputError: the settings contradict one another, or the model has no encoder whose features could be kept.
+    """
+    fixed = any(model.branch(modality).fixed for modality in model.modalities)
+    augmented = settings.augment == "progressive"
+    if settings.features == "auto":
+        return "online" if not fixed else "bank" if augmented else "cached"
+    if settings.features == "online":
+        return "online"
+    if not fixed:
+        raise InputError(
+            f"train.features is {settings.features}, but model {model.name!r} has no frozen backbone whose features "
+            "stay the same; use online, or freeze it (model.freeze_backbone, model.frozen_batchnorm: eval)"
+        )
+    if settings.features == "cached" and augmented:
+        raise InputError("train.features: cached features are not augmented; use bank, or set train.augment to none")
+    if settings.features == "bank" and not augmented:
+        raise InputError("train.features: a bank holds augmented features; set train.augment, or use cached")
+    return settings.features
+
+
+def feature_records(model: HashModel, records: Records, settings: TrainSettings, stages: Stages) -> Records:
+    """``records`` with features, memory-mapped from the cache, in place of what frozen encoders would read.
+
+    The result goes with `HashModel.on_features`. The model has to be on the device that computes what is missing.
+    """
+    items: dict[str, Items] = dict(records.items)
+    for modality in model.modalities:
+        branch = model.branch(modality)
+        if branch.fixed and modality in items and len(records):
+            file = cached_features(
+                branch,
+                items[modality],
+                model.device,
+                settings.feature_dtype,
+                n_workers(settings),
+                stages(f"{modality} features"),
+            )
+            items[modality] = file.rows
+    return replace(records, items=items)
+
+
+def training_sources(
+    model: HashModel,
+    train: Records,
+    features: Records,
+    mode: Mode,
+    settings: TrainSettings,
+    stages: Stages,
+) -> dict[str, Source]:
+    """Where each modality's training inputs come from.
+
+    Args:
+        model: complete, with its backbones, on its device.
+        train: the training rows as they were loaded.
+        features: the same rows after `feature_records`.
+        mode: see `feature_mode`.
+        settings: see `TrainSettings`.
+        stages: where progress goes.
+    """
+    sources: dict[str, Source] = {}
+    light = model.on_features()
+    for modality in model.modalities:
+        branch, raw = model.branch(modality), train.items[modality]
+        if branch.fixed and mode == "bank" and _are_files(raw):
+            paths: Any = raw
+            rows: Any = features.items[modality]
+            progress = stages("augmented features")
+            bank = augmented_features(branch, paths, rows, settings, model.device, n_workers(settings), progress)
+            sources[modality] = Bank(bank, model.device)
+        elif branch.fixed and mode != "online":
+            sources[modality] = Held(light.prepare(modality, features.items[modality]).to(model.device), settings)
+        else:
+            sources[modality] = raw_source(model, modality, train, len(train), settings, stages("read training rows"))
+    return sources
+
+
+def raw_source(
+    model: HashModel,
+    modality: str,
+    train: Records,
+    n_rows: int,
+    settings: TrainSettings,
+    progress: Progress | None = None,
+) -> Source:
+    """A modality's training inputs from raw items: in memory, or pictures from disk if ``n_rows`` are too many to hold.
+
+    Raises:
+        InputError: the settings change tokens, but this model's texts are not tokens that can be changed.
+    """
+    raw = train.items[modality]
+    if _are_files(raw) and not _fits(model, modality, raw, n_rows):
+        return FromDisk(Pictures(raw, model.branch(modality).prepare), settings)  # type: ignore[arg-type]
+    inputs = prepare_inputs(model, train, modality, progress).to(model.device)
+    changes = settings.mask_tokens or settings.replace_tokens or settings.drop_tokens
+    if changes and modality == "text" and inputs.dtype != torch.int32:
+        raise InputError(
+            f"train: mask_tokens, replace_tokens and drop_tokens do not go with the texts of {model.name!r}"
+        )
+    return Held(inputs, settings)
+
+
+def encoder_of_rows(
+    model: HashModel, records: Records, settings: TrainSettings, stages: Stages
+) -> Callable[[HashModel], dict[str, PackedCodes]]:
+    """A function that encodes ``records`` again and again while ``model`` is trained; what fits stays in memory."""
+    held = {
+        modality: prepare_inputs(model, records, modality, stages("read validation rows"))
+        for modality in model.modalities
+        if not _are_files(records.items[modality]) or _fits(model, modality, records.items[modality], len(records))
+    }
+
+    def encode(current: HashModel) -> dict[str, PackedCodes]:
+        codes = current.encode_prepared(held)
+        for modality in set(current.modalities) - set(held):
+            codes[modality] = encode_items(current, modality, records.items[modality], n_workers(settings))
+        return codes
+
+    return encode
+
+
+def encode_items(
+    model: HashModel, modality: str, items: Items, workers: int, progress: Progress | None = None
+) -> PackedCodes:
+    """`HashModel.encode`, with picture files read by worker processes."""
+    if not _are_files(items) or not workers:
+        return model.encode(modality, items, progress)
+    pictures = Pictures(items, model.branch(modality).prepare)  # type: ignore[arg-type]
+    batches = [range(start, min(start + _BATCH, len(items))) for start in range(0, len(items), _BATCH)]
+    codes = []
+    for rows, pixels in zip(batches, picture_batches(pictures, batches, workers), strict=True):
+        codes.append(model.encode_prepared({modality: pixels})[modality])
+        if progress:
+            progress(rows.stop, len(items))
+    joined: NDArray[np.uint8] = np.concatenate(codes)
+    return joined
+
+
+def _are_files(items: Items | Sequence[Any]) -> bool:
+    return not isinstance(items, np.ndarray) and len(items) > 0 and isinstance(items[0], Path)
+
+
+def _fits(model: HashModel, modality: str, items: Items, n_rows: int) -> bool:
+    """Whether the inputs of ``n_rows`` items like the first of ``items`` may stay in memory."""
+    one: Tensor = model.prepare(modality, items[:1])
+    return one.nbytes * n_rows <= _HELD_BYTES

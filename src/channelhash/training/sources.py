@@ -1,0 +1,108 @@
+"""Where the inputs of a batch come from, one source a modality."""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from channelhash.augment.progressive import augment_batch
+from channelhash.config import TrainSettings
+from channelhash.models.image_encoders import unit_pixels
+from channelhash.text.augmentation import drop_tokens, mask_tokens, replace_tokens
+from channelhash.training.picture_loader import AugmentedPictures, Pictures, picture_batches
+from channelhash.training.row_file import RowFile
+
+
+class Source(Protocol):
+    """The inputs of one modality. Every random change is a function of (seed, epoch, row)."""
+
+    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """The inputs of each batch of row numbers in an epoch, in order."""
+
+
+class Held:
+    """Inputs of all rows in memory: pixels (uint8), token ids (int32), or features.
+
+    Pixels are augmented progressively, token ids masked, replaced and dropped, with the settings' probabilities;
+    features are taken as they are.
+    """
+
+    def __init__(self, values: Tensor, settings: TrainSettings) -> None:
+        self.values, self.settings = values, settings
+
+    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """See `Source`."""
+        for rows in batches:
+            yield self.batch(epoch, rows)
+
+    def batch(self, epoch: int, rows: Tensor) -> Tensor:
+        """The inputs of some rows in an epoch."""
+        if self.values.dtype == torch.uint8 and self.settings.augment == "progressive":
+            return self._augmented_pixels(epoch, rows)
+        if self.values.dtype == torch.int32:
+            return self._changed_tokens(epoch, rows)
+        return self.values[rows]
+
+    def _augmented_pixels(self, epoch: int, rows: Tensor) -> Tensor:
+        return augment_batch(
+            unit_pixels(self.values[rows]),
+            rows.tolist(),
+            epoch,
+            self.settings.augment_seed,
+            len(self.values),
+            lambda other: unit_pixels(self.values[other]),
+            self.settings.epochs,
+            self.settings.easy_weights,
+        )
+
+    def _changed_tokens(self, epoch: int, rows: Tensor) -> Tensor:
+        settings = self.settings
+        if not (settings.mask_tokens or settings.replace_tokens or settings.drop_tokens):
+            return self.values[rows]
+        tokens, samples, seed = self.values[rows].cpu().numpy(), rows.tolist(), settings.augment_seed
+        if settings.replace_tokens:
+            tokens = replace_tokens(tokens, samples, seed, epoch, settings.replace_tokens, int(self.values.max()))
+        if settings.mask_tokens:
+            # Hidden in its place: 0 is what padding is, which no encoder reads.
+            tokens = mask_tokens(tokens, samples, seed, epoch, settings.mask_tokens, mask_token=0)
+        if settings.drop_tokens:
+            tokens = drop_tokens(tokens, samples, seed, epoch, settings.drop_tokens)
+        return torch.from_numpy(tokens).to(self.values.device)
+
+
+class FromDisk:
+    """Pictures read from their files in every epoch, by worker processes: the same draws as `Held` makes."""
+
+    def __init__(self, pictures: Pictures, settings: TrainSettings) -> None:
+        self.pictures, self.settings = pictures, settings
+
+    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """See `Source`."""
+        settings = self.settings
+        if settings.augment == "none":
+            return picture_batches(self.pictures, [rows.tolist() for rows in batches], n_workers(settings))
+        augmented = AugmentedPictures(self.pictures, settings.augment_seed, settings.epochs, settings.easy_weights)
+        draws = [[(epoch, row) for row in rows.tolist()] for rows in batches]
+        return picture_batches(augmented, draws, n_workers(settings))
+
+
+class Bank:
+    """Features of every augmented draw, an epoch a block; the epoch at hand is on ``device``."""
+
+    def __init__(self, file: RowFile, device: torch.device) -> None:
+        self.file, self.device = file, device
+        self._epoch, self._values = -1, torch.empty(0)
+
+    def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """See `Source`."""
+        if epoch != self._epoch:
+            self._epoch, self._values = epoch, torch.from_numpy(self.file.block(epoch)).float().to(self.device)
+        for rows in batches:
+            yield self._values[rows]
+
+
+def n_workers(settings: TrainSettings) -> int:
+    """Processes that read pictures."""
+    return (os.cpu_count() or 1) if settings.workers is None else settings.workers

@@ -1,0 +1,29 @@
+"""The literal loss that ours is measured against has its value and gradient; rows say what was measured."""
+
+import pytest
+import torch
+
+from channelhash.benchmarks import loss
+from channelhash.losses import DSCHLoss
+
+
+@pytest.mark.parametrize("k", [16, 32])
+def test_the_broadcast_form_has_the_value_and_gradient_of_the_loss(k):
+    outputs, labels = loss.draw_batch(12, k)
+    ours, literal = DSCHLoss(n_bits=k)(outputs, labels), loss.literal_dsch(outputs, labels, k)
+    torch.testing.assert_close(ours, literal)
+    for a, b in zip(*(torch.autograd.grad(x, list(outputs.values())) for x in (ours, literal)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_rows_say_what_was_measured(monkeypatch):
+    monkeypatch.setattr(loss, "_LARGEST", 4 * 3 * 4 * 6 * 6 * 16)
+    rows = loss.benchmark_loss(samples=(6, 7), lengths=(16,), widths=(8, 4))
+    names = [f"{name} loss, forward and backward" for name in ("dsch", "sch", "tdsrdh")]
+    assert [row["what"].split(" (")[0] for row in rows] == [*names, *names, "step of the CLIPHash head"]
+    assert rows[0]["ratio"] == pytest.approx(rows[0]["baseline_seconds"] / rows[0]["seconds"])
+    assert rows[1]["ratio"] is None
+    assert rows[3]["baseline"].startswith("(n, n, k) broadcast: not run, it takes")
+    assert rows[3]["ratio"] is None
+    assert rows[6]["size"] == "batch 128, 8→4→16"
+    assert rows[6]["what"].endswith(f"(loss {100 * rows[6]['ratio']:.1f} %)")

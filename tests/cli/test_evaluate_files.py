@@ -1,0 +1,161 @@
+"""``channelhash evaluate`` on code files and on exports of other toolboxes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+import channelhash as ch
+from small_runs import assert_refused, run_command
+
+PLOTS = ["distances.png", "precision-recall.png", "radius.png"]
+
+
+def code_set(n: int, seed: int, k: int = 20, model: str = "") -> ch.CodeSet:
+    """Codes that carry the labels plus noise."""
+    random = np.random.default_rng(seed)
+    labels = random.random((n, 5)) < 0.4
+    weights = np.random.default_rng(99).normal(size=(5, k))
+    outputs = {name: (labels - 0.4) @ weights + random.normal(size=(n, k)) for name in ("image", "text")}
+    codes = {name: ch.codes.pack(ch.codes.binarize(values)) for name, values in outputs.items()}
+    return ch.CodeSet([str(i) for i in range(n)], codes, labels, k, model=model)
+
+
+def signs(codes: ch.CodeSet, modality: str) -> np.ndarray:
+    return np.where(ch.codes.unpack(codes.codes[modality], codes.n_bits), 1.0, -1.0)
+
+
+@pytest.fixture
+def files(tmp_path) -> dict[str, Path]:
+    """The same codes as two Parquet files and, of one task and of four, as other toolboxes write them."""
+    query, database = code_set(15, 0), code_set(120, 1)
+    paths = {name: tmp_path / f"{name}.parquet" for name in ("query", "database")}
+    query.save(paths["query"])
+    database.save(paths["database"])
+    labels = query.labels.astype(float), database.labels.astype(float)
+    plain = {"B_q": signs(query, "image"), "B_r": signs(database, "text"), "L_q": labels[0], "L_r": labels[1]}
+    both = {f"{side}_{short}": signs(codes, modality)
+            for side, codes in (("q", query), ("r", database))
+            for short, modality in (("img", "image"), ("txt", "text"))}  # fmt: skip
+    paths |= {"plain": tmp_path / "plain.mat", "both": tmp_path / "both.mat", "npz": tmp_path / "plain.npz"}
+    savemat(paths["plain"], plain)
+    savemat(paths["both"], both | {"q_l": labels[0], "r_l": labels[1]})
+    np.savez(paths["npz"], **{name: values > 0 for name, values in plain.items()})
+    return paths
+
+
+def evaluated(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
+    capsys.readouterr()
+    assert run_command("evaluate", *arguments, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_same_codes_have_the_same_figures_in_every_file(files, capsys):
+    parquet = evaluated(capsys, "--query", files["query"], "--database", files["database"])
+    assert parquet["n_bits"] == 20
+    assert parquet["tasks"] == ch.metrics.evaluate(code_set(15, 0), code_set(120, 1))
+    assert parquet["tasks"]["image->text"]["map_tie_aware"] > parquet["tasks"]["image->text"]["chance"] + 0.1
+    assert evaluated(capsys, "--codes", files["both"])["tasks"] == parquet["tasks"]
+    one = {"image->text": parquet["tasks"]["image->text"]}
+    assert evaluated(capsys, "--codes", files["plain"], "--task", "image->text")["tasks"] == one
+    for name in ("plain", "npz"):
+        assert evaluated(capsys, "--codes", files[name])["tasks"] == {"query->database": one["image->text"]}
+
+
+@pytest.mark.parametrize("source", [["--codes", "both"], ["--query", "query", "--database", "database"]])
+def test_figures_and_plots_go_into_the_folder_that_is_named(files, tmp_path, capsys, source):
+    arguments = [files.get(word, word) for word in source]
+    before = sorted(tmp_path.iterdir())
+    result = evaluated(capsys, *arguments)
+    assert sorted(tmp_path.iterdir()) == before  # nothing is written that was not asked for
+    assert run_command("evaluate", *arguments, "--out", tmp_path / "out") == 0
+    shown = capsys.readouterr().out
+    assert all(task in shown for task in ("image → text", "text → text", "mAP tie-aware"))
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == result
+    assert sorted(path.name for path in (tmp_path / "out" / "plots").iterdir()) == PLOTS
+
+
+def test_an_export_with_names_of_its_own_is_read_with_array(files, tmp_path, capsys):
+    with np.load(files["npz"]) as arrays:
+        np.savez(tmp_path / "own.npz", HQ=arrays["B_q"], HR=arrays["B_r"], L_q=arrays["L_q"], L_r=arrays["L_r"])
+    own = ["--codes", tmp_path / "own.npz"]
+    assert_refused(capsys, "evaluate", *own, says="lacks B_q and B_r; it has HQ, HR, L_q, L_r. --array NAME=ARRAY")
+    renamed = evaluated(capsys, *own, "--array", "B_q=HQ", "--array", "B_r=HR")
+    assert renamed["tasks"] == evaluated(capsys, "--codes", files["npz"])["tasks"]
+    assert_refused(capsys, "evaluate", *own, "--array", "B_q", says="--array B_q: write it as NAME=ARRAY")
+
+
+def test_what_cannot_be_told_apart_or_does_not_belong_is_refused(files, tmp_path, capsys):
+    codes, query, database = (["--" + name, files[file]] for name, file in
+                              (("codes", "plain"), ("query", "query"), ("database", "database")))  # fmt: skip
+    for arguments, says in (
+        ([], "give one of a run's folder; --query and --database; --codes. Given: none"),
+        ([tmp_path, *codes], "Given: a run's folder; --codes"),
+        ([*query, *database, *codes], "Given: --query and --database; --codes"),
+        (query, "--query and --database go together"),
+        (database, "--query and --database go together"),
+        ([*codes, "--split", "test"], "--split: belongs to a run's folder, not to --codes"),
+        ([*codes, "--leak-free"], "--leak-free: belongs to a run's folder"),
+        ([*query, *database, "--checkpoint", "best"], "--checkpoint: belongs to a run's folder"),
+        ([*query, *database, "--task", "image->text"], "--task: belongs to --codes, not to --query and --database"),
+        ([tmp_path, "--array", "B_q=x"], "--array: belongs to --codes, not to a run's folder"),
+        ([*codes, "--out", files["query"]], f"--out {files['query']}: is a file; name a folder"),
+        (["--query", files["npz"], *database], f"{files['npz']}: is no Parquet file; --codes reads a file of arrays"),
+        ([tmp_path, "--out", tmp_path], "--out: a run's figures and plots go into its own folder"),
+    ):
+        assert_refused(capsys, "evaluate", *arguments, says=says)
+
+
+def assert_files_refused(capsys, tmp_path: Path, query: ch.CodeSet, database: ch.CodeSet, says: str) -> None:
+    query.save(tmp_path / "q.parquet")
+    database.save(tmp_path / "d.parquet")
+    arguments = ["--query", tmp_path / "q.parquet", "--database", tmp_path / "d.parquet"]
+    assert_refused(capsys, "evaluate", *arguments, "--out", tmp_path / "out", says=says)
+    assert not (tmp_path / "out").exists()
+
+
+def test_code_files_that_do_not_fit_together_are_refused(tmp_path, capsys):
+    query, database = code_set(6, 0), code_set(20, 1)
+    both = f"{tmp_path / 'q.parquet'} and {tmp_path / 'd.parquet'}: "
+    for first, second, says in (
+        (query, code_set(20, 1, k=24), both + "query codes have 20 bits, database codes 24"),
+        (query, without_labels(database), both + "evaluation needs the labels of queries and database"),
+        (query, narrowed(database), both + "query labels have 5 columns, database labels 4"),
+        (code_set(6, 0, model="a"), code_set(20, 1, model="b"), both + "query and database codes were made by diff"),
+        (unrelated(query), database, both + "none of the 6 queries has a relevant item"),
+        (query, database.take([]), f"{tmp_path / 'd.parquet'}: is empty"),
+        (query.take([]), database, f"{tmp_path / 'q.parquet'}: is empty"),
+    ):
+        assert_files_refused(capsys, tmp_path, first, second, says)
+
+
+def without_labels(codes: ch.CodeSet) -> ch.CodeSet:
+    return ch.CodeSet(codes.ids, codes.codes, None, codes.n_bits)
+
+
+def narrowed(codes: ch.CodeSet) -> ch.CodeSet:
+    return ch.CodeSet(codes.ids, codes.codes, codes.labels[:, :4], codes.n_bits)
+
+
+def unrelated(codes: ch.CodeSet) -> ch.CodeSet:
+    return ch.CodeSet(codes.ids, codes.codes, np.zeros_like(codes.labels), codes.n_bits)
+
+
+def test_exports_that_cannot_be_scored_are_refused(tmp_path, capsys):
+    path, out = tmp_path / "e.mat", tmp_path / "out"
+    good = {"B_q": np.ones((3, 8)), "B_r": -np.ones((9, 8)), "L_q": np.ones((3, 2)), "L_r": np.ones((9, 2))}
+    for changes, says in (
+        ({"L_q": np.zeros((3, 2))}, f"{path}: none of the 3 queries has a relevant item"),
+        ({"L_r": np.ones((8, 2))}, f"{path}: 9 codes, but L_r is (8, 2)"),
+        ({"L_r": np.ones((9, 3))}, f"{path}: L_q has 2 columns (labels), L_r has 3"),
+        ({"B_r": np.ones((9, 16))}, f"{path}: codes differ in length: B_q 8, B_r 16"),
+        ({"B_r": np.full((9, 8), np.nan)}, f"{path}: B_r: codes are ±1 or 0/1, not nan"),
+        ({"B_r": np.zeros((0, 8)), "L_r": np.zeros((0, 2))}, f"{path}: B_r is empty"),
+    ):
+        savemat(path, good | changes)
+        assert_refused(capsys, "evaluate", "--codes", path, "--out", out, says=says)
+    path.write_bytes(b"MATLAB 5.0 MAT-file")
+    assert_refused(capsys, "evaluate", "--codes", path, "--out", out, says=f"{path}: not a readable .mat file")
+    assert not out.exists()

@@ -1,0 +1,124 @@
+"""Bits, buckets and channels against loops over items and pairs."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import channelhash as ch
+from channelhash.channels import dsch_bounds, label_similarity, sch_bounds
+from channelhash.metrics import code_health
+
+KINDS = ["dissimilar", "partly_similar", "identical_labels"]
+
+
+def collection(n: int, k: int, c: int, seed: int) -> ch.CodeSet:
+    random = np.random.default_rng(seed)
+    codes = {m: ch.codes.pack(random.random((n, k)) < 0.6) for m in ("image", "text")}
+    return ch.CodeSet([str(i) for i in range(n)], codes, random.random((n, c)) < 0.4, k)
+
+
+def channels_literally(codes: ch.CodeSet, first: str, second: str, bounds) -> dict[str, dict]:
+    """Over all pairs, one by one."""
+    similarity = label_similarity(torch.from_numpy(codes.labels).double())
+    lower, upper = (end.numpy() for end in bounds(similarity))
+    distances = ch.codes.hamming_distances(codes.codes[first], codes.codes[second])
+    found = {kind: {"at": Counter(), "inside": 0, "below": 0, "above": 0} for kind in KINDS}
+    n = len(codes)
+    for i in range(n):
+        for j in range(n) if first != second else range(i + 1, n):
+            s, d = similarity[i, j].item(), distances[i, j]
+            kind = found[KINDS[0] if s == 0 else KINDS[2] if s == 1 else KINDS[1]]
+            kind["at"][int(d)] += 1
+            if d < lower[i, j] - 1e-9:
+                kind["below"] += 1
+            elif d > upper[i, j] + 1e-9:
+                kind["above"] += 1
+            else:
+                kind["inside"] += 1
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 25), st.integers(1, 70), st.integers(0, 6), st.integers(0, 2**32 - 1), st.booleans())
+def test_pairs_lie_against_their_channels_as_a_loop_over_them_finds(n, k, c, seed, fixed_width):
+    codes = collection(n, k, c, seed)
+    bounds = (lambda s: sch_bounds(s, k)) if fixed_width else (lambda s: dsch_bounds(s, k))
+    health = ch.metrics.code_report(codes, bounds if fixed_width else None)["channels"]
+    assert list(health) == ["image-image", "image-text", "text-text"]
+    for pair, kinds in health.items():
+        expected = channels_literally(codes, *pair.split("-"), bounds)
+        assert list(kinds) == KINDS
+        for kind, report in kinds.items():
+            assert report["distances"] == [expected[kind]["at"][d] for d in range(k + 1)]
+            assert report["pairs"] == sum(report["distances"])
+            for side in ("inside", "below", "above"):
+                if report["pairs"]:
+                    assert report[side] == expected[kind][side] / report["pairs"]
+                else:
+                    assert report[side] is None
+    n_pairs = {pair: sum(report["pairs"] for report in kinds.values()) for pair, kinds in health.items()}
+    assert n_pairs == {"image-image": n * (n - 1) // 2, "image-text": n * n, "text-text": n * (n - 1) // 2}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 70), st.integers(0, 2**32 - 1))
+def test_bits_and_buckets_are_those_of_the_unpacked_codes(n, k, seed):
+    random = np.random.default_rng(seed)
+    bits = random.random((n, k)) < random.choice([0, 0.1, 0.5, 1], k)
+    health = ch.metrics.bit_health(ch.codes.pack(bits), k)
+    share = bits.mean(axis=0)
+    assert health["ones"] == pytest.approx(share.tolist())
+    for p, entropy in zip(share, health["entropy"], strict=True):
+        expected = 0 if p in (0, 1) else -p * np.log2(p) - (1 - p) * np.log2(1 - p)
+        assert entropy == pytest.approx(expected, abs=1e-12)
+    varied = np.flatnonzero((share > 0) & (share < 1))
+    assert health["constant"] == k - len(varied)
+    pairs = [abs(np.corrcoef(bits[:, a], bits[:, b])[0, 1]) for a in varied for b in varied if a < b]
+    if pairs:
+        assert health["correlation_mean"] == pytest.approx(np.mean(pairs), abs=1e-9)
+        assert health["correlation_max"] == pytest.approx(np.max(pairs), abs=1e-9)
+    else:
+        assert health["correlation_mean"] is health["correlation_max"] is None
+    buckets = Counter(map(tuple, bits))
+    assert health["distinct"] == len(buckets) / n
+    assert health["alone"] == sum(size == 1 for size in buckets.values()) / n
+    assert health["largest_bucket"] == max(buckets.values())
+    sizes = code_health.bucket_sizes(ch.codes.pack(bits))
+    assert sizes.tolist() == sorted(buckets.values(), reverse=True)
+
+
+def test_correlation_of_a_bit_with_its_copy_and_its_opposite(monkeypatch):
+    monkeypatch.setattr(code_health, "_ROWS", 7)
+    bit = np.random.default_rng(0).random(50) < 0.3
+    bits = np.stack([bit, bit, ~bit, np.ones(50, dtype=bool)], axis=1)
+    correlation = code_health.bit_correlation(ch.codes.pack(bits), 4)
+    np.testing.assert_allclose(correlation[0, :3], [1, 1, -1])
+    assert np.isnan(correlation[3]).all()
+    np.testing.assert_allclose(code_health.bit_balance(ch.codes.pack(bits), 4), bits.mean(axis=0))
+
+
+def test_codes_where_the_loss_is_zero_lie_inside_their_channels():
+    """Two classes with opposite codes: the distances that DSCH asks for."""
+    labels = np.repeat(np.eye(2, dtype=bool), 3, axis=0)
+    codes = ch.codes.pack(np.repeat(labels[:, :1], 16, axis=1))
+    health = ch.metrics.code_report(ch.CodeSet(list("abcdef"), {"image": codes, "text": codes}, labels, 16))
+    for kinds in health["channels"].values():
+        assert kinds["dissimilar"]["inside"] == kinds["identical_labels"]["inside"] == 1.0
+        assert kinds["partly_similar"]["pairs"] == 0
+    assert health["bits"]["image"]["distinct"] == 2 / 6
+    json.dumps(health, allow_nan=False)
+
+
+def test_codes_that_cannot_be_judged_are_refused():
+    codes = collection(3, 8, 2, 0)
+    with pytest.raises(ValueError, match="have no labels"):
+        ch.metrics.code_report(ch.CodeSet(codes.ids, codes.codes, None, 8))
+    with pytest.raises(ValueError, match="no codes to judge"):
+        ch.metrics.code_report(codes.take([]))
+    with pytest.raises(ValueError, match="codes of 9 bits are"):
+        ch.metrics.bit_health(codes.codes["image"], 9)

@@ -1,0 +1,283 @@
+"""Pre-trained encoders: frozen means frozen, weights fit or are refused, sizes are the published ones."""
+
+import struct
+from itertools import pairwise
+
+import open_clip
+import pytest
+import torch
+from torch import nn
+
+from channelhash.data.table import load_table
+from channelhash.errors import InputError, JobError
+from channelhash.models import MODELS, HashModel, load_model
+from channelhash.models.backbones import Frozen, weights_hash
+from channelhash.models.cliphash import build_cliphash_branches
+from channelhash.models.openclip import load_open_clip
+from channelhash.models.tdsrdh import build_tdsrdh_branches
+from channelhash.models.text_encoders import WordTable
+from channelhash.models.torchvision_backbones import load_torchvision
+from channelhash.vision import torchvision
+from picture_runs import clip_model, picture_records, resnet_model, tiny_clip, write_pictures
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    return picture_records(tmp_path_factory.mktemp("pictures"), 12)
+
+
+@pytest.fixture(scope="module")
+def clip_settings(tmp_path_factory):
+    return clip_model(tmp_path_factory.mktemp("clip"))
+
+
+def create(settings, records, **more) -> HashModel:
+    settings = {"n_bits": 16} | settings | more
+    return MODELS[str(settings.pop("name"))].create(records, **settings)
+
+
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def linear(n_in: int, n_out: int) -> int:
+    return n_in * n_out + n_out
+
+
+def test_tdsrdh_has_the_papers_sizes():
+    with torch.device("meta"):
+        branches = build_tdsrdh_branches(
+            64, ["image", "text"], "resnet152", None, True, "eval", None, ["word"], 0, 128, True,
+            {"image": [4096, 4096], "text": [1024, 8192]}, 0.1,
+        )  # fmt: skip
+    # ResNet-152 has 60,192,808 weights (torchvision's figure), 2,049,000 of them in its classifier.
+    assert count(branches["image"].encoder) == 60_192_808 - linear(2048, 1000)
+    assert not any(parameter.requires_grad for parameter in branches["image"].encoder.parameters())
+    assert count(branches["image"].head) == linear(2048, 4096) + linear(4096, 4096) + linear(4096, 64)
+    attention = linear(512, 3 * 512) + linear(512, 512)
+    layer = attention + linear(512, 2048) + linear(2048, 512) + 2 * 2 * 512
+    assert count(branches["text"].encoder) == 2 * 300 + 300 * 512 + layer
+    assert count(branches["text"].head) == linear(512, 1024) + linear(1024, 8192) + linear(8192, 64)
+    dropouts = {part.p for branch in branches.values() for part in branch.modules() if isinstance(part, nn.Dropout)}
+    assert dropouts == {0.1}
+
+
+def test_cliphash_has_the_papers_sizes():
+    with torch.device("meta"):
+        branches = build_cliphash_branches(
+            64, ["image", "text"], "ViT-H-14-quickgelu", None, True, "openclip", "{}", False,
+            [4096, 4096, 1024, 256], 0.1,
+        )  # fmt: skip
+    towers = count(branches["image"].encoder) + count(branches["text"].encoder)
+    assert towers == 986_109_441
+    assert branches["image"].head is branches["text"].head
+    widths = [1024, 4096, 4096, 1024, 256, 64]
+    head = sum(linear(n_in, n_out) for n_in, n_out in pairwise(widths))
+    assert count(branches["image"].head) == head
+    assert 4 * head == pytest.approx(100e6, rel=0.05)  # what a checkpoint of the weights takes
+
+
+@pytest.mark.parametrize("kind", ["cliphash", "tdsrdh"])
+def test_a_frozen_backbone_does_not_move(kind, records, clip_settings):
+    model = create(clip_settings if kind == "cliphash" else resnet_model(), records)
+    frozen = [branch.frozen for branch in model.branches.values() if branch.frozen]
+    assert len(frozen) == (2 if kind == "cliphash" else 1)
+    before = {name: value.clone() for part in frozen for name, value in part.state_dict().items()}
+    assert kind == "cliphash" or any("running_mean" in name for name in before)
+    model.train()
+    inputs = {modality: model.prepare(modality, records.items[modality]) for modality in model.modalities}
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    sum(outputs.square().sum() for outputs in model(inputs).values()).backward()
+    optimizer.step()
+    after = {name: value for part in frozen for name, value in part.state_dict().items()}
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(parameter.grad is None for part in frozen for parameter in part.parameters())
+
+
+def test_published_batch_normalisation_drifts_and_is_saved(records, tmp_path):
+    model = create(resnet_model(frozen_batchnorm="train"), records)
+    pixels = model.prepare("image", records.items["image"])
+    before = {name: value.clone() for name, value in model.branch("image").encoder.state_dict().items()}
+    model.train()(dict(image=pixels))
+    after = model.branch("image").encoder.state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved
+    assert all("running" in name or "tracked" in name for name in moved)
+    assert model.branch("image").fixed is None  # no cache may hold its features
+    model.save_pretrained(tmp_path)
+    images = records.items["image"]
+    torch.testing.assert_close(load_model(tmp_path).outputs("image", images), model.outputs("image", images))
+
+
+@pytest.mark.parametrize("kind", ["cliphash", "tdsrdh"])
+@pytest.mark.parametrize("freeze", [True, False])
+def test_a_code_depends_on_its_own_input_alone(kind, freeze, records, clip_settings):
+    settings = clip_settings if kind == "cliphash" else resnet_model()
+    model = create(settings, records, freeze_backbone=freeze).eval()
+    texts, images = list(records.items["text"]), list(records.items["image"])
+    alone = {"image": model.outputs("image", images[3:4]), "text": model.outputs("text", texts[3:4])}
+    other = "a much longer text about something else altogether"
+    batch = model.outputs_prepared(
+        {"image": model.prepare("image", images[::-1]), "text": model.prepare("text", [other, texts[3], ""])}
+    )
+    torch.testing.assert_close(batch["image"][len(images) - 4], alone["image"][0], atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(batch["text"][1], alone["text"][0], atol=1e-5, rtol=1e-4)
+    assert batch["text"].isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["cliphash", "tdsrdh"])
+@pytest.mark.parametrize("freeze", [True, False])
+def test_a_saved_model_gives_the_same_codes(kind, freeze, records, clip_settings, tmp_path):
+    settings = clip_settings if kind == "cliphash" else resnet_model()
+    model = create(settings, records, freeze_backbone=freeze)
+    model.save_pretrained(tmp_path)
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    size = (tmp_path / "model.safetensors").stat().st_size
+    assert 4 * trained <= size < 4.1 * trained + 60_000  # buffers of an unfrozen ResNet, and names
+    loaded = load_model(tmp_path)
+    assert loaded.fingerprint() == model.fingerprint()
+    for modality in ("image", "text"):
+        items = records.items[modality]
+        assert (loaded.encode(modality, items) == model.encode(modality, items)).all()
+
+
+def test_a_model_without_its_backbone_shares_heads_and_saves_itself(records, clip_settings, tmp_path):
+    model = create(clip_settings, records)
+    light = model.on_features()
+    assert light.branch("image").head is model.branch("text").head
+    assert list(light.trained_state()) == list(model.trained_state())
+    features = model.branch("image").encoder(model.prepare("image", records.items["image"])).numpy()
+    torch.testing.assert_close(light.outputs("image", features), model.outputs("image", records.items["image"]))
+    light.save_pretrained(tmp_path)
+    assert load_model(tmp_path).fingerprint() == model.fingerprint()
+    with pytest.raises(InputError, match=r"image features are \(n, 24\) for this model, not \(2, 7\)"):
+        light.encode("image", features[:2, :7])
+
+
+def test_another_backbone_under_a_saved_head_is_refused(records, clip_settings, tmp_path):
+    clip = open_clip.create_model(load_and_register(tmp_path))
+    weights = tmp_path / "weights.pt"
+    torch.save(clip.state_dict(), weights)
+    model = create(clip_settings, records, backbone=str(tmp_path / "other.json"), pretrained=str(weights))
+    model.save_pretrained(tmp_path / "model")
+    assert load_model(tmp_path / "model").fingerprint() == model.fingerprint()
+    with torch.no_grad():
+        clip.visual.proj += 0.1
+    torch.save(clip.state_dict(), weights)
+    with pytest.raises(InputError, match=r"trained on open_clip .*give the same weights"):
+        load_model(tmp_path / "model")
+
+
+def load_and_register(folder) -> str:
+    load_open_clip(str(tiny_clip(folder / "other.json")), None)
+    return "other"
+
+
+def test_weights_from_a_file_are_used(tmp_path):
+    clip = open_clip.create_model(load_and_register(tmp_path)).eval()
+    torch.save({"state_dict": clip.state_dict()}, tmp_path / "clip.pt")
+    ours = load_open_clip(str(tmp_path / "other.json"), str(tmp_path / "clip.pt"))
+    pixels = torch.rand(2, 3, 32, 32)
+    tokens = ours.tokenize(["a dog", "two dogs"])
+    mean, std = torch.tensor(open_clip.OPENAI_DATASET_MEAN), torch.tensor(open_clip.OPENAI_DATASET_STD)
+    with torch.no_grad():
+        theirs = clip.encode_image((pixels - mean[:, None, None]) / std[:, None, None])
+        torch.testing.assert_close(ours.image.eval()(pixels), theirs)
+        torch.testing.assert_close(ours.text.eval()(tokens), clip.encode_text(tokens))
+
+
+def test_a_residual_network_from_a_file_is_torchvisions_below_its_classifier(tmp_path):
+    net = torchvision.models.resnet18().eval()
+    torch.save(net.state_dict(), tmp_path / "net.pth")
+    encoder, width = load_torchvision("resnet18", f"IMAGENET1K_V1@{tmp_path / 'net.pth'}")
+    preset = torchvision.models.ResNet18_Weights.IMAGENET1K_V1.transforms()
+    mean, std = (torch.tensor(values)[:, None, None] for values in (preset.mean, preset.std))
+    pixels = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        features = encoder.eval()(pixels)
+        torch.testing.assert_close(net.fc(features), net((pixels - mean) / std))
+    assert width == features.shape[1] == 512
+
+
+def test_weights_that_do_not_fit_are_refused(tmp_path):
+    torch.save(torchvision.models.resnet34().state_dict(), tmp_path / "net.pth")
+    with pytest.raises(InputError, match=r"net\.pth into resnet18: the weights do not fit .* is unknown"):
+        load_torchvision("resnet18", str(tmp_path / "net.pth"))
+    with pytest.raises(InputError, match=r"net\.pth: the weights do not fit other"):
+        load_open_clip(str(tiny_clip(tmp_path / "other.json")), str(tmp_path / "net.pth"))
+    (tmp_path / "broken.pth").write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"broken\.pth: weights cannot be read"):
+        load_torchvision("resnet18", str(tmp_path / "broken.pth"))
+    with pytest.raises(InputError, match=r"broken\.pth: weights cannot be read"):
+        load_open_clip(str(tiny_clip(tmp_path / "other.json")), str(tmp_path / "broken.pth"))
+    with pytest.raises(InputError, match=r"gone\.pth: no such file of weights"):
+        load_torchvision("resnet18", str(tmp_path / "gone.pth"))
+
+
+@pytest.mark.parametrize(
+    ("load", "name", "pretrained", "says"),
+    [
+        (load_torchvision, "resnet512", None, "did you mean 'resnet152'"),
+        (load_torchvision, "resnet18", "IMAGENET1K_V9", "did you mean 'IMAGENET1K_V1'"),
+        (load_open_clip, "ViT-H-14-quickgeluu", None, "did you mean 'ViT-H-14-quickgelu'"),
+        (load_open_clip, "ViT-H-14-quickgelu", "dfn5", "did you mean 'dfn5b'"),
+    ],
+)
+def test_unknown_names_come_with_the_nearest(load, name, pretrained, says):
+    with pytest.raises(InputError, match=says):
+        load(name, pretrained)
+
+
+def test_weights_that_cannot_be_fetched_say_what_to_do(monkeypatch):
+    def offline(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr(open_clip.factory, "download_pretrained", offline)
+    with pytest.raises(JobError, match=r"cannot be fetched .*no network.*fetch it elsewhere and give openai@FILE"):
+        load_open_clip("RN50", "openai")
+
+
+def test_random_frozen_weights_are_the_same_in_every_process(records):
+    hashes = set()
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        model = create(resnet_model(), records)
+        hashes.add(weights_hash(model.branch("image").encoder.state_dict()))
+        assert isinstance(model.branch("image").encoder, Frozen)
+    assert len(hashes) == 1
+
+
+def test_models_of_raw_items_refuse_features(records, clip_settings):
+    import dataclasses
+
+    rows = dataclasses.replace(records, items={"image": torch.rand(12, 4).numpy(), "text": records.items["text"]})
+    for settings in (clip_settings, resnet_model()):
+        with pytest.raises(InputError, match="reads raw images, the data holds features; use 'features'"):
+            create(settings, rows)
+
+
+def test_a_word_table_gives_rows_of_its_vectors():
+    vectors = torch.arange(20.0).reshape(10, 2).numpy()
+    table = WordTable(vectors)
+    for tokens in ([[1, 0, 10]], [[3, 3, 0], [10, 2, 1]]):
+        expected = [[[0.0, 0.0] if t == 0 else vectors[t - 1].tolist() for t in row] for row in tokens]
+        assert table(torch.tensor(tokens, dtype=torch.int32)).tolist() == expected
+    assert len(table.rows) == 5  # padding and the four words that were met
+    assert not table.state_dict()
+
+
+def test_tdsrdh_reads_word_vectors_through_the_token_cache(tmp_path):
+    words = ["red", "green", "blue", "picture"]
+    entries = b"".join(word.encode() + b" " + struct.pack("<3f", i, 1, -i) for i, word in enumerate(words))
+    (tmp_path / "v.bin").write_bytes(f"{len(words)} 3\n".encode() + entries)
+    records = load_table(write_pictures(tmp_path, 12))
+    model = create(resnet_model(word_vectors=tmp_path / "v.bin"), records)
+    texts = list(records.items["text"])
+    branch = model.branch("text")
+    assert torch.equal(branch.prepare_collection(texts), branch.prepare(texts))
+    model.save_pretrained(tmp_path / "model")
+    assert (load_model(tmp_path / "model").encode_texts(texts) == model.encode_texts(texts)).all()
+    assert (tmp_path / "model" / "model.safetensors").stat().st_size < 40e6  # no word vectors, no ResNet
+    (tmp_path / "v.bin").write_bytes(f"{len(words)} 3\n".encode() + entries[::-1][:1] + entries[1:])
+    with pytest.raises(InputError, match=r"v\.bin: not the word vectors that the model was trained with"):
+        load_model(tmp_path / "model")

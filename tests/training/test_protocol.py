@@ -1,0 +1,193 @@
+"""The options of the training protocol: accumulation, early stopping, precision, compilation, and what goes wrong."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from channelhash.config import TrainSettings, read_config
+from channelhash.data.features import load_features
+from channelhash.dry_run import plan_run
+from channelhash.errors import JobError
+from channelhash.losses import DSCHLoss
+from channelhash.models import MODELS
+from channelhash.training import trainer
+from channelhash.training.batches import prepare_inputs
+from channelhash.training.sources import Held
+from channelhash.training.steps import Steps
+from channelhash.training.trainer import train
+from picture_runs import clip_model, picture_config, write_pictures
+from small_runs import assert_refused, feature_config, run_command, write_features
+
+
+@pytest.fixture
+def records(tmp_path):
+    return load_features(write_features(tmp_path / "f.npz"))
+
+
+def make_steps(records, **settings):
+    torch.manual_seed(0)
+    model = MODELS["features"].create(records, 12, hidden=[16], dropout=0.0)
+    checked = TrainSettings(**{"batch_size": 40, "learning_rate": 1e-3, "device": "cpu"} | settings)
+    sources = {name: Held(prepare_inputs(model, records, name), checked) for name in model.modalities}
+    return model, Steps(model, DSCHLoss(12), torch.from_numpy(records.labels), checked, torch.device("cpu")), sources
+
+
+def log(run):
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def test_accumulated_gradients_are_the_mean_of_their_batches(records):
+    model, steps, sources = make_steps(records, accumulate=4)
+    batches = list(steps.batches(sources, 0))
+    assert len(batches) == 6
+    losses = [steps.value(batch) for batch in batches[:4]]
+    expected = torch.autograd.grad(sum(losses) / 4, list(model.parameters()))
+    seen = []
+    steps.optimizer.step = lambda: seen.append([p.grad.clone() for p in model.parameters()])
+    values = steps.run(batches)
+    assert len(seen) == 2  # four batches and two
+    for ours, literal in zip(seen[0], expected, strict=True):
+        torch.testing.assert_close(ours, literal)
+    torch.testing.assert_close(values[:4], torch.stack(losses).detach())
+
+
+def test_a_training_stops_when_validation_no_longer_improves(tmp_path, records):
+    model, _, sources = make_steps(records)
+    scores = iter([0.1, 0.3, 0.2, 0.3, 0.25, 0.9])
+    settings = TrainSettings(epochs=20, batch_size=60, validate_every=2, checkpoint_every=50, patience=3, device="cpu")
+
+    def validate(_):
+        value = next(scores)
+        return {"image->text": value, "text->image": value, "image->image": 1 - value}
+
+    labels = torch.from_numpy(records.labels)
+    entries = train(model, DSCHLoss(12), sources, labels, settings, tmp_path, validate)
+    assert len(entries) == 10  # the second validation is not improved by the next three
+    last = torch.load(tmp_path / "checkpoints" / "last.pt", weights_only=True)
+    assert last["epochs_done"] == 10
+    again = train(model, DSCHLoss(12), sources, labels, settings, tmp_path, validate, resume=True)
+    assert again == entries
+
+
+def test_bfloat16_outputs_come_to_the_loss_in_float32(records):
+    full, steps32, sources = make_steps(records, precision="float32")
+    half, steps16, _ = make_steps(records, precision="bfloat16")
+    batch = next(iter(steps32.batches(sources, 0)))
+    outputs32, outputs16 = steps32.outputs(batch[0], None), steps16.outputs(batch[0], None)
+    for name in full.modalities:
+        assert outputs16[name].dtype == torch.float32
+        assert not torch.equal(outputs16[name], outputs32[name])
+        torch.testing.assert_close(outputs16[name], outputs32[name], atol=0.1, rtol=0.05)
+    assert all(parameter.dtype == torch.float32 for parameter in half.parameters())
+    assert steps16.run([batch]).isfinite().all()
+
+
+@pytest.mark.slow
+def test_a_compiled_model_trains_as_the_plain_one(records):
+    losses = []
+    for compiled in (False, True):
+        _, steps, sources = make_steps(records, compile=compiled)
+        losses.append(torch.cat([steps.run(steps.batches(sources, epoch)) for epoch in range(2)]))
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        MemoryError(),
+    ],
+)
+def test_exhausted_memory_says_what_to_lower(tmp_path, records, monkeypatch, error):
+    def exhausted(*_):
+        raise error
+
+    model, _, sources = make_steps(records)
+    monkeypatch.setattr(trainer.Steps, "run", exhausted)
+    settings = TrainSettings(epochs=2, batch_size=60, device="cpu")
+    with pytest.raises(JobError, match=r"out of memory with train\.batch_size 60; lower it"):
+        train(model, DSCHLoss(12), sources, torch.from_numpy(records.labels), settings, tmp_path)
+
+
+def test_other_errors_of_a_step_stay_themselves(tmp_path, records, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("something else")
+
+    model, _, sources = make_steps(records)
+    monkeypatch.setattr(trainer.Steps, "run", broken)
+    with pytest.raises(RuntimeError, match="something else"):
+        train(
+            model,
+            DSCHLoss(12),
+            sources,
+            torch.from_numpy(records.labels),
+            TrainSettings(epochs=2, batch_size=60, device="cpu"),
+            tmp_path,
+        )
+
+
+@pytest.mark.parametrize("features", ["online", "bank"])
+def test_a_training_killed_within_an_epoch_resumes_bit_by_bit(tmp_path, features):
+    items = write_pictures(tmp_path)
+    config = picture_config(
+        tmp_path / "c.yaml", items, clip_model(tmp_path), "tdsrdh", epochs=8, augment="progressive", features=features
+    )
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert run_command("train", config, "--out", whole) == 0
+    script = f"""
+import os, signal, sys
+from channelhash.training import steps
+real, seen = steps.Steps.value, []
+def value(self, batch):
+    seen.append(1)
+    if len(seen) == 21:  # six steps an epoch: in the middle of the fourth
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(self, batch)
+steps.Steps.value = value
+from channelhash.cli.main import main
+sys.argv = ["channelhash", "train", {str(config)!r}, "--out", {str(killed)!r}]
+main()
+"""
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert process.returncode == -signal.SIGKILL
+    assert len(log(killed)) == 3
+    assert run_command("train", config, "--out", killed, "--resume") == 0
+    first, second = (load_file(run / "model" / "model.safetensors") for run in (whole, killed))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert [line["loss"] for line in log(whole)] == [line["loss"] for line in log(killed)]
+
+
+@pytest.mark.parametrize("train_settings", [{}, {"augment": "progressive"}, {"features": "online"}])
+def test_a_dry_run_measures_and_writes_nothing(tmp_path, train_settings, monkeypatch):
+    monkeypatch.setenv("CHANNELHASH_CACHE", str(tmp_path / "cache"))
+    items = write_pictures(tmp_path)
+    config = picture_config(tmp_path / "c.yaml", items, clip_model(tmp_path), "tdsrdh", **train_settings)
+    began = time.perf_counter()
+    plan = plan_run(read_config(config))
+    elapsed = time.perf_counter() - began
+    assert plan["steps"] == 3 * 2 * 3  # epochs, streams, batches
+    assert plan["parameters"]["trainable"] == 24 * 32 + 32 + 32 * 12 + 12
+    assert plan["parameters"]["frozen"] > 1_500_000
+    mode = plan["features"]
+    assert mode == train_settings.get("features", "bank" if train_settings else "cached")
+    seconds, memory = plan["seconds"], plan["memory"]
+    assert 0 < seconds["step"] < elapsed
+    assert seconds["total"] == pytest.approx(seconds["features"] + seconds["step"] * plan["steps"], rel=0.05, abs=0.01)
+    assert (seconds["features"] > 0) == (mode != "online")
+    assert memory["bank_mb"] == (round(3 * 30 * 24 * 4 / 1e6, 1) if mode == "bank" else 0)
+    assert memory["peak_mb"] > 100
+    assert not (tmp_path / "cache").exists()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "gpu"])
+def test_a_device_that_is_not_there_is_refused(tmp_path, capsys, device):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), device=device)
+    assert_refused(capsys, "train", config, "--out", tmp_path / "run", says=f"device '{device}' is not there")
