@@ -17,7 +17,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
     one, whole. If the block raises, the temporary file is removed and ``target`` is untouched.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")  # `remove_leftovers` knows this form
     try:
         yield temporary
         with open(temporary, "rb") as written:
@@ -25,6 +25,12 @@ def atomic_path(target: Path) -> Iterator[Path]:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(target: Path) -> None:
+    """Remove temporary files that killed processes left beside ``target``; the caller holds the lock on writing it."""
+    for temporary in target.parent.glob(f".{target.name}.{'[0-9a-f]' * 32}.tmp"):
+        temporary.unlink()
 
 
 def write_text(target: Path, text: str) -> None:

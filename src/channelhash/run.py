@@ -17,7 +17,7 @@ from channelhash.data.records import Records
 from channelhash.data.splits import Splits, draw_splits, load_splits, save_splits
 from channelhash.environment import environment, record_environment
 from channelhash.errors import InputError
-from channelhash.files import locked, write_text
+from channelhash.files import locked, remove_leftovers, write_text
 from channelhash.losses import LOSSES
 from channelhash.metrics import HammingHistogram, hamming_histogram
 from channelhash.models import MODELS, HashModel
@@ -209,6 +209,7 @@ def relevant_pairs(query_labels: NDArray[np.bool_], database_labels: NDArray[np.
 def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
     """Write ``config.yaml`` into a new folder, or check that a run to resume is the same one."""
     path = folder / "config.yaml"
+    remove_leftovers(path)
     if not path.exists():
         if any(entry.name != ".lock" for entry in folder.iterdir()):
             raise InputError(f"{folder}: is not empty and not a run's folder; choose another --out")

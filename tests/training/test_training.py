@@ -166,6 +166,17 @@ def test_a_damaged_checkpoint_is_named(tmp_path, capsys):
     assert_refused(capsys, "train", config, "--out", run, "--resume", says=f"{checkpoint}: damaged or of another model")
 
 
+def test_a_run_killed_before_its_configuration_was_written_starts_again(tmp_path):
+    """The process dies inside the very first write: the folder holds the lock file and a temporary file."""
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=1)
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in (".lock", f".config.yaml.{'0' * 32}.tmp"):
+        (run / name).write_text("")
+    assert run_command("train", config, "--out", run) == 0
+    assert not list(run.glob(".*.tmp"))
+
+
 def test_a_folder_in_use_or_of_another_run_is_refused(tmp_path, capsys):
     import fcntl
 

@@ -12,7 +12,7 @@ from channelhash.data.mirflickr import load_mirflickr
 from channelhash.data.records import Records
 from channelhash.data.scenes import LABELS, draw_scene
 from channelhash.errors import InputError
-from channelhash.files import locked, write_text
+from channelhash.files import locked, remove_leftovers, write_text
 from channelhash.seeds import generator
 
 _FORMAT = 1  # part of the marker: raise it when the drawing changes
@@ -47,6 +47,7 @@ def synthesize(
 
 def _draw_all(root: Path, n_images: int, seed: int, progress: Callable[[int, int], None] | None) -> None:
     marker, wanted = root / "synthetic.json", {"format": _FORMAT, "n_images": n_images, "seed": seed}
+    remove_leftovers(marker)
     if marker.exists():
         found = json.loads(marker.read_text())
         if {key: found.get(key) for key in wanted} != wanted:
