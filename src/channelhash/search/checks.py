@@ -30,6 +30,17 @@ def check_ids(ids: Sequence[str]) -> list[str]:
     return list(ids)
 
 
+def is_text(value: object) -> bool:
+    """Whether it is a string that has a UTF-8 form: without half a surrogate pair."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:
     """Packed codes ``(n, ceil(n_bits / 8))`` uint8 with zero padding."""
     packed = np.asarray(codes)
@@ -130,7 +141,5 @@ def _check_value(value: Any, what: str) -> None:
 
 
 def _check_text(text: str, what: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{what}: holds half a surrogate pair, which is no character") from None
+    if not is_text(text):
+        raise InputError(f"{what}: holds half a surrogate pair, which is no character")

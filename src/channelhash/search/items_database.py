@@ -33,8 +33,10 @@ CREATE TABLE removed (serial INTEGER PRIMARY KEY);
 CREATE TABLE labels (label TEXT NOT NULL, item INTEGER NOT NULL, PRIMARY KEY (label, item)) WITHOUT ROWID;
 CREATE INDEX labels_of_item ON labels (item);
 CREATE TABLE keys (name TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE state (version INTEGER NOT NULL, snapshot TEXT NOT NULL, snapshot_serial INTEGER NOT NULL);
-INSERT INTO state VALUES (0, '', 0);
+CREATE TABLE state (
+    version INTEGER NOT NULL, snapshot TEXT NOT NULL, snapshot_serial INTEGER NOT NULL, snapshot_size INTEGER NOT NULL
+);
+INSERT INTO state VALUES (0, '', 0, 0);
 CREATE TRIGGER code_removed AFTER DELETE ON codes BEGIN INSERT INTO removed VALUES (old.serial); END;
 """
 
@@ -54,11 +56,13 @@ class State(NamedTuple):
         version: grows with every write.
         snapshot: name of the current snapshot's folder, empty if there is none.
         snapshot_serial: the last code that may be in the snapshot.
+        snapshot_size: number of codes in the snapshot.
     """
 
     version: int
     snapshot: str
     snapshot_serial: int
+    snapshot_size: int
 
 
 class CodeRow(NamedTuple):
@@ -110,7 +114,7 @@ class ItemsDatabase:
     def reading(self) -> Iterator[State]:
         """A block that sees the database as it is at its beginning, whatever others write."""
         with self._transaction("BEGIN"):
-            yield State(*self._rows("SELECT version, snapshot, snapshot_serial FROM state")[0])
+            yield State(*self._rows("SELECT * FROM state")[0])
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -176,14 +180,18 @@ class ItemsDatabase:
         rows = self._connection.execute(f"SELECT id, item, serial, code FROM {sql} ORDER BY id", (after, modality))
         return map(CodeRow._make, rows)
 
-    def tail_length(self, after: int) -> int:
-        """Number of codes of a higher serial than ``after``."""
-        return int(self._rows("SELECT count(*) FROM codes WHERE serial > ?", after)[0][0])
+    def count_after(self, serial: int) -> int:
+        """Number of codes of a higher serial."""
+        return int(self._rows("SELECT count(*) FROM codes WHERE serial > ?", serial)[0][0])
 
     def removed(self) -> NDArray[np.int64]:
         """Serials of codes that are gone and may be in the current snapshot."""
         rows = self._rows("SELECT serial FROM removed")
         return np.array([serial for (serial,) in rows], dtype=np.int64)
+
+    def count_removed(self) -> int:
+        """Number of these."""
+        return int(self._rows("SELECT count(*) FROM removed")[0][0])
 
     def last_serial(self) -> int:
         """The highest serial that any code had."""
@@ -232,9 +240,11 @@ class ItemsDatabase:
         self._connection.execute("UPDATE state SET version = version + 1")
         return len(numbers)
 
-    def set_snapshot(self, name: str, serial: int) -> None:
-        """Make a snapshot the current one; it holds the codes up to ``serial``."""
-        self._connection.execute("UPDATE state SET snapshot = ?, snapshot_serial = ?", (name, serial))
+    def set_snapshot(self, name: str, serial: int, size: int) -> None:
+        """Make a snapshot the current one."""
+        self._connection.execute(
+            "UPDATE state SET snapshot = ?, snapshot_serial = ?, snapshot_size = ?", (name, serial, size)
+        )
 
     def forget_removed(self, serials: NDArray[np.int64]) -> None:
         """Drop removals that the current snapshot knows of."""
@@ -250,9 +260,7 @@ class ItemsDatabase:
         )
         keys = {key for values in metadata for key in values}
         execute("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys))
-        labelled = [
-            (name, values["labels"] or []) for name, values in zip(ids, metadata, strict=True) if "labels" in values
-        ]
+        labelled = [(name, _labels(values)) for name, values in zip(ids, metadata, strict=True) if "labels" in values]
         number = "(SELECT number FROM items WHERE id = ?)"
         execute(f"DELETE FROM labels WHERE item = {number}", ((name,) for name, _ in labelled))
         execute(
@@ -319,6 +327,11 @@ def _statements(script: str) -> Iterator[str]:
 def _as_bytes(packed: PackedCodes) -> list[bytes]:
     data, width = packed.tobytes(), packed.shape[1]
     return [data[start : start + width] for start in range(0, len(data), width)]
+
+
+def _labels(values: Metadata) -> list[str]:
+    labels = values["labels"]
+    return labels if isinstance(labels, list) else []
 
 
 def _as_json(values: Metadata) -> str:

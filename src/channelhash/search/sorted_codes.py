@@ -1,5 +1,6 @@
 """Codes of one modality in the order of their items' ids, in memory or memory-mapped from a folder."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -56,10 +57,14 @@ class SortedCodes:
         )
 
     def save(self, folder: Path) -> None:
-        """Write a new folder that `load` reads."""
+        """Write a new folder that `load` reads; it is on the disk when this returns."""
+        (folder / "index").mkdir(parents=True)
         self.index.save(folder / "index")
         for name in ("items", "serials", "names", "ends"):
             np.save(folder / f"{name}.npy", getattr(self, name))
+        for file in folder.rglob("*.npy"):
+            with open(file, "rb") as written:
+                os.fsync(written.fileno())
 
     @classmethod
     def load(cls, folder: Path) -> "SortedCodes":
