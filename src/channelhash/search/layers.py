@@ -98,8 +98,8 @@ class CodeLayers:
             self._snapshot_name = state.snapshot
             self._middle = Layer({}, self._snapshot.last)
         if self._database.count_after(self._middle.last) > max(_LEAST_IN_MEMORY, _SHARE * len(self._middle)):
-            self._middle = self._read_layer(self._snapshot.last)
-        layers = (self._snapshot, self._middle, self._read_layer(self._middle.last))
+            self._middle = self._read_layer(self._snapshot.last, state)
+        layers = (self._snapshot, self._middle, self._read_layer(self._middle.last, state))
         removed = self._database.removed()
         parts = {
             modality: [_part(layer.codes[modality], removed) for layer in layers if modality in layer.codes]
@@ -126,14 +126,14 @@ class CodeLayers:
         changes = self._database.count_after(state.snapshot_serial) + self._database.count_removed()
         return changes > max(_LEAST_IN_SNAPSHOT, _SHARE * state.snapshot_size)
 
-    def _read_layer(self, after: int) -> Layer:
-        """The codes written after a serial."""
+    def _read_layer(self, after: int, state: State) -> Layer:
+        """The codes written after a serial, until now."""
         database = self._database
         codes = {
             modality: SortedCodes.build(database.codes(modality, after), self._n_bits)
             for modality in database.modalities()
         }
-        return Layer({modality: codes[modality] for modality in codes if len(codes[modality])}, database.last_serial())
+        return Layer({modality: codes[modality] for modality in codes if len(codes[modality])}, state.last_serial)
 
     def _load(self, state: State) -> Layer:
         """The snapshot that ``state`` names."""
@@ -155,7 +155,7 @@ class CodeLayers:
             with self._database.reading() as state:
                 if state.snapshot != old.snapshot:
                     return
-                removed, layer = self._database.removed(), self._read_layer(after=0)
+                removed, layer = self._database.removed(), self._read_layer(0, state)
             for modality, codes in layer.codes.items():
                 codes.save(self._folder.path / name / modality)
             with self._database.writing():
