@@ -226,6 +226,8 @@ class EmbeddedStore:
     def close(self) -> None:
         """See `Store.close`. If anything was written, the snapshot is made that the next search would make."""
         with self._writing, self._reading:
+            if self._closed:
+                return
             self._closed = True
             try:
                 if self._wrote:
