@@ -54,7 +54,13 @@ def _check_same(address: str, codes: CodeSet, n_bits: int | None, model: str) ->
         raise InputError(f"{address}: holds codes of another model; codes of two models cannot be compared")
 
 
+def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:
+    from channelhash.search.milvus import open_milvus  # not before it is needed: an optional library
+
+    return open_milvus(address, n_bits, model)
+
+
 #: Beginning of an address -> what opens it. Everything else is a path.
-STORES: dict[str, Opener] = {}
+STORES: dict[str, Opener] = {"milvus+": _open_milvus}
 
 __all__ = ["STORES", "Answers", "Item", "Store", "open_store"]

@@ -1,0 +1,463 @@
+"""The store in a collection of Milvus: a cluster, or the file of milvus-lite."""
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes
+from channelhash.errors import InputError, JobError
+from channelhash.search.checks import (
+    check_codes,
+    check_count,
+    check_ids,
+    check_metadata,
+    codes_by_modality,
+    searched_modality,
+)
+from channelhash.search.filters import parse_filter
+from channelhash.search.milvus_address import Index, MilvusAddress, connect, parse_address
+from channelhash.search.milvus_collection import CollectionFacts, create_collection, read_description
+from channelhash.search.milvus_filters import Dialect, known_keys, quote, to_milvus
+from channelhash.search.milvus_rows import MAX_STRING, MODALITIES, Row, merged, to_item, to_row
+from channelhash.search.store import Answers, Item, Metadata
+
+#: Most items that Milvus returns for a query (https://milvus.io/docs/limitations.md).
+MAX_ANSWERS = 16_384
+# Answers of one request, over all its queries: some MB.
+_ANSWERS_A_REQUEST = 200_000
+# Rows and bytes of one request; servers refuse requests of more than 64 MB.
+_ROWS, _BYTES = 1000, 8_000_000
+_SECONDS = 60.0
+
+
+class MilvusStore:
+    """A `Store` in one collection of Milvus. See `milvus_rows` for how an item is kept.
+
+    Every call reads what all earlier calls have written (consistency level "Strong"). What differs from the store in a
+    folder, because Milvus has no transactions over several requests:
+
+    * a call of `add`, `upsert` or `delete` with more than 1000 items (or 8 MB) is several requests. What is wrong with
+      the input is found before the first of them, but where the server fails between two, the former ones stay; the
+      error says so, and `upsert` or `delete` with the same items completes it;
+    * two processes that add the same id, or metadata of the same item, at the same time may both succeed; the last one
+      stays;
+    * where more than ``k`` items tie at the last distance, Milvus chooses which of them it returns; what is returned is
+      in order of distance and id.
+
+    ``k``, and the items of one answer of `search_radius`, are at most 16,384. With the index BIN_IVF_FLAT searches are
+    approximate.
+
+    Args:
+        address: which collection.
+        client: a `pymilvus.MilvusClient`, which the store closes.
+        n_bits: code length of a new collection; must be that of one that is there.
+        model: fingerprint of the model whose codes go in.
+
+    Raises:
+        InputError: the collection is no store, or has another code length, model or index.
+    """
+
+    def __init__(self, address: MilvusAddress, client: Any, n_bits: int | None = None, model: str = "") -> None:
+        self._address = address
+        self._client = client
+        self._n_bits = n_bits
+        self._model = model
+        self._fields: tuple[str, ...] = ()  # modalities that the collection has fields for; none before it is made
+        self._in_use: tuple[str, ...] = ()
+        self._index = address.index or Index()
+        self._lock = threading.RLock()
+        self._look()
+
+    @property
+    def address(self) -> str:
+        return self._address.text
+
+    @property
+    def n_bits(self) -> int | None:
+        self._look()
+        return self._n_bits
+
+    @property
+    def model(self) -> str:
+        self._look()
+        return self._model
+
+    @property
+    def model_folder(self) -> Path | None:
+        return None
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        if not self._look():
+            return ()
+        return tuple(name for name in self._fields if self._rows(f"has_{name} == true", ["id"], limit=1))
+
+    @property
+    def writable(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        return self._count("") if self._look() else 0
+
+    def __contains__(self, item_id: object) -> bool:
+        if not isinstance(item_id, str) or self._id_problem(item_id) or not self._look():
+            return False
+        return bool(self._rows(self._among([item_id]), ["id"], limit=1))
+
+    def add(
+        self,
+        ids: Sequence[str],
+        codes: PackedCodes | Mapping[str, PackedCodes],
+        modality: str | None = None,
+        metadata: Sequence[Metadata] | None = None,
+    ) -> None:
+        """See `Store.add`, and `MilvusStore` for what cannot be promised."""
+        self._write(ids, codes, modality, metadata, replace=False)
+
+    def upsert(
+        self,
+        ids: Sequence[str],
+        codes: PackedCodes | Mapping[str, PackedCodes],
+        modality: str | None = None,
+        metadata: Sequence[Metadata] | None = None,
+    ) -> None:
+        """See `Store.upsert`, and `MilvusStore` for what cannot be promised."""
+        self._write(ids, codes, modality, metadata, replace=True)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """See `Store.delete`, and `MilvusStore` for what cannot be promised."""
+        names = [name for name in check_ids(ids) if self._id_problem(name) is None]
+        if not self._look():
+            return 0
+        removed = 0
+        with self._lock:
+            for start in range(0, len(names), _ROWS):
+                chosen = self._among(names[start : start + _ROWS])
+                there = len(self._rows(chosen, ["id"]))
+                if there:
+                    with self._asking("delete"):
+                        self._client.delete(self._address.collection, filter=chosen, timeout=_SECONDS)
+                removed += there
+            self._in_use = ()
+        return removed
+
+    def get(self, ids: Sequence[str]) -> list[Item]:
+        """See `Store.get`."""
+        found = self._items([name for name in ids if self._id_problem(name) is None])
+        for name in ids:
+            if name not in found:
+                raise InputError(f"{self.address}: no item has the id {name!r}")
+        return [found[name] for name in ids]
+
+    def ids(self, where: str | None = None) -> list[str]:
+        """See `Store.ids`."""
+        expression = self._filter(where)
+        if not self._look():
+            return []
+        return sorted(row["id"] for row in self._walk(expression, ["id"]))
+
+    def search(self, codes: PackedCodes, k: int = 10, modality: str | None = None, where: str | None = None) -> Answers:
+        """See `Store.search`.
+
+        Raises:
+            InputError: ``k`` is more than 16,384, the most that Milvus returns.
+        """
+        return self._search(codes, self._check_answers(k, "k"), modality, where, {})
+
+    def search_radius(
+        self,
+        codes: PackedCodes,
+        radius: int,
+        modality: str | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> Answers:
+        """See `Store.search_radius`.
+
+        Raises:
+            InputError: ``limit`` is more than 16,384, the most that Milvus returns; or there is none, and a query has
+                that many items within ``radius``.
+        """
+        bits = check_count(radius, "radius", 0)
+        count = MAX_ANSWERS if limit is None else self._check_answers(limit, "limit")
+        # Milvus keeps what is nearer than its "radius".
+        answers = self._search(codes, count, modality, where, {"radius": bits + 1})
+        if limit is None:
+            for row, ids in enumerate(answers.ids):
+                if len(ids) >= MAX_ANSWERS:
+                    raise InputError(
+                        f"{self.address}: query {row} has {MAX_ANSWERS:,} items or more within {radius} bits, the most"
+                        f" that Milvus returns; ask for a smaller radius, or for the nearest with a limit"
+                    )
+        return answers
+
+    def label_counts(self) -> dict[str, int]:
+        """See `Store.label_counts`. Reads the labels of all items: Milvus does not count by value."""
+        if not self._look():
+            return {}
+        counts = Counter(label for row in self._walk("", ["id", "labels"]) for label in set(row["labels"]))
+        return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+
+    def info(self) -> dict[str, Any]:
+        """See `Store.info`; ``bytes`` of a milvus-lite file only."""
+        return {
+            "address": self.address,
+            "items": len(self),
+            "n_bits": self.n_bits,
+            "model": self.model,
+            "codes": {name: self._count(f"has_{name} == true") for name in self.modalities},
+            "index": self._index.kind,
+            "bytes": Path(self._address.uri).stat().st_size if self._address.lite else None,
+        }
+
+    def close(self) -> None:
+        """See `Store.close`. The server of a milvus-lite file ends with this process."""
+        self._client.close()
+
+    def _write(
+        self,
+        ids: Sequence[str],
+        codes: PackedCodes | Mapping[str, PackedCodes],
+        modality: str | None,
+        metadata: Sequence[Metadata] | None,
+        replace: bool,
+    ) -> None:
+        names = check_ids(ids)
+        for name in names:
+            if problem := self._id_problem(name):
+                raise InputError(f"ids: {name[:40]!r}: {problem}")
+        values = check_metadata(metadata, names)
+        with self._lock:
+            by_modality, n_bits = codes_by_modality(codes, modality, len(names), self.n_bits)
+            fields = self._fields or tuple(sorted({*MODALITIES, *by_modality}))
+            for given in by_modality:
+                if given not in fields:
+                    raise InputError(
+                        f"{self.address}: has fields for {' and '.join(fields)}, not for {given}; a collection's"
+                        " modalities are settled when its first codes are added"
+                    )
+            former = self._items(names)
+            rows = []
+            for number, name in enumerate(names):
+                old = former.get(name)
+                for given in by_modality:
+                    if not replace and old is not None and given in old.codes:
+                        raise InputError(
+                            f"{self.address}: {name!r} has a code for {given} already; replace it with upsert"
+                        )
+                own = {given: packed[number] for given, packed in by_modality.items()}
+                rows.append(to_row(merged(old, name, own, values[number] if values else {}), fields, n_bits))
+            if not self._look():
+                facts = CollectionFacts(n_bits, self._model, self._index)
+                with self._asking("create"):
+                    create_collection(
+                        self._client, self._address.collection, fields, facts, scalar_indexes=not self._address.lite
+                    )
+                self._look()
+            self._send(rows)
+
+    def _send(self, rows: list[Row]) -> None:
+        sent = 0
+        for part in _requests(rows):
+            with self._asking(f"upsert, after {sent:,} of {len(rows):,} items were written"):
+                self._client.upsert(self._address.collection, part, timeout=_SECONDS)
+            sent += len(part)
+
+    def _search(
+        self, codes: PackedCodes, count: int, modality: str | None, where: str | None, radius: dict[str, int]
+    ) -> Answers:
+        n_bits = self.n_bits
+        queries = np.asarray(codes) if n_bits is None else check_codes(codes, n_bits, "queries")
+        expression = self._filter(where)
+        if not self._in_use:
+            self._in_use = self.modalities
+        if not self._in_use:
+            return Answers([[] for _ in queries], [np.zeros(0, np.int64) for _ in queries])
+        if modality is not None and modality not in self._in_use:
+            self._in_use = self.modalities  # another process may have added it
+        searched = searched_modality(modality, self._in_use, self.address)
+        chosen = f"has_{searched} == true" + (f" and {expression}" if expression else "")
+        params = radius if self._index.kind == "BIN_FLAT" else {**radius, "nprobe": self._index.n_probe}
+        ids: list[list[str]] = []
+        distances: list[NDArray[np.int64]] = []
+        step = max(1, _ANSWERS_A_REQUEST // count)
+        for start in range(0, len(queries), step):
+            with self._asking("search"):
+                found = self._client.search(
+                    self._address.collection,
+                    data=[query.tobytes() for query in queries[start : start + step]],
+                    anns_field=f"code_{searched}",
+                    limit=count,
+                    filter=chosen,
+                    search_params={"metric_type": "HAMMING", "params": params},
+                    consistency_level="Strong",
+                    timeout=_SECONDS,
+                )
+            for hits in found:
+                pairs = sorted((round(hit["distance"]), hit["id"]) for hit in hits)
+                ids.append([name for _, name in pairs])
+                distances.append(np.array([distance for distance, _ in pairs], dtype=np.int64))
+        return Answers(ids, distances)
+
+    def _filter(self, where: str | None) -> str:
+        """A filter as a Milvus expression; empty for none."""
+        if where is None:
+            return ""
+        sets = self._key_sets() if self._look() else set()
+        tree = parse_filter(where, known_keys(sets))
+        lite = self._address.lite
+        return to_milvus(tree, Dialect(sets, self._without if lite else "not ({})".format, lite))
+
+    def _without(self, expression: str) -> str:
+        """What does not pass ``expression``, for milvus-lite, which has no ``not``: by its ids."""
+        passing = [row["id"] for row in self._walk(expression, ["id"])] if self._fields else []
+        listed = ", ".join(quote(name, lite=True) for name in passing)
+        return f"id not in [{listed}]" if passing else 'keys != ""'
+
+    def _key_sets(self) -> set[str]:
+        """The different sets of metadata keys that items have: rows with others are asked for until there are none."""
+        sets: set[str] = set()
+        while True:
+            listed = ", ".join(quote(text, self._address.lite) for text in sorted(sets))
+            new = self._rows(f"keys not in [{listed}]" if sets else 'keys != ""', ["keys"], limit=_ROWS)
+            if not new:
+                return sets
+            sets |= {row["keys"] for row in new}
+
+    def _items(self, ids: Sequence[str]) -> dict[str, Item]:
+        """id -> item, of those that are there."""
+        if not self._look():
+            return {}
+        fields = [f"{kind}_{name}" for name in self._fields for kind in ("has", "code")]
+        found = {}
+        for start in range(0, len(ids), _ROWS):
+            for row in self._rows(
+                self._among(ids[start : start + _ROWS]), ["id", "keys", "labels", "metadata", *fields]
+            ):
+                found[row["id"]] = to_item(row)
+        return found
+
+    def _among(self, ids: Sequence[str]) -> str:
+        return f"id in [{', '.join(quote(name, self._address.lite) for name in ids)}]"
+
+    def _rows(self, expression: str, fields: list[str], limit: int = _ROWS, **options: str) -> list[Row]:
+        with self._asking("query"):
+            rows: list[Row] = list(
+                self._client.query(
+                    self._address.collection,
+                    filter=expression,
+                    output_fields=fields,
+                    limit=limit,
+                    consistency_level="Strong",
+                    timeout=_SECONDS,
+                    **options,
+                )
+            )
+        return rows
+
+    def _walk(self, expression: str, fields: list[str]) -> Iterator[Row]:
+        """All rows that pass, in the order of their ids.
+
+        As pymilvus's `query_iterator` does it, which cannot be used: it writes ids with quotes unescaped.
+        """
+        page = self._rows(expression or 'keys != ""', fields, iterator="True", reduce_stop_for_best="True")
+        while page:
+            yield from page
+            after = f"id > {quote(page[-1]['id'], self._address.lite)}"
+            if expression:
+                after = f"{after} and ({expression})"
+            page = self._rows(after, fields, iterator="True", reduce_stop_for_best="True")
+
+    def _count(self, expression: str) -> int:
+        with self._asking("count"):
+            rows = self._client.query(
+                self._address.collection,
+                filter=expression,
+                output_fields=["count(*)"],
+                consistency_level="Strong",
+                timeout=_SECONDS,
+            )
+        return int(rows[0]["count(*)"])
+
+    def _look(self) -> bool:
+        """Whether the collection is there; if so, what it says of itself is known afterwards."""
+        if self._fields:
+            return True
+        with self._lock, self._asking("describe"):
+            name = self._address.collection
+            if not self._client.has_collection(name, timeout=_SECONDS):
+                return False
+            described = self._client.describe_collection(name, timeout=_SECONDS)
+            facts, modalities = read_description(self.address, described)
+            if self._n_bits not in (None, facts.n_bits):
+                raise InputError(f"{self.address}: holds codes of {facts.n_bits} bits, not {self._n_bits}")
+            if self._model and self._model != facts.model:
+                raise InputError(
+                    f"{self.address}: holds codes of another model; codes of two models cannot be compared"
+                )
+            wanted = self._address.index
+            if wanted and (wanted.kind, wanted.n_lists) != (facts.index.kind, facts.index.n_lists):
+                raise InputError(
+                    f"{self.address}: the collection is indexed by {facts.index.kind} with nlist={facts.index.n_lists};"
+                    " leave the options out, or choose a new collection"
+                )
+            self._client.load_collection(name, timeout=_SECONDS)
+            self._n_bits, self._model, self._index = facts.n_bits, facts.model, wanted or facts.index
+            self._fields = modalities
+        return True
+
+    def _id_problem(self, name: str) -> str | None:
+        """Why an item cannot have this id, if so."""
+        if len(name.encode(errors="replace")) > MAX_STRING:
+            return f"Milvus takes ids of at most {MAX_STRING:,} bytes"
+        if self._address.lite and ("'" in name or any(character < " " for character in name)):
+            return "milvus-lite cannot delete ids with ' or control characters; a Milvus server takes them"
+        return None
+
+    def _check_answers(self, value: int, what: str) -> int:
+        count = check_count(value, what, 1)
+        if count > MAX_ANSWERS:
+            raise InputError(f"{self.address}: {what} is {count:,}; Milvus returns at most {MAX_ANSWERS:,} items")
+        return count
+
+    @contextlib.contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        """Tell errors of Milvus in one line."""
+        from pymilvus import MilvusException
+
+        try:
+            yield
+        except MilvusException as error:
+            reason = " ".join(str(error.message).split())
+            raise JobError(f"{self.address}: {what}: Milvus says: {reason[:300]}") from None
+
+
+def open_milvus(address: str, n_bits: int | None, model: str) -> MilvusStore:
+    """The store at an address that begins with ``milvus+``; the collection is made at the first `add`.
+
+    Raises:
+        InputError: the address has another form, nothing answers, or what is there is another store.
+    """
+    parsed = parse_address(address)
+    return MilvusStore(parsed, connect(parsed), n_bits, model)
+
+
+def _requests(rows: list[Row]) -> Iterator[list[Row]]:
+    """Rows in requests that a server takes."""
+    part: list[Row] = []
+    size = 0
+    for row in rows:
+        own = sum(len(str(value).encode()) for value in row.values())
+        if part and (len(part) == _ROWS or size + own > _BYTES):
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += own
+    if part:
+        yield part
