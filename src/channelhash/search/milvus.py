@@ -1,9 +1,8 @@
 """The store in a collection of Milvus: a cluster, or the file of milvus-lite."""
 
-import contextlib
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError
 from channelhash.search.checks import (
     check_codes,
     check_count,
@@ -22,18 +21,15 @@ from channelhash.search.checks import (
 )
 from channelhash.search.filters import parse_filter
 from channelhash.search.milvus_address import Index, MilvusAddress, connect, parse_address
-from channelhash.search.milvus_collection import CollectionFacts, create_collection, read_description
-from channelhash.search.milvus_filters import Dialect, known_keys, quote, to_milvus
-from channelhash.search.milvus_rows import MAX_STRING, MODALITIES, Row, merged, to_item, to_row
+from channelhash.search.milvus_collection import ROWS, CollectionFacts, MilvusCollection
+from channelhash.search.milvus_filters import ALL, Dialect, known_keys, to_milvus
+from channelhash.search.milvus_rows import MAX_STRING, MODALITIES, merged, to_item, to_row
 from channelhash.search.store import Answers, Item, Metadata
 
 #: Most items that Milvus returns for a query (https://milvus.io/docs/limitations.md).
 MAX_ANSWERS = 16_384
 # Answers of one request, over all its queries: some MB.
 _ANSWERS_A_REQUEST = 200_000
-# Rows and bytes of one request; servers refuse requests of more than 64 MB.
-_ROWS, _BYTES = 1000, 8_000_000
-_SECONDS = 60.0
 
 
 class MilvusStore:
@@ -65,7 +61,7 @@ class MilvusStore:
 
     def __init__(self, address: MilvusAddress, client: Any, n_bits: int | None = None, model: str = "") -> None:
         self._address = address
-        self._client = client
+        self._collection = MilvusCollection(address, client)
         self._n_bits = n_bits
         self._model = model
         self._fields: tuple[str, ...] = ()  # modalities that the collection has fields for; none before it is made
@@ -96,19 +92,19 @@ class MilvusStore:
     def modalities(self) -> tuple[str, ...]:
         if not self._look():
             return ()
-        return tuple(name for name in self._fields if self._rows(f"has_{name} == true", ["id"], limit=1))
+        return tuple(name for name in self._fields if self._collection.rows(f"has_{name} == true", ["id"], limit=1))
 
     @property
     def writable(self) -> bool:
         return True
 
     def __len__(self) -> int:
-        return self._count("") if self._look() else 0
+        return self._collection.count(ALL) if self._look() else 0
 
     def __contains__(self, item_id: object) -> bool:
         if not isinstance(item_id, str) or self._id_problem(item_id) or not self._look():
             return False
-        return bool(self._rows(self._among([item_id]), ["id"], limit=1))
+        return bool(self._collection.rows(f"id in {self._collection.listed([item_id])}", ["id"], limit=1))
 
     def add(
         self,
@@ -137,12 +133,11 @@ class MilvusStore:
             return 0
         removed = 0
         with self._lock:
-            for start in range(0, len(names), _ROWS):
-                chosen = self._among(names[start : start + _ROWS])
-                there = len(self._rows(chosen, ["id"]))
+            for start in range(0, len(names), ROWS):
+                chosen = f"id in {self._collection.listed(names[start : start + ROWS])}"
+                there = len(self._collection.rows(chosen, ["id"]))
                 if there:
-                    with self._asking("delete"):
-                        self._client.delete(self._address.collection, filter=chosen, timeout=_SECONDS)
+                    self._collection.delete(chosen)
                 removed += there
             self._in_use = ()
         return removed
@@ -160,7 +155,7 @@ class MilvusStore:
         expression = self._filter(where)
         if not self._look():
             return []
-        return sorted(row["id"] for row in self._walk(expression, ["id"]))
+        return sorted(row["id"] for row in self._collection.walk(expression, ["id"]))
 
     def search(self, codes: PackedCodes, k: int = 10, modality: str | None = None, where: str | None = None) -> Answers:
         """See `Store.search`.
@@ -187,7 +182,7 @@ class MilvusStore:
         bits = check_count(radius, "radius", 0)
         count = MAX_ANSWERS if limit is None else self._check_answers(limit, "limit")
         # Milvus keeps what is nearer than its "radius".
-        answers = self._search(codes, count, modality, where, {"radius": bits + 1})
+        answers = self._search(codes, count, modality, where, {"radius": min(bits, self.n_bits or bits) + 1})
         if limit is None:
             for row, ids in enumerate(answers.ids):
                 if len(ids) >= MAX_ANSWERS:
@@ -201,7 +196,7 @@ class MilvusStore:
         """See `Store.label_counts`. Reads the labels of all items: Milvus does not count by value."""
         if not self._look():
             return {}
-        counts = Counter(label for row in self._walk("", ["id", "labels"]) for label in set(row["labels"]))
+        counts = Counter(label for row in self._collection.walk(ALL, ["id", "labels"]) for label in set(row["labels"]))
         return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
 
     def info(self) -> dict[str, Any]:
@@ -211,14 +206,14 @@ class MilvusStore:
             "items": len(self),
             "n_bits": self.n_bits,
             "model": self.model,
-            "codes": {name: self._count(f"has_{name} == true") for name in self.modalities},
+            "codes": {name: self._collection.count(f"has_{name} == true") for name in self.modalities},
             "index": self._index.kind,
             "bytes": Path(self._address.uri).stat().st_size if self._address.lite else None,
         }
 
     def close(self) -> None:
         """See `Store.close`. The server of a milvus-lite file ends with this process."""
-        self._client.close()
+        self._collection.close()
 
     def _write(
         self,
@@ -255,19 +250,9 @@ class MilvusStore:
                 rows.append(to_row(merged(old, name, own, values[number] if values else {}), fields, n_bits))
             if not self._look():
                 facts = CollectionFacts(n_bits, self._model, self._index)
-                with self._asking("create"):
-                    create_collection(
-                        self._client, self._address.collection, fields, facts, scalar_indexes=not self._address.lite
-                    )
+                self._collection.create(fields, facts)
                 self._look()
-            self._send(rows)
-
-    def _send(self, rows: list[Row]) -> None:
-        sent = 0
-        for part in _requests(rows):
-            with self._asking(f"upsert, after {sent:,} of {len(rows):,} items were written"):
-                self._client.upsert(self._address.collection, part, timeout=_SECONDS)
-            sent += len(part)
+            self._collection.upsert(rows)
 
     def _search(
         self, codes: PackedCodes, count: int, modality: str | None, where: str | None, radius: dict[str, int]
@@ -282,33 +267,22 @@ class MilvusStore:
         if modality is not None and modality not in self._in_use:
             self._in_use = self.modalities  # another process may have added it
         searched = searched_modality(modality, self._in_use, self.address)
-        chosen = f"has_{searched} == true" + (f" and {expression}" if expression else "")
+        chosen = f"has_{searched} == true" + ("" if where is None else f" and {expression}")
         params = radius if self._index.kind == "BIN_FLAT" else {**radius, "nprobe": self._index.n_probe}
         ids: list[list[str]] = []
         distances: list[NDArray[np.int64]] = []
         step = max(1, _ANSWERS_A_REQUEST // count)
         for start in range(0, len(queries), step):
-            with self._asking("search"):
-                found = self._client.search(
-                    self._address.collection,
-                    data=[query.tobytes() for query in queries[start : start + step]],
-                    anns_field=f"code_{searched}",
-                    limit=count,
-                    filter=chosen,
-                    search_params={"metric_type": "HAMMING", "params": params},
-                    consistency_level="Strong",
-                    timeout=_SECONDS,
-                )
-            for hits in found:
-                pairs = sorted((round(hit["distance"]), hit["id"]) for hit in hits)
+            part = queries[start : start + step]
+            for pairs in self._collection.nearest(searched, part, count, chosen, params):
                 ids.append([name for _, name in pairs])
                 distances.append(np.array([distance for distance, _ in pairs], dtype=np.int64))
         return Answers(ids, distances)
 
     def _filter(self, where: str | None) -> str:
-        """A filter as a Milvus expression; empty for none."""
+        """A filter as a Milvus expression."""
         if where is None:
-            return ""
+            return ALL
         sets = self._key_sets() if self._look() else set()
         tree = parse_filter(where, known_keys(sets))
         lite = self._address.lite
@@ -316,16 +290,15 @@ class MilvusStore:
 
     def _without(self, expression: str) -> str:
         """What does not pass ``expression``, for milvus-lite, which has no ``not``: by its ids."""
-        passing = [row["id"] for row in self._walk(expression, ["id"])] if self._fields else []
-        listed = ", ".join(quote(name, lite=True) for name in passing)
-        return f"id not in [{listed}]" if passing else 'keys != ""'
+        passing = [row["id"] for row in self._collection.walk(expression, ["id"])] if self._fields else []
+        return f"id not in {self._collection.listed(passing)}" if passing else ALL
 
     def _key_sets(self) -> set[str]:
         """The different sets of metadata keys that items have: rows with others are asked for until there are none."""
         sets: set[str] = set()
         while True:
-            listed = ", ".join(quote(text, self._address.lite) for text in sorted(sets))
-            new = self._rows(f"keys not in [{listed}]" if sets else 'keys != ""', ["keys"], limit=_ROWS)
+            unseen = f"keys not in {self._collection.listed(sorted(sets))}" if sets else ALL
+            new = self._collection.rows(unseen, ["keys"])
             if not new:
                 return sets
             sets |= {row["keys"] for row in new}
@@ -336,65 +309,21 @@ class MilvusStore:
             return {}
         fields = [f"{kind}_{name}" for name in self._fields for kind in ("has", "code")]
         found = {}
-        for start in range(0, len(ids), _ROWS):
-            for row in self._rows(
-                self._among(ids[start : start + _ROWS]), ["id", "keys", "labels", "metadata", *fields]
-            ):
+        for start in range(0, len(ids), ROWS):
+            chosen = f"id in {self._collection.listed(ids[start : start + ROWS])}"
+            for row in self._collection.rows(chosen, ["id", "keys", "labels", "metadata", *fields]):
                 found[row["id"]] = to_item(row)
         return found
-
-    def _among(self, ids: Sequence[str]) -> str:
-        return f"id in [{', '.join(quote(name, self._address.lite) for name in ids)}]"
-
-    def _rows(self, expression: str, fields: list[str], limit: int = _ROWS, **options: str) -> list[Row]:
-        with self._asking("query"):
-            rows: list[Row] = list(
-                self._client.query(
-                    self._address.collection,
-                    filter=expression,
-                    output_fields=fields,
-                    limit=limit,
-                    consistency_level="Strong",
-                    timeout=_SECONDS,
-                    **options,
-                )
-            )
-        return rows
-
-    def _walk(self, expression: str, fields: list[str]) -> Iterator[Row]:
-        """All rows that pass, in the order of their ids.
-
-        As pymilvus's `query_iterator` does it, which cannot be used: it writes ids with quotes unescaped.
-        """
-        page = self._rows(expression or 'keys != ""', fields, iterator="True", reduce_stop_for_best="True")
-        while page:
-            yield from page
-            after = f"id > {quote(page[-1]['id'], self._address.lite)}"
-            if expression:
-                after = f"{after} and ({expression})"
-            page = self._rows(after, fields, iterator="True", reduce_stop_for_best="True")
-
-    def _count(self, expression: str) -> int:
-        with self._asking("count"):
-            rows = self._client.query(
-                self._address.collection,
-                filter=expression,
-                output_fields=["count(*)"],
-                consistency_level="Strong",
-                timeout=_SECONDS,
-            )
-        return int(rows[0]["count(*)"])
 
     def _look(self) -> bool:
         """Whether the collection is there; if so, what it says of itself is known afterwards."""
         if self._fields:
             return True
-        with self._lock, self._asking("describe"):
-            name = self._address.collection
-            if not self._client.has_collection(name, timeout=_SECONDS):
+        with self._lock:
+            description = self._collection.description()
+            if description is None:
                 return False
-            described = self._client.describe_collection(name, timeout=_SECONDS)
-            facts, modalities = read_description(self.address, described)
+            facts, modalities = description
             if self._n_bits not in (None, facts.n_bits):
                 raise InputError(f"{self.address}: holds codes of {facts.n_bits} bits, not {self._n_bits}")
             if self._model and self._model != facts.model:
@@ -407,7 +336,7 @@ class MilvusStore:
                     f"{self.address}: the collection is indexed by {facts.index.kind} with nlist={facts.index.n_lists};"
                     " leave the options out, or choose a new collection"
                 )
-            self._client.load_collection(name, timeout=_SECONDS)
+            self._collection.load()
             self._n_bits, self._model, self._index = facts.n_bits, facts.model, wanted or facts.index
             self._fields = modalities
         return True
@@ -426,17 +355,6 @@ class MilvusStore:
             raise InputError(f"{self.address}: {what} is {count:,}; Milvus returns at most {MAX_ANSWERS:,} items")
         return count
 
-    @contextlib.contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
-        """Tell errors of Milvus in one line."""
-        from pymilvus import MilvusException
-
-        try:
-            yield
-        except MilvusException as error:
-            reason = " ".join(str(error.message).split())
-            raise JobError(f"{self.address}: {what}: Milvus says: {reason[:300]}") from None
-
 
 def open_milvus(address: str, n_bits: int | None, model: str) -> MilvusStore:
     """The store at an address that begins with ``milvus+``; the collection is made at the first `add`.
@@ -446,18 +364,3 @@ def open_milvus(address: str, n_bits: int | None, model: str) -> MilvusStore:
     """
     parsed = parse_address(address)
     return MilvusStore(parsed, connect(parsed), n_bits, model)
-
-
-def _requests(rows: list[Row]) -> Iterator[list[Row]]:
-    """Rows in requests that a server takes."""
-    part: list[Row] = []
-    size = 0
-    for row in rows:
-        own = sum(len(str(value).encode()) for value in row.values())
-        if part and (len(part) == _ROWS or size + own > _BYTES):
-            yield part
-            part, size = [], 0
-        part.append(row)
-        size += own
-    if part:
-        yield part

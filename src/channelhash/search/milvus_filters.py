@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from channelhash.errors import InputError
 from channelhash.search.filters import Among, And, Between, Compare, Condition, Filter, Known, Like, Literal, Test
 
-# Every row has a text in ``keys``, so these hold for all rows, and for none.
-_ALL, _NONE = 'keys != ""', 'keys == ""'
+#: Every row has a text in ``keys``, so these hold for all rows, and for none.
+ALL, NONE = 'keys != ""', 'keys == ""'
 
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
@@ -64,7 +64,7 @@ def _condition(condition: Condition, dialect: Dialect) -> str:
         return dialect.negate(expression) if negated else expression
     if key == "id":
         if isinstance(test, Known):
-            return _NONE if negated else _ALL
+            return NONE if negated else ALL
         return _value("id", test, negated, dialect)
     if isinstance(test, Known):
         return _known(key, negated, dialect)
@@ -74,7 +74,7 @@ def _condition(condition: Condition, dialect: Dialect) -> str:
 def _known(key: str, negated: bool, dialect: Dialect) -> str:
     having = [text for text in sorted(dialect.key_sets) if key in json.loads(text)]
     if not having:
-        return _ALL if negated else _NONE
+        return ALL if negated else NONE
     return f"keys {'not in' if negated else 'in'} [{', '.join(quote(text, dialect.lite) for text in having)}]"
 
 
@@ -135,7 +135,7 @@ def _like(path: str, pattern: str, negated: bool, dialect: Dialect) -> str:
         return _compare(path, "!=" if negated else "=", pattern, dialect.lite)
     is_string = f'{path} >= ""'
     if set(pattern) == {"%"}:
-        return _NONE if negated else is_string
+        return NONE if negated else is_string
     if dialect.lite and set(pattern) & set("_\\"):
         raise InputError(
             f"where: LIKE {pattern!r}: milvus-lite cannot do '_' and '\\' in patterns; a Milvus server can"
