@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
+from channelhash.search import milvus_lite
 from channelhash.search.checks import (
     check_codes,
     check_count,
@@ -22,8 +23,8 @@ from channelhash.search.checks import (
 from channelhash.search.filters import parse_filter
 from channelhash.search.milvus_address import Index, MilvusAddress, connect, parse_address
 from channelhash.search.milvus_collection import ROWS, CollectionFacts, MilvusCollection
-from channelhash.search.milvus_filters import ALL, Dialect, known_keys, to_milvus
-from channelhash.search.milvus_rows import MAX_STRING, MODALITIES, merged, to_item, to_row
+from channelhash.search.milvus_filters import ALL, known_keys, server_dialect, to_milvus
+from channelhash.search.milvus_rows import MODALITIES, Row, is_storable, merged, to_item, to_row
 from channelhash.search.store import Answers, Item, Metadata
 
 #: Most items that Milvus returns for a query (https://milvus.io/docs/limitations.md).
@@ -67,6 +68,8 @@ class MilvusStore:
         self._fields: tuple[str, ...] = ()  # modalities that the collection has fields for; none before it is made
         self._in_use: tuple[str, ...] = ()
         self._index = address.index or Index()
+        self._stored_id = milvus_lite.stored_id if address.lite else str
+        self._item_id = milvus_lite.item_id if address.lite else str
         self._lock = threading.RLock()
         self._look()
 
@@ -102,9 +105,7 @@ class MilvusStore:
         return self._collection.count(ALL) if self._look() else 0
 
     def __contains__(self, item_id: object) -> bool:
-        if not isinstance(item_id, str) or self._id_problem(item_id) or not self._look():
-            return False
-        return bool(self._collection.rows(f"id in {self._collection.listed([item_id])}", ["id"], limit=1))
+        return isinstance(item_id, str) and bool(self._find([item_id], []))
 
     def add(
         self,
@@ -128,23 +129,17 @@ class MilvusStore:
 
     def delete(self, ids: Sequence[str]) -> int:
         """See `Store.delete`, and `MilvusStore` for what cannot be promised."""
-        names = [name for name in check_ids(ids) if self._id_problem(name) is None]
-        if not self._look():
-            return 0
-        removed = 0
+        names = check_ids(ids)
         with self._lock:
-            for start in range(0, len(names), ROWS):
-                chosen = f"id in {self._collection.listed(names[start : start + ROWS])}"
-                there = len(self._collection.rows(chosen, ["id"]))
-                if there:
-                    self._collection.delete(chosen)
-                removed += there
+            found = list(self._find(names, []))
+            for start in range(0, len(found), ROWS):
+                self._collection.delete(f"id in {self._collection.listed(found[start : start + ROWS])}")
             self._in_use = ()
-        return removed
+        return len(found)
 
     def get(self, ids: Sequence[str]) -> list[Item]:
         """See `Store.get`."""
-        found = self._items([name for name in ids if self._id_problem(name) is None])
+        found = self._items(ids)
         for name in ids:
             if name not in found:
                 raise InputError(f"{self.address}: no item has the id {name!r}")
@@ -155,7 +150,7 @@ class MilvusStore:
         expression = self._filter(where)
         if not self._look():
             return []
-        return sorted(row["id"] for row in self._collection.walk(expression, ["id"]))
+        return [self._item_id(row["id"]) for row in self._collection.walk(expression, ["id"])]
 
     def search(self, codes: PackedCodes, k: int = 10, modality: str | None = None, where: str | None = None) -> Answers:
         """See `Store.search`.
@@ -224,9 +219,6 @@ class MilvusStore:
         replace: bool,
     ) -> None:
         names = check_ids(ids)
-        for name in names:
-            if problem := self._id_problem(name):
-                raise InputError(f"ids: {name[:40]!r}: {problem}")
         values = check_metadata(metadata, names)
         with self._lock:
             by_modality, n_bits = codes_by_modality(codes, modality, len(names), self.n_bits)
@@ -247,7 +239,8 @@ class MilvusStore:
                             f"{self.address}: {name!r} has a code for {given} already; replace it with upsert"
                         )
                 own = {given: packed[number] for given, packed in by_modality.items()}
-                rows.append(to_row(merged(old, name, own, values[number] if values else {}), fields, n_bits))
+                item = merged(old, name, own, values[number] if values else {})
+                rows.append(to_row(item, self._stored_id(name), fields, n_bits))
             if not self._look():
                 facts = CollectionFacts(n_bits, self._model, self._index)
                 self._collection.create(fields, facts)
@@ -275,7 +268,7 @@ class MilvusStore:
         for start in range(0, len(queries), step):
             part = queries[start : start + step]
             for pairs in self._collection.nearest(searched, part, count, chosen, params):
-                ids.append([name for _, name in pairs])
+                ids.append([self._item_id(stored) for _, stored in pairs])
                 distances.append(np.array([distance for distance, _ in pairs], dtype=np.int64))
         return Answers(ids, distances)
 
@@ -285,13 +278,18 @@ class MilvusStore:
             return ALL
         sets = self._key_sets() if self._look() else set()
         tree = parse_filter(where, known_keys(sets))
-        lite = self._address.lite
-        return to_milvus(tree, Dialect(sets, self._without if lite else "not ({})".format, lite))
+        if not self._address.lite:
+            return to_milvus(tree, server_dialect(sets))
+        if not sets:
+            return ALL
 
-    def _without(self, expression: str) -> str:
-        """What does not pass ``expression``, for milvus-lite, which has no ``not``: by its ids."""
-        passing = [row["id"] for row in self._collection.walk(expression, ["id"])] if self._fields else []
-        return f"id not in {self._collection.listed(passing)}" if passing else ALL
+        def passing(expression: str) -> list[str]:
+            return [row["id"] for row in self._collection.walk(expression, ["id"])]
+
+        def metadata() -> Iterator[tuple[str, Metadata]]:
+            return ((row["id"], row["metadata"]) for row in self._collection.walk(ALL, ["id", "metadata"]))
+
+        return to_milvus(tree, milvus_lite.dialect(sets, passing, metadata))
 
     def _key_sets(self) -> set[str]:
         """The different sets of metadata keys that items have: rows with others are asked for until there are none."""
@@ -305,14 +303,20 @@ class MilvusStore:
 
     def _items(self, ids: Sequence[str]) -> dict[str, Item]:
         """id -> item, of those that are there."""
+        fields = [f"{kind}_{name}" for name in self._fields for kind in ("has", "code")]
+        rows = self._find(ids, ["keys", "labels", "metadata", *fields])
+        return {name: to_item(row, name) for name, row in ((self._item_id(key), row) for key, row in rows.items())}
+
+    def _find(self, ids: Sequence[str], fields: Sequence[str]) -> dict[str, Row]:
+        """Stored id -> its row, of those that are there."""
         if not self._look():
             return {}
-        fields = [f"{kind}_{name}" for name in self._fields for kind in ("has", "code")]
+        # An id that has no UTF-8 form is nowhere.
+        stored = [self._stored_id(name) for name in ids if is_storable(name)]
         found = {}
-        for start in range(0, len(ids), ROWS):
-            chosen = f"id in {self._collection.listed(ids[start : start + ROWS])}"
-            for row in self._collection.rows(chosen, ["id", "keys", "labels", "metadata", *fields]):
-                found[row["id"]] = to_item(row)
+        for start in range(0, len(stored), ROWS):
+            chosen = f"id in {self._collection.listed(stored[start : start + ROWS])}"
+            found.update({row["id"]: row for row in self._collection.rows(chosen, ["id", *fields])})
         return found
 
     def _look(self) -> bool:
@@ -341,19 +345,11 @@ class MilvusStore:
             self._fields = modalities
         return True
 
-    def _id_problem(self, name: str) -> str | None:
-        """Why an item cannot have this id, if so."""
-        if len(name.encode(errors="replace")) > MAX_STRING:
-            return f"Milvus takes ids of at most {MAX_STRING:,} bytes"
-        if self._address.lite and ("'" in name or any(character < " " for character in name)):
-            return "milvus-lite cannot delete ids with ' or control characters; a Milvus server takes them"
-        return None
-
     def _check_answers(self, value: int, what: str) -> int:
         count = check_count(value, what, 1)
-        if count > MAX_ANSWERS:
+        if count > MAX_ANSWERS and len(self) > MAX_ANSWERS:
             raise InputError(f"{self.address}: {what} is {count:,}; Milvus returns at most {MAX_ANSWERS:,} items")
-        return count
+        return min(count, MAX_ANSWERS)
 
 
 def open_milvus(address: str, n_bits: int | None, model: str) -> MilvusStore:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from channelhash.errors import InputError
 from channelhash.optional import library
+from channelhash.search.milvus_lite import GRPC_OPTIONS
 from channelhash.settings import unknown
 
 #: Where the token of a server is read from; an address ends up in logs, this does not.
@@ -94,19 +95,16 @@ def connect(address: MilvusAddress) -> Any:
     pymilvus = library("pymilvus", "milvus")
     # Errors are raised as well, and told in one line; pymilvus would print a traceback before.
     logging.getLogger("pymilvus.decorators").setLevel(logging.CRITICAL)
-    options = {}
     if address.lite:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "pkg_resources is deprecated", UserWarning)
             library("milvus_lite", "milvus")
-        # It hangs up on clients that ping as often as pymilvus does while a connection is idle.
-        options["grpc.keepalive_time_ms"] = 2**31 - 1
     try:
         return pymilvus.MilvusClient(
             uri=address.uri,
             token=os.environ.get(TOKEN_VARIABLE, ""),
             timeout=_CONNECT_SECONDS,
-            grpc_options=options,
+            grpc_options=GRPC_OPTIONS if address.lite else {},
         )
     except pymilvus.MilvusException as error:
         hint = (

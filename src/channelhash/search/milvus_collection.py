@@ -9,6 +9,7 @@ from typing import Any
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
 from channelhash.optional import library
+from channelhash.search import milvus_lite
 from channelhash.search.milvus_address import Index, MilvusAddress
 from channelhash.search.milvus_filters import quote
 from channelhash.search.milvus_rows import MAX_LABELS, MAX_STRING, Row
@@ -50,6 +51,7 @@ class MilvusCollection:
         self._address = address
         self._name = address.collection
         self._client = client
+        self._quote = milvus_lite.quote if address.lite else quote
         self._pymilvus = library("pymilvus", "milvus")
 
     def description(self) -> tuple[CollectionFacts, tuple[str, ...]] | None:
@@ -119,7 +121,7 @@ class MilvusCollection:
         chosen = expression
         while page := self.rows(chosen, fields, iterator="True", reduce_stop_for_best="True"):
             yield from page
-            chosen = f"id > {quote(page[-1]['id'], self._address.lite)} and ({expression})"
+            chosen = f"id > {self._quote(page[-1]['id'])} and ({expression})"
 
     def count(self, expression: str) -> int:
         """Number of rows that pass."""
@@ -158,7 +160,7 @@ class MilvusCollection:
 
     def listed(self, texts: Iterable[str]) -> str:
         """Strings as a list in an expression."""
-        return f"[{', '.join(quote(text, self._address.lite) for text in texts)}]"
+        return f"[{', '.join(map(self._quote, texts))}]"
 
     def close(self) -> None:
         """Give the connection back."""

@@ -32,15 +32,15 @@ def keys_text(metadata: Metadata) -> str:
     return json.dumps(sorted(metadata), ensure_ascii=False)
 
 
-def to_row(item: Item, modalities: Sequence[str], n_bits: int) -> Row:
-    """A row of a collection with codes of ``modalities``.
+def to_row(item: Item, key: str, modalities: Sequence[str], n_bits: int) -> Row:
+    """A row of a collection with codes of ``modalities``; ``key`` is the item's id as it is stored.
 
     Raises:
         InputError: it is larger than Milvus takes.
     """
-    _check_size(item.id, "id", item.id)
+    _check_size(item.id, "id", key)
     metadata = dict(item.metadata)
-    row: Row = {"id": item.id, "keys": keys_text(metadata)}
+    row: Row = {"id": key, "keys": keys_text(metadata)}
     labels = metadata.pop("labels", None) or []
     assert isinstance(labels, list)
     if len(labels) > MAX_LABELS:
@@ -60,7 +60,7 @@ def to_row(item: Item, modalities: Sequence[str], n_bits: int) -> Row:
     return row
 
 
-def to_item(row: Mapping[str, Any]) -> Item:
+def to_item(row: Mapping[str, Any], item_id: str) -> Item:
     """The item of a row as `pymilvus` gives it."""
     codes: dict[str, PackedCodes] = {}
     for name, has in row.items():
@@ -70,7 +70,7 @@ def to_item(row: Mapping[str, Any]) -> Item:
     metadata: dict[str, Value] = dict(row["metadata"])
     if "labels" in json.loads(row["keys"]):
         metadata["labels"] = list(row["labels"])
-    return Item(row["id"], codes, metadata)
+    return Item(item_id, codes, metadata)
 
 
 def merged(former: Item | None, item_id: str, codes: Mapping[str, PackedCodes], metadata: Metadata) -> Item:
@@ -84,3 +84,11 @@ def _check_size(item_id: str, what: str, text: str) -> None:
     size = len(text.encode())
     if size > MAX_STRING:
         raise InputError(f"{item_id[:40]!r}: {what} of {size:,} bytes; Milvus takes {MAX_STRING:,}")
+
+
+def is_storable(item_id: str) -> bool:
+    """Whether an item can have this id: it is not too long, and has a UTF-8 form."""
+    try:
+        return len(item_id.encode()) <= MAX_STRING
+    except UnicodeEncodeError:
+        return False
