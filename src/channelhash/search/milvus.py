@@ -13,6 +13,7 @@ from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search import milvus_lite
 from channelhash.search.checks import (
+    DEFAULT_MODALITY,
     check_codes,
     check_count,
     check_ids,
@@ -66,7 +67,7 @@ class MilvusStore:
         self._n_bits = n_bits
         self._model = model
         self._fields: tuple[str, ...] = ()  # modalities that the collection has fields for; none before it is made
-        self._in_use: tuple[str, ...] = ()
+        self._in_use: tuple[str, ...] = ()  # modalities when last looked; asked for again where one is missing
         self._index = address.index or Index()
         self._stored_id = milvus_lite.stored_id if address.lite else str
         self._item_id = milvus_lite.item_id if address.lite else str
@@ -253,12 +254,10 @@ class MilvusStore:
         n_bits = self.n_bits
         queries = np.asarray(codes) if n_bits is None else check_codes(codes, n_bits, "queries")
         expression = self._filter(where)
-        if not self._in_use:
+        if (modality or DEFAULT_MODALITY) not in self._in_use:
             self._in_use = self.modalities
         if not self._in_use:
             return Answers([[] for _ in queries], [np.zeros(0, np.int64) for _ in queries])
-        if modality is not None and modality not in self._in_use:
-            self._in_use = self.modalities  # another process may have added it
         searched = searched_modality(modality, self._in_use, self.address)
         chosen = f"has_{searched} == true" + ("" if where is None else f" and {expression}")
         params = radius if self._index.kind == "BIN_FLAT" else {**radius, "nprobe": self._index.n_probe}
