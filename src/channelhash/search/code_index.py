@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed
 from channelhash.search import scan
-from channelhash.search.distinct import DistinctCodes, code_words, distinct_codes
+from channelhash.search.distinct import DistinctCodes, Words, code_words, distinct_codes
 from channelhash.search.exact import Matches
 
 _NO_MASK = np.empty(0, dtype=np.bool_)
@@ -34,7 +34,7 @@ class CodeIndex:
         return cls(distinct_codes(packed, n_bits), n_bits)
 
     def save(self, folder: Path) -> None:
-        """Write the index into an existing folder. The files are written in place: rename the folder when it is whole."""
+        """Write the index into an existing folder; rename that when it is whole: the files are written in place."""
         np.save(folder / "n_bits.npy", self.n_bits)
         for name, values in self._distinct._asdict().items():
             np.save(folder / f"{name}.npy", values)
@@ -88,13 +88,14 @@ class CodeIndex:
         words, mask, radius = self._words(queries), self._mask(allowed), min(radius, self.n_bits)
         if limit is not None:
             return self._nearest(words, limit, radius, mask)
-        return [Matches(*scan.within(query, self._distinct, radius, mask)) for query in words]
+        return scan.within(words, self._distinct, radius, mask)
 
-    def _nearest(self, queries: NDArray[np.uint64], k: int, radius: int, allowed: NDArray[np.bool_]) -> list[Matches]:
-        rows, distances, counts = scan.nearest(queries, self._distinct, k, radius, allowed)
-        return [Matches(rows[q, :n], distances[q, :n]) for q, n in enumerate(counts)]
+    def _nearest(self, queries: Words, k: int, radius: int, allowed: NDArray[np.bool_]) -> list[Matches]:
+        if not len(self) or not len(queries):
+            return [Matches(*np.empty((2, 0), dtype=np.int64)) for _ in queries]
+        return scan.nearest(queries, self._distinct, min(k, len(self)), self.n_bits, radius, allowed)
 
-    def _words(self, queries: PackedCodes) -> NDArray[np.uint64]:
+    def _words(self, queries: PackedCodes) -> Words:
         check_packed(queries, self.n_bits)
         return code_words(queries, self.n_bits)
 
