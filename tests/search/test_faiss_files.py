@@ -38,7 +38,9 @@ def test_faiss_finds_the_same(store, tmp_path):
     index = faiss.read_index_binary(str(file))
     assert isinstance(index, faiss.IndexBinaryIDMap2)
     assert (index.d, index.ntotal) == (16, 30)
-    ids = dict(zip(*(pq.read_table(items_file(file)).column(name).to_pylist() for name in ("number", "id")), strict=True))
+    ids = dict(
+        zip(*(pq.read_table(items_file(file)).column(name).to_pylist() for name in ("number", "id")), strict=True)
+    )
     queries = codes_of(5, seed=2)
     distances, numbers = index.search(queries, 30)
     found = store.search(queries, 30)

@@ -130,13 +130,12 @@ def _read_index(file: Path) -> tuple[PackedCodes, NDArray[np.int64]]:
     except RuntimeError as error:
         reason = " ".join(str(error).split())[-200:]
         raise InputError(f"{file}: not a readable FAISS file of binary codes ({reason})") from None
-    numbers = None
+    flat, numbers = index, None
     if isinstance(index, faiss.IndexBinaryIDMap):  # IDMap2 is one of them
-        numbers = faiss.vector_to_array(index.id_map).astype(np.int64)
-        index = faiss.downcast_IndexBinary(index.index)
-    if not isinstance(index, faiss.IndexBinaryFlat):
-        raise InputError(f"{file}: holds an {type(index).__name__}; an IndexBinaryFlat is expected, also in an IDMap")
-    codes = faiss.vector_to_array(index.xb).reshape(index.ntotal, index.code_size)
+        flat, numbers = faiss.downcast_IndexBinary(index.index), faiss.vector_to_array(index.id_map)
+    if not isinstance(flat, faiss.IndexBinaryFlat):
+        raise InputError(f"{file}: holds an {type(flat).__name__}; an IndexBinaryFlat is expected, also in an IDMap")
+    codes = faiss.vector_to_array(flat.xb).reshape(flat.ntotal, flat.code_size)
     return codes, np.arange(len(codes)) if numbers is None else numbers
 
 
