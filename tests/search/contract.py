@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from tests.search.lite import lite_address
 
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.store import Answers, Metadata, Store
-from tests.search.lite import lite_address
 
 N_BITS = 12
 

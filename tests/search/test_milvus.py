@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pymilvus import DataType, MilvusClient, MilvusException
+from tests.search.lite import lite_address, lite_file
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError
@@ -16,7 +17,6 @@ from channelhash.search.filters import parse_filter
 from channelhash.search.milvus_address import Index, parse_address
 from channelhash.search.milvus_filters import server_dialect, to_milvus
 from channelhash.search.milvus_rows import MAX_LABELS, MAX_METADATA
-from tests.search.lite import lite_address, lite_file
 
 
 def codes_of(n: int, seed: int = 0) -> np.ndarray:
@@ -165,7 +165,6 @@ def test_a_filter_means_the_same_as_in_a_folder(both, where):
 
 
 def test_a_filter_comes_before_the_ranking_as_in_a_folder(both):
-    embedded, cluster = both
     queries = codes_of(3, seed=1)
     everything = [opened.search(queries, 40, where="sharp = TRUE AND NOT label = 'dog'") for opened in both]
     assert everything[0].ids == everything[1].ids

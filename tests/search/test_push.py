@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.search.lite import lite_address, lite_file
 
 import channelhash as ch
 from channelhash.cli.index_transfer import push as push_command
@@ -16,7 +17,6 @@ from channelhash.errors import InputError, JobError
 from channelhash.files import locked
 from channelhash.search import open_store, push
 from channelhash.search.store import Item, Store
-from tests.search.lite import lite_address, lite_file
 
 N_BITS = 12
 
