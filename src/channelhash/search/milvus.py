@@ -23,13 +23,11 @@ from channelhash.search.checks import (
 )
 from channelhash.search.filters import parse_filter
 from channelhash.search.milvus_address import Index, MilvusAddress, connect, parse_address
-from channelhash.search.milvus_collection import ROWS, CollectionFacts, MilvusCollection
+from channelhash.search.milvus_collection import MAX_ANSWERS, ROWS, CollectionFacts, MilvusCollection
 from channelhash.search.milvus_filters import ALL, known_keys, server_dialect, to_milvus
 from channelhash.search.milvus_rows import MODALITIES, Row, is_storable, merged, to_item, to_row
 from channelhash.search.store import Answers, Item, Metadata
 
-#: Most items that Milvus returns for a query (https://milvus.io/docs/limitations.md).
-MAX_ANSWERS = 16_384
 # Answers of one request, over all its queries: some MB.
 _ANSWERS_A_REQUEST = 200_000
 

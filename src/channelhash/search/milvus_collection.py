@@ -19,6 +19,8 @@ _FORMAT = "channelhash milvus 1"
 # Rows and bytes of one request; servers refuse requests of more than 64 MB.
 ROWS = 1000
 _BYTES = 8_000_000
+#: Most rows that Milvus returns for a query or a search (https://milvus.io/docs/limitations.md).
+MAX_ANSWERS = 16_384
 _SECONDS = 60.0
 # Every request reads what earlier ones have written.
 _STRONG = {"consistency_level": "Strong", "timeout": _SECONDS}
@@ -119,7 +121,7 @@ class MilvusCollection:
         As pymilvus's `query_iterator` does it, which cannot be used: it writes ids with quotes unescaped.
         """
         chosen = expression
-        while page := self.rows(chosen, fields, iterator="True", reduce_stop_for_best="True"):
+        while page := self.rows(chosen, fields, MAX_ANSWERS, iterator="True", reduce_stop_for_best="True"):
             yield from page
             chosen = f"id > {self._quote(page[-1]['id'])} and ({expression})"
 
