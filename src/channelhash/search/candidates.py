@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
-from channelhash.search.distinct import DistinctCodes
+from channelhash.search.distinct import DistinctCodes, Mask
 from channelhash.search.exact import Matches
 
 
@@ -166,14 +166,13 @@ def answers(
     radius: int,
     k: int,
     distinct: DistinctCodes,
-    allowed: NDArray[np.bool_],
+    allowed: Mask,
 ) -> list[Matches]:
     """The first ``k`` rows of each query from passes over different codes.
 
     Args:
         entries: ``(passes, nq, capacity)``; ``counts``, ``states`` likewise.
         radius: codes farther than that have not been taken.
-        allowed: the rows that count; all if it is empty.
     """
     rows, distances = np.empty((2, entries.shape[1], k), dtype=np.int64)
     sizes = np.empty(entries.shape[1], dtype=np.int64)

@@ -10,6 +10,8 @@ from channelhash.codes import PackedCodes, words
 #: Codes as words of 32 bits where one is enough, else of 64.
 Words = NDArray[Any]
 Rows = NDArray[np.uint32]
+#: The rows that count, ``(n,)``; all if it is empty.
+Mask = NDArray[np.bool_]
 
 _MOST_ROWS = 2**32
 

@@ -156,7 +156,6 @@ class EmbeddedStore:
 
     def get(self, ids: Sequence[str]) -> list[Item]:
         """See `Store.get`."""
-
         names = list(ids)
         found = self._ask(lambda items: [items.get(name) if is_text(name) else None for name in names])
         for name, item in zip(names, found, strict=True):

@@ -4,14 +4,11 @@ from typing import Any
 
 import numpy as np
 from numba import get_num_threads, njit, prange, types
-from numpy.typing import NDArray
 
 from channelhash.popcount import popcount
 from channelhash.search.candidates import HALF, LIMIT, MASK, ROWS, add, answers, array, capacity, first_row, matches
-from channelhash.search.distinct import DistinctCodes, Words
+from channelhash.search.distinct import DistinctCodes, Mask, Words
 from channelhash.search.exact import Matches
-
-Mask = NDArray[np.bool_]
 
 # Codes whose distances are held at once, and those among them that are looked at one by one if any of them is near.
 _BLOCK = 1024
@@ -68,8 +65,8 @@ def _part(task, group, segments, n_queries, n_codes):  # type: ignore[no-untyped
 def _first_limit(code, codes, starts, rows, allowed, begin, end, k, distances, counts, limit):  # type: ignore[no-untyped-def]
     """A limit within which there are ``k`` codes, or the given one.
 
-    Of codes in ascending order those around a query's place share its first bits, and are mostly nearer than others. With
-    a limit from them, few entries are taken in vain. ``counts`` comes and goes as zeros.
+    Of codes in ascending order those around a query's place share its first bits, and are mostly nearer than others.
+    With a limit from them, few entries are taken in vain. ``counts`` comes and goes as zeros.
     """
     around = max(_AROUND, _TIMES * k)
     if end - begin < 8 * around:
@@ -144,7 +141,6 @@ def nearest(queries: Words, distinct: DistinctCodes, k: int, n_bits: int, radius
         queries: ``(nq, words)``.
         k: 1 to the number of rows.
         radius: 0 to ``n_bits``.
-        allowed: the rows that count; all if it is empty.
     """
     nq, m = len(queries), distinct.codes.shape[1]
     tasks, group, segments = _division(queries.size, m, nq)
