@@ -55,6 +55,7 @@ class MilvusCollection:
         self._client = client
         self._quote = milvus_lite.quote if address.lite else quote
         self._pymilvus = library("pymilvus", "milvus")
+        self._grpc = library("grpc", "milvus")
 
     def description(self) -> tuple[CollectionFacts, tuple[str, ...]] | None:
         """The facts of the collection and the modalities that it has fields for; None if it is not there.
@@ -121,7 +122,7 @@ class MilvusCollection:
         As pymilvus's `query_iterator` does it, which cannot be used: it writes ids with quotes unescaped.
         """
         chosen = expression
-        while page := self.rows(chosen, fields, MAX_ANSWERS, iterator="True", reduce_stop_for_best="True"):
+        while page := self.rows(chosen, fields, iterator="True", reduce_stop_for_best="True"):
             yield from page
             chosen = f"id > {self._quote(page[-1]['id'])} and ({expression})"
 
@@ -175,6 +176,8 @@ class MilvusCollection:
         except self._pymilvus.MilvusException as error:
             reason = " ".join(str(error.message).split())
             raise JobError(f"{self._address.text}: {what}: Milvus says: {reason[:300]}") from None
+        except self._grpc.RpcError as error:  # such as no answer in time, which pymilvus hands on as it is
+            raise JobError(f"{self._address.text}: {what}: no answer ({error.code().name}); try again") from None
 
 
 def _requests(rows: Sequence[Row]) -> Iterator[list[Row]]:
