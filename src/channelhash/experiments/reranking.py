@@ -127,7 +127,7 @@ def reranking_tables(results: Sequence[Result]) -> list[Table]:
             "Re-ranking by asymmetric distance: tie-aware mAP in percent, and its gain in points",
             ("Method", "Task", "Hamming", *names),
             tuple(rows),
-            f"Whole ranking of R for the test queries, last epoch, {len(seeds)} seeds: mean ± sample standard deviation; "
+            f"Whole ranking of R, last epoch, {len(seeds)} seeds: mean ± sample standard deviation; "
             "gain over Hamming, paired by seed, with Student's 95 % interval over seeds, bold where it leaves zero out "
             "(not corrected for the number of cells). Ties of either distance count in expectation.",
         )
