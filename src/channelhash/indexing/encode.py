@@ -67,14 +67,17 @@ def index_source(
         prune: for a folder: remove the items of pictures that are no longer in it.
 
     Raises:
-        InputError: model and source share no modality; the store cannot be written to; an id stands for a picture of
-            another folder; or an item cannot be encoded for another reason than a picture that cannot be read.
+        InputError: model and source share no modality, or the source has features that the model does not take; the
+            store cannot be written to; an id stands for a picture of another folder; or an item cannot be encoded for
+            another reason than a picture that cannot be read.
     """
     began = time.perf_counter()
     modalities = [modality for modality in model.modalities if modality in source.records.items]
     if not modalities:
         there, wanted = " and ".join(source.records.items), " and ".join(model.modalities)
         raise InputError(f"the items have {there}s, this model encodes {wanted}s; there is nothing to encode")
+    if model.name != "features" and any(isinstance(source.records.items[m], np.ndarray) for m in modalities):
+        raise InputError(f"the items are features, but the model {model.name!r} reads pictures and texts; give those")
     if prune and source.folder is None:
         raise InputError("--prune: goes with a folder of pictures; leave it out")
     before = set(store.ids())
