@@ -51,7 +51,7 @@ def encode(
             raise InputError("--skip-bad: bad items never stop the encoding of shards; leave it out")
         chosen = (engine or Engine.local).value
         with progress_stages() as stages:
-            result = encode_bulk(run, data, out, chosen, root, shard_items or SHARD_ITEMS, workers, stages)
+            result = encode_bulk(run, data, out, chosen, root, shard_items or SHARD_ITEMS, workers, stages("encode"))
     if as_json:
         print_json(result)
         return

@@ -90,7 +90,8 @@ def evaluate(
                 from channelhash.scale.evaluate import evaluate_shards
 
                 with progress_stages() as stages:
-                    result = evaluate_shards(query, database, (engine or Engine.local).value, workers, out, stages)
+                    chosen = (engine or Engine.local).value
+                    result = evaluate_shards(query, database, chosen, workers, out, stages("evaluate"))
             else:
                 result = evaluate_code_files(query, database, out)
             title = f"{query} searches {database}"

@@ -1,14 +1,14 @@
 """Bulk encoding: an input of any size to a folder of shards of codes, each of them written exactly once."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from channelhash.codeset import CodeSet, joined
 from channelhash.data.bulk import KINDS, input_files
@@ -16,12 +16,10 @@ from channelhash.data.bulk.batches import Bad, RawBatch
 from channelhash.errors import InputError, JobError
 from channelhash.files import atomic_path, locked, write_text
 from channelhash.models import HashModel, load_model
-from channelhash.run import silent
 from channelhash.run_evaluation import encode_records
 from channelhash.scale.engines import ENGINES
 from channelhash.scale.job import BulkJob, bad_path, open_job, shard_path
 from channelhash.settings import pick
-from channelhash.training.frozen_features import Stages
 from channelhash.training.steps import pick_device
 
 #: Items of a shard where nothing else is said: what a killed worker loses is minutes even of a large model's work.
@@ -46,7 +44,7 @@ def encode_bulk(
     root: str | None = None,
     shard_items: int = SHARD_ITEMS,
     workers: int | None = None,
-    stages: Stages = silent,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Encode an input shard by shard into ``out/codes-000000.parquet`` and so on, files as `CodeSet.save` writes them.
 
@@ -61,7 +59,7 @@ def encode_bulk(
         engine: ``"local"`` or ``"ray"``.
         root: see `open_job`, likewise ``shard_items``.
         workers: see `engines.run_on_ray`.
-        stages: where progress goes.
+        progress: called with (done, total) items of the shards that were not there yet.
 
     Returns:
         ``{"out": …, "shards": n, "items": n, "bad": n, "n_bits": k, "modalities": […], "done_before": shards}``.
@@ -76,9 +74,9 @@ def encode_bulk(
     next(input_files(data))  # where there is nothing to encode, nothing is written
     try:
         with locked(out / "job" / "lock", wait=False):
-            job = open_job(load_model(model), data, out, root, shard_items)
+            job = open_job(load_model(model), data, out.resolve(), root, shard_items)
             todo = [number for number in range(len(job.shards)) if not shard_path(out, number).exists()]
-            progress, done = stages("encode"), 0
+            done = 0
             total = sum(job.shards[number].items for number in todo)
             make = partial(ShardEncoder, model.resolve(), out.resolve(), job)
             with closing(run(make, todo, workers)) as results:
@@ -154,6 +152,8 @@ def encode_batch(model: HashModel, batch: RawBatch, job: BulkJob) -> tuple[CodeS
 def _picture_problem(model: HashModel, batch: RawBatch, row: int) -> str | None:
     try:
         model.prepare("image", batch.take([row]).records(sorted(set(batch.labels[row]))).items["image"])
+    except UnidentifiedImageError:  # its own words name a place in memory
+        return "not a picture of a known format"
     except _PICTURE_ERRORS as error:
         return f"not a readable picture ({' '.join(str(error).split())})"
     return None

@@ -65,13 +65,13 @@ def run_on_ray(make: Make[Task, Result], tasks: Iterable[Task], workers: int | N
         actors = []
         try:
             for _, task in zip(range(count), remaining, strict=False):
-                actors.append(worker.remote(made))
-                running[actors[-1].work.remote(task)] = actors[-1], task
+                actors.append(worker.remote())
+                running[actors[-1].work.remote([made], task)] = actors[-1], task
             while running:
                 (done,), _ = ray.wait(list(running))
                 actor, task = running.pop(done)
                 for following in remaining:
-                    running[actor.work.remote(following)] = actor, following
+                    running[actor.work.remote([made], following)] = actor, following
                     break
                 yield _result(ray, done, task)
         finally:
@@ -85,16 +85,18 @@ ENGINES: dict[str, Engine[Any, Any]] = {"local": run_here, "ray": run_on_ray}
 class _Worker:
     """An actor: what ``make`` makes, kept from task to task."""
 
-    def __init__(self, make: Callable[[], Callable[[Any], Any]]) -> None:
-        import numba
+    def __init__(self) -> None:
+        self._work: Callable[[Any], Any] | None = None
 
-        numba.set_num_threads(1)  # there are as many workers as cores
-        self._make, self._work = make, None
+    def work(self, made: list[Any], task: Any) -> Any:
+        """Do a task; ``made`` is a reference to ``make``, in a list because Ray would fetch it anew each time."""
+        if self._work is None:  # not in __init__: what fails there arrives as the death of an actor, without the error
+            import numba
+            import ray
 
-    def work(self, task: Any) -> Any:
-        # Not in __init__: what fails there arrives as the death of an actor, without the error.
-        self._work = self._work or self._make()  # type: ignore[assignment]
-        return self._work(task)  # type: ignore[misc]
+            numba.set_num_threads(1)  # there are as many workers as cores
+            self._work = ray.get(made[0])()
+        return self._work(task)
 
 
 def _result(ray: Any, done: Any, task: Any) -> Any:

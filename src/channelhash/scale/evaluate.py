@@ -1,6 +1,6 @@
 """Evaluation over a database of any size: counts of its shards add up, and every figure is made from their sum."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,9 @@ from channelhash.errors import InputError, JobError
 from channelhash.evaluation import save_figures
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.report import count_tasks, report_tasks
-from channelhash.run import silent
 from channelhash.scale.engines import ENGINES
 from channelhash.scale.job import shard_files
 from channelhash.settings import pick
-from channelhash.training.frozen_features import Stages
 
 # Codes that are read at once.
 _ROWS = 1 << 17
@@ -36,7 +34,7 @@ def evaluate_shards(
     engine: str = "local",
     workers: int | None = None,
     out: Path | None = None,
-    stages: Stages = silent,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """All figures of codes that search files of codes, read part by part.
 
@@ -50,7 +48,7 @@ def evaluate_shards(
         engine: ``"local"`` or ``"ray"``.
         workers: see `engines.run_on_ray`.
         out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
-        stages: where progress goes.
+        progress: called with (done, total) groups of files.
 
     Returns:
         ``{"n_bits": k, "query": …, "database": …, "items": n, "shards": n, "tasks": {task: figures}}``.
@@ -66,7 +64,7 @@ def evaluate_shards(
     files = [file.resolve() for file in _files(database)]
     length = -(-len(files) // _TASKS)
     tasks = [files[first : first + length] for first in range(0, len(files), length)]
-    progress, done, total = stages("evaluate"), 0, Counted(0, {})
+    done, total = 0, Counted(0, {})
     with closing(run(partial(ShardCounter, queries), tasks, workers)) as results:
         for counted in results:
             total, done = _sum(total, counted, database), done + 1
