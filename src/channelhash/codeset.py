@@ -107,8 +107,8 @@ class CodeSet:
             data = pa.py_buffer(np.ascontiguousarray(packed).tobytes())
             columns[f"code_{modality}"] = pa.Array.from_buffers(pa.binary(width), len(packed), [None, data])
         if self.labels is not None:
-            numbers = [np.flatnonzero(row).astype(np.int32) for row in self.labels]
-            columns["labels"] = pa.array(numbers, pa.list_(pa.int32()))
+            ends = np.concatenate([[0], np.cumsum(self.labels.sum(axis=1))]).astype(np.int32)
+            columns["labels"] = pa.ListArray.from_arrays(ends, np.nonzero(self.labels)[1].astype(np.int32))
         if self.texts is not None:
             columns["text"] = pa.array(self.texts, pa.string())
         if self.images is not None:

@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,8 @@ def cluster(tmp_path_factory):
         if "RAY_AUTH_MODE" not in os.environ:
             patch.setenv("RAY_AUTH_MODE", "disabled")  # no token in the home folder
         patch.delenv("RAY_ADDRESS", raising=False)
+        # Workers import the tests' own workers.
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
         context = ray.init(
             address="local",
             num_cpus=2,

@@ -31,7 +31,7 @@ class Records:
     removed: dict[str, int] = field(default_factory=dict)  # what a filter took out: reason -> rows
     problems: tuple[str, ...] = ()  # what is wrong and was left out or repaired, a line each
     found: int | None = None  # rows before any filter; None means "as many as here"
-    shown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # texts and paths of other items
+    shown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # beside features: the texts, the picture paths
 
     def __post_init__(self) -> None:
         n = len(self.ids)
@@ -57,7 +57,7 @@ class Records:
     def to_show(self, modality: str) -> tuple[str, ...] | None:
         """The texts or the picture paths, to show beside an answer; None where there are features alone."""
         values = self.items.get(modality)
-        if modality in self.shown or values is None or isinstance(values, np.ndarray):
+        if values is None or isinstance(values, np.ndarray):
             return self.shown.get(modality)
         return tuple(str(value) for value in values)
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -139,14 +140,19 @@ def encode_batch(model: HashModel, batch: RawBatch, job: BulkJob) -> tuple[CodeS
     Pictures are decoded only once where all are good; where one is not, each is looked at by itself.
     """
     try:
-        return encode_records(model, batch.records(job.label_names), fingerprint=job.model), batch.bad
+        return _codes(model, batch, job), batch.bad
     except _PICTURE_ERRORS:
         wrong = {row: problem for row in range(len(batch.ids)) if (problem := _picture_problem(model, batch, row))}
         if not wrong:
             raise
     good = batch.take([row for row in range(len(batch.ids)) if row not in wrong])
     bad = [Bad(batch.ids[row], problem) for row, problem in wrong.items()]
-    return encode_records(model, good.records(job.label_names), fingerprint=job.model), batch.bad + bad
+    return _codes(model, good, job), batch.bad + bad
+
+
+def _codes(model: HashModel, batch: RawBatch, job: BulkJob) -> CodeSet:
+    codes = encode_records(model, batch.records(job.label_names), fingerprint=job.model)
+    return replace(codes, images=batch.pictures)  # the records hold opened pictures, which nobody can be shown
 
 
 def _picture_problem(model: HashModel, batch: RawBatch, row: int) -> str | None:

@@ -5,8 +5,9 @@ its files by task and attempt; here a task is a whole shard, so that what is fin
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, TypeVar
 
 from channelhash.errors import InputError, JobError
@@ -52,7 +53,8 @@ def run_on_ray(make: Make[Task, Result], tasks: Iterable[Task], workers: int | N
             worker raises it.
         JobError: a task killed its worker again and again; or as the worker raises it.
     """
-    with _cluster() as ray:
+    # Ray writes what it has to say of dead workers to stdout, which is for results.
+    with redirect_stdout(sys.stderr), _cluster() as ray:
         cores, gpus = (int(ray.cluster_resources().get(name, 0)) for name in ("CPU", "GPU"))
         count = workers or gpus or cores
         if count > cores:

@@ -13,7 +13,7 @@ from PIL import Image
 from channelhash.data.bulk.addresses import read_bytes
 from channelhash.data.records import Records, labels_from_names
 
-#: Items that are read at once: what a model encodes at once.
+#: Pictures and texts that are read at once: what a model encodes at once.
 BATCH = 256
 # Pictures that are fetched at once: most of the time of that is waiting.
 _FETCHES = 8
@@ -93,8 +93,7 @@ class RawBatch:
         if isinstance(self.items.get("text"), list):
             items["text"] = tuple(self.items["text"])
         labels, names = labels_from_names(self.labels, label_names, "the input")
-        shown = {"image": tuple(self.pictures)} if self.pictures is not None else {}
-        return Records(tuple(self.ids), items, labels, names, shown=shown)
+        return Records(tuple(self.ids), items, labels, names)
 
 
 def fetch(addresses: Sequence[str]) -> list[bytes | str]:

@@ -21,8 +21,8 @@ from channelhash.data.table import split_labels
 from channelhash.errors import InputError
 
 _MODALITIES = ("image", "text")
-# Rows of the labels that are looked through at once.
-_ROWS = 1 << 16
+# Rows of features, and of labels, that are read at once: they are small beside pictures.
+_FEATURE_ROWS, _LABEL_ROWS = 1 << 13, 1 << 16
 
 
 def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Path) -> Iterator[Planned]:
@@ -47,8 +47,10 @@ def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatc
     """The rows of a shard; paths of pictures are relative to ``root``."""
     with _opened(shard.file) as parquet:
         columns = [name for name in ("id", *modalities, "labels") if name in parquet.schema_arrow.names]
+        only_features = all(_is_list(parquet.schema_arrow.field(modality).type) for modality in modalities)
+        size = _FEATURE_ROWS if only_features else BATCH
         row = sum(parquet.metadata.row_group(group).num_rows for group in range(shard.first))
-        for batch in parquet.iter_batches(BATCH, row_groups=range(shard.first, shard.last), columns=columns):
+        for batch in parquet.iter_batches(size, row_groups=range(shard.first, shard.last), columns=columns):
             yield _raw(batch, root, modalities, f"{shard.file}, row", row + 1)
             row += len(batch)
 
@@ -78,7 +80,7 @@ def _opened(address: str) -> Iterator[pq.ParquetFile]:
 def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
     """The label names in a shard; only that column is read."""
     names: set[str] = set()
-    for batch in parquet.iter_batches(_ROWS, row_groups=range(shard.first, shard.last), columns=["labels"]):
+    for batch in parquet.iter_batches(_LABEL_ROWS, row_groups=range(shard.first, shard.last), columns=["labels"]):
         column = batch.column("labels")
         values = column.flatten() if _is_list(column.type) else column
         names.update(name for value in values.unique().to_pylist() for name in split_labels(value))
