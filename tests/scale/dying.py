@@ -3,10 +3,7 @@
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
-from channelhash import files
-from channelhash.scale.encode import ShardEncoder, Written
 from channelhash.scale.evaluate import Counted, ShardCounter
 
 SHARD = 3
@@ -25,21 +22,6 @@ def is_first(marker: Path) -> bool:
     return True
 
 
-class DyingEncoder(ShardEncoder):
-    """Dies at the last moment: the codes of the shard are written, but do not have their name yet."""
-
-    def __call__(self, number: int) -> Written:
-        if number == SHARD and is_first(self._out / "job" / "killed"):
-
-            def replace(source: Any, target: Path) -> None:
-                if target.suffix == ".parquet":
-                    die()
-                os.rename(source, target)
-
-            files.os.replace = replace  # type: ignore[assignment]  # of this process, which ends with it
-        return super().__call__(number)
-
-
 class DyingCounter(ShardCounter):
     """Dies when it has counted a shard and before anyone has heard of it."""
 
@@ -55,14 +37,3 @@ class AlwaysDying:
 
     def __call__(self, task: int) -> None:
         die()
-
-
-def encode_and_die(model: str, data: str, out: str, engine: str, items: str) -> None:
-    """An encoding whose driver dies once so many items are done."""
-    from channelhash.scale.encode import encode_bulk
-
-    def progress(done: int, total: int) -> None:
-        if done >= int(items):
-            die()
-
-    encode_bulk(Path(model), data, Path(out), engine, shard_items=8, progress=progress)

@@ -129,7 +129,7 @@ def test_a_job_whose_process_was_killed_goes_on_and_redoes_nothing(features, tmp
 import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
 from channelhash.scale import encode
-from scale.dying import DyingEncoder
+from scale.dying_encoders import DyingEncoder
 encode.ShardEncoder = DyingEncoder
 encode.encode_bulk(Path({str(model)!r}), {str(data)!r}, Path({str(out)!r}), shard_items=8)
 """

@@ -13,7 +13,8 @@ from channelhash.scale import encode, engines
 from channelhash.scale.encode import encode_bulk
 from channelhash.scale.engines import run_on_ray
 from channelhash.scale.evaluate import evaluate_shards
-from scale.dying import AlwaysDying, DyingEncoder
+from scale.dying import AlwaysDying
+from scale.dying_encoders import DyingEncoder
 from scale.made_inputs import N, feature_model, write_feature_parquet
 from scale.test_encode import content
 from scale.test_evaluate import code_set, write_shards
@@ -52,7 +53,7 @@ def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, 
 def test_a_driver_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path):
     model, data, whole = job
     arguments = [str(model), data, str(tmp_path / "out"), "ray", "24"]
-    ended = run_script(f"from scale import dying; dying.encode_and_die(*{arguments!r})", cluster)
+    ended = run_script(f"from scale import dying_encoders; dying_encoders.encode_and_die(*{arguments!r})", cluster)
     assert ended.returncode == -9, ended.stderr
     assert len(list((tmp_path / "out").glob("codes-*.parquet"))) >= 3
     result = encode_bulk(model, data, tmp_path / "out", shard_items=8)
@@ -68,6 +69,7 @@ def test_a_worker_killed_while_evaluating_changes_no_figure(cluster, tmp_path):
     script = f"""
 from channelhash.scale import evaluate
 from scale.dying import DyingCounter
+from small_runs import run_command
 evaluate.ShardCounter = DyingCounter
 sys.exit(run_command(*{arguments!r}, "--workers", 2, "--json"))
 """
