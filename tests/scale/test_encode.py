@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import channelhash as ch
@@ -64,7 +66,7 @@ def test_shards_together_are_the_codes_of_all_items(features, tmp_path, capsys):
     assert codes.model == loaded.fingerprint()
 
 
-def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_one_file(tmp_path, capsys):
+def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_one_file(tmp_path, capsys, monkeypatch):
     table = write_pictures(tmp_path / "in", 12)
     model = picture_model(tmp_path / "model")
     records = load_table(table)
@@ -83,6 +85,13 @@ def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_
     np.testing.assert_array_equal(codes.labels, wanted.labels)
     for name in ("image", "text"):
         np.testing.assert_array_equal(codes.codes[name], wanted.codes[name])
+    rows = [line.split(",") for line in table.read_text().splitlines()]
+    pq.write_table(pa.table(dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))), tmp_path / "t.parquet")
+    monkeypatch.chdir(tmp_path)
+    encoded(capsys, model, "--data", "t.parquet", "--root", "in", "--out", "from-table")
+    wanted.save(tmp_path / "wanted.parquet")
+    one = {"codes-000000.parquet": (tmp_path / "wanted.parquet").read_bytes(), "bad.jsonl": b""}
+    assert content(tmp_path / "from-table") == one  # to the byte
     encoded(capsys, model, "--data", tmp_path / "in" / "images", "--out", tmp_path / "from-folder", "--shard-items", 5)
     codes = joined([ch.CodeSet.load(path) for path in shard_files(tmp_path / "from-folder")])
     order = [codes.ids.index(f"{i}.png") for i in range(12)]

@@ -56,12 +56,12 @@ def run_on_ray(make: Make[Task, Result], tasks: Iterable[Task], workers: int | N
     # Ray writes what it has to say of dead workers to stdout, which is for results.
     with redirect_stdout(sys.stderr), _cluster() as ray:
         cores, gpus = (int(ray.cluster_resources().get(name, 0)) for name in ("CPU", "GPU"))
-        count = workers or gpus or cores
+        count = workers or gpus or max(1, cores)
         if count > cores:
             raise InputError(f"--workers {count}: the Ray cluster has {cores} cores, and each worker takes one")
-        worker = ray.remote(max_restarts=-1, max_task_retries=_RETRIES, num_cpus=1, num_gpus=min(1, gpus / count))(
-            _Worker
-        )
+        # As many workers on each GPU as make room for all: shares of 2/3 would leave a third of every GPU to nobody.
+        share = 1 / -(-count // gpus) if gpus else 0
+        worker = ray.remote(max_restarts=-1, max_task_retries=_RETRIES, num_cpus=1, num_gpus=share)(_Worker)
         made, remaining = ray.put(make), iter(tasks)
         running: dict[Any, tuple[Any, Task]] = {}
         actors = []
@@ -105,7 +105,7 @@ def _result(ray: Any, done: Any, task: Any) -> Any:
     try:
         return ray.get(done)
     except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, InputError | JobError):
+        if isinstance(error.cause, InputError | JobError | OSError):
             raise error.cause from None
         raise
     except ray.exceptions.RayActorError:

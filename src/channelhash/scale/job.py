@@ -81,7 +81,7 @@ def open_job(model: HashModel, data: str, out: Path, root: str | None, shard_ite
     identity = {
         "model": model.fingerprint(),
         "n_bits": model.n_bits,
-        "root": folder_of(data) if root is None else root.rstrip("/"),
+        "root": folder_of(data if root is None else f"{root}/*"),
         "shard_items": shard_items,
     }
     if manifest.exists():

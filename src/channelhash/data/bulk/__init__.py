@@ -3,7 +3,7 @@
 A new kind is one new file and one line in `KINDS`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class Kind(NamedTuple):
             of the shard are in one or among the bad.
     """
 
-    endings: Iterable[str]
+    endings: Collection[str]
     modalities: Callable[[str], tuple[str, ...]]
     plan: Callable[[Iterable[File], Sequence[str], int, Path], Iterator[Planned]]
     read: Callable[[Shard, str, Sequence[str]], Iterator[RawBatch]]

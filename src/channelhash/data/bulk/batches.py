@@ -12,6 +12,7 @@ from PIL import Image
 
 from channelhash.data.bulk.addresses import read_bytes
 from channelhash.data.records import Records, labels_from_names
+from channelhash.errors import JobError
 
 #: Pictures and texts that are read at once: what a model encodes at once.
 BATCH = 256
@@ -109,3 +110,5 @@ def _fetched(address: str) -> bytes | str:
         return f"no such picture {address}"
     except PermissionError:
         return f"no permission to read {address}"
+    except OSError as error:  # not the picture's fault: a network or a disk
+        raise JobError(f"{address}: cannot be read now ({error}); the same command goes on from here") from None
