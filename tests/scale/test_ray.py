@@ -50,6 +50,7 @@ def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, 
     assert not list(out.rglob("*.tmp"))
 
 
+@pytest.mark.slow
 def test_a_driver_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path):
     model, data, whole = job
     arguments = [str(model), data, str(tmp_path / "out"), "ray", "24"]
