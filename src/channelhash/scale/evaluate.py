@@ -72,7 +72,6 @@ def evaluate_shards(
     if not total.items:
         raise InputError(f"{database}: is empty; evaluation takes at least one code")
     _check_gains(total.counts, database)
-    # In the order of `metrics.evaluate`, whichever shard came first.
     try:
         reports = report_tasks({task: (histogram, None) for task, histogram in total.counts.items()})
     except ValueError as error:
