@@ -89,6 +89,20 @@ def train(
 
 
 @app.command()
+def scale(
+    largest: int = typer.Option(10**7, min=10**4, help="Items of the largest collection; each is ten times the last."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Bulk encoding and evaluation over shards as the collection grows: seconds and memory. Takes many minutes.
+
+    Example: channelhash benchmark scale --largest 1000000
+    """
+    from channelhash.benchmarks.scale import benchmark_scale
+
+    _show(benchmark_scale([size for size in (10**power for power in range(4, 20)) if size <= largest]), as_json)
+
+
+@app.command()
 def search(
     sizes: str = typer.Option("100000,1000000,10000000", help="Numbers of codes."),
     bits: str = typer.Option("32,64,128", help="Code lengths, multiples of 8."),

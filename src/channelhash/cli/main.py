@@ -5,7 +5,7 @@ import traceback
 
 import typer
 
-from channelhash.cli import benchmark, data, demo, evaluate, experiment, index, landscape, report, search, train
+from channelhash.cli import benchmark, data, demo, encode, evaluate, experiment, index, landscape, report, search, train
 from channelhash.errors import InputError, JobError
 
 app = typer.Typer(
@@ -23,7 +23,7 @@ for command in (
     demo.demo,
     train.train,
     evaluate.evaluate,
-    evaluate.encode,
+    encode.encode,
     search.search,
     experiment.experiment,
     landscape.landscape,
