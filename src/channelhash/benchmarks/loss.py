@@ -58,11 +58,11 @@ def literal_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> Ten
     return total / n**2 + 0.01 * quantization / n
 
 
-def draw_batch(n: int, k: int) -> tuple[dict[str, Tensor], Tensor]:
+def draw_batch(n: int, k: int, n_labels: int = N_LABELS) -> tuple[dict[str, Tensor], Tensor]:
     """Outputs of both modalities, which take gradients, and labels, about three an item."""
     random = torch.Generator().manual_seed(0)
     outputs = {name: torch.randn(n, k, generator=random).requires_grad_() for name in MODALITIES}
-    return outputs, torch.rand(n, N_LABELS, generator=random) < 0.15
+    return outputs, torch.rand(n, n_labels, generator=random) < 0.15
 
 
 def _one_loss(name: str, n: int, k: int) -> Row:
