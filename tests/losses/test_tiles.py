@@ -13,10 +13,10 @@ from channelhash.losses import DSCHLoss, SCHLoss, tiles
 from losses import loss_equations as literal
 
 
-def draw_batch(n: int, k: int, n_modalities: int = 2, n_labels: int = 4, seed: int = 0, dtype=torch.float64):
+def draw_batch(n: int, k: int, n_modalities: int = 2, n_labels: int = 4, seed: int = 0):
     random = torch.Generator().manual_seed(seed)
     outputs = {
-        f"modality {number}": torch.randn(n, k, generator=random, dtype=dtype).requires_grad_()
+        f"modality {number}": torch.randn(n, k, generator=random, dtype=torch.float64).requires_grad_()
         for number in range(n_modalities)
     }
     return outputs, torch.rand(n, n_labels, generator=random) < 0.4
@@ -38,7 +38,7 @@ def in_tiles(side: int):
 @st.composite
 def cases(draw):
     k = draw(st.integers(1, 20))
-    gamma_l = draw(st.sampled_from([1.0, 2.0, 0.5]))
+    gamma_l = draw(st.sampled_from([1.0, 2.0, 1.5]))
     alpha, beta = draw(st.sampled_from([(1.0, 1.0), (3.0, 0.25)]))
     loss = draw(
         st.sampled_from(
@@ -64,7 +64,7 @@ def test_tiles_and_their_shares_add_up_to_the_whole(case, side, parts):
     with in_tiles(side):
         shares = [value_and_gradients(*case, share=(number, parts)) for number in range(parts)]
     for want, *pieces in zip(whole, *shares, strict=True):
-        torch.testing.assert_close(torch.stack(pieces).sum(dim=0), want, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(torch.stack(pieces).sum(dim=0), want, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("side", [1, 2, 3, 7])
@@ -85,13 +85,14 @@ def test_the_gradient_is_that_of_finite_differences(loss):
         assert torch.autograd.gradcheck(lambda a, b: loss({"a": a, "b": b}, labels), tuple(outputs.values()))
 
 
-def test_a_batch_above_the_side_of_a_tile_is_the_same_in_single_precision():
-    outputs, labels = draw_batch(3 * tiles._SIDE // 2, 16, dtype=torch.float32)
+def test_a_batch_above_the_side_of_a_tile_is_cut_and_stays_the_same():
+    outputs, labels = draw_batch(3 * tiles._SIDE // 2, 16)
+    assert len(tiles._tiles(len(labels))) == 3
     actual = value_and_gradients(DSCHLoss(16), outputs, labels)
     with in_tiles(len(labels)):
         expected = value_and_gradients(DSCHLoss(16), outputs, labels)
     for want, got in zip(expected, actual, strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-12)
 
 
 def test_the_values_alone_can_be_computed_without_gradients():

@@ -5,7 +5,7 @@ import traceback
 
 import typer
 
-from channelhash.cli import benchmark, data, demo, evaluate, experiment, landscape, report, search, train
+from channelhash.cli import benchmark, data, demo, evaluate, experiment, landscape, report, scale, search, train
 from channelhash.errors import InputError, JobError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ for command in (
     experiment.experiment,
     landscape.landscape,
     report.report,
+    scale.scale,
 ):
     app.command()(command)
 
