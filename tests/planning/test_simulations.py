@@ -12,7 +12,7 @@ from channelhash.planning.job_simulation import POLICIES, Job, check, simulate, 
 from channelhash.planning.serving_simulation import Serving, availability, compare
 from channelhash.planning.serving_simulation import simulate as serve
 
-CALM = Job(tasks=10, workers=4, task_seconds=60, failures_per_hour=0, slow_share=0)
+CALM = Job(tasks=10, workers=4, task_seconds=60, spread=0, failures_per_hour=0, slow_share=0)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -29,21 +29,21 @@ def test_all_workers_slow_is_the_same_job_slower():
 
 def test_a_copy_helps_against_a_slow_worker():
     """Two tasks, and a worker each, one of them slow: the fast one copies the other's task and ends first."""
-    job = Job(tasks=2, workers=2, task_seconds=60, failures_per_hour=0, slow_share=0.5, slow_factor=10)
+    job = Job(tasks=2, workers=2, task_seconds=60, spread=0, failures_per_hour=0, slow_share=0.5, slow_factor=10)
     times = {policy: {one.seconds for one in simulate(job, policy, seed=0, runs=40)} for policy in POLICIES}
     assert times["retry"] == times["no retry"] == {60, 600}
     assert times["speculative"] == {60, 120, 600}  # 600: both are slow
 
 
 def test_no_retry_loses_the_share_of_tasks_that_die():
-    job = Job(tasks=400, workers=20, task_seconds=60, failures_per_hour=6, slow_share=0)
+    job = Job(tasks=400, workers=20, task_seconds=60, spread=0, failures_per_hour=6, slow_share=0)
     lost = np.mean([one.lost for one in simulate(job, "no retry", seed=1, runs=50)])
     assert lost / 400 == pytest.approx(1 - np.exp(-0.1), rel=0.05)
 
 
 def test_a_task_done_again_wastes_what_was_done():
     """Work lost in an attempt that dies, over all work: known for exponential lives."""
-    job = Job(tasks=500, workers=20, task_seconds=60, failures_per_hour=6, slow_share=0)
+    job = Job(tasks=500, workers=20, task_seconds=60, spread=0, failures_per_hour=6, slow_share=0)
     wasted = np.mean([one.wasted for one in simulate(job, "retry", seed=1, runs=30)])
     # Expected work of a task with deaths at rate r and length t: (e^{rt} − 1) / r.
     assert wasted == pytest.approx(1 - 0.1 / np.expm1(0.1), rel=0.1)
@@ -55,6 +55,7 @@ def test_a_task_done_again_wastes_what_was_done():
         Job,
         tasks=st.integers(1, 40),
         workers=st.integers(1, 8),
+        spread=st.just(0),
         failures_per_hour=st.floats(0, 20),
         slow_share=st.floats(0, 1),
         slow_factor=st.floats(1, 4),
@@ -75,6 +76,13 @@ def test_tasks_that_never_end_are_refused():
     with pytest.raises(InputError, match="shorter tasks"):
         check(Job(task_seconds=36_000, failures_per_hour=1))
     check(Job())
+
+
+def test_tasks_of_varying_length_keep_their_median():
+    job = Job(tasks=1, workers=1, spread=0.3, failures_per_hour=0, slow_share=0)
+    seconds = np.log([one.seconds for one in simulate(job, "retry", 0, runs=2000)])
+    assert np.exp(np.median(seconds)) == pytest.approx(60, rel=0.03)
+    assert seconds.std() == pytest.approx(0.3, rel=0.1)
 
 
 def test_the_summary_is_of_all_runs():

@@ -70,7 +70,9 @@ def scale(
         slow_factor=slow_factor,
     )
     job_simulation.check(job)
-    outcomes = {policy: job_simulation.simulate(job, policy, seed, runs) for policy in job_simulation.POLICIES}
+    outcomes: dict[str, list[job_simulation.Outcome]] = {
+        policy: job_simulation.simulate(job, policy, seed, runs) for policy in job_simulation.POLICIES
+    }
     served = serving_simulation.compare(
         serving_simulation.Serving(parts=found["nodes"]["parts"], replicas=replicas), seed
     )

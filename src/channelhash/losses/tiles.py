@@ -70,7 +70,7 @@ class _SumOfTiles(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
         return slope * gradient, None, None

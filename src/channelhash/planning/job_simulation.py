@@ -22,7 +22,8 @@ class Job:
     """Attributes:
     tasks: shards of the job.
     workers: each does one task at a time.
-    task_seconds: time of a task on a worker that is not slow.
+    task_seconds: median time of a task on a worker that is not slow.
+    spread: standard deviation of the logarithm of that time, drawn anew for each attempt.
     failures_per_hour: of a worker while it works; the task that it was at is lost.
     restart_seconds: until a dead worker is back.
     slow_share: chance of each worker to be slow for the whole job.
@@ -32,6 +33,7 @@ class Job:
     tasks: int = 1000
     workers: int = 64
     task_seconds: float = 60
+    spread: float = 0.3
     failures_per_hour: float = 0.1
     restart_seconds: float = 30
     slow_share: float = 0.05
@@ -88,8 +90,9 @@ def _one_run(job: Job, policy: Policy, random: np.random.Generator) -> Outcome:
     while open_tasks:
         while idle and (task := choose()) is not None:
             worker, attempt = idle.popleft(), next(attempts)
+            needs = pace[worker] * np.exp(job.spread * random.standard_normal())
             life = random.exponential(3600 / job.failures_per_hour) if job.failures_per_hour else np.inf
-            ends, what = (pace[worker], "done") if pace[worker] <= life else (life, "dead")
+            ends, what = (needs, "done") if needs <= life else (life, "dead")
             running[worker] = (task, now, attempt)
             copies[task] += 1
             heapq.heappush(events, (now + float(ends), attempt, what, worker))

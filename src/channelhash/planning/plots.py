@@ -37,6 +37,8 @@ def growth_plot(measurements: Sequence[Measurement]) -> Figure:
     figure, axes = _log_log("items", "core-seconds")
     for number, job in enumerate(JOBS):
         found = sorted((one for one in measurements if one.job == job), key=lambda one: one.items)
+        if len(found) == 1:
+            continue  # a rate, not a growth
         x = np.array([one.items for one in found], dtype=float)
         line(axes, number, x, np.array([one.core_seconds for one in found]), job)
     axes.set_title("Measured growth")
