@@ -68,8 +68,8 @@ def index_bytes(need: Need) -> dict[str, float]:
     """Memory of one copy of the index.
 
     ``embedded``: for each modality the distinct codes, a 4-byte start of each one's run of items, and a 4-byte row
-    an item; the tables that searches may use come on top. ``milvus``: for each modality and item the code, its primary key and two 8-byte fields of Milvus's own
-    (row number and time); keys counted as 8 bytes.
+    an item; the tables that searches may use come on top. ``milvus``: for each modality and item the code, its primary
+    key and two 8-byte fields of Milvus's own (row number and time); keys counted as 8 bytes.
     """
     width, distinct = code_bytes(need.bits), distinct_codes(need.items, need.bits)
     return {
