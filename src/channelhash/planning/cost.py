@@ -93,8 +93,8 @@ def plan(need: Need, rates: Mapping[str, float], prices: Prices | None = None) -
         "by_memory", "by_rate", "total"}, "money": {"once", "month"}}``.
 
         ``nodes``: the index is cut into parts that fit into a node's memory, each held by ``replicas`` nodes; more
-        replicas where the rate of queries takes more cores. Seconds of a search are those of one query alone, whose
-        parts are scanned at the same time by all cores of their nodes.
+        replicas where the rate of queries takes more cores. Seconds of a search are those of a query whose parts are
+        scanned at the same time by all cores of one node each; rates of a batch make them those of its share of a batch.
     """
     n = need.items
     memory = index_bytes(need)
