@@ -94,7 +94,7 @@ def plan(need: Need, rates: Mapping[str, float], prices: Prices | None = None) -
 
         ``nodes``: the index is cut into parts that fit into a node's memory, each held by ``replicas`` nodes; more
         replicas where the rate of queries takes more cores. Seconds of a search are those of a query whose parts are
-        scanned at the same time by all cores of one node each; rates of a batch make them those of its share of a batch.
+        scanned at the same time by all cores of one node each, at the rate of a batch.
     """
     n = need.items
     memory = index_bytes(need)
