@@ -48,13 +48,14 @@ def metrics(
 def loss(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
 ) -> None:
-    """Forward and backward pass of the losses beside the literal (n, n, k) form, and their share of a training step.
+    """Forward and backward pass of the losses beside the literal (n, n, k) form, over the size of the batch in tiles
+    and in one piece, and their share of a training step.
 
     Example: channelhash benchmark loss
     """
-    from channelhash.benchmarks.loss import benchmark_loss
+    from channelhash.benchmarks.loss import benchmark_batches, benchmark_loss
 
-    _show(benchmark_loss(), as_json)
+    _show(benchmark_loss() + benchmark_batches(), as_json)
 
 
 @app.command()

@@ -5,7 +5,20 @@ import traceback
 
 import typer
 
-from channelhash.cli import benchmark, data, demo, encode, evaluate, experiment, index, landscape, report, search, train
+from channelhash.cli import (
+    benchmark,
+    data,
+    demo,
+    encode,
+    evaluate,
+    experiment,
+    index,
+    landscape,
+    report,
+    scale,
+    search,
+    train,
+)
 from channelhash.errors import InputError, JobError
 
 app = typer.Typer(
@@ -28,6 +41,7 @@ for command in (
     experiment.experiment,
     landscape.landscape,
     report.report,
+    scale.scale,
 ):
     app.command()(command)
 
