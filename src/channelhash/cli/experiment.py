@@ -9,7 +9,7 @@ import typer
 from channelhash.cli.output import messages, print_json
 from channelhash.errors import InputError, JobError
 
-NAMES = "losses, gamma-w, architectures, factorial"
+NAMES = "losses, gamma-w, architectures, factorial, reranking"
 
 
 def experiment(

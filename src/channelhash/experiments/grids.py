@@ -103,12 +103,22 @@ def factorial(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list
     return runs
 
 
+def reranking(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
+    """Codes of a loss without quantisation term and of one with it, whose answers are ranked again."""
+    return [
+        _run(base, method, METHODS[method], n_bits, seed)
+        for method in ("SCH", "DSCH")
+        for n_bits, seed in product(bits, seeds)
+    ]
+
+
 #: name of the command -> (what is asked, its runs, code lengths by default).
 GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], list[GridRun]], tuple[int, ...]]] = {
     "losses": ("Losses by code length", losses, PAPER_BITS),
     "gamma-w": ("DSCH by γ_w", gamma_w, (32,)),
     "architectures": ("Architectures and losses", architectures, (32,)),
     "factorial": ("Channel and quantisation term", factorial, (16, 32, 64)),
+    "reranking": ("Re-ranking by asymmetric distance", reranking, (16, 32, 64)),
 }
 
 
