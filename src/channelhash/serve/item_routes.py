@@ -39,9 +39,7 @@ register_url_convertor("id", _AnyText())
 _bearer = HTTPBearer(auto_error=False, description="The token in the file of --token-file.")
 
 
-def _writer(
-    service: Shared, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> Service:
+def _writer(service: Shared, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Service:
     """The service, for those who may write."""
     if not service.store.writable:
         raise HTTPException(403, "this store can only be read: make one to write to with `channelhash index create`")

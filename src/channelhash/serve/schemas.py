@@ -30,7 +30,7 @@ class SearchOptions(_Request):
     modality: Modality | None = Field(None, description="Whose codes are searched; images if there are any.")
     k: Count = Field(10, description="Number of answers; of a radius search, at most.")
     radius: Natural | None = Field(None, description="Only items within so many bits, inclusive.")
-    where: str | None = Field(None, description="Filter, applied before ranking, such as label = 'dog' AND year > 2015.")
+    where: str | None = Field(None, description="Filter before ranking: label = 'dog' AND year > 2015.")
     rerank: Natural = Field(
         0, description="Nearest codes that are ranked again by the query's real-valued outputs; 0 for none."
     )

@@ -134,9 +134,7 @@ def _answer(
     )
 
 
-def _found(
-    service: Service, options: SearchOptions, code: PackedCodes, modality: str
-) -> tuple[list[Item], list[int]]:
+def _found(service: Service, options: SearchOptions, code: PackedCodes, modality: str) -> tuple[list[Item], list[int]]:
     """The nearest items, as many as are asked for or ranked again, and their distances."""
     store, first = service.store, max(options.k, options.rerank)
     for attempt in (1, 2, 3):
