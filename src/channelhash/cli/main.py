@@ -5,7 +5,7 @@ import traceback
 
 import typer
 
-from channelhash.cli import benchmark, data, demo, evaluate, experiment, landscape, report, search, train
+from channelhash.cli import benchmark, data, demo, evaluate, experiment, landscape, report, search, serve, train
 from channelhash.errors import InputError, JobError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ for command in (
     search.search,
     experiment.experiment,
     landscape.landscape,
+    serve.serve,
     report.report,
 ):
     app.command()(command)

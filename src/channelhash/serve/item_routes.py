@@ -14,11 +14,11 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.files import atomic_path
-from channelhash.serve.answering import item_answer
 from channelhash.serve.limits import at_most, not_longer
 from channelhash.serve.problems import PROBLEMS, WRITE_PROBLEMS
 from channelhash.serve.schemas import ItemAnswer, Metadata, NewItem, NewItems, Written
 from channelhash.serve.service import Service, Shared
+from channelhash.serve.shown import shown_item
 from channelhash.serve.thumbnails import LARGEST
 from channelhash.serve.tokens import check_token
 
@@ -55,7 +55,7 @@ writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS)
 @readers.get("/items/{item_id:id}")
 def get_item(item_id: str, service: Shared) -> ItemAnswer:
     """One item: its codes and what is known of it. Percent-encode the id, also slashes."""
-    return item_answer(service.item(item_id))
+    return shown_item(service.item(item_id))
 
 
 @readers.get(

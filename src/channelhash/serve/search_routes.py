@@ -7,16 +7,15 @@ import numpy as np
 from fastapi import APIRouter, File, Form, HTTPException, UploadFile
 from starlette.concurrency import run_in_threadpool
 
-from channelhash.codes import PackedCodes, binarize, check_packed, pack
+from channelhash.codes import binarize, check_packed, pack
 from channelhash.errors import InputError
-from channelhash.search.rerank import rerank
-from channelhash.search.store import Item
-from channelhash.serve.answering import result
+from channelhash.search.answers import Hit, Question, Wanted, answer, searched_modality
 from channelhash.serve.batching import Outputs
 from channelhash.serve.limits import at_most, not_longer
 from channelhash.serve.problems import PROBLEMS
 from channelhash.serve.schemas import Modality, SearchAnswer, SearchOptions, SearchRequest
 from channelhash.serve.service import Service, Shared
+from channelhash.serve.shown import shown_hit
 
 router = APIRouter(tags=["search"], responses=PROBLEMS)
 
@@ -39,10 +38,10 @@ async def search(request: SearchRequest, service: Shared) -> SearchAnswer:
     if request.rerank:
         raise HTTPException(422, "rerank: needs the query's real-valued outputs; ask with words or a picture")
     if request.id is not None:
-        code, query_modality = await run_in_threadpool(_code_of, service, request)
+        question, query_modality = await run_in_threadpool(_item_asks, service, request)
     else:
-        code, query_modality = _given_code(service, request.code or ""), ""
-    return await run_in_threadpool(_answer, service, request, code, None, query_modality, began)
+        question, query_modality = await run_in_threadpool(_code_asks, service, request.code or ""), ""
+    return await run_in_threadpool(_answer, service, request, question, query_modality, began)
 
 
 @router.post("/search/image")
@@ -75,76 +74,53 @@ def _check(options: SearchOptions, service: Service) -> None:
 async def _answer_outputs(
     service: Service, options: SearchOptions, outputs: Outputs, query_modality: str, began: float
 ) -> SearchAnswer:
-    code = pack(binarize(outputs[None]))[0]
-    return await run_in_threadpool(_answer, service, options, code, outputs, query_modality, began)
+    question = Question(pack(binarize(outputs[None]))[0], outputs)
+    return await run_in_threadpool(_answer, service, options, question, query_modality, began)
 
 
-def _code_of(service: Service, request: SearchRequest) -> tuple[PackedCodes, str]:
+def _item_asks(service: Service, request: SearchRequest) -> tuple[Question, str]:
     """The code of an item that asks, and what it is a code of."""
     item = service.item(request.id or "")
-    searched = _searched(service, request)
+    searched = searched_modality(service.store, request.modality)
     asks = request.query_modality or (searched if searched in item.codes else min(item.codes))
     if asks not in item.codes:
         raise HTTPException(422, f"query_modality: this item has no {asks} code, only {' and '.join(item.codes)}")
-    return item.codes[asks], asks
+    return Question(item.codes[asks]), asks
 
 
-def _given_code(service: Service, code: str) -> PackedCodes:
+def _code_asks(service: Service, code: str) -> Question:
     n_bits = service.store.n_bits
     if n_bits is None:
         raise HTTPException(422, "code: the store is empty")
-    width = -(-n_bits // 8)
-    if len(code) != 2 * width:
-        raise HTTPException(422, f"code: {n_bits} bits are {2 * width} hexadecimal digits here, not {len(code)}")
     packed = np.frombuffer(bytes.fromhex(code), np.uint8)
     try:
         check_packed(packed[None], n_bits)
-    except ValueError as error:
-        raise HTTPException(422, f"code: {error}") from None
-    return packed
-
-
-def _searched(service: Service, options: SearchOptions) -> str:
-    """The modality that is searched."""
-    there = service.store.modalities
-    return options.modality or ("image" if "image" in there or not there else there[0])
+    except ValueError:
+        raise HTTPException(
+            422,
+            f"code: {len(code)} hexadecimal digits; {n_bits} bits are {2 * -(-n_bits // 8)}, the rest of the last 0",
+        ) from None
+    return Question(packed)
 
 
 def _answer(
-    service: Service,
-    options: SearchOptions,
-    code: PackedCodes,
-    outputs: Outputs | None,
-    query_modality: str,
-    began: float,
+    service: Service, options: SearchOptions, question: Question, query_modality: str, began: float
 ) -> SearchAnswer:
-    modality = _searched(service, options)
-    items, distances = _found(service, options, code, modality)
-    if options.rerank and outputs is not None and items:
-        order = rerank(outputs, np.stack([item.codes[modality] for item in items]), options.rerank)
-        items, distances = [items[i] for i in order], [distances[i] for i in order]
-    pairs = list(zip(items, distances, strict=True))[: options.k]
+    store = service.store
+    modality: str = options.modality or "image"
+    hits: list[Hit] = []
+    if store.modalities:  # otherwise it is empty
+        modality = searched_modality(store, options.modality)
+        wanted = Wanted(options.k, options.radius, options.k, modality, options.where or None, options.rerank or None)
+        try:
+            hits = answer(store, question, wanted)
+        except InputError:  # an item that was found may have been deleted before it was read
+            hits = answer(store, question, wanted)
     return SearchAnswer(
-        query_code=code.tobytes().hex(),
+        query_code=question.code.tobytes().hex(),
         query_modality=query_modality,
         modality=modality,
-        n_bits=service.store.n_bits or 8 * len(code),
-        results=[result(item, distance, modality) for item, distance in pairs],
+        n_bits=store.n_bits or 8 * len(question.code),
+        results=[shown_hit(hit) for hit in hits],
         seconds=time.perf_counter() - began,
     )
-
-
-def _found(service: Service, options: SearchOptions, code: PackedCodes, modality: str) -> tuple[list[Item], list[int]]:
-    """The nearest items, as many as are asked for or ranked again, and their distances."""
-    store, first = service.store, max(options.k, options.rerank)
-    for attempt in (1, 2, 3):
-        if options.radius is None:
-            found = store.search(code[None], first, modality, options.where)
-        else:
-            found = store.search_radius(code[None], options.radius, modality, options.where, first)
-        try:
-            return store.get(found.ids[0]), found.distances[0].tolist()
-        except InputError:  # one of them was deleted since
-            if attempt == 3:
-                raise
-    raise AssertionError
