@@ -1,23 +1,27 @@
 """A small store of pictures and texts with the model that made its codes, served in this process."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+import uvicorn
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from channelhash.models import MODELS, HashModel
 from channelhash.search import Store, open_store
 from channelhash.serve import Limits, create_app
+from channelhash.serve.server import address_of, listen
 from picture_runs import picture_records
 
 TOKEN = "a-token-of-some-length"
 WRITER = {"Authorization": f"Bearer {TOKEN}"}
 N_BITS = 12
 #: An id with everything that an address could take for something else.
-ODD_ID = "../a b/ü?x=1&y#z%2F\n'\""
+ODD_ID = "../a b/ü?x=1&y#z\n'\""
 
 
 def small_model(folder: Path, n: int = 30, n_bits: int = N_BITS, seed: int = 0) -> HashModel:
@@ -56,3 +60,17 @@ def serving(
     with TestClient(app, raise_server_exceptions=False) as client:
         client.app_store = store  # type: ignore[attr-defined]
         yield client
+
+
+@contextmanager
+def on_loopback(app: FastAPI) -> Iterator[str]:
+    """The application behind a real socket, from a thread; its address."""
+    with listen("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield address_of(listening)
+        finally:
+            server.should_exit = True
+            thread.join()
