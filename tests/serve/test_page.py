@@ -121,9 +121,8 @@ def test_a_picture_is_dropped_and_finds_itself(page, address, folder):
         """content => {
             const files = new DataTransfer();
             files.items.add(new File([new Uint8Array(content)], "dropped.png", { type: "image/png" }));
-            for (const type of ["dragover", "drop"]) {
-                document.body.dispatchEvent(new DragEvent(type, { dataTransfer: files, bubbles: true, cancelable: true }));
-            }
+            const options = { dataTransfer: files, bubbles: true, cancelable: true };
+            for (const type of ["dragover", "drop"]) document.body.dispatchEvent(new DragEvent(type, options));
         }""",
         content,
     )

@@ -19,9 +19,7 @@ STATE = "encoded_from"
 _LOOK = 1000  # items compared with the store at once
 
 
-def changed_rows(
-    store: Store, source: Source, modalities: Sequence[str], before: set[str], progress: Callable[[int, int], None]
-) -> list[int]:
+def changed_rows(store: Store, source: Source, modalities: Sequence[str], before: set[str], progress: Callable[[int, int], None]) -> list[int]:
     """The rows that have to be encoded. A picture's new time of change alone is noted in the store here."""
     ids, todo = source.records.ids, []
     for start in range(0, len(ids), _LOOK):
