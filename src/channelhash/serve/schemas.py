@@ -5,16 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Modality = Literal["image", "text"]
-_INT64 = 2**63
-Metadata = dict[
-    str,
-    bool
-    | Annotated[int, Field(ge=-_INT64, lt=_INT64)]
-    | Annotated[float, Field(allow_inf_nan=False)]
-    | str
-    | list[str]
-    | None,
-]
+Metadata = dict[str, bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | list[str] | None]
 HexCode = Annotated[str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Natural = Annotated[int, Field(ge=0, strict=True)]

@@ -167,6 +167,7 @@ function openFilter(open) {
 }
 
 function drawLabels(state) {
+  by("labels").hidden = !hasQuestion(state); // nothing to narrow yet
   const names = Object.keys(labels);
   const shown = allLabels ? names : [...new Set([...state.labels, ...names.slice(0, LABELS_SHOWN)])];
   const chips = shown.map((label) => {
