@@ -1,5 +1,6 @@
 """``channelhash index``"""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from channelhash.cli.output import messages, print_json, print_table, progress_s
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
-    from channelhash.indexing import Indexed
+    from channelhash.indexing.encode import Indexed
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Make stores of codes, and put items in and take them out."
@@ -31,7 +32,7 @@ def create(
 
     Example: channelhash index create photos.store photos --model runs/table
     """
-    from channelhash.indexing import create_store
+    from channelhash.indexing.stores import create_store
 
     with progress_stages() as stages:
         done = create_store(store, model, source, root, stages)
@@ -51,7 +52,7 @@ def add(
 
     Example: channelhash index add photos.store photos
     """
-    from channelhash.indexing import add_to_store
+    from channelhash.indexing.stores import add_to_store
 
     with progress_stages() as stages:
         done = add_to_store(store, source, model, root, stages, prune)
@@ -95,9 +96,11 @@ def info(
 
     Example: channelhash index info photos.store
     """
-    from channelhash.indexing import store_facts
+    from channelhash.search.answers import open_to_search
 
-    facts = store_facts(store)
+    opened = open_to_search(store)
+    facts = {**opened.info(), "labels": opened.label_counts()}
+    opened.close()
     if as_json:
         print_json(facts)
     else:
@@ -114,7 +117,7 @@ def _report(store: str, done: "Indexed", as_json: bool) -> None:
     for line in done.problems:
         messages.print(f"left out: {line}", markup=False)
     if as_json:
-        print_json({"store": store, **done.as_dict()})
+        print_json({"store": store, **asdict(done)})
         return
     counts = f"{done.added} items added, {done.replaced} replaced, {done.unchanged} unchanged"
     counts += f", {done.pruned} pruned" * bool(done.pruned) + f", {len(done.problems)} left out" * bool(done.problems)

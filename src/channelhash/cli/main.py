@@ -5,7 +5,19 @@ import traceback
 
 import typer
 
-from channelhash.cli import benchmark, data, demo, evaluate, experiment, landscape, report, search, serve, train
+from channelhash.cli import (
+    benchmark,
+    data,
+    demo,
+    evaluate,
+    experiment,
+    index,
+    landscape,
+    report,
+    search,
+    serve,
+    train,
+)
 from channelhash.errors import InputError, JobError
 
 app = typer.Typer(
@@ -17,6 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data.app, name="data")
+app.add_typer(index.app, name="index")
 app.add_typer(benchmark.app, name="benchmark")
 for command in (
     demo.demo,

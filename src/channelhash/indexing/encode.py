@@ -1,4 +1,4 @@
-"""Pictures and texts into a store: in batches, each on the disk before the next; what is there already is left alone."""
+"""Pictures and texts into a store, batch by batch; what is there already is left alone."""
 
 import os
 import time
@@ -35,22 +35,19 @@ class Indexed:
         unchanged: there already.
         pruned: removed from the store because their picture is gone.
         problems: what is wrong with the items that were left out, a line each.
+        items: in the store now.
         seconds: for everything.
-        encoding_seconds: for encoding and writing what was added and replaced.
+        rate: items added and replaced a second, of the time for encoding and writing them.
     """
 
-    added: int
-    replaced: int
-    unchanged: int
-    pruned: int
-    problems: tuple[str, ...]
-    seconds: float
-    encoding_seconds: float
-
-    @property
-    def rate(self) -> float:
-        """Items encoded and written a second."""
-        return (self.added + self.replaced) / self.encoding_seconds if self.encoding_seconds else 0.0
+    added: int = 0
+    replaced: int = 0
+    unchanged: int = 0
+    pruned: int = 0
+    problems: tuple[str, ...] = ()
+    items: int = 0
+    seconds: float = 0.0
+    rate: float = 0.0
 
 
 def index_source(
@@ -70,14 +67,17 @@ def index_source(
         prune: for a folder: remove the items of pictures that are no longer in it.
 
     Raises:
-        InputError: model and source share no modality; the store cannot be written to; an id stands for a picture of
-            another folder; or an item cannot be encoded for another reason than a picture that cannot be read.
+        InputError: model and source share no modality, or the source has features that the model does not take; the
+            store cannot be written to; an id stands for a picture of another folder; or an item cannot be encoded for
+            another reason than a picture that cannot be read.
     """
     began = time.perf_counter()
     modalities = [modality for modality in model.modalities if modality in source.records.items]
     if not modalities:
         there, wanted = " and ".join(source.records.items), " and ".join(model.modalities)
         raise InputError(f"the items have {there}s, this model encodes {wanted}s; there is nothing to encode")
+    if model.name != "features" and any(isinstance(source.records.items[m], np.ndarray) for m in modalities):
+        raise InputError(f"the items are features, but the model {model.name!r} reads pictures and texts; give those")
     if prune and source.folder is None:
         raise InputError("--prune: goes with a folder of pictures; leave it out")
     before = set(store.ids())
@@ -92,7 +92,7 @@ def index_source(
             store.upsert([source.records.ids[row] for row in batch], codes, metadata=metadata)
             written.update(batch)
         advance(done, len(todo))
-    ended = time.perf_counter()
+    encoding_seconds = time.perf_counter() - encoding
     replaced = sum(source.records.ids[row] in before for row in written)
     pruned = _prune(store, source) if prune else 0
     return Indexed(
@@ -101,8 +101,9 @@ def index_source(
         unchanged=len(source.records) - len(todo),
         pruned=pruned,
         problems=tuple(problems),
+        items=len(store),
         seconds=time.perf_counter() - began,
-        encoding_seconds=ended - encoding,
+        rate=len(written) / encoding_seconds if written else 0.0,
     )
 
 

@@ -19,7 +19,9 @@ STATE = "encoded_from"
 _LOOK = 1000  # items compared with the store at once
 
 
-def changed_rows(store: Store, source: Source, modalities: Sequence[str], before: set[str], progress: Callable[[int, int], None]) -> list[int]:
+def changed_rows(
+    store: Store, source: Source, modalities: Sequence[str], before: set[str], progress: Callable[[int, int], None]
+) -> list[int]:
     """The rows that have to be encoded. A picture's new time of change alone is noted in the store here."""
     ids, todo = source.records.ids, []
     for start in range(0, len(ids), _LOOK):
@@ -38,8 +40,13 @@ def changed_rows(store: Store, source: Source, modalities: Sequence[str], before
                 todo.append(row)
             elif state != item.metadata[STATE]:
                 touched.append((item, state))
-        for item, state in touched:
-            store.upsert([item.id], {m: code[None] for m, code in item.codes.items()}, metadata=[{STATE: state}])
+        for there in {tuple(item.codes) for item, _ in touched}:
+            same_codes = [(item, state) for item, state in touched if tuple(item.codes) == there]
+            store.upsert(
+                [item.id for item, _ in same_codes],
+                {modality: np.stack([item.codes[modality] for item, _ in same_codes]) for modality in there},
+                metadata=[{STATE: state} for _, state in same_codes],
+            )
         progress(rows.stop, len(ids))
     return todo
 
@@ -68,15 +75,18 @@ def _current_state(source: Source, modalities: Sequence[str], row: int, old: str
 
 
 def state_of_file(path: Path) -> str:
+    """``"SIZE TIME SHA256"`` of a picture's file; OSError where it cannot be read."""
     stat = path.stat()  # before the content: what changes meanwhile is seen the next time
     with open(path, "rb") as file:
         return f"{stat.st_size} {stat.st_mtime_ns} {hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def state_of_values(source: Source, modalities: Sequence[str], row: int) -> str:
+    """Hash of a row's texts and features."""
     values = [source.records.items[modality][row] for modality in modalities]
     return content_hash(*(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values))
 
 
 def is_file(source: Source, modalities: Sequence[str]) -> bool:
+    """Whether picture files are encoded."""
     return "image" in modalities and not isinstance(source.records.items["image"], np.ndarray)

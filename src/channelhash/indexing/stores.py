@@ -1,7 +1,6 @@
-"""Stores with their model: making one, adding a collection to it, and what it holds."""
+"""Stores with their model: making one, and adding a collection to it."""
 
 from pathlib import Path
-from typing import Any
 
 from channelhash.errors import InputError
 from channelhash.indexing.encode import Indexed, index_source
@@ -17,8 +16,8 @@ from channelhash.training.steps import pick_device
 
 def create_store(
     address: str, model: Path, source: Path | None = None, root: Path | None = None, stages: Stages = silent
-) -> tuple[Store, Indexed]:
-    """A new store, and what `add_to_store` made of ``source``.
+) -> Indexed:
+    """A new store with the items of ``source``, see `add_to_store`.
 
     A folder gets a copy of the model in ``model/``, so that it can be moved and searched without the run. Other stores
     keep the model's fingerprint alone.
@@ -35,7 +34,7 @@ def create_store(
         _claim(Path(address))
         encoder.save_pretrained(Path(address) / "model")
         store = open_store(address, encoder.n_bits, encoder.fingerprint())
-    return store, _add(store, encoder, source, root, stages, prune=False)
+    return _add(store, encoder, source, root, stages, prune=False)
 
 
 def add_to_store(
@@ -45,7 +44,7 @@ def add_to_store(
     root: Path | None = None,
     stages: Stages = silent,
     prune: bool = False,
-) -> tuple[Store, Indexed]:
+) -> Indexed:
     """Encode what is new or changed in ``source`` into a store that was made with `create_store`.
 
     Args:
@@ -68,30 +67,19 @@ def add_to_store(
     encoder = load_encoder(store, model)
     store.close()
     store = open_store(address, encoder.n_bits, encoder.fingerprint())
-    return store, _add(store, encoder, source, root, stages, prune)
+    return _add(store, encoder, source, root, stages, prune)
 
 
 def _add(
     store: Store, encoder: HashModel, source: Path | None, root: Path | None, stages: Stages, prune: bool
 ) -> Indexed:
-    if source is None:
-        return Indexed()
-    encoder.to(pick_device("auto"))
-    return index_source(store, encoder, read_source(source, root), stages, prune)
-
-
-def store_facts(address: str) -> dict[str, Any]:
-    """`Store.info`, and how many items have each label.
-
-    Raises:
-        InputError: there is nothing at that address.
-    """
-    if not address.startswith(tuple(STORES)) and not Path(address).exists():
-        raise InputError(f"{address}: no such store")
-    store = open_store(address)
-    facts = {**store.info(), "labels": store.label_counts()}
-    store.close()
-    return facts
+    try:
+        if source is None:
+            return Indexed()
+        encoder.to(pick_device("auto"))
+        return index_source(store, encoder, read_source(source, root), stages, prune)
+    finally:
+        store.close()
 
 
 def _claim(folder: Path) -> None:

@@ -17,6 +17,8 @@ from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.contact_sheet import Cell, bits, write_contact_sheet
 from channelhash.errors import InputError
 from channelhash.models import HashModel, load_model
+from channelhash.search import open_store
+from channelhash.search.checks import searched_modality
 from channelhash.search.rerank import rerank as reranked
 from channelhash.search.store import Answers, Item, Store, Value
 
@@ -151,7 +153,7 @@ def question_like(store: Store, item_id: str, modality: str | None = None, by: s
     if item_id not in store:
         raise InputError(f"--like {item_id}: {store.address} has no item with this id")
     codes = store.get([item_id])[0].codes
-    wanted = by or searched_modality(store, modality)
+    wanted = by or searched_modality(modality, store.modalities, store.address)
     if wanted not in codes:
         there = " and ".join(sorted(codes))
         raise InputError(f"--like {item_id}: has no {wanted} code; ask by what it has, --by {there}")
@@ -159,14 +161,14 @@ def question_like(store: Store, item_id: str, modality: str | None = None, by: s
 
 
 def answer(store: Store, question: Question, wanted: Wanted | None = None) -> list[Hit]:
-    """The items nearest to a question, nearest first, equal distances by id.
+    """The items of a store that is not empty nearest to a question, nearest first, equal distances by id.
 
     Raises:
-        InputError: there is nothing to search, the filter is wrong, or answers are to be re-ranked to a question of
+        InputError: the store has no such codes, the filter is wrong, or answers are to be re-ranked to a question of
             which only bits are known.
     """
     wanted = wanted or Wanted()
-    modality, rerank = searched_modality(store, wanted.modality), wanted.rerank or 0
+    modality, rerank = searched_modality(wanted.modality, store.modalities, store.address), wanted.rerank or 0
     if rerank and question.outputs is None:
         raise InputError("--rerank: of a stored item only its bits are known; ask with --text or --image")
     code = question.code[None]
@@ -210,7 +212,7 @@ def ask(
         raise InputError("--by: says which code of --like asks; leave it out")
     if text is not None and not text.strip():
         raise InputError("--text: is empty; give some words")
-    searched_modality(store, wanted.modality)  # before a model is loaded in vain
+    searched_modality(wanted.modality, store.modalities, store.address)  # before a model is loaded in vain
     if like is not None:
         question = question_like(store, like, wanted.modality, by)
     else:
@@ -219,19 +221,27 @@ def ask(
     return answer(store, question, wanted)
 
 
-def searched_modality(store: Store, modality: str | None = None) -> str:
-    """Whose codes are searched: ``modality``, or images if there are any, else the only other one.
+def open_to_search(address: str | Path) -> Store:
+    """The store at an address that has items.
 
     Raises:
-        InputError: the store has no such codes.
+        InputError: there is none, or it is empty; or as `channelhash.open_store`.
     """
-    there = store.modalities
-    if not there:
-        raise InputError(f"{store.address}: holds no items yet; add some with `channelhash index add`")
-    chosen = modality or ("image" if "image" in there else there[0])
-    if chosen not in there:
-        raise InputError(f"{store.address}: holds {' and '.join(there)} codes, no {chosen} codes")
-    return chosen
+    store = open_store(address)
+    if not len(store):
+        if store.model_folder is not None or store.n_bits is not None:
+            raise InputError(f"{address}: this store has no items yet; add some with `channelhash index add`")
+        raise InputError(
+            f"{address}: neither a run's folder nor a Parquet file of codes nor a store; make a store with "
+            "`channelhash index create`"
+        )
+    return store
+
+
+def picture_of(store: Store, item_id: str) -> Path | None:
+    """The picture of an item of the store, if it has one."""
+    image = store.get([item_id])[0].metadata.get("image")
+    return Path(str(image)) if image else None
 
 
 def draw_answers(hits: Sequence[Hit], question: str | Path, path: Path) -> None:

@@ -12,6 +12,7 @@ from channelhash.search.store import Metadata
 
 DEFAULT_MODALITY = "image"
 
+_NO_TEXT = "holds half a surrogate pair, which is no character"
 _INTEGERS = range(-(2**63), 2**63)
 
 
@@ -19,15 +20,27 @@ def check_ids(ids: Sequence[str]) -> list[str]:
     """The ids as a list of different strings that have a UTF-8 form."""
     if isinstance(ids, str):
         raise InputError(f"ids: expected a sequence of strings, not one string {ids!r}")
-    seen = set()
-    for row, name in enumerate(ids):
+    names = list(ids)
+    for row, name in enumerate(names):
         if not isinstance(name, str):
             raise InputError(f"ids: {name!r} (row {row}) is no string")
-        _check_text(name, f"ids: {name!r} (row {row})")
-        if name in seen:
-            raise InputError(f"ids: {name!r} (row {row}) occurs twice; an item is given once")
-        seen.add(name)
-    return list(ids)
+        if not is_text(name):
+            raise InputError(f"ids: {name!r} (row {row}) {_NO_TEXT}")
+    if len(set(names)) < len(names):
+        row, name = next((row, name) for row, name in enumerate(names) if names.index(name) < row)
+        raise InputError(f"ids: {name!r} (row {row}) occurs twice; an item is given once")
+    return names
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a string that has a UTF-8 form: without half a surrogate pair."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:
@@ -130,7 +143,5 @@ def _check_value(value: Any, what: str) -> None:
 
 
 def _check_text(text: str, what: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{what}: holds half a surrogate pair, which is no character") from None
+    if not is_text(text):
+        raise InputError(f"{what}: {_NO_TEXT}")

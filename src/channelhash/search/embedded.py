@@ -1,13 +1,9 @@
 """The store in a folder, and the same over a file of codes that is only read."""
 
-import json
-import shutil
 import threading
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,123 +11,118 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.codeset import CodeSet
 from channelhash.errors import InputError
-from channelhash.files import locked, write_text
+from channelhash.files import locked
 from channelhash.search.checks import (
     check_codes,
     check_count,
     check_ids,
     check_metadata,
     codes_by_modality,
+    is_text,
     searched_modality,
 )
+from channelhash.search.code_index import CodeIndex
 from channelhash.search.exact import Matches
 from channelhash.search.filters import parse_filter
-from channelhash.search.items_database import ItemsDatabase, State
-from channelhash.search.sorted_codes import SortedCodes
+from channelhash.search.items_database import ItemsDatabase
+from channelhash.search.layers import CodeLayers, Part
 from channelhash.search.store import Answers, Item, Metadata
+from channelhash.search.store_folder import Facts, StoreFolder, read_facts, write_facts
 
 _T = TypeVar("_T")
-
-_FORMAT = "channelhash store 1"
-
-# A snapshot is made again when the codes written and removed since are more than this, and more than this share of it.
-_TAIL, _TAIL_SHARE = 10_000, 0.1
-# Filters whose result is kept, each with one byte an item.
-_MASKS = 16
+_Ask = Callable[[CodeIndex, PackedCodes, NDArray[np.bool_] | None], list[Matches]]
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What all codes of a store have in common: code length and the fingerprint of their model."""
+class _Opened(NamedTuple):
+    """The items of a store and how to get at them.
 
-    n_bits: int
-    model: str
+    Attributes:
+        facts: what the codes have in common; None as long as there is nothing in the folder.
+        reader: the connection of reading calls.
+        layers: the codes as they are searched, over the reader.
+        writer: the connection of writing calls; the reader where nothing is written.
+    """
 
-
-@dataclass(frozen=True)
-class _Part:
-    """Codes that are searched together; ``alive`` leaves out those removed since."""
-
-    codes: SortedCodes
-    alive: NDArray[np.bool_] | None = None
-
-
-@dataclass
-class _View:
-    """All codes as they were at one version: by modality a snapshot and what was written since. Never changed, but
-    for the filters' results that are kept with it."""
-
-    version: int
-    snapshot: str
-    parts: dict[str, list[_Part]]
-    masks: dict[str, dict[str, list[NDArray[np.bool_]]]] = field(default_factory=dict)  # filter, modality, part
+    facts: Facts | None
+    reader: ItemsDatabase
+    layers: CodeLayers
+    writer: ItemsDatabase
 
 
 class EmbeddedStore:
-    """A `Store` in a folder: ``items.sqlite`` is the record of truth, ``snapshot-…`` the codes as they are searched.
+    """A `Store` in one process, over SQLite; `open_folder` and `open_codes` make it.
 
-    Safe to call from several threads: one connection, which a lock gives to one of them at a time; codes are searched
-    outside the lock. Several processes may read and write one folder: a search sees all that was written before it.
+    Safe to call from several threads: reading calls take turns on one connection, writing calls on another, and codes
+    are searched outside both locks. Several processes may read and write one folder: a search sees all that was
+    written before it began.
 
     Args:
         address: what `open_store` was given.
-        folder: the store's folder, made at the first `add`; None for codes that are only read.
-        facts: code length and model where they are known.
-        database: the items, None as long as there are none.
-        model_folder: where the model is.
+        folder: where the store lies or will lie; None if it is only read.
+        opened: the items; of a folder's store, none.
+        n_bits, model: what a new store will have, and one that is there must have.
+        model_folder: where the model is, if not in ``folder``.
     """
 
     def __init__(
         self,
         address: str,
-        folder: Path | None,
-        facts: Facts | None,
-        database: ItemsDatabase | None,
+        folder: StoreFolder | None,
+        opened: _Opened,
+        n_bits: int | None = None,
         model: str = "",
         model_folder: Path | None = None,
     ) -> None:
         self._address = address
         self._folder = folder
-        self._facts = facts
-        self._database = database
+        self._opened = opened
+        self._n_bits = n_bits
         self._model = model
         self._model_folder = model_folder
-        self._lock = threading.RLock()
-        self._view = _View(-1, "", {})
+        self._reading = threading.RLock()
+        self._writing = threading.RLock()
+        self._wrote = self._closed = False
+        self._open()
 
     @property
     def address(self) -> str:
+        """See `Store.address`."""
         return self._address
 
     @property
     def n_bits(self) -> int | None:
-        self._look()
-        return self._facts.n_bits if self._facts else None
+        """See `Store.n_bits`."""
+        facts = self._open().facts
+        return facts.n_bits if facts else self._n_bits
 
     @property
     def model(self) -> str:
-        self._look()
-        return self._facts.model if self._facts else self._model
+        """See `Store.model`."""
+        facts = self._open().facts
+        return facts.model if facts else self._model
 
     @property
     def model_folder(self) -> Path | None:
-        if self._folder is not None and (self._folder / "model" / "config.json").exists():
-            return self._folder
+        """See `Store.model_folder`."""
+        if self._folder is not None and (self._folder.model / "config.json").exists():
+            return self._folder.path
         return self._model_folder
 
     @property
     def modalities(self) -> tuple[str, ...]:
-        return self._read(lambda database: database.modalities(), ())
+        """See `Store.modalities`."""
+        return self._ask(ItemsDatabase.modalities)
 
     @property
     def writable(self) -> bool:
+        """See `Store.writable`."""
         return self._folder is not None
 
     def __len__(self) -> int:
-        return self._read(len, 0)
+        return self._ask(len)
 
     def __contains__(self, item_id: object) -> bool:
-        return isinstance(item_id, str) and self._read(lambda database: database.contains(item_id), False)
+        return is_text(item_id) and self._ask(lambda items: items.contains(str(item_id)))
 
     def add(
         self,
@@ -156,45 +147,41 @@ class EmbeddedStore:
     def delete(self, ids: Sequence[str]) -> int:
         """See `Store.delete`."""
         names = check_ids(ids)
-        with self._lock:
+        with self._writing:
             self._check_writable()
-            database = self._look()
-            if database is None:
-                return 0
-            with database.writing():
-                return database.delete(names)
+            items = self._open().writer
+            self._wrote = True
+            with items.writing():
+                return items.delete(names)
 
     def get(self, ids: Sequence[str]) -> list[Item]:
         """See `Store.get`."""
 
-        def items(database: ItemsDatabase) -> list[Item]:
-            return [item for name in ids if (item := database.get(name))]
-
-        found = self._read(items, [])
-        there = {item.id for item in found}
-        for name in ids:
-            if name not in there:
+        names = list(ids)
+        found = self._ask(lambda items: [items.get(name) if is_text(name) else None for name in names])
+        for name, item in zip(names, found, strict=True):
+            if item is None:
                 raise InputError(f"{self._address}: no item has the id {name!r}")
-        return found
+        return [item for item in found if item]
 
     def ids(self, where: str | None = None) -> list[str]:
         """See `Store.ids`."""
 
-        def names(database: ItemsDatabase) -> list[str]:
-            return database.ids(None if where is None else parse_filter(where, database.keys()))
+        def passing(items: ItemsDatabase) -> list[str]:
+            return items.ids(None if where is None else parse_filter(where, items.keys()))
 
-        if where is not None and self._look() is None:
-            parse_filter(where, ())
-        return self._read(names, [])
+        return self._ask(passing)
 
     def search(self, codes: PackedCodes, k: int = 10, modality: str | None = None, where: str | None = None) -> Answers:
         """See `Store.search`."""
-        count = check_count(k, "k", 1)
-
-        def ask(part: SortedCodes, queries: PackedCodes, allowed: NDArray[np.bool_] | None) -> list[Matches]:
-            return part.index.nearest(queries, min(count, len(part)), allowed)
-
-        return self._search(ask, codes, modality, where, count)
+        limit = check_count(k, "k", 1)
+        return self._search(
+            lambda index, queries, allowed: index.nearest(queries, min(limit, len(index)), allowed),
+            codes,
+            modality,
+            where,
+            limit,
+        )
 
     def search_radius(
         self,
@@ -206,39 +193,46 @@ class EmbeddedStore:
     ) -> Answers:
         """See `Store.search_radius`."""
         bits = check_count(radius, "radius", 0)
-        count = None if limit is None else check_count(limit, "limit", 1)
-
-        def ask(part: SortedCodes, queries: PackedCodes, allowed: NDArray[np.bool_] | None) -> list[Matches]:
-            return part.index.within(queries, bits, allowed, count)
-
-        return self._search(ask, codes, modality, where, count)
+        most = None if limit is None else check_count(limit, "limit", 1)
+        return self._search(
+            lambda index, queries, allowed: index.within(queries, bits, allowed, most and min(most, len(index))),
+            codes,
+            modality,
+            where,
+            most,
+        )
 
     def label_counts(self) -> dict[str, int]:
         """See `Store.label_counts`."""
-        return self._read(lambda database: database.label_counts(), {})
+        return self._ask(ItemsDatabase.label_counts)
 
     def info(self) -> dict[str, Any]:
-        """See `Store.info`."""
-        with self._lock:
-            view = self._current_view()
-            whole = {m: parts[0].codes for m, parts in view.parts.items() if len(parts) == 1 and parts[0].alive is None}
-            return {
-                "address": self._address,
-                "items": len(self),
-                "n_bits": self.n_bits,
-                "model": self.model,
-                "codes": self._read(lambda database: database.code_counts(), {}),
-                "distinct_codes": {modality: codes.index.n_distinct for modality, codes in whole.items()},
-                "bytes": self._bytes(),
-            }
+        """See `Store.info`. ``distinct_codes`` leaves out modalities of which codes were written a short time ago."""
+        distinct = {
+            modality: parts[0].codes.index.n_distinct
+            for modality, parts in self._parts(None).items()
+            if len(parts) == 1 and parts[0].allowed is None
+        }
+        return {
+            "address": self._address,
+            "items": len(self),
+            "n_bits": self.n_bits,
+            "model": self.model,
+            "codes": self._ask(ItemsDatabase.code_counts),
+            "distinct_codes": distinct,
+            "bytes": self._folder.n_bytes() if self._folder else None,
+        }
 
     def close(self) -> None:
-        """See `Store.close`. What was written is made quick to search for whoever opens the store next."""
-        with self._lock:
-            if self._database is not None:
-                self._current_view()
-                self._database.close()
-                self._database, self._view = None, _View(-1, "", {})
+        """See `Store.close`. If anything was written, the snapshot is made that the next search would make."""
+        with self._writing, self._reading:
+            self._closed = True
+            try:
+                if self._wrote:
+                    self._opened.layers.settle()
+            finally:
+                self._opened.reader.close()
+                self._opened.writer.close()
 
     def _write(
         self,
@@ -250,218 +244,113 @@ class EmbeddedStore:
     ) -> None:
         names = check_ids(ids)
         values = check_metadata(metadata, names)
-        with self._lock:
+        with self._writing:
             self._check_writable()
-            self._look()
             by_modality, n_bits = codes_by_modality(codes, modality, len(names), self.n_bits)
-            database = self._database or self._create(n_bits)
-            with database.writing():
-                database.write(names, by_modality, values, replace)
+            items = self._created(n_bits).writer
+            self._wrote = True
+            with items.writing():
+                items.write(names, by_modality, values, replace)
 
     def _search(
-        self,
-        ask: Callable[[SortedCodes, PackedCodes, NDArray[np.bool_] | None], list[Matches]],
-        codes: PackedCodes,
-        modality: str | None,
-        where: str | None,
-        limit: int | None,
+        self, ask: _Ask, codes: PackedCodes, modality: str | None, where: str | None, limit: int | None
     ) -> Answers:
         n_bits = self.n_bits
         queries = np.asarray(codes) if n_bits is None else check_codes(codes, n_bits, "queries")
-        with self._lock:
-            view = self._current_view(where)
-            if not view.parts:
-                return Answers([[] for _ in queries], [np.zeros(0, np.int64) for _ in queries])
-            searched = searched_modality(modality, list(view.parts), self._address)
-            parts = view.parts[searched]
-            masks = [part.alive for part in parts] if where is None else view.masks[where][searched]
-        found = [_named(part.codes, ask(part.codes, queries, mask)) for part, mask in zip(parts, masks, strict=True)]
+        parts = self._parts(where)
+        if not parts:
+            return Answers([[] for _ in queries], [np.zeros(0, np.int64) for _ in queries])
+        searched = parts[searched_modality(modality, list(parts), self._address)]
+        found = []
+        for part in searched:
+            matches = ask(part.codes.index, queries, part.allowed)
+            ids = [part.codes.ids(match.rows) for match in matches]
+            found.append(Answers(ids, [match.distances for match in matches]))
         return _merged(found, len(queries), limit)
 
-    def _current_view(self, where: str | None = None) -> _View:
-        """The codes as they are now, with the result of a filter."""
-        database = self._look()
-        if database is None:
-            if where is not None:
-                parse_filter(where, ())
-            return _View(0, "", {})
-        while True:
-            with database.reading() as state:
-                if state.version == self._view.version or self._renew_view(database, state):
-                    if where is not None and where not in self._view.masks:
-                        self._add_masks(database, where)
-                    return self._view
-            self._make_snapshot(database, state.snapshot)
+    def _parts(self, where: str | None) -> dict[str, list[Part]]:
+        """modality -> the codes to search, of the items that pass a filter."""
+        with self._reading:
+            return self._open().layers.parts(where)
 
-    def _renew_view(self, database: ItemsDatabase, state: State) -> bool:
-        """Bring the view to ``state``. Returns False if that takes a new snapshot."""
-        removed = database.removed()
-        snapshot = {}
-        if self._folder is not None:
-            try:
-                snapshot = self._load_snapshot(state.snapshot)
-            except (OSError, ValueError):
-                return False  # it was replaced by another process, or thrown away
-            held = max(map(len, snapshot.values()), default=0)
-            if database.tail_length(state.snapshot_serial) + len(removed) > max(_TAIL, _TAIL_SHARE * held):
-                return False
-        assert self._facts is not None
-        parts: dict[str, list[_Part]] = {}
-        for modality in database.modalities():
-            tail = SortedCodes.build(database.codes(modality, state.snapshot_serial), self._facts.n_bits)
-            parts[modality] = [_Part(tail)] if len(tail) else []
-            if modality in snapshot:
-                codes = snapshot[modality]
-                gone = np.isin(codes.serials, removed) if len(removed) else np.zeros(0, bool)
-                parts[modality].insert(0, _Part(codes, ~gone if gone.any() else None))
-        self._view = _View(state.version, state.snapshot, parts)
-        return True
+    def _ask(self, question: Callable[[ItemsDatabase], _T]) -> _T:
+        """What the items say to a question."""
+        with self._reading:
+            items = self._open().reader
+            with items.reading():
+                return question(items)
 
-    def _load_snapshot(self, name: str) -> dict[str, SortedCodes]:
-        """modality -> its codes."""
+    def _open(self) -> _Opened:
+        """The items, also those of a store that another process has made since."""
+        with self._reading:
+            if self._closed:
+                raise ValueError(f"{self._address}: this store is closed")
+            if self._opened.facts is None and self._folder is not None and self._folder.description.exists():
+                facts = read_facts(self._folder)
+                facts.check_wanted(self._address, self._n_bits, self._model)
+                reader, writer = ItemsDatabase(self._folder.database), ItemsDatabase(self._folder.database)
+                self._opened = _Opened(facts, reader, CodeLayers(reader, facts.n_bits, self._folder), writer)
+            return self._opened
+
+    def _created(self, n_bits: int) -> _Opened:
+        """The items; the store is made if it is not there."""
         assert self._folder is not None
-        if not name:
-            return {}
-        if name == self._view.snapshot:
-            return {modality: parts[0].codes for modality, parts in self._view.parts.items()}
-        return {folder.name: SortedCodes.load(folder) for folder in (self._folder / name).iterdir()}
-
-    def _make_snapshot(self, database: ItemsDatabase, old: str) -> None:
-        """Replace the snapshot ``old``, unless another process has done so."""
-        assert self._folder is not None
-        assert self._facts is not None
-        with locked(self._folder / ".snapshot.lock"):
-            name = f"snapshot-{uuid.uuid4().hex}"
-            with database.reading() as state:
-                if state.snapshot != old:
-                    return
-                removed, last = database.removed(), database.last_serial()
-                for modality in database.modalities():
-                    SortedCodes.build(database.codes(modality), self._facts.n_bits).save(self._folder / name / modality)
-            with database.writing():
-                database.set_snapshot(name, last)
-                database.forget_removed(removed)
-            for folder in self._folder.glob("snapshot-*"):
-                if folder.name != name:
-                    shutil.rmtree(folder)
-
-    def _add_masks(self, database: ItemsDatabase, where: str) -> None:
-        numbers = database.numbers(parse_filter(where, database.keys()))
-
-        def mask(part: _Part) -> NDArray[np.bool_]:
-            passing = np.isin(part.codes.items, numbers)
-            return passing if part.alive is None else passing & part.alive
-
-        masks = self._view.masks
-        masks[where] = {modality: [mask(part) for part in parts] for modality, parts in self._view.parts.items()}
-        while len(masks) > _MASKS:
-            del masks[next(iter(masks))]
-
-    def _look(self) -> ItemsDatabase | None:
-        """The database, opened if another process has made the store meanwhile."""
-        with self._lock:
-            if self._database is None and self._folder is not None and (self._folder / "store.json").exists():
-                self._facts = _read_facts(self._folder, self._facts, self._model)
-                path = self._folder / "items.sqlite"
-                if not path.exists():
-                    raise InputError(f"{path}: is missing; restore it, or remove the folder and add the items again")
-                self._database = ItemsDatabase(path)
-            return self._database
-
-    def _create(self, n_bits: int) -> ItemsDatabase:
-        assert self._folder is not None
-        with locked(self._folder / ".lock"):
-            if self._look() is None:
-                ItemsDatabase(self._folder / "items.sqlite").close()
-                facts = {"format": _FORMAT, "n_bits": n_bits, "model": self._model}
-                write_text(self._folder / "store.json", json.dumps(facts) + "\n")
-        database = self._look()
-        assert database is not None
-        return database
+        if self._open().facts is None:
+            with locked(self._folder.lock):
+                if not self._folder.description.exists():
+                    ItemsDatabase(self._folder.database).close()
+                    write_facts(self._folder, Facts(n_bits, self._model))
+        opened = self._open()
+        assert opened.facts is not None
+        opened.facts.check_wanted(self._address, n_bits, self._model)
+        return opened
 
     def _check_writable(self) -> None:
         if not self.writable:
-            raise InputError(f"{self._address}: can only be read; make a store with `channelhash index create`")
-
-    def _read(self, ask: Callable[[ItemsDatabase], _T], empty: _T) -> _T:
-        """What the database says, or ``empty`` where there is none yet."""
-        with self._lock:
-            database = self._look()
-            if database is None:
-                return empty
-            with database.reading():
-                return ask(database)
-
-    def _bytes(self) -> int:
-        if self._folder is None or not self._folder.exists():
-            return 0
-        own = [entry for entry in self._folder.iterdir() if entry.name != "model"]
-        files = [file for entry in own for file in (entry.rglob("*") if entry.is_dir() else [entry])]
-        return sum(file.stat().st_size for file in files if file.is_file())
+            raise InputError(f"{self._address}: can only be read; add items to a store's folder")
 
 
-def open_folder(folder: Path, n_bits: int | None, model: str) -> EmbeddedStore:
-    """The store in a folder, which may not be there yet.
+def open_folder(path: Path, n_bits: int | None, model: str) -> EmbeddedStore:
+    """The store in a folder, which may not be there yet; its files are those of `store_folder`.
 
     Raises:
         InputError: the folder holds something else, is damaged, or was made with another code length or model.
     """
-    if folder.is_file():
-        raise InputError(f"{folder}: is a file, not a store's folder")
-    if folder.is_dir() and not (folder / "store.json").exists():
-        foreign = [
-            entry.name for entry in folder.iterdir() if not entry.name.startswith((".", "items.sqlite", "model"))
-        ]
-        if foreign:
-            raise InputError(f"{folder}: holds {sorted(foreign)[0]}, but no store; choose a new folder")
-    store = EmbeddedStore(str(folder), folder, Facts(n_bits, model) if n_bits else None, None, model)
-    _ = store.n_bits  # opens what is there, so that errors come now
-    return store
+    folder = StoreFolder(path)
+    folder.check_own()
+    return EmbeddedStore(str(path), folder, _in_memory(None), n_bits, model)
 
 
 def open_codes(address: str, codes: CodeSet, model_folder: Path | None) -> EmbeddedStore:
-    """A store of the items of a file of codes, to be read only.
+    """A store of the items of a file of codes, in memory and to be read only.
 
     Raises:
         InputError: an id occurs twice.
     """
-    ids = check_ids(codes.ids)
-    metadata: list[Metadata] = []
-    for row in range(len(ids)):
-        values: dict[str, Any] = {}
-        if codes.texts is not None:
-            values["text"] = codes.texts[row]
-        if codes.images is not None:
-            values["image"] = codes.images[row]
-        if codes.label_names:
-            values["labels"] = codes.names_of(row)
-        metadata.append(values)
-    database = ItemsDatabase(None)
-    with database.writing():
-        database.write(ids, codes.codes, metadata if any(metadata) else None, replace=False)
-    return EmbeddedStore(address, None, Facts(codes.n_bits, codes.model), database, codes.model, model_folder)
+    opened = _in_memory(Facts(codes.n_bits, codes.model))
+    with opened.writer.writing():
+        opened.writer.write(check_ids(codes.ids), codes.codes, _metadata(codes), replace=False)
+    return EmbeddedStore(address, None, opened, model_folder=model_folder)
 
 
-def _read_facts(folder: Path, wanted: Facts | None, model: str) -> Facts:
-    """The facts of ``store.json``, if they are what is wanted."""
-    path = folder / "store.json"
-    try:
-        described = json.loads(path.read_text(encoding="utf-8"))
-        written_as = described["format"]
-        facts = Facts(int(described["n_bits"]), str(described["model"]))
-    except (ValueError, KeyError, TypeError):
-        raise InputError(f"{path}: is damaged; restore it, or remove the folder and add the items again") from None
-    if written_as != _FORMAT:
-        raise InputError(f"{path}: written as {written_as!r}, this version reads {_FORMAT!r}; add the items again")
-    if wanted is not None and wanted.n_bits != facts.n_bits:
-        raise InputError(f"{folder}: holds codes of {facts.n_bits} bits, not {wanted.n_bits}")
-    if model and model != facts.model:
-        raise InputError(f"{folder}: holds codes of another model; codes of two models cannot be compared")
-    return facts
+def _in_memory(facts: Facts | None) -> _Opened:
+    items = ItemsDatabase(None)
+    return _Opened(facts, items, CodeLayers(items, facts.n_bits if facts else 0, None), items)
 
 
-def _named(codes: SortedCodes, found: list[Matches]) -> Answers:
-    return Answers([codes.ids(match.rows) for match in found], [match.distances for match in found])
+def _metadata(codes: CodeSet) -> list[Metadata] | None:
+    """What a file of codes knows of its items; an empty text or path is an unknown one."""
+    if codes.texts is None and codes.images is None and not codes.label_names:
+        return None
+    metadata: list[dict[str, Any]] = [{} for _ in codes.ids]
+    for key, column in (("text", codes.texts), ("image", codes.images)):
+        for values, value in zip(metadata, column or (), strict=False):
+            if value:
+                values[key] = value
+    if codes.labels is not None and codes.label_names:
+        for row, label in np.argwhere(codes.labels).tolist():
+            metadata[row].setdefault("labels", []).append(codes.label_names[label])
+    return list(metadata)
 
 
 def _merged(found: list[Answers], n_queries: int, limit: int | None) -> Answers:

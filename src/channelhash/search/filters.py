@@ -1,9 +1,9 @@
 """The filter language of searches: a small part of SQL, read into a tree that every store translates for itself.
 
-``label = 'dog' AND NOT (year < 2000 OR text LIKE '%night%')``: comparisons (``= != <> < <= > >=``), ``IN``, ``LIKE`` (``%``
-any characters, ``_`` one; upper and lower case differ), ``BETWEEN``, ``IS [NOT] NULL``, ``AND``, ``OR``, ``NOT`` and
-parentheses. On the left of a condition stands a key, in double quotes if it is no plain name; on the right strings in
-single quotes, numbers, ``TRUE`` or ``FALSE``. A key is ``id``, ``label``, or one of the metadata:
+``label = 'dog' AND NOT (year < 2000 OR text LIKE '%night%')``: comparisons (``= != <> < <= > >=``), ``IN``, ``LIKE``
+(``%`` any characters, ``_`` one; upper and lower case differ), ``BETWEEN``, ``IS [NOT] NULL``, ``AND``, ``OR``, ``NOT``
+and parentheses. On the left of a condition stands a key, in double quotes if it is no plain name; on the right strings
+in single quotes, numbers, ``TRUE`` or ``FALSE``. A key is ``id``, ``label``, or one of the metadata:
 
 * a condition on a metadata key holds for items that have a value of the literal's kind (string, number, Boolean) which
   satisfies it. Items without such a value pass neither a condition nor its ``NOT``, as with SQL's NULL;
@@ -33,7 +33,7 @@ STRING_KEYS = ("id", "image", "label", "text")
 
 Literal = str | int | float | bool
 
-_OPERATORS = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+_OPERATORS: dict[type, str] = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _INTEGERS = range(-(2**63), 2**63)
 
 
@@ -129,6 +129,8 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
     """
     if len(where) > MAX_LENGTH:
         raise _error(f"{len(where):,} characters, at most {MAX_LENGTH:,} can be read")
+    if "\0" in where or any(0xD800 <= ord(character) < 0xE000 for character in where):
+        raise _error("holds a character that is none (NUL or half a surrogate pair)")
     try:
         tree = _Reader({*known_keys, *STRING_KEYS}).read(_syntax_tree(where), negated=False, depth=0)
     except SqlglotError as error:
@@ -183,7 +185,7 @@ class _Reader:
         if isinstance(node, exp.Not):
             return self.read(node.this, not negated, depth + 1)
         if isinstance(node, exp.And | exp.Or):
-            parts = tuple(self.read(part, negated, depth + 1) for part in node.flatten(unnest=False))
+            parts = tuple(self.read(part, negated, depth + 1) for part in _operands(node))
             return And(parts) if isinstance(node, exp.And) != negated else Or(parts)  # De Morgan
         return self._condition(node, negated)
 
@@ -220,14 +222,20 @@ class _Reader:
         return key
 
 
+def _operands(node: exp.Expression) -> list[exp.Expression]:
+    """The parts of ``a AND b AND c``, which sqlglot reads as ``(a AND b) AND c``."""
+    kind, parts = type(node), []
+    while type(node) is kind:
+        parts.append(node.expression)
+        node = node.this
+    return [node, *reversed(parts)]
+
+
 def _literal(node: exp.Expression) -> Literal:
     if isinstance(node, exp.Boolean):
         return bool(node.this)
     if isinstance(node, exp.Literal) and node.is_string:
-        text: str = node.this
-        if not text.isprintable() and _unstorable(text):
-            raise _error("a string holds a character that is none (NUL or half a surrogate pair)")
-        return text
+        return str(node.this)
     negative = isinstance(node, exp.Neg)
     number = node.this if negative else node
     if isinstance(number, exp.Literal) and not number.is_string:
@@ -235,10 +243,6 @@ def _literal(node: exp.Expression) -> Literal:
     if isinstance(node, exp.Null):
         raise _error("nothing equals NULL; write IS NULL or IS NOT NULL")
     raise _error(f"{_shown(node)} is not a string in '…', a number, TRUE or FALSE")
-
-
-def _unstorable(text: str) -> bool:
-    return "\0" in text or any(0xD800 <= ord(character) < 0xE000 for character in text)
 
 
 def _number(text: str) -> int | float:

@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,17 +27,23 @@ _APPLICATION = 0x63687374
 _SCHEMA = """
 CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, metadata TEXT NOT NULL);
 CREATE TABLE codes (
-    serial INTEGER PRIMARY KEY AUTOINCREMENT, item INTEGER NOT NULL, modality TEXT NOT NULL, code BLOB NOT NULL,
+    serial INTEGER PRIMARY KEY, item INTEGER NOT NULL, modality TEXT NOT NULL, code BLOB NOT NULL,
     UNIQUE (modality, item)
 );
 CREATE TABLE removed (serial INTEGER PRIMARY KEY);
 CREATE TABLE labels (label TEXT NOT NULL, item INTEGER NOT NULL, PRIMARY KEY (label, item)) WITHOUT ROWID;
 CREATE INDEX labels_of_item ON labels (item);
 CREATE TABLE keys (name TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE state (version INTEGER NOT NULL, snapshot TEXT NOT NULL, snapshot_serial INTEGER NOT NULL);
-INSERT INTO state VALUES (0, '', 0);
+CREATE TABLE state (
+    version INTEGER NOT NULL, last_serial INTEGER NOT NULL,
+    snapshot TEXT NOT NULL, snapshot_serial INTEGER NOT NULL, snapshot_size INTEGER NOT NULL
+);
+INSERT INTO state VALUES (0, 0, '', 0, 0);
 CREATE TRIGGER code_removed AFTER DELETE ON codes BEGIN INSERT INTO removed VALUES (old.serial); END;
 """
+
+# The item of an id.
+_NUMBER = "(SELECT number FROM items WHERE id = ?)"
 
 # One seek a modality; DISTINCT would read all codes.
 _MODALITIES = """
@@ -52,22 +59,21 @@ class State(NamedTuple):
 
     Attributes:
         version: grows with every write.
+        last_serial: the highest serial that any code has had.
         snapshot: name of the current snapshot's folder, empty if there is none.
         snapshot_serial: the last code that may be in the snapshot.
+        snapshot_size: number of codes in the snapshot.
     """
 
     version: int
+    last_serial: int
     snapshot: str
     snapshot_serial: int
+    snapshot_size: int
 
 
-class CodeRow(NamedTuple):
-    """One code with its item."""
-
-    id: str
-    item: int
-    serial: int
-    code: bytes
+#: One code with its item: (id, item number, serial, packed code).
+CodeRow = tuple[str, int, int, bytes]
 
 
 class ItemsDatabase:
@@ -110,7 +116,7 @@ class ItemsDatabase:
     def reading(self) -> Iterator[State]:
         """A block that sees the database as it is at its beginning, whatever others write."""
         with self._transaction("BEGIN"):
-            yield State(*self._rows("SELECT version, snapshot, snapshot_serial FROM state")[0])
+            yield self._state()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -169,26 +175,24 @@ class ItemsDatabase:
     def codes(self, modality: str, after: int = 0) -> Iterator[CodeRow]:
         """The codes of a modality whose serial is higher than ``after``, in the order of their items' ids."""
         if after:
-            # The few new codes are sorted; the other way round, all items would be walked through for them.
-            sql = "codes CROSS JOIN items ON number = item WHERE serial > ? AND modality = ?"
+            # The few new codes are looked up and sorted (the + keeps SQLite from walking through all of the modality).
+            sql = "codes CROSS JOIN items ON number = item WHERE serial > ? AND +modality = ?"
         else:
             sql = "items CROSS JOIN codes ON item = number WHERE serial > ? AND modality = ?"
-        rows = self._connection.execute(f"SELECT id, item, serial, code FROM {sql} ORDER BY id", (after, modality))
-        return map(CodeRow._make, rows)
+        return self._connection.execute(f"SELECT id, item, serial, code FROM {sql} ORDER BY id", (after, modality))
 
-    def tail_length(self, after: int) -> int:
-        """Number of codes of a higher serial than ``after``."""
-        return int(self._rows("SELECT count(*) FROM codes WHERE serial > ?", after)[0][0])
+    def count_after(self, serial: int) -> int:
+        """Number of codes of a higher serial."""
+        return int(self._rows("SELECT count(*) FROM codes WHERE serial > ?", serial)[0][0])
 
     def removed(self) -> NDArray[np.int64]:
         """Serials of codes that are gone and may be in the current snapshot."""
         rows = self._rows("SELECT serial FROM removed")
         return np.array([serial for (serial,) in rows], dtype=np.int64)
 
-    def last_serial(self) -> int:
-        """The highest serial that any code had."""
-        found = self._rows("SELECT seq FROM sqlite_sequence WHERE name = 'codes'")
-        return int(found[0][0]) if found else 0
+    def count_removed(self) -> int:
+        """Number of these."""
+        return int(self._rows("SELECT count(*) FROM removed")[0][0])
 
     # Within `writing`:
 
@@ -209,16 +213,19 @@ class ItemsDatabase:
             execute("INSERT INTO items (id, metadata) VALUES (?, '{}') ON CONFLICT DO NOTHING", zip(ids))
         else:
             self._write_metadata(ids, metadata)
-        number = "(SELECT number FROM items WHERE id = ?)"
+        serial = self._state().last_serial
         for modality, packed in codes.items():
             if replace:
-                execute(f"DELETE FROM codes WHERE modality = ? AND item = {number}", ((modality, name) for name in ids))
-            rows = zip([modality] * len(ids), _as_bytes(packed), ids, strict=True)
+                execute(
+                    f"DELETE FROM codes WHERE modality = ? AND item = {_NUMBER}", ((modality, name) for name in ids)
+                )
+            rows = zip(ids, count(serial + 1), repeat(modality), _as_bytes(packed), strict=False)
+            serial += len(ids)
             try:
-                execute("INSERT INTO codes (item, modality, code) SELECT number, ?, ? FROM items WHERE id = ?", rows)
+                execute(f"INSERT INTO codes (item, serial, modality, code) VALUES ({_NUMBER}, ?, ?, ?)", rows)
             except sqlite3.IntegrityError:
                 raise InputError(self._already_there(ids, modality)) from None
-        self._connection.execute("UPDATE state SET version = version + 1")
+        self._connection.execute("UPDATE state SET version = version + 1, last_serial = ?", (serial,))
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove items; returns how many were there."""
@@ -232,9 +239,11 @@ class ItemsDatabase:
         self._connection.execute("UPDATE state SET version = version + 1")
         return len(numbers)
 
-    def set_snapshot(self, name: str, serial: int) -> None:
-        """Make a snapshot the current one; it holds the codes up to ``serial``."""
-        self._connection.execute("UPDATE state SET snapshot = ?, snapshot_serial = ?", (name, serial))
+    def set_snapshot(self, name: str, serial: int, size: int) -> None:
+        """Make a snapshot the current one."""
+        self._connection.execute(
+            "UPDATE state SET snapshot = ?, snapshot_serial = ?, snapshot_size = ?", (name, serial, size)
+        )
 
     def forget_removed(self, serials: NDArray[np.int64]) -> None:
         """Drop removals that the current snapshot knows of."""
@@ -250,13 +259,10 @@ class ItemsDatabase:
         )
         keys = {key for values in metadata for key in values}
         execute("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys))
-        labelled = [
-            (name, values["labels"] or []) for name, values in zip(ids, metadata, strict=True) if "labels" in values
-        ]
-        number = "(SELECT number FROM items WHERE id = ?)"
-        execute(f"DELETE FROM labels WHERE item = {number}", ((name,) for name, _ in labelled))
+        labelled = [(name, _labels(values)) for name, values in zip(ids, metadata, strict=True) if "labels" in values]
+        execute(f"DELETE FROM labels WHERE item = {_NUMBER}", ((name,) for name, _ in labelled))
         execute(
-            f"INSERT OR IGNORE INTO labels VALUES (?, {number})",
+            f"INSERT OR IGNORE INTO labels VALUES (?, {_NUMBER})",
             ((label, name) for name, labels in labelled for label in labels),
         )
 
@@ -265,6 +271,9 @@ class ItemsDatabase:
         sql = "SELECT 1 FROM items JOIN codes ON item = number WHERE id = ? AND modality = ?"
         name = next(name for name in ids if self._rows(sql, name, modality))
         return f"{self._name}: {name!r} has a code for {modality} already; replace it with upsert"
+
+    def _state(self) -> State:
+        return State(*self._rows("SELECT * FROM state")[0])
 
     def _rows(self, sql: str, *parameters: Value) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, parameters).fetchall()
@@ -319,6 +328,11 @@ def _statements(script: str) -> Iterator[str]:
 def _as_bytes(packed: PackedCodes) -> list[bytes]:
     data, width = packed.tobytes(), packed.shape[1]
     return [data[start : start + width] for start in range(0, len(data), width)]
+
+
+def _labels(values: Metadata) -> list[str]:
+    labels = values["labels"]
+    return labels if isinstance(labels, list) else []
 
 
 def _as_json(values: Metadata) -> str:

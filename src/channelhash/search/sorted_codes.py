@@ -1,5 +1,6 @@
 """Codes of one modality in the order of their items' ids, in memory or memory-mapped from a folder."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -38,28 +39,32 @@ class SortedCodes:
         """From rows in the order of their ids."""
         numbers: list[NDArray[np.int64]] = []
         codes, names = bytearray(), bytearray()
-        for chunk in _chunks(rows):
-            encoded = [row.id.encode() for row in chunk]
-            numbers.append(
-                np.array([(row.item, row.serial, len(name)) for row, name in zip(chunk, encoded, strict=True)])
-            )
-            codes += b"".join(row.code for row in chunk)
+        iterator = iter(rows)
+        while chunk := list(islice(iterator, _CHUNK)):
+            ids, items, serials, packed = zip(*chunk, strict=True)
+            encoded = [name.encode() for name in ids]
+            numbers.append(np.array((items, serials, list(map(len, encoded))), dtype=np.int64))
+            codes += b"".join(packed)
             names += b"".join(encoded)
-        columns = np.concatenate(numbers) if numbers else np.zeros((0, 3), np.int64)
-        packed = np.frombuffer(bytes(codes), np.uint8).reshape(len(columns), -(-n_bits // 8))
+        items, serials, lengths = np.concatenate([np.zeros((3, 0), np.int64), *numbers], axis=1)
+        shape = (len(items), -(-n_bits // 8))
         return cls(
-            CodeIndex.build(packed, n_bits),
-            columns[:, 0].copy(),
-            columns[:, 1].copy(),
+            CodeIndex.build(np.frombuffer(bytes(codes), np.uint8).reshape(shape), n_bits),
+            items,
+            serials,
             np.frombuffer(bytes(names), np.uint8),
-            np.cumsum(columns[:, 2]),
+            np.cumsum(lengths),
         )
 
     def save(self, folder: Path) -> None:
-        """Write a new folder that `load` reads."""
+        """Write a new folder that `load` reads; it is on the disk when this returns."""
+        (folder / "index").mkdir(parents=True)
         self.index.save(folder / "index")
         for name in ("items", "serials", "names", "ends"):
             np.save(folder / f"{name}.npy", getattr(self, name))
+        for file in folder.rglob("*.npy"):
+            with open(file, "rb") as written:
+                os.fsync(written.fileno())
 
     @classmethod
     def load(cls, folder: Path) -> "SortedCodes":
@@ -77,9 +82,3 @@ class SortedCodes:
             self.names[start:end].tobytes().decode()
             for start, end in zip(starts.tolist(), self.ends[rows].tolist(), strict=True)
         ]
-
-
-def _chunks(rows: Iterable[CodeRow]) -> Iterable[list[CodeRow]]:
-    iterator = iter(rows)
-    while chunk := list(islice(iterator, _CHUNK)):
-        yield chunk

@@ -9,7 +9,8 @@ from starlette.concurrency import run_in_threadpool
 
 from channelhash.codes import binarize, check_packed, pack
 from channelhash.errors import InputError
-from channelhash.search.answers import Hit, Question, Wanted, answer, searched_modality
+from channelhash.search.answers import Hit, Question, Wanted, answer
+from channelhash.search.checks import searched_modality
 from channelhash.serve.batching import Outputs
 from channelhash.serve.limits import at_most, not_longer
 from channelhash.serve.problems import PROBLEMS
@@ -81,11 +82,16 @@ async def _answer_outputs(
 def _item_asks(service: Service, request: SearchRequest) -> tuple[Question, str]:
     """The code of an item that asks, and what it is a code of."""
     item = service.item(request.id or "")
-    searched = searched_modality(service.store, request.modality)
+    searched = _searched(service, request.modality)
     asks = request.query_modality or (searched if searched in item.codes else min(item.codes))
     if asks not in item.codes:
         raise HTTPException(422, f"query_modality: this item has no {asks} code, only {' and '.join(item.codes)}")
     return Question(item.codes[asks]), asks
+
+
+def _searched(service: Service, modality: str | None) -> str:
+    """The modality whose codes are searched."""
+    return searched_modality(modality, service.store.modalities, service.store.address)
 
 
 def _code_asks(service: Service, code: str) -> Question:
@@ -110,7 +116,7 @@ def _answer(
     modality: str = options.modality or "image"
     hits: list[Hit] = []
     if store.modalities:  # otherwise it is empty
-        modality = searched_modality(store, options.modality)
+        modality = _searched(service, options.modality)
         wanted = Wanted(options.k, options.radius, options.k, modality, options.where or None, options.rerank or None)
         try:
             hits = answer(store, question, wanted)
