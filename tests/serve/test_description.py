@@ -54,7 +54,7 @@ def test_the_server_does_what_its_description_says(description, method, path, mo
     if mode.is_negative and not (operation.body or operation.path_parameters or operation.query):
         pytest.skip("takes nothing that could be wrong")
 
-    @settings(max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=4, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy(generation_mode=mode))
     def ask(case):
         case.call_and_validate(headers=WRITER, checks=CHECKS)

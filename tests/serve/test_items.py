@@ -177,7 +177,6 @@ def test_a_token_that_is_none_is_refused_at_the_start(tmp_path, content, says):
     [
         "../../../../etc/passwd",
         "/etc/passwd",
-        "..",
         "images/0.png",
         "item001/../item002",
         "item001\x00",

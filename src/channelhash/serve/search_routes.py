@@ -64,12 +64,11 @@ async def search_by_picture(
 
 
 def _check(options: SearchOptions, service: Service) -> None:
+    """Limits that can be seen without asking the store, which the event loop must not wait for."""
     limits = service.limits
     at_most("k", options.k, limits.k)
     at_most("rerank", options.rerank, limits.rerank)
     not_longer("where", options.where, limits.characters)
-    if service.store.n_bits is not None:
-        at_most("radius", options.radius, service.store.n_bits)
 
 
 async def _answer_outputs(
@@ -113,6 +112,8 @@ def _answer(
     service: Service, options: SearchOptions, question: Question, query_modality: str, began: float
 ) -> SearchAnswer:
     store = service.store
+    n_bits = store.n_bits or 8 * len(question.code)
+    at_most("radius", options.radius, n_bits)
     modality: str = options.modality or "image"
     hits: list[Hit] = []
     if store.modalities:  # otherwise it is empty
@@ -126,7 +127,7 @@ def _answer(
         query_code=question.code.tobytes().hex(),
         query_modality=query_modality,
         modality=modality,
-        n_bits=store.n_bits or 8 * len(question.code),
+        n_bits=n_bits,
         results=[shown_hit(hit) for hit in hits],
         seconds=time.perf_counter() - began,
     )
