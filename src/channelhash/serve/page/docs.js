@@ -45,7 +45,8 @@ function route(method, path, operation, api) {
   }
   for (const [status, answer] of Object.entries(operation.responses)) {
     const schema = answer.content?.["application/json"]?.schema;
-    if (status.startsWith("2") && schema) parts.push(element("h3", {}, `Answer ${status}`), table(propertyRows(resolved(schema, api)), api));
+    const rows = propertyRows(resolved(schema, api)).map((row) => ({ ...row, required: false })); // of an answer, all are there
+    if (status.startsWith("2") && rows.length) parts.push(element("h3", {}, `Answer ${status}`), table(rows, api));
   }
   const refusals = Object.keys(operation.responses).filter((status) => !status.startsWith("2"));
   if (refusals.length) parts.push(element("p", { className: "hint" }, `Refusals: ${refusals.join(", ")}, as {"error": "one line"}.`));

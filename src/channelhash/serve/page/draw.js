@@ -103,7 +103,7 @@ export function card(item, answer, { ask, open }) {
   const words = item.image || answer.modality === "text" ? item.text : "";
   return element(
     "li",
-    { className: `card ${answer.modality}` },
+    { className: "card" },
     show,
     distanceBar(item.distance, answer.n_bits),
     strip(item.code, answer.n_bits, answer.query_code),
