@@ -163,6 +163,8 @@ BAD_BODIES = {
     "a deep filter": ({"text": "a", "where": "NOT " * 400 + "year = 1"}, 422, "where"),
     "a text without end": ({"text": "a" * 2001}, 422, "at most 2000"),
     "a text with half a character": ({"text": "\ud800"}, 422, "text: "),
+    "an id with half a character": ({"id": "\ud800"}, 422, "id: "),
+    "a filter with half a character": ({"text": "a", "where": "text = '\ud800'"}, 422, "where: "),
     "an unknown key": ({"text": "a", "limit": 3}, 422, "limit: "),
     "the code of a question that has none": ({"text": "a", "query_modality": "text"}, 422, "query_modality"),
     "a code that the item has not": ({"id": ODD_ID, "query_modality": "image"}, 422, "no image code"),
@@ -274,6 +276,7 @@ def test_a_store_of_another_model_is_refused_at_the_start(tmp_path):
 
 def test_an_empty_store_answers_with_nothing(tmp_path):
     model = small_model(tmp_path)
+    (tmp_path / "store").mkdir()
     with TestClient(create_app(open_store(tmp_path / "store"), model)) as client:
         assert client.post("/search", json={"text": "a red picture"}).json()["results"] == []
         assert client.get("/labels").json() == {"labels": {}}

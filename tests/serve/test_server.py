@@ -14,13 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 
 from channelhash.codeset import CodeSet
 from channelhash.errors import InputError
+from channelhash.search import open_store
 from channelhash.serve import Limits, create_app
 from channelhash.serve.batching import Batcher
+from channelhash.serve.open import open_app
 from channelhash.serve.server import allowed_hosts, listen
-from serve.served import TOKEN, serving, small_model, small_store
+from serve.served import TOKEN, WRITER, serving, small_model, small_store
 from small_runs import assert_refused
 
 
@@ -200,8 +203,7 @@ def started(*arguments: object) -> tuple[subprocess.Popen, str]:
     return process, match[1]
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model, stop):
+def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
     small_store(tmp_path, model).close()
     model.save_pretrained(tmp_path / "model")
     (tmp_path / "token").write_text(f"{TOKEN}\n")
@@ -212,14 +214,12 @@ def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model, stop)
         request = urllib.request.Request(f"{address}items", body, headers)
         with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 201
-        process.send_signal(stop)
+        process.send_signal(signal.SIGTERM)
         out, error = process.communicate(timeout=60)
     finally:
         process.kill()
     assert (process.returncode, out.strip()) == (0, "Stopped."), error
     assert "Traceback" not in error
-    from channelhash.search import open_store
-
     assert "late" in open_store(tmp_path / "store")
 
 
@@ -227,13 +227,22 @@ def test_a_file_of_codes_is_served_with_its_model(tmp_path, model):
     codes = CodeSet(["a", "b"], {"text": model.encode_texts(["red", "blue"])}, None, 12, model=model.fingerprint())
     codes.save(tmp_path / "codes.parquet")
     model.save_pretrained(tmp_path / "model")
-    process, address = started(tmp_path / "codes.parquet", "--model", tmp_path / "model")
-    try:
-        with urllib.request.urlopen(f"{address}info", timeout=60) as answer:
-            assert json.load(answer)["codes"] == {"text": 2}
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
+    app = open_app(str(tmp_path / "codes.parquet"), tmp_path / "model", Limits(), None, None)
+    with TestClient(app) as client:
+        assert client.get("/info").json()["codes"] == {"text": 2}
+        assert client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
+
+
+def test_a_new_store_takes_the_model_of_its_first_item(tmp_path, model):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "token").write_text(TOKEN)
+    model.save_pretrained(tmp_path / "model")
+    app = open_app(str(tmp_path / "store"), tmp_path / "model", Limits(), tmp_path / "token", None)
+    with TestClient(app) as client:
+        new = {"items": [{"id": "first", "text": "a red picture"}]}
+        assert client.post("/items", json=new, headers=WRITER).status_code == 201
+        info = client.get("/info").json()
+        assert (info["n_bits"], info["model"]) == (12, model.fingerprint())
 
 
 def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):

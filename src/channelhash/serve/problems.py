@@ -57,7 +57,8 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
     if first["type"] == "json_invalid":
         return _problem(422, f"the body is not JSON: {first['ctx']['error']} at character {first['loc'][-1]}")
     where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
-    return _problem(422, f"{where}: {first['msg']}" if where else f"the body: {first['msg']}")
+    reason = first["msg"].removeprefix("Value error, ")
+    return _problem(422, f"{where}: {reason}" if where else f"the body: {reason}")
 
 
 async def _unusable(_: Request, error: Exception) -> JSONResponse:

@@ -2,8 +2,19 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+
+def _whole_characters(text: str) -> str:
+    """JSON can spell halves of characters, which no store and no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds half a character (a lone surrogate)") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole_characters)]
 Modality = Literal["image", "text"]
 Metadata = dict[str, bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | list[str] | None]
 HexCode = Annotated[str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")]
@@ -21,7 +32,7 @@ class SearchOptions(_Request):
     modality: Modality | None = Field(None, description="Whose codes are searched; images if there are any.")
     k: Count = Field(10, description="Number of answers; of a radius search, at most.")
     radius: Natural | None = Field(None, description="Only items within so many bits, inclusive.")
-    where: str | None = Field(None, description="Filter before ranking: label = 'dog' AND year > 2015.")
+    where: Text | None = Field(None, description="Filter before ranking: label = 'dog' AND year > 2015.")
     rerank: Natural = Field(
         0, description="Nearest codes that are ranked again by the query's real-valued outputs; 0 for none."
     )
@@ -34,8 +45,8 @@ class SearchRequest(SearchOptions):
         extra="forbid", json_schema_extra={"examples": [{"text": "a dog on a beach", "k": 5}, {"id": "17"}]}
     )
 
-    text: str | None = Field(None, description="Words.")
-    id: str | None = Field(None, description="An item that is in the store: its own code asks.")
+    text: Text | None = Field(None, description="Words.")
+    id: Text | None = Field(None, description="An item that is in the store: its own code asks.")
     query_modality: Modality | None = Field(
         None, description="Which of an item's codes asks; the searched modality's if it has one."
     )
@@ -80,8 +91,8 @@ class ItemAnswer(BaseModel):
 class NewItem(_Request):
     """An item to add: with a text, which the model encodes, or with codes that this store's model made."""
 
-    id: Annotated[str, Field(min_length=1)]
-    text: str | None = None
+    id: Annotated[Text, Field(min_length=1)]
+    text: Text | None = None
     codes: dict[Modality, HexCode] = {}
     metadata: Metadata = {}
 
