@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import channelhash as ch
-from channelhash.search import exact
+from channelhash.search import code_index, exact
 from channelhash.search.code_index import CodeIndex
 from channelhash.search.exact import Matches
 
@@ -33,7 +33,7 @@ def plainly(question, queries: np.ndarray, codes: np.ndarray, bound: int, allowe
     return [Matches(rows[hit.rows], hit.distances) for hit in question(queries, codes[rows], ids, bound)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.integers(1, 300) | st.sampled_from([1, 2, 31, 32, 33, 63, 64, 65, 128, 129]),
     st.integers(0, 60) | st.sampled_from([700, 1500]),
@@ -47,20 +47,28 @@ def test_answers_are_those_of_the_plain_search(k, n, clusters, seed, data):
     radius = data.draw(st.integers(0, k + 2), "radius")
     density = data.draw(st.sampled_from([None, 0.0, 0.05, 0.5, 1.0]), "density")
     allowed = None if density is None else np.random.default_rng(seed).random(n) < density
-    index = CodeIndex.build(codes, k)
-    assert len(index) == n
-    assert index.n_distinct == len({code.tobytes() for code in codes})
-    assert_same(index.nearest(queries, wanted, allowed), plainly(exact.nearest, queries, codes, wanted, allowed))
+    nearest = plainly(exact.nearest, queries, codes, wanted, allowed)
     inside = plainly(exact.within, queries, codes, radius, allowed)
-    assert_same(index.within(queries, radius, allowed), inside)
     first = [Matches(hit.rows[:wanted], hit.distances[:wanted]) for hit in inside]
-    assert_same(index.within(queries, radius, allowed, limit=wanted), first)
+    # A scan of all codes; tables, left for the scan by some queries; tables alone, up to a cost that is never met.
+    for tables, share in ((False, 8), (True, 8), (True, 1e-9)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(code_index, "_SHARE", share)
+            if share < 1:
+                patch.setattr(code_index, "scan", None)
+            index = CodeIndex.build(codes, k, tables)
+            assert len(index) == n
+            assert index.n_distinct == len({code.tobytes() for code in codes})
+            assert_same(index.nearest(queries, wanted, allowed), nearest)
+            assert_same(index.within(queries, radius, allowed), inside)
+            assert_same(index.within(queries, radius, allowed, limit=wanted), first)
 
 
+@pytest.mark.parametrize("tables", [False, True])
 @pytest.mark.parametrize("n", [0, 1, 300])
-def test_an_index_comes_back_from_its_files(n, tmp_path):
+def test_an_index_comes_back_from_its_files(n, tables, tmp_path):
     codes, queries = draw(n, 64, 2, 0), draw(3, 64, 2, 1)
-    index = CodeIndex.build(codes, 64)
+    index = CodeIndex.build(codes, 64, tables)
     index.save(tmp_path)
     again = CodeIndex.load(tmp_path)
     assert (len(again), again.n_bits, again.n_distinct, again.nbytes) == (n, 64, index.n_distinct, index.nbytes)

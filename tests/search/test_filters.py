@@ -206,33 +206,14 @@ def test_everything_else_is_refused_in_one_line(where, reason):
     assert len(message) < 200
 
 
-PIECES = st.sampled_from(
-    [
-        "year",
-        "text",
-        "label",
-        "id",
-        '"my key"',
-        "'a'",
-        "'it''s'",
-        "1",
-        "-2.5",
-        "TRUE",
-        "NULL",
-        "=",
-        "<>",
-        "<",
-        "IN",
-        "(",
-    ]
-    + [")", ",", "AND", "OR", "NOT", "LIKE", "BETWEEN", "IS", ";", "--", "/*", "*/", "SELECT", "FROM", "items", "DROP"]
-    + ["TABLE", "'", '"', "`", "[", "]", "{", "}", "?", ":", "@", "||", "*", "count(", "CASE", "WHEN", "THEN", "END"]
-    + ["CAST", "AS", "x'00'", "0x1", "\\", "\n"]
-)
+PIECES = r"""
+year text label id "key" 'a' 'it''s' 1 -2.5 TRUE NULL = <> < IN ( ) , AND OR NOT LIKE BETWEEN IS ; -- /* */ \ ? SELECT
+FROM items DROP TABLE ' " ` [ ] { } : @ || * count( CASE WHEN THEN END CAST AS x'00' 0x1
+"""
 
 
 @settings(max_examples=400)
-@given(st.lists(PIECES, max_size=15).map(" ".join) | st.text(max_size=40))
+@given(st.lists(st.sampled_from(PIECES.split()), max_size=15).map(" ".join) | st.text(max_size=40))
 @example("'; DELETE FROM items; --")
 @example("year = 1 OR 1 = 1")
 @example("text = '''); DROP TABLE items; --'")

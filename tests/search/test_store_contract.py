@@ -54,6 +54,7 @@ def test_an_empty_store_finds_nothing(store):
     assert store.delete(["a"]) == 0
     assert "a" not in store
     assert store.writable
+    assert (store.info()["items"], store.info()["codes"]) == (0, {})
 
 
 def test_images_are_searched_unless_something_else_is_said(store):
@@ -87,6 +88,7 @@ def test_a_refused_call_changes_nothing(store):
         "1 mappings": lambda: store.add(["new", "other"], two, metadata=[{}]),
         "year is nan": lambda: store.add(["new", "other"], two, metadata=[{}, {"year": float("nan")}]),
         "labels are a list": lambda: store.add(["new", "other"], two, metadata=[{}, {"labels": "dog"}]),
+        "holds a NUL": lambda: store.add(["new", "other"], two, metadata=[{}, {"text": "a\0"}]),
         "surrogate": lambda: store.add(["new", "\ud800"], two),
         "plain name": lambda: store.add(["new", "other"], two, "../text"),
         "at least one modality": lambda: store.add(["new", "other"], {}),

@@ -145,3 +145,5 @@ def _check_value(value: Any, what: str) -> None:
 def _check_text(text: str, what: str) -> None:
     if not is_text(text):
         raise InputError(f"{what}: {_NO_TEXT}")
+    if "\0" in text:
+        raise InputError(f"{what}: holds a NUL, at which filters would end; take it out")

@@ -156,7 +156,6 @@ class EmbeddedStore:
 
     def get(self, ids: Sequence[str]) -> list[Item]:
         """See `Store.get`."""
-
         names = list(ids)
         found = self._ask(lambda items: [items.get(name) if is_text(name) else None for name in names])
         for name, item in zip(names, found, strict=True):
@@ -226,6 +225,8 @@ class EmbeddedStore:
     def close(self) -> None:
         """See `Store.close`. If anything was written, the snapshot is made that the next search would make."""
         with self._writing, self._reading:
+            if self._closed:
+                return
             self._closed = True
             try:
                 if self._wrote:
@@ -321,15 +322,23 @@ def open_folder(path: Path, n_bits: int | None, model: str) -> EmbeddedStore:
     return EmbeddedStore(str(path), folder, _in_memory(None), n_bits, model)
 
 
-def open_codes(address: str, codes: CodeSet, model_folder: Path | None) -> EmbeddedStore:
+def open_codes(
+    address: str, codes: CodeSet, model_folder: Path | None, n_bits: int | None, model: str
+) -> EmbeddedStore:
     """A store of the items of a file of codes, in memory and to be read only.
 
     Raises:
-        InputError: an id occurs twice.
+        InputError: an id occurs twice, or the codes have another length or model.
     """
-    opened = _in_memory(Facts(codes.n_bits, codes.model))
+    facts = Facts(codes.n_bits, codes.model)
+    facts.check_wanted(address, n_bits, model)
+    opened = _in_memory(facts)
+    try:
+        ids = check_ids(codes.ids)
+    except InputError as error:
+        raise InputError(f"{address}: {error}") from None
     with opened.writer.writing():
-        opened.writer.write(check_ids(codes.ids), codes.codes, _metadata(codes), replace=False)
+        opened.writer.write(ids, codes.codes, _metadata(codes), replace=False)
     return EmbeddedStore(address, None, opened, model_folder=model_folder)
 
 

@@ -132,7 +132,7 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
     if "\0" in where or any(0xD800 <= ord(character) < 0xE000 for character in where):
         raise _error("holds a character that is none (NUL or half a surrogate pair)")
     try:
-        tree = _Reader({*known_keys, *STRING_KEYS}).read(_syntax_tree(where), negated=False, depth=0)
+        tree = _Reader({*known_keys, *STRING_KEYS} - {"labels"}).read(_syntax_tree(where), negated=False, depth=0)
     except SqlglotError as error:
         raise _error(_reason(error, where)) from None
     except RecursionError:

@@ -172,14 +172,15 @@ class ItemsDatabase:
                 codes[modality] = np.frombuffer(code, np.uint8)
         return Item(item_id, codes, json.loads(metadata))
 
-    def codes(self, modality: str, after: int = 0) -> Iterator[CodeRow]:
+    def codes(self, modality: str, after: int) -> Iterator[CodeRow]:
         """The codes of a modality whose serial is higher than ``after``, in the order of their items' ids."""
-        if after:
-            # The few new codes are looked up and sorted (the + keeps SQLite from walking through all of the modality).
-            sql = "codes CROSS JOIN items ON number = item WHERE serial > ? AND +modality = ?"
-        else:
-            sql = "items CROSS JOIN codes ON item = number WHERE serial > ? AND modality = ?"
-        return self._connection.execute(f"SELECT id, item, serial, code FROM {sql} ORDER BY id", (after, modality))
+        # Codes are read in the order of their serials and then sorted: in the order of ids, each would be a seek.
+        # The + keeps SQLite from taking the index on modalities instead.
+        return self._connection.execute(
+            "SELECT id, item, serial, code FROM codes CROSS JOIN items ON number = item"
+            " WHERE serial > ? AND +modality = ? ORDER BY id",
+            (after, modality),
+        )
 
     def count_after(self, serial: int) -> int:
         """Number of codes of a higher serial."""

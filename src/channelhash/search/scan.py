@@ -1,220 +1,214 @@
-"""The compiled pass over all distinct codes: nearest ones, and all within a radius. It builds no array of pairs.
+"""The compiled pass over all distinct codes: the nearest ones, and all within a radius. It builds no array of pairs."""
 
-A candidate is one key: distance above, the first row of its code below, 32 bits each. So an ascending order of keys is
-the order of answers. The ``k`` nearest *codes* by key hold the ``k`` nearest *rows*: a row of any other code comes after
-the first rows of those ``k``.
-"""
+from typing import Any
 
 import numpy as np
 from numba import get_num_threads, njit, prange, types
 
 from channelhash.popcount import popcount
+from channelhash.search.candidates import HALF, LIMIT, MASK, ROWS, add, answers, array, capacity, first_row, matches
+from channelhash.search.distinct import DistinctCodes, Mask, Words
+from channelhash.search.exact import Matches
 
-# Codes whose distances are held at once.
-_BLOCK = 512
+# Codes whose distances are held at once, and those among them that are looked at one by one if any of them is near.
+_BLOCK = 1024
+_CHUNK = 64
+# Codes around a query's place in the ascending order that give the first limit: so many, or so many times k.
+_AROUND, _TIMES = 2048, 8
 # Queries that go over such a block before it leaves the first cache.
 _GROUP = 8
-# Codes that a task has at least.
-_SEGMENT = 1 << 14
-_HALF = np.uint64(32)
-_LOWER = np.uint64(0xFFFFFFFF)
-_NONE = np.uint64(0xFFFFFFFFFFFFFFFF)
+# Pairs below which waking the other cores takes longer than they save.
+_FEW = 1 << 18
 
 
-def array(kind, ndim):  # type: ignore[no-untyped-def]
-    """The type of an input that may lie in a mapped file, which cannot be written to."""
-    return types.Array(kind, ndim, "C", readonly=True)
+#: The compiled types of `DistinctCodes` and the mask, for each type of word.
+INPUTS = [(array(word, 2), ROWS, ROWS, MASK) for word in (types.uint32, types.uint64)]
 
 
-_ROWS, _MASK = array(types.uint32, 1), array(types.boolean, 1)
-
-
-@njit(inline="always")
-def measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
-    """``out[i]`` = distance of a query's words to code ``start + i``."""
+@njit(nogil=True)
+def _measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
+    """``out[i]`` = distance of a query's words to code ``start + i``; farther than any up to the end of the chunk."""
     word, column = code[0], codes[0, start : start + size]
-    for i in range(size):
-        out[i] = popcount(word ^ column[i])
-    for w in range(1, len(code)):
-        word, column = code[w], codes[w, start : start + size]
+    if len(code) == 2:
+        second, other = code[1], codes[1, start : start + size]
         for i in range(size):
-            out[i] += popcount(word ^ column[i])
-
-
-@njit(inline="always")
-def first_row(c, starts, rows, allowed):  # type: ignore[no-untyped-def]
-    """The first row of code ``c`` that is allowed, -1 if none is. An empty ``allowed`` allows all."""
-    if len(allowed) == 0:
-        return np.int64(rows[starts[c]])
-    for i in range(starts[c], starts[c + 1]):
-        if allowed[rows[i]]:
-            return np.int64(rows[i])
-    return np.int64(-1)
-
-
-@njit(inline="always")
-def insert(keys, found, n, key, c):  # type: ignore[no-untyped-def]
-    """Put a candidate into a heap of the ``len(keys)`` smallest keys, largest at the root; the number it has then."""
-    if n < len(keys):
-        i = n
-        n += 1
-        while i > 0 and keys[(i - 1) // 2] < key:
-            keys[i], found[i] = keys[(i - 1) // 2], found[(i - 1) // 2]
-            i = (i - 1) // 2
+            out[i] = popcount(word ^ column[i]) + popcount(second ^ other[i])  # type: ignore[call-arg]
     else:
-        i = 0
-        while 2 * i + 1 < n:
-            child = 2 * i + 1
-            if child + 1 < n and keys[child + 1] > keys[child]:
-                child += 1
-            if keys[child] <= key:
-                break
-            keys[i], found[i] = keys[child], found[child]
-            i = child
-    keys[i], found[i] = key, c
-    return n
+        for i in range(size):
+            out[i] = popcount(word ^ column[i])  # type: ignore[call-arg]
+        for w in range(1, len(code)):
+            word, column = code[w], codes[w, start : start + size]
+            for i in range(size):
+                out[i] += popcount(word ^ column[i])  # type: ignore[call-arg]
+    for i in range(size, (size + _CHUNK - 1) // _CHUNK * _CHUNK):
+        out[i] = np.uint16(0xFFFF)
 
 
-@njit(inline="always")
-def expand(keys, found, n, starts, rows, allowed, out_rows, out_distances):  # type: ignore[no-untyped-def]
-    """Write the rows of ``n`` codes, the first ``len(out_rows)`` by (distance, row); their number."""
-    order = np.argsort(keys[:n])
-    k, done, i = len(out_rows), 0, 0
-    while i < n and done < k:
-        distance = keys[order[i]] >> _HALF
-        end = i
-        while end < n and keys[order[end]] >> _HALF == distance:
-            end += 1
-        total = 0
-        for j in range(i, end):
-            c = found[order[j]]
-            total += min(k - done, np.int64(starts[c + 1]) - np.int64(starts[c]))
-        tied, t = np.empty(total, dtype=np.uint32), 0
-        for j in range(i, end):
-            c, taken = found[order[j]], 0
-            for e in range(starts[c], starts[c + 1]):
-                if taken == k - done:
-                    break
-                if len(allowed) == 0 or allowed[rows[e]]:
-                    tied[t] = rows[e]
-                    t += 1
-                    taken += 1
-        tied = np.sort(tied[:t])
-        for j in range(min(t, k - done)):
-            out_rows[done + j] = tied[j]
-            out_distances[done + j] = np.int64(distance)
-        done += min(t, k - done)
-        i = end
-    return done
+@njit(nogil=True)
+def _any_near(distances, limit):  # type: ignore[no-untyped-def]
+    """Whether one of a chunk is within the limit."""
+    found = np.uint16(0)
+    for i in range(_CHUNK):
+        found |= np.uint16(distances[i] <= limit)
+    return found != 0
 
 
-def _nearest_signature(word):  # type: ignore[no-untyped-def]
-    return types.void(
-        types.Array(word, 2, "C"), array(word, 2), _ROWS, _ROWS, _MASK, types.int64, types.int64, types.int64,
-        types.int64[:, ::1], types.int64[:, ::1], types.int64[::1],
-    )  # fmt: skip
+@njit(nogil=True)
+def _part(task, group, segments, n_queries, n_codes):  # type: ignore[no-untyped-def]
+    """First and last query of a task, and its segment, first and last code."""
+    first, segment = task // segments * group, task % segments
+    length = (n_codes + segments - 1) // segments
+    return first, min(first + group, n_queries), segment, segment * length, min((segment + 1) * length, n_codes)
 
 
-@njit([_nearest_signature(types.uint32), _nearest_signature(types.uint64)], cache=True, parallel=True)
-def _nearest(queries, codes, starts, rows, allowed, radius, group, segments, out_rows, out_distances, counts):  # type: ignore[no-untyped-def]
-    nq, m = len(queries), codes.shape[1]
-    groups, length = (nq + group - 1) // group, (m + segments - 1) // segments
-    k = min(out_rows.shape[1], m)
-    keys = np.empty((nq, segments, k), dtype=np.uint64)
-    found = np.empty((nq, segments, k), dtype=np.uint32)
-    sizes = np.zeros((nq, segments), dtype=np.int64)
-    for task in prange(groups * segments):
-        segment = task % segments
-        first, last = task // segments * group, min((task // segments + 1) * group, nq)
-        begin, end = segment * length, min((segment + 1) * length, m)
-        distances = np.empty(_BLOCK, dtype=codes.dtype)
-        # A code that is farther cannot be among the answers; while there is room, one at the radius can.
-        limits = np.full(last - first, radius, dtype=np.int64)
-        for start in range(begin, end, _BLOCK):
-            size = min(_BLOCK, end - start)
-            for q in range(first, last):
-                measure(distances, queries[q], codes, start, size)
-                limit = limits[q - first]
-                if limit < 0:
+@njit(nogil=True)
+def _first_limit(code, codes, starts, rows, allowed, begin, end, k, distances, counts, limit):  # type: ignore[no-untyped-def]
+    """A limit within which there are ``k`` codes, or the given one.
+
+    Of codes in ascending order those around a query's place share its first bits, and are mostly nearer than others.
+    With a limit from them, few entries are taken in vain. ``counts`` comes and goes as zeros.
+    """
+    around = max(_AROUND, _TIMES * k)
+    if end - begin < 8 * around:
+        return limit
+    low, high = begin, end
+    while low < high:
+        middle = (low + high) // 2
+        if codes[0, middle] < code[0]:
+            low = middle + 1
+        else:
+            high = middle
+    low = min(max(begin, low - around // 2), end - around)
+    for start in range(low, low + around, _BLOCK):
+        size = min(_BLOCK, low + around - start)
+        _measure(distances, code, codes, start, size)
+        for i in range(size):
+            counts[distances[i]] += len(allowed) == 0 or first_row(start + i, starts, rows, allowed) >= 0
+    met = counts[0]
+    for d in range(limit):
+        if met >= k:
+            limit = d
+            break
+        met += counts[d + 1]
+    counts[:] = 0
+    return limit
+
+
+def _signatures(*results: Any) -> list[Any]:
+    """A signature for each type of word: a number, queries, `INPUTS`, two numbers, what is written to."""
+    return [
+        types.void(types.int64, types.Array(inputs[0].dtype, 2, "C"), *inputs, types.int64, types.int64, *results)
+        for inputs in INPUTS
+    ]
+
+
+_NEAREST = _signatures(types.uint64[:, :, ::1], types.int64[:, :, ::1], types.int64[:, :, ::1])
+
+
+@njit(_NEAREST, cache=True, nogil=True)
+def _nearest_task(task, queries, codes, starts, rows, allowed, k, group, entries, counts, states):  # type: ignore[no-untyped-def]
+    """Candidates of a few queries in a segment of the codes, as `candidates` has them ``[segment, query]``."""
+    first, last, segment, begin, end = _part(task, group, len(entries), len(queries), codes.shape[1])
+    distances = np.empty(_BLOCK, dtype=np.uint16)
+    for q in range(first, last):
+        states[segment, q, LIMIT] = _first_limit(
+            queries[q], codes, starts, rows, allowed, begin, end, k, distances, counts[segment, q],
+            states[segment, q, LIMIT],
+        )  # fmt: skip
+    for start in range(begin, end, _BLOCK):
+        size = min(_BLOCK, end - start)
+        for q in range(first, last):
+            _measure(distances, queries[q], codes, start, size)
+            found, count, state = entries[segment, q], counts[segment, q], states[segment, q]
+            for chunk in range(0, size, _CHUNK):
+                if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(state[LIMIT])):
                     continue
-                near = 0
-                for i in range(size):
-                    near += distances[i] <= limit
-                if near == 0:
-                    continue
-                own_keys, own_found, n = keys[q, segment], found[q, segment], sizes[q, segment]
-                for i in range(size):
-                    if distances[i] <= limit:
-                        row = first_row(start + i, starts, rows, allowed)
-                        key = (np.uint64(distances[i]) << _HALF) | np.uint64(row)
-                        if row >= 0 and (n < k or key < own_keys[0]):
-                            n = insert(own_keys, own_found, n, key, np.uint32(start + i))
-                            if n == k:
-                                # Codes come in the order of their first rows: a later one must be nearer, unless
-                                # some rows do not count.
-                                limit = min(limit, np.int64(own_keys[0] >> _HALF) - (len(allowed) == 0))
-                sizes[q, segment] = n
-                limits[q - first] = limit
-    for q in prange(nq):
-        n = sizes[q, 0]
-        for segment in range(1, segments):
-            for i in range(sizes[q, segment]):
-                key = keys[q, segment, i]
-                if n < k or key < keys[q, 0, 0]:
-                    n = insert(keys[q, 0], found[q, 0], n, key, found[q, segment, i])
-        counts[q] = expand(keys[q, 0], found[q, 0], n, starts, rows, allowed, out_rows[q], out_distances[q])
+                for i in range(chunk, chunk + _CHUNK):
+                    if distances[i] <= state[LIMIT]:
+                        add(distances[i], start + i, k, found, count, state, starts, rows, allowed)
 
 
-def nearest(queries, distinct, k, radius, allowed):  # type: ignore[no-untyped-def]
+@njit(_NEAREST, cache=True, parallel=True)
+def _nearest_tasks(tasks, queries, codes, starts, rows, allowed, k, group, entries, counts, states):  # type: ignore[no-untyped-def]
+    for task in prange(tasks):
+        _nearest_task(task, queries, codes, starts, rows, allowed, k, group, entries, counts, states)
+
+
+def nearest(queries: Words, distinct: DistinctCodes, k: int, n_bits: int, radius: int, allowed: Mask) -> list[Matches]:
+    """The ``k`` nearest rows of each query within ``radius``.
+
+    Args:
+        queries: ``(nq, words)``.
+        k: 1 to the number of rows.
+        radius: 0 to ``n_bits``.
+    """
     nq, m = len(queries), distinct.codes.shape[1]
-    k = min(k, len(distinct.rows))
-    out = np.empty((nq, k), dtype=np.int64), np.empty((nq, k), dtype=np.int64), np.zeros(nq, dtype=np.int64)
+    tasks, group, segments = _division(queries.size, m, nq)
+    entries = np.empty((segments, nq, capacity(k, -(-m // segments))), dtype=np.uint64)
+    counts = np.zeros((segments, nq, n_bits + 1), dtype=np.int64)
+    states = np.zeros((segments, nq, 3), dtype=np.int64)
+    states[:, :, LIMIT] = radius
+    arguments = queries, *distinct, allowed, k, group, entries, counts, states
+    if queries.size * m < _FEW:
+        for task in range(tasks):
+            _nearest_task(task, *arguments)
+    else:
+        _nearest_tasks(tasks, *arguments)
+    return answers(entries, counts, states, radius, k, distinct, allowed)
+
+
+def _division(n_words: int, m: int, nq: int) -> tuple[int, int, int]:
+    """Number of tasks, queries a task, and segments of the codes: every core has some, that end at about one time."""
+    if n_words * m < _FEW:
+        return -(-nq // _GROUP), _GROUP, 1
     threads = get_num_threads()
     group = max(1, min(_GROUP, nq // (2 * threads)))
-    segments = max(1, min(-(-2 * threads // max(1, -(-nq // group))), m // _SEGMENT))
-    if k and nq:
-        _nearest(queries, *distinct, allowed, radius, group, segments, *out)
-    return out
+    groups = -(-nq // group)
+    segments = -(-2 * threads // groups)
+    return groups * segments, group, segments
 
 
-def _within_signature(word):  # type: ignore[no-untyped-def]
-    return types.Array(types.uint64, 1, "C")(
-        types.Array(word, 1, "C"), array(word, 2), _ROWS, _ROWS, _MASK, types.int64, types.int64
-    )
+_WITHIN = _signatures(types.int64[:, ::1], types.uint64[::1])
 
 
-@njit([_within_signature(types.uint32), _within_signature(types.uint64)], cache=True, parallel=True)
-def _within(query, codes, starts, rows, allowed, radius, segments):  # type: ignore[no-untyped-def]
-    """Keys of all rows within ``radius``, sorted."""
-    m = codes.shape[1]
-    length = (m + segments - 1) // segments
-    ends = np.zeros(segments + 1, dtype=np.int64)
-    keys = np.empty(0, dtype=np.uint64)
-    for fill in range(2):
-        for segment in prange(segments):
-            begin, end = segment * length, min((segment + 1) * length, m)
-            distances = np.empty(_BLOCK, dtype=codes.dtype)
-            n = ends[segment] if fill else 0
-            for start in range(begin, end, _BLOCK):
-                size = min(_BLOCK, end - start)
-                measure(distances, query, codes, start, size)
-                for i in range(size):
+@njit(_WITHIN, cache=True, nogil=True)
+def _within_task(task, queries, codes, starts, rows, allowed, radius, group, places, found):  # type: ignore[no-untyped-def]
+    """Write distance (above) and number (below) of the rows within the radius to ``found``, from the place
+    ``places[segment, query]`` on, which goes ahead by one a row; where ``found`` is empty, only that."""
+    first, last, segment, begin, end = _part(task, group, len(places), len(queries), codes.shape[1])
+    distances = np.empty(_BLOCK, dtype=np.uint16)
+    for start in range(begin, end, _BLOCK):
+        size = min(_BLOCK, end - start)
+        for q in range(first, last):
+            _measure(distances, queries[q], codes, start, size)
+            for chunk in range(0, size, _CHUNK):
+                if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(radius)):
+                    continue
+                for i in range(chunk, min(chunk + _CHUNK, size)):
                     if distances[i] <= radius:
                         for e in range(starts[start + i], starts[start + i + 1]):
                             if len(allowed) == 0 or allowed[rows[e]]:
-                                if fill:
-                                    keys[n] = (np.uint64(distances[i]) << _HALF) | np.uint64(rows[e])
-                                n += 1
-            if not fill:
-                ends[segment + 1] = n
-        if not fill:
-            for segment in range(segments):
-                ends[segment + 1] += ends[segment]
-            keys = np.empty(ends[segments], dtype=np.uint64)
-    return keys
+                                if len(found):
+                                    found[places[segment, q]] = (np.uint64(distances[i]) << HALF) | np.uint64(rows[e])
+                                places[segment, q] += 1
 
 
-def within(query, distinct, radius, allowed):  # type: ignore[no-untyped-def]
-    segments = max(1, min(2 * get_num_threads(), distinct.codes.shape[1] // _SEGMENT))
-    keys = np.sort(_within(query, *distinct, allowed, radius, segments))
-    return (keys & _LOWER).astype(np.int64), (keys >> _HALF).astype(np.int64)
+@njit(_WITHIN, cache=True, parallel=True)
+def _within_tasks(tasks, queries, codes, starts, rows, allowed, radius, group, places, found):  # type: ignore[no-untyped-def]
+    for task in prange(tasks):
+        _within_task(task, queries, codes, starts, rows, allowed, radius, group, places, found)
+
+
+def within(queries: Words, distinct: DistinctCodes, radius: int, allowed: Mask) -> list[Matches]:
+    """All rows within ``radius`` of each query; arguments as in `nearest`. They are counted before they are written."""
+    nq, m = len(queries), distinct.codes.shape[1]
+    tasks, group, segments = _division(queries.size, m, nq)
+    counts = np.zeros((segments, nq), dtype=np.int64)
+    arguments = queries, *distinct, allowed, radius, group
+    _within_tasks(tasks, *arguments, counts, np.empty(0, dtype=np.uint64))
+    ends = np.cumsum(counts.T.ravel())
+    places = np.ascontiguousarray((ends - counts.T.ravel()).reshape(nq, segments).T)
+    found = np.empty(ends[-1], dtype=np.uint64)
+    if len(found):
+        _within_tasks(tasks, *arguments, places, found)
+    return [matches(np.sort(keys)) for keys in np.split(found, ends[segments - 1 : -1 : segments])]

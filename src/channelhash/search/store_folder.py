@@ -1,6 +1,8 @@
 """An embedded store's folder: ``store.json`` says what its codes have in common, beside it lie the other files."""
 
 import json
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,10 +50,15 @@ class StoreFolder:
                 raise InputError(f"{self.path}: holds {foreign[0]}, but no store; choose a new folder")
 
     def n_bytes(self) -> int:
-        """Size of all files but the model's."""
-        own = [entry for entry in self.path.iterdir() if entry != self.model]
-        files = [file for entry in own for file in (entry.rglob("*") if entry.is_dir() else [entry])]
-        return sum(file.stat().st_size for file in files if file.is_file())
+        """Size of all files but the model's. Other processes may remove some meanwhile."""
+        total = 0
+        for folder, folders, names in os.walk(self.path):
+            if Path(folder) == self.path and self.model.name in folders:
+                folders.remove(self.model.name)
+            for name in names:
+                with suppress(FileNotFoundError):
+                    total += (Path(folder) / name).stat().st_size
+        return total
 
 
 @dataclass(frozen=True)
