@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -156,6 +157,13 @@ def test_on_loopback_only_names_of_loopback_are_answered_to():
     assert allowed_hosts("127.0.0.1", ["Search.example"]) == {"localhost", "127.0.0.1", "::1", "search.example"}
     assert allowed_hosts("0.0.0.0", []) is None
     assert allowed_hosts("0.0.0.0", ["search.example"]) == {"0.0.0.0", "search.example"}
+
+
+def test_no_answer_waits_for_a_receipt():
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_metrics_count_requests_batches_and_items(client):
