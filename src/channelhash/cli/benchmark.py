@@ -104,6 +104,33 @@ def scale(
 
 
 @app.command()
+def serve(
+    seconds: float = typer.Option(60.0, min=0.1, help="Length of each measurement."),
+    codes: int = typer.Option(1_000_000, min=1, help="Size of the store."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """A server on this machine asked by 1, 8 and 32 clients: requests a second, waiting times, errors, memory.
+
+    Example: channelhash benchmark serve --seconds 60
+    """
+    from channelhash.benchmarks.serve import benchmark_serve
+    from channelhash.benchmarks.timing import machine
+
+    rows = benchmark_serve(seconds, codes)
+    if as_json:
+        print_json({"rows": rows, "machine": machine()})
+        return
+    cells = [
+        [row["what"], f"{row['requests_per_second']:.0f}"]
+        + [f"{row[name]:.1f}" for name in ("p50_ms", "p95_ms", "p99_ms")]
+        + [str(row["errors"]), f"{row['peak_mb']:.0f}", f"{row['growth_mb']:+.0f}"]
+        for row in rows
+    ]
+    header = ["what", "requests/s", "p50 ms", "p95 ms", "p99 ms", "errors", "server MB", "growth MB"]
+    print_table(f"{rows[0]['size']}; {machine()}", header, cells)
+
+
+@app.command()
 def search(
     sizes: str = typer.Option("100000,1000000,10000000", help="Numbers of codes."),
     bits: str = typer.Option("32,64,128", help="Code lengths, multiples of 8."),

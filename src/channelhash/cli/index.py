@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from channelhash.cli.index_transfer import export_faiss, import_faiss, push
 from channelhash.cli.output import messages, print_json, print_table, progress_stages
 from channelhash.errors import InputError
 
@@ -123,3 +124,7 @@ def _report(store: str, done: "Indexed", as_json: bool) -> None:
     counts += f", {done.pruned} pruned" * bool(done.pruned) + f", {len(done.problems)} left out" * bool(done.problems)
     rate = f" ({done.rate:,.0f} items/s)" if done.added + done.replaced else ""
     typer.echo(f"{counts}; {done.seconds:.1f} s{rate}\n{done.items} items in {store}")
+
+
+for command in (push, export_faiss, import_faiss):
+    app.command()(command)

@@ -17,6 +17,7 @@ from channelhash.cli import (
     report,
     scale,
     search,
+    serve,
     train,
 )
 from channelhash.errors import InputError, JobError
@@ -40,6 +41,7 @@ for command in (
     search.search,
     experiment.experiment,
     landscape.landscape,
+    serve.serve,
     report.report,
     scale.scale,
 ):

@@ -83,6 +83,7 @@ class Hit:
         image: its picture's path, empty if unknown.
         metadata: what else is known of it.
         code: ``(ceil(k / 8),)`` the packed code that was found.
+        modalities: what it has codes of.
     """
 
     id: str
@@ -92,9 +93,10 @@ class Hit:
     image: str
     metadata: dict[str, Value] = field(default_factory=dict)
     code: PackedCodes = field(default_factory=lambda: np.zeros(0, np.uint8), compare=False)
+    modalities: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer as JSON-able values: everything but the code."""
+        """The answer as JSON-able values: everything but the codes."""
         names = ("id", "distance", "text", "labels", "image", "metadata")
         return {name: getattr(self, name) for name in names}
 
@@ -271,4 +273,5 @@ def _hit(item: Item, distance: int, modality: str) -> Hit:
         str(image or ""),
         known,
         item.codes[modality],
+        tuple(sorted(item.codes)),
     )
