@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from tests.search.lite import lite_address
 
 import channelhash as ch
 from channelhash.errors import InputError
@@ -25,14 +26,19 @@ class Kind:
     Attributes:
         open: opens the store of a folder, the same one each time.
         ties_by_id: whether, of items that are equally near, the first by id are found; if not, any of them may be.
+        runs: how many sequences of random calls are tried.
     """
 
     open: Callable[[Path], Store]
     ties_by_id: bool = True
+    runs: int = 10
 
 
 #: Name -> store. Codes have `N_BITS` bits.
-KINDS = {"embedded": Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS))}
+KINDS = {
+    "embedded": Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS)),
+    "milvus": Kind(lambda folder: ch.open_store(lite_address(folder), n_bits=N_BITS), ties_by_id=False, runs=3),
+}
 
 #: Ids that have been trouble somewhere, in no order.
 ODD_IDS = ["", "b", "a'b", 'a"b', "x\ny", "漢字", "é", "😀", "\uffff", "%", "_", "a;--", " ", "B", "10", "9", "x" * 300]
@@ -236,7 +242,7 @@ def check_any_calls(kind: Kind) -> None:
 
     Machine.kind = kind
     few = settings(
-        max_examples=10,
+        max_examples=kind.runs,
         stateful_step_count=12,
         derandomize=True,
         deadline=None,

@@ -123,7 +123,7 @@ def search(
     batch: int = typer.Option(100, min=1, help="Queries of a batch."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
 ) -> None:
-    """Exact search beside FAISS and usearch, and the tables beside the scan. Takes long, and up to 5 GB.
+    """Exact search beside FAISS and usearch, and the tables beside the scan. The largest size takes long.
 
     Example: channelhash benchmark search --sizes 100000 --bits 64
     """

@@ -45,7 +45,13 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "") 
     return open_folder(path, n_bits, model)
 
 
+def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:
+    from channelhash.search.milvus import open_milvus  # not before it is needed: an optional library
+
+    return open_milvus(address, n_bits, model)
+
+
 #: Beginning of an address -> what opens it: ``(address, n_bits, model) -> Store``. Everything else is a path.
-STORES: dict[str, Opener] = {}
+STORES: dict[str, Opener] = {"milvus+": _open_milvus}
 
 __all__ = ["STORES", "Answers", "Item", "Store", "open_store"]

@@ -8,7 +8,7 @@ A pass keeps, beside the entries, how many codes it has met by distance (``count
 ``state``: the number of entries, the limit, and the number of codes within it.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, types
@@ -34,9 +34,31 @@ LOWER = np.uint64(0xFFFFFFFF)
 _SPARE = 512
 
 
+class Found(NamedTuple):
+    """Candidates of several passes over different codes, ``[pass, query]``.
+
+    Attributes:
+        entries: ``(passes, nq, capacity)``.
+        counts: ``(passes, nq, n_bits + 1)``.
+        states: ``(passes, nq, 3)``.
+    """
+
+    entries: NDArray[np.uint64]
+    counts: NDArray[np.int64]
+    states: NDArray[np.int64]
+
+
 def capacity(k: int, n_codes: int) -> int:
     """Entries that a pass over ``n_codes`` codes has room for."""
     return min(2 * (k + _SPARE), n_codes)
+
+
+def nothing_found(passes: int, n_queries: int, room: int, n_bits: int, radius: int) -> Found:
+    """What passes start from; codes beyond ``radius`` are not taken."""
+    states = np.zeros((passes, n_queries, 3), dtype=np.int64)
+    states[:, :, LIMIT] = radius
+    entries = np.empty((passes, n_queries, room), dtype=np.uint64)
+    return Found(entries, np.zeros((passes, n_queries, n_bits + 1), dtype=np.int64), states)
 
 
 @njit(nogil=True)
@@ -100,10 +122,10 @@ def add(distance, c, k, entries, counts, state, starts, rows, allowed):  # type:
 def _best_entries(entries, counts, states, radius, k, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Entries of one query that may be among the answers, in their order."""
     # A pass's counts are exact up to its own limit, within which it has met k codes: this ends there at the latest.
-    limit, met = 0, counts[:, 0].sum()
+    limit, met = 0, np.int64(counts[:, 0].sum())
     while limit < radius and met < k:
         limit += 1
-        met += counts[:, limit].sum()
+        met += np.int64(counts[:, limit].sum())
     n = 0
     best = np.empty(states[:, SIZE].sum(), dtype=np.uint64)
     for p in range(len(entries)):
@@ -123,7 +145,7 @@ def _write_rows(best, starts, rows, allowed, out_rows, out_distances):  # type: 
         end, size = i, 0
         while end < n and best[end] >> HALF == best[i] >> HALF:
             c = best[end] & LOWER
-            size += min(np.int64(starts[c + np.uint64(1)]) - np.int64(starts[c]), k - done)
+            size += int(min(starts[c + np.uint64(1)] - starts[c], np.uint64(k - done)))
             end += 1
         tied, t = np.empty(size, dtype=np.uint32), 0
         for j in range(i, end):
@@ -159,24 +181,12 @@ def _write_answers(entries, counts, states, radius, starts, rows, allowed, out_r
         sizes[q] = _write_rows(best, starts, rows, allowed, out_rows[q], out_distances[q])
 
 
-def answers(
-    entries: NDArray[np.uint64],
-    counts: NDArray[np.int64],
-    states: NDArray[np.int64],
-    radius: int,
-    k: int,
-    distinct: DistinctCodes,
-    allowed: Mask,
-) -> list[Matches]:
-    """The first ``k`` rows of each query from passes over different codes.
-
-    Args:
-        entries: ``(passes, nq, capacity)``; ``counts``, ``states`` likewise.
-        radius: codes farther than that have not been taken.
-    """
-    rows, distances = np.empty((2, entries.shape[1], k), dtype=np.int64)
-    sizes = np.empty(entries.shape[1], dtype=np.int64)
-    _write_answers(entries, counts, states, radius, distinct.starts, distinct.rows, allowed, rows, distances, sizes)
+def answers(found: Found, radius: int, k: int, distinct: DistinctCodes, allowed: Mask) -> list[Matches]:
+    """The first ``k`` rows of each query, none of them beyond ``radius``."""
+    n_queries = found.entries.shape[1]
+    rows, distances = np.empty((2, n_queries, k), dtype=np.int64)
+    sizes = np.empty(n_queries, dtype=np.int64)
+    _write_answers(*found, radius, distinct.starts, distinct.rows, allowed, rows, distances, sizes)
     return [Matches(rows[q, :size], distances[q, :size]) for q, size in enumerate(sizes)]
 
 

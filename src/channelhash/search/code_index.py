@@ -1,6 +1,7 @@
 """Exact search over many codes, in memory or in mapped files."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,7 @@ class CodeIndex:
     def load(cls, folder: Path) -> "CodeIndex":
         """The index that `save` wrote, in mapped files: memory is taken as it is read."""
 
-        def arrays(fields: tuple[str, ...], prefix: str) -> list[NDArray[np.generic]]:
+        def arrays(fields: tuple[str, ...], prefix: str) -> list[Any]:
             return [np.asarray(np.load(folder / f"{prefix}{name}.npy", mmap_mode="r")) for name in fields]
 
         has_tables = (folder / "table_layout.npy").exists()

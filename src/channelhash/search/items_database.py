@@ -336,5 +336,9 @@ def _labels(values: Metadata) -> list[str]:
     return labels if isinstance(labels, list) else []
 
 
+# One for all items: `json.dumps` would make an encoder for each.
+_encoder = json.JSONEncoder(ensure_ascii=False)
+
+
 def _as_json(values: Metadata) -> str:
-    return json.dumps(dict(values), ensure_ascii=False)
+    return _encoder.encode(dict(values))

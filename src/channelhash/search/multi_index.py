@@ -22,7 +22,19 @@ from numba import njit, prange, types
 from numpy.typing import NDArray
 
 from channelhash.popcount import popcount
-from channelhash.search.candidates import LIMIT, LOWER, MASK, ROWS, SIZE, add, answers, array, capacity
+from channelhash.search.candidates import (
+    LIMIT,
+    LOWER,
+    MASK,
+    ROWS,
+    SIZE,
+    Found,
+    add,
+    answers,
+    array,
+    capacity,
+    nothing_found,
+)
 from channelhash.search.distinct import DistinctCodes, Mask, Rows, Words
 from channelhash.search.exact import Matches
 
@@ -96,9 +108,9 @@ def _fill(codes, layout, offsets, table_codes, numbers, table):  # type: ignore[
         return
     # An offset goes ahead to where the next code of its bucket belongs, and so ends at the next bucket's.
     for c in range(codes.shape[1]):
-        b = (np.uint64(codes[word, c]) >> shift) & last
-        e = own[b]
-        own[b] += 1
+        value = (np.uint64(codes[word, c]) >> shift) & last
+        e = own[value]
+        own[value] += 1
         numbers[table - 1, e] = c
         for w in range(len(codes)):
             table_codes[table - 1, w, e] = codes[w, c]
@@ -164,10 +176,10 @@ _SEARCH = [
 
 
 @njit(_SEARCH, cache=True, nogil=True)
-def _search_one(
+def _search_one(  # type: ignore[no-untyped-def]
     q, queries, codes, starts, rows, allowed, layout, offsets, table_codes, numbers, k, budget,
     entries, counts, states, complete,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """Candidates of one query, and whether they are complete, which they are unless the budget ran out."""
     state, covered, r, probes = states[q], -1, 0, 1.0
     no_numbers = np.empty(0, dtype=np.uint32)
@@ -194,10 +206,10 @@ def _search_one(
 
 
 @njit(_SEARCH, cache=True, parallel=True)
-def _search_all(
+def _search_all(  # type: ignore[no-untyped-def]
     n, queries, codes, starts, rows, allowed, layout, offsets, table_codes, numbers, k, budget,
     entries, counts, states, complete,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     for q in prange(n):
         _search_one(
             q, queries, codes, starts, rows, allowed, layout, offsets, table_codes, numbers, k, budget,
@@ -214,21 +226,17 @@ def _search(
     radius: int,
     allowed: Mask,
     budget: int,
-) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64], list[int]]:
-    """Entries, counts and states of each query as `candidates` has them, and the queries of which they are complete."""
-    nq = len(queries)
+) -> tuple[Found, list[int]]:
+    """Candidates of each query, and the queries of which they are complete."""
     # A search within its budget takes fewer codes than that.
-    room = min(capacity(k, distinct.codes.shape[1]), budget)
-    entries = np.empty((nq, room), dtype=np.uint64)
-    counts, states = np.zeros((nq, n_bits + 1), dtype=np.int64), np.zeros((nq, 3), dtype=np.int64)
-    states[:, LIMIT] = radius
-    complete = np.zeros(nq, dtype=np.bool_)
-    arguments = queries, *distinct, allowed, *tables, k, budget, entries, counts, states, complete
-    if nq == 1:
+    found = nothing_found(1, len(queries), min(capacity(k, distinct.codes.shape[1]), budget), n_bits, radius)
+    complete = np.zeros(len(queries), dtype=np.bool_)
+    arguments = queries, *distinct, allowed, *tables, k, budget, *(values[0] for values in found), complete
+    if len(queries) == 1:
         _search_one(0, *arguments)
     else:
-        _search_all(nq, *arguments)
-    return entries, counts, states, np.flatnonzero(complete).tolist()
+        _search_all(len(queries), *arguments)
+    return found, np.flatnonzero(complete).tolist()
 
 
 def nearest(
@@ -248,9 +256,9 @@ def nearest(
 
     Other arguments as in `scan.nearest`.
     """
-    *found, done = _search(queries, distinct, tables, k, n_bits, radius, allowed, budget)
-    some = answers(*(values[None, done] for values in found), radius, k, distinct, allowed)
-    return dict(zip(done, some, strict=True))
+    found, done = _search(queries, distinct, tables, k, n_bits, radius, allowed, budget)
+    complete = Found(found.entries[:, done], found.counts[:, done], found.states[:, done])
+    return dict(zip(done, answers(complete, radius, k, distinct, allowed), strict=True))
 
 
 def within(
@@ -259,12 +267,9 @@ def within(
     """All rows within ``radius``, by query; arguments otherwise as in `nearest`."""
     results = {}
     for q in range(len(queries)):
-        *found, done = _search(
-            queries[q : q + 1], distinct, tables, len(distinct.rows), n_bits, radius, allowed, budget
-        )
+        found, done = _search(queries[q : q + 1], distinct, tables, len(distinct.rows), n_bits, radius, allowed, budget)
         if done:
-            entries, _, states = found
-            codes = entries[0, : states[0, SIZE]] & LOWER
+            codes = found.entries[0, 0, : found.states[0, 0, SIZE]] & LOWER
             k = int((distinct.starts[codes + _ONE] - distinct.starts[codes]).sum(dtype=np.int64))
-            results[q] = answers(*(values[None] for values in found), radius, k, distinct, allowed)[0]
+            results[q] = answers(found, radius, k, distinct, allowed)[0]
     return results

@@ -6,7 +6,19 @@ import numpy as np
 from numba import get_num_threads, njit, prange, types
 
 from channelhash.popcount import popcount
-from channelhash.search.candidates import HALF, LIMIT, MASK, ROWS, add, answers, array, capacity, first_row, matches
+from channelhash.search.candidates import (
+    HALF,
+    LIMIT,
+    MASK,
+    ROWS,
+    add,
+    answers,
+    array,
+    capacity,
+    first_row,
+    matches,
+    nothing_found,
+)
 from channelhash.search.distinct import DistinctCodes, Mask, Words
 from channelhash.search.exact import Matches
 
@@ -144,17 +156,14 @@ def nearest(queries: Words, distinct: DistinctCodes, k: int, n_bits: int, radius
     """
     nq, m = len(queries), distinct.codes.shape[1]
     tasks, group, segments = _division(queries.size, m, nq)
-    entries = np.empty((segments, nq, capacity(k, -(-m // segments))), dtype=np.uint64)
-    counts = np.zeros((segments, nq, n_bits + 1), dtype=np.int64)
-    states = np.zeros((segments, nq, 3), dtype=np.int64)
-    states[:, :, LIMIT] = radius
-    arguments = queries, *distinct, allowed, k, group, entries, counts, states
+    found = nothing_found(segments, nq, capacity(k, -(-m // segments)), n_bits, radius)
+    arguments = queries, *distinct, allowed, k, group, *found
     if queries.size * m < _FEW:
         for task in range(tasks):
             _nearest_task(task, *arguments)
     else:
         _nearest_tasks(tasks, *arguments)
-    return answers(entries, counts, states, radius, k, distinct, allowed)
+    return answers(found, radius, k, distinct, allowed)
 
 
 def _division(n_words: int, m: int, nq: int) -> tuple[int, int, int]:
