@@ -48,13 +48,14 @@ def metrics(
 def loss(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
 ) -> None:
-    """Forward and backward pass of the losses beside the literal (n, n, k) form, and their share of a training step.
+    """Forward and backward pass of the losses beside the literal (n, n, k) form, over the size of the batch in tiles
+    and in one piece, and their share of a training step.
 
     Example: channelhash benchmark loss
     """
-    from channelhash.benchmarks.loss import benchmark_loss
+    from channelhash.benchmarks.loss import benchmark_batches, benchmark_loss
 
-    _show(benchmark_loss(), as_json)
+    _show(benchmark_loss() + benchmark_batches(), as_json)
 
 
 @app.command()
@@ -113,6 +114,20 @@ def serve(
     ]
     header = ["what", "requests/s", "p50 ms", "p95 ms", "p99 ms", "errors", "server MB", "growth MB"]
     print_table(f"{rows[0]['size']}; {machine()}", header, cells)
+
+
+@app.command()
+def scale(
+    largest: int = typer.Option(10**7, min=10**4, help="Items of the largest collection; each is ten times the last."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Bulk encoding and evaluation over shards as the collection grows: seconds and memory. Takes many minutes.
+
+    Example: channelhash benchmark scale --largest 1000000
+    """
+    from channelhash.benchmarks.scale import benchmark_scale
+
+    _show(benchmark_scale([size for size in (10**power for power in range(4, 20)) if size <= largest]), as_json)
 
 
 @app.command()

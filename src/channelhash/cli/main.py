@@ -9,11 +9,13 @@ from channelhash.cli import (
     benchmark,
     data,
     demo,
+    encode,
     evaluate,
     experiment,
     index,
     landscape,
     report,
+    scale,
     search,
     serve,
     train,
@@ -35,12 +37,13 @@ for command in (
     demo.demo,
     train.train,
     evaluate.evaluate,
-    evaluate.encode,
+    encode.encode,
     search.search,
     experiment.experiment,
     landscape.landscape,
     serve.serve,
     report.report,
+    scale.scale,
 ):
     app.command()(command)
 

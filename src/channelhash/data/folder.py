@@ -11,7 +11,7 @@ from channelhash.data.records import Records
 from channelhash.data.table import has_labels, load_table
 from channelhash.errors import InputError
 
-_PICTURE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+PICTURE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
 
 def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Records:
@@ -71,6 +71,6 @@ def pictures_below(root: Path) -> list[Path]:
     return sorted(
         path
         for path in root.rglob("*")
-        if path.suffix.lower() in _PICTURE_ENDINGS
+        if path.suffix.lower() in PICTURE_ENDINGS
         and not any(part.startswith(".") for part in path.relative_to(root).parts)
     )

@@ -46,14 +46,14 @@ def average_precisions(
     Returns:
         ``(1 + len(depths),)`` in [0, 1].
     """
-    hamming = hamming_distances(query, database)[0]
+    hamming = hamming_distances(query, database)[0].astype(np.int16)  # sixteen bits are sorted by radix
     order = np.argsort(hamming, kind="stable")
     hamming, related = hamming[order], relevant[order]
     asymmetric = asymmetric_distances(outputs, database[order])
     found = [_of_groups(_changes(hamming), related)]
     for depth in depths:
         first = len(order) if depth is None else min(depth, len(order))
-        head = np.lexsort((hamming[:first], asymmetric[:first]))
+        head = np.argsort(asymmetric[:first], kind="stable")  # ties stay in their order by Hamming distance
         ranked = np.concatenate([head, np.arange(first, len(order))])
         new_group = np.concatenate([_changes(hamming[head]) | _changes(asymmetric[head]), _changes(hamming[first:])])
         found.append(_of_groups(new_group, related[ranked]))
