@@ -21,7 +21,7 @@ def test_the_commands_and_options_exist(capsys):
     lines = [line.split("#")[0].split() for line in shell.splitlines() if line.startswith("channelhash ")]
     assert len(lines) >= 5
     for words in lines:
-        command = words[1:3] if words[1] == "data" else words[1:2]
+        command = words[1:3] if words[1] in ("data", "index") else words[1:2]
         capsys.readouterr()
         assert run_command(*command, "--help") == 0
         shown = capsys.readouterr().out
