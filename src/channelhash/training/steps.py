@@ -46,7 +46,9 @@ class Steps:
 
     Args:
         model: on ``device``.
-        loss: called as ``loss(outputs, labels)``, or with ``anchor=modality`` if its ``forward`` takes one.
+        loss: called as ``loss(outputs, labels)``, or with ``anchor=modality`` if its ``forward`` takes one. Parameters
+            that it has (proxies, a classifier) are trained like the model's. Every rank computes it over the gathered
+            batch, so their gradients are the same on all ranks and are not exchanged.
         labels: ``(n, c)`` bool of all training rows.
         settings: see `TrainSettings`.
         device: where to train.
@@ -55,7 +57,7 @@ class Steps:
     def __init__(
         self, model: HashModel, loss: nn.Module, labels: Tensor, settings: TrainSettings, device: torch.device
     ) -> None:
-        self.loss, self.labels, self.settings, self.device = loss, labels.to(device), settings, device
+        self.loss, self.labels, self.settings, self.device = loss.to(device), labels.to(device), settings, device
         self.anchors = model.modalities if takes_anchor(loss) else ()
         outputs = Outputs(model, settings.precision)
         if settings.compile:
@@ -66,7 +68,7 @@ class Steps:
             self.outputs = DistributedDataParallel(
                 outputs, find_unused_parameters=bool(self.anchors), broadcast_buffers=False
             )
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        trained = [p for p in (*model.parameters(), *loss.parameters()) if p.requires_grad]
         self.optimizer = torch.optim.Adam(trained, lr=settings.learning_rate, eps=1e-8, betas=(0.9, 0.999), fused=True)
 
     def batches(self, sources: Mapping[str, Source], epoch: int) -> Iterator[Batch]:
