@@ -9,8 +9,8 @@ from channelhash.losses.items import Items, loss_of_items
 
 
 class SCHOriginalLoss(nn.Module):
-    """From "Cross-Modal Hashing Method with Properties of Hamming Space: A New Perspective" (IEEE TPAMI 2024), eq.
-    (10)::
+    """From "Cross-Modal Hashing Method with Properties of Hamming Space: A New Perspective" (IEEE TPAMI 2024), its
+    vectorised form, eq. (10)::
 
         L = 1/n² Σ_{m_i, m_j} (‖ψ ∘ max(0, λˡ − D)‖_F + ‖ψ ∘ max(0, D − λᵘ)‖_F),   D = (k − B B'ᵀ) / 2,   B = tanh Z
 
