@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from channelhash import channels, codes, losses, metrics
     from channelhash.codeset import CodeSet
     from channelhash.models import HashModel, load_model
+    from channelhash.search import Store, open_store
 
 __version__ = "0.1.0"
 
@@ -17,10 +18,23 @@ _MODULES = ("channels", "codes", "losses", "metrics")
 _NAMES = {
     "CodeSet": "channelhash.codeset",
     "HashModel": "channelhash.models",
+    "Store": "channelhash.search",
     "load_model": "channelhash.models",
+    "open_store": "channelhash.search",
 }
 
-__all__ = ["CodeSet", "HashModel", "__version__", "channels", "codes", "load_model", "losses", "metrics"]
+__all__ = [
+    "CodeSet",
+    "HashModel",
+    "Store",
+    "__version__",
+    "channels",
+    "codes",
+    "load_model",
+    "losses",
+    "metrics",
+    "open_store",
+]
 
 
 def __getattr__(name: str) -> Any:

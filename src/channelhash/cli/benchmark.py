@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from channelhash.cli.output import print_json, print_table
+from channelhash.errors import InputError
 
 if TYPE_CHECKING:
     from channelhash.benchmarks.timing import Row
@@ -85,6 +86,33 @@ def train(
     from channelhash.benchmarks.train import benchmark_train
 
     _show(benchmark_train(rows, device), as_json)
+
+
+@app.command()
+def search(
+    sizes: str = typer.Option("100000,1000000,10000000", help="Numbers of codes."),
+    bits: str = typer.Option("32,64,128", help="Code lengths, multiples of 8."),
+    first: str = typer.Option("10,100", help="Numbers of answers."),
+    batch: int = typer.Option(100, min=1, help="Queries of a batch."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Exact search beside FAISS and usearch, and the tables beside the scan. The largest size takes long.
+
+    Example: channelhash benchmark search --sizes 100000 --bits 64
+    """
+    from channelhash.benchmarks.search import benchmark_search
+
+    lengths = _numbers("--bits", bits, multiples_of=8)
+    _show(benchmark_search(_numbers("--sizes", sizes), lengths, _numbers("--first", first), batch), as_json)
+
+
+def _numbers(option: str, text: str, multiples_of: int = 1) -> list[int]:
+    """Comma-separated positive numbers."""
+    numbers = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
+    if any(number < 1 or number % multiples_of for number in numbers):
+        kind = "positive numbers" if multiples_of == 1 else f"multiples of {multiples_of}"
+        raise InputError(f"{option} {text}: write {kind} separated by commas")
+    return numbers
 
 
 def _show(rows: "list[Row]", as_json: bool) -> None:

@@ -6,9 +6,9 @@ through in blocks that stay in the first cache, each block for a few queries.
 """
 
 import numpy as np
-from llvmlite import ir
-from numba import get_num_threads, njit, prange, types
-from numba.extending import intrinsic
+from numba import get_num_threads, njit, prange
+
+from channelhash.popcount import popcount
 
 # Items whose distances are held at once: the buffers of 8 bytes an item stay in the first cache.
 _BLOCK = 1024
@@ -16,18 +16,6 @@ _BLOCK = 1024
 _GROUP = 8
 # The upper half of a word that counts two things at once: all items below, the relevant ones above.
 _HALF = np.uint64(32)
-
-
-@intrinsic
-def _popcount(typing_context, word):  # type: ignore[no-untyped-def]
-    """Number of set bits of a 64-bit word, as one machine instruction."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        function_type = ir.FunctionType(ir.IntType(64), [ir.IntType(64)])
-        function = builder.module.declare_intrinsic("llvm.ctpop", [ir.IntType(64)], function_type)
-        return builder.call(function, arguments)
-
-    return types.uint64(types.uint64), generate
 
 
 def group_size(n_queries: int) -> int:
@@ -45,13 +33,13 @@ def _add_distances(out, code, items, start, size):  # type: ignore[no-untyped-de
         items_c, items_d = items[w + 2, start : start + size], items[w + 3, start : start + size]
         for i in range(size):
             out[i] += (
-                _popcount(a ^ items_a[i]) + _popcount(b ^ items_b[i])  # type: ignore[call-arg]
-                + _popcount(c ^ items_c[i]) + _popcount(d ^ items_d[i])  # type: ignore[call-arg]
+                popcount(a ^ items_a[i]) + popcount(b ^ items_b[i])  # type: ignore[call-arg]
+                + popcount(c ^ items_c[i]) + popcount(d ^ items_d[i])  # type: ignore[call-arg]
             )  # fmt: skip
     for w in range(n_words - n_words % 4, n_words):
         word, items_w = code[w], items[w, start : start + size]
         for i in range(size):
-            out[i] += _popcount(word ^ items_w[i])  # type: ignore[call-arg]
+            out[i] += popcount(word ^ items_w[i])  # type: ignore[call-arg]
 
 
 @njit(inline="always")
@@ -61,12 +49,12 @@ def _cells(out, code, labels, width, items, sets, start, size):  # type: ignore[
         word, wanted = code[0], labels[0]
         items_0, sets_0 = items[0, start : start + size], sets[0, start : start + size]
         for i in range(size):
-            out[i] = width * _popcount(word ^ items_0[i]) + _popcount(wanted & sets_0[i])  # type: ignore[call-arg]
+            out[i] = width * popcount(word ^ items_0[i]) + popcount(wanted & sets_0[i])  # type: ignore[call-arg]
         return
     if len(code) == 1:
         word, items_0 = code[0], items[0, start : start + size]
         for i in range(size):
-            out[i] = width * _popcount(word ^ items_0[i])  # type: ignore[call-arg]
+            out[i] = width * popcount(word ^ items_0[i])  # type: ignore[call-arg]
     else:
         out[:size] = 0
         _add_distances(out, code, items, start, size)
@@ -77,7 +65,7 @@ def _cells(out, code, labels, width, items, sets, start, size):  # type: ignore[
         if wanted:
             sets_w = sets[w, start : start + size]
             for i in range(size):
-                out[i] += _popcount(wanted & sets_w[i])  # type: ignore[call-arg]
+                out[i] += popcount(wanted & sets_w[i])  # type: ignore[call-arg]
 
 
 @njit(inline="always")

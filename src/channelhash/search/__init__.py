@@ -1,0 +1,57 @@
+"""Search in codes: stores, exact nearest codes, answers for people."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from channelhash.codeset import CodeSet
+from channelhash.errors import InputError
+from channelhash.search.checks import check_count
+from channelhash.search.store import Answers, Item, Store
+
+Opener = Callable[[str, int | None, str], Store]
+
+
+def open_store(address: str | Path, n_bits: int | None = None, model: str = "") -> Store:
+    """A store of codes to add to and to search in.
+
+    Args:
+        address: a folder, made at the first `Store.add`; or, to be read only, a run's folder (its retrieval set) or a
+            Parquet file of codes; or what begins with one of `STORES`.
+        n_bits: code length of a new store; of its first codes, 8 bits a byte, if left out.
+        model: fingerprint of the model whose codes go in.
+
+    Raises:
+        InputError: there is something else at that address, or a store of another code length or model.
+    """
+    from channelhash.search.embedded import open_codes, open_folder  # compiled code, seconds to load
+
+    text = str(address)
+    if n_bits is not None:
+        check_count(n_bits, "n_bits", 1)
+    for scheme, opener in STORES.items():
+        if text.startswith(scheme):
+            return opener(text, n_bits, model)
+    if "://" in text:
+        known = ", ".join(STORES) or "none"
+        raise InputError(f"no store is opened by {text!r}; expected a folder, or an address that begins with: {known}")
+    path = Path(address)
+    if (path / "config.yaml").exists():
+        codes = path / "codes" / "test-retrieval.parquet"
+        if not codes.exists():
+            raise InputError(f"{path}: this run has no codes yet; write them with `channelhash evaluate {path}`")
+        return open_codes(text, CodeSet.load(codes), path, n_bits, model)
+    if path.suffix == ".parquet":
+        return open_codes(text, CodeSet.load(path), None, n_bits, model)
+    return open_folder(path, n_bits, model)
+
+
+def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:
+    from channelhash.search.milvus import open_milvus  # not before it is needed: an optional library
+
+    return open_milvus(address, n_bits, model)
+
+
+#: Beginning of an address -> what opens it: ``(address, n_bits, model) -> Store``. Everything else is a path.
+STORES: dict[str, Opener] = {"milvus+": _open_milvus}
+
+__all__ = ["STORES", "Answers", "Item", "Store", "open_store"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 
-#: What is known of an item beside its codes. ``text``, ``image`` (a picture's path) and ``labels`` are shown in answers.
+#: What is known of an item beside its codes. Answers show ``text``, ``image`` (a picture's path) and ``labels``.
 Value = str | int | float | bool | list[str] | None
 Metadata = Mapping[str, Value]
 

@@ -1,0 +1,76 @@
+"""``channelhash index push``, ``export-faiss`` and ``import-faiss``: items from one store to another."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from channelhash.cli.output import print_json, progress_stages
+
+
+def push(
+    store: Path = typer.Argument(..., help="A store's folder."),
+    target: str = typer.Argument(..., help="Another store, such as milvus+http://HOST:19530/COLLECTION."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Write all items of a store into another one; a push that was killed goes on where it was.
+
+    The token of a Milvus server is read from the environment variable MILVUS_TOKEN.
+
+    Example: channelhash index push photos.store milvus+http://localhost:19530/photos
+    """
+    from channelhash.search.push import push as move
+
+    with progress_stages() as stages:
+        done = move(store, target, stages("push"))
+    if as_json:
+        print_json({"target": target, **asdict(done)})
+        return
+    before = f", {done.resumed} of them by an earlier push" if done.resumed else ""
+    typer.echo(f"{done.items} items of {store} are in {target}{before}; it holds {done.target_items}")
+
+
+def export_faiss(
+    store: str = typer.Argument(..., help="A store, a run's folder or a file of codes."),
+    out: Path = typer.Argument(..., help="FAISS file to write; FILE.items.parquet beside it says which item is which."),
+    modality: str | None = typer.Option(None, help="Whose codes; images if there are any."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Write a store's codes as a FAISS file (IndexBinaryIDMap2 over IndexBinaryFlat).
+
+    Example: channelhash index export-faiss photos.store photos.faiss
+    """
+    from channelhash.search import open_store
+    from channelhash.search.faiss_files import export_faiss as export
+    from channelhash.search.faiss_files import items_file
+
+    opened = open_store(store)
+    try:
+        with progress_stages() as stages:
+            count = export(opened, out, modality, stages("export"))
+    finally:
+        opened.close()
+    if as_json:
+        print_json({"out": str(out), "items_file": str(items_file(out)), "items": count})
+        return
+    typer.echo(f"{count} codes in {out}, their ids in {items_file(out)}")
+
+
+def import_faiss(
+    store: str = typer.Argument(..., help="The store that the codes go into, made if it is not there."),
+    file: Path = typer.Argument(..., help="A FAISS file; without FILE.items.parquet beside it, ids are its numbers."),
+    modality: str | None = typer.Option(None, help="Whose codes these are; what the file says, or image."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Put the codes of a FAISS file into a store, over those of the same ids.
+
+    Example: channelhash index import-faiss photos.store photos.faiss
+    """
+    from channelhash.search.faiss_files import import_faiss as read
+
+    with progress_stages() as stages:
+        count = read(file, store, modality, stages("import"))
+    if as_json:
+        print_json({"store": store, "items": count})
+        return
+    typer.echo(f"{count} codes of {file} are in {store}")

@@ -1,0 +1,149 @@
+"""What the calls of every store accept; everything else is an `InputError` before anything is changed."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from channelhash.codes import PackedCodes, check_packed
+from channelhash.errors import InputError
+from channelhash.search.store import Metadata
+
+DEFAULT_MODALITY = "image"
+
+_NO_TEXT = "holds half a surrogate pair, which is no character"
+_INTEGERS = range(-(2**63), 2**63)
+
+
+def check_ids(ids: Sequence[str]) -> list[str]:
+    """The ids as a list of different strings that have a UTF-8 form."""
+    if isinstance(ids, str):
+        raise InputError(f"ids: expected a sequence of strings, not one string {ids!r}")
+    names = list(ids)
+    for row, name in enumerate(names):
+        if not isinstance(name, str):
+            raise InputError(f"ids: {name!r} (row {row}) is no string")
+        if not is_text(name):
+            raise InputError(f"ids: {name!r} (row {row}) {_NO_TEXT}")
+    if len(set(names)) < len(names):
+        row, name = next((row, name) for row, name in enumerate(names) if names.index(name) < row)
+        raise InputError(f"ids: {name!r} (row {row}) occurs twice; an item is given once")
+    return names
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a string that has a UTF-8 form: without half a surrogate pair."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:
+    """Packed codes ``(n, ceil(n_bits / 8))`` uint8 with zero padding."""
+    packed = np.asarray(codes)
+    try:
+        check_packed(packed, n_bits)
+    except ValueError as error:
+        raise InputError(f"{what}: {error}") from None
+    return packed
+
+
+def codes_by_modality(
+    codes: PackedCodes | Mapping[str, PackedCodes], modality: str | None, n: int, n_bits: int | None
+) -> tuple[dict[str, PackedCodes], int]:
+    """modality -> codes ``(n, b)``, and their length; eight bits a byte where ``n_bits`` is not known."""
+    if isinstance(codes, Mapping):
+        if modality is not None:
+            raise InputError(f"modality {modality!r}: the codes name their modalities; leave it out")
+        given = dict(codes)
+    else:
+        given = {modality if modality is not None else DEFAULT_MODALITY: codes}
+    if not given:
+        raise InputError("codes: give the codes of at least one modality")
+    for name in given:
+        if not isinstance(name, str) or not name.isidentifier() or len(name) > 50:
+            raise InputError(f"modality {name!r}: a plain name is expected, such as image or text")
+    if n_bits is None:
+        first = np.asarray(next(iter(given.values())))
+        if first.ndim != 2 or not first.shape[1]:
+            raise InputError(f"codes: (n, bytes) uint8 are expected, not {first.shape}")
+        n_bits = 8 * first.shape[1]
+    checked = {name: check_codes(packed, n_bits, f"{name} codes") for name, packed in given.items()}
+    for name, packed in checked.items():
+        if len(packed) != n:
+            raise InputError(f"{len(packed)} {name} codes for {n} ids")
+    return checked, n_bits
+
+
+def check_metadata(metadata: Sequence[Metadata] | None, ids: Sequence[str]) -> list[Metadata] | None:
+    """One mapping an item, of values that a store can keep."""
+    if metadata is None:
+        return None
+    if len(metadata) != len(ids):
+        raise InputError(f"{len(metadata)} mappings of metadata for {len(ids)} ids")
+    for name, values in zip(ids, metadata, strict=True):
+        if not isinstance(values, Mapping):
+            raise InputError(f"metadata of {name!r}: a mapping is expected, not {values!r}")
+        for key, value in values.items():
+            _check_key(key, name)
+            _check_value(value, f"metadata of {name!r}: {key}")
+            if value is not None and key in ("text", "image") and not isinstance(value, str):
+                raise InputError(f"metadata of {name!r}: {key} is a string, not {value!r}")
+            if value is not None and key == "labels" and not isinstance(value, list):
+                raise InputError(f"metadata of {name!r}: labels are a list of strings, not {value!r}")
+    return list(metadata)
+
+
+def check_count(value: int, what: str, least: int) -> int:
+    """A whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{what} is {value!r}; a whole number of at least {least} is expected")
+    return int(value)
+
+
+def searched_modality(modality: str | None, there: Sequence[str], address: str) -> str:
+    """The modality whose codes are searched, in a store that is not empty."""
+    if modality is None:
+        if DEFAULT_MODALITY not in there and len(there) > 1:
+            raise InputError(f"{address}: say which modality is searched: {' or '.join(there)}")
+        return DEFAULT_MODALITY if DEFAULT_MODALITY in there else there[0]
+    if modality not in there:
+        raise InputError(f"{address}: holds {' and '.join(there)} codes, no {modality} codes")
+    return modality
+
+
+def _check_key(key: Any, name: str) -> None:
+    if not isinstance(key, str) or not key or not key.isprintable() or '"' in key or "\\" in key:
+        raise InputError(f'metadata of {name!r}: {key!r} is no key: a name without ", \\ and control characters')
+    if key in ("id", "label"):
+        raise InputError(f"metadata of {name!r}: {key!r} means something else in filters; choose another key")
+
+
+def _check_value(value: Any, what: str) -> None:
+    if isinstance(value, str):
+        _check_text(value, what)
+    elif isinstance(value, list):
+        for entry in value:
+            if not isinstance(entry, str):
+                raise InputError(f"{what}: a list holds strings, not {entry!r}")
+            _check_text(entry, what)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InputError(f"{what} is {value}; leave it out where it is not known")
+    elif isinstance(value, int):
+        if value not in _INTEGERS:
+            raise InputError(f"{what}: {value} has more than 64 bits")
+    elif value is not None:
+        raise InputError(f"{what}: expected a string, number, Boolean or list of strings, not {type(value).__name__}")
+
+
+def _check_text(text: str, what: str) -> None:
+    if not is_text(text):
+        raise InputError(f"{what}: {_NO_TEXT}")
+    if "\0" in text:
+        raise InputError(f"{what}: holds a NUL, at which filters would end; take it out")

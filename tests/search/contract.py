@@ -1,0 +1,251 @@
+"""What every store must do, checked against a dictionary: shared by the tests of all stores."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from tests.search.lite import lite_address
+
+import channelhash as ch
+from channelhash.errors import InputError
+from channelhash.search.store import Answers, Metadata, Store
+
+N_BITS = 12
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A store under test.
+
+    Attributes:
+        open: opens the store of a folder, the same one each time.
+        ties_by_id: whether, of items that are equally near, the first by id are found; if not, any of them may be.
+        runs: how many sequences of random calls are tried.
+    """
+
+    open: Callable[[Path], Store]
+    ties_by_id: bool = True
+    runs: int = 10
+
+
+#: Name -> store. Codes have `N_BITS` bits.
+KINDS = {
+    "embedded": Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS)),
+    "milvus": Kind(lambda folder: ch.open_store(lite_address(folder), n_bits=N_BITS), ties_by_id=False, runs=3),
+}
+
+#: Ids that have been trouble somewhere, in no order.
+ODD_IDS = ["", "b", "a'b", 'a"b', "x\ny", "漢字", "é", "😀", "\uffff", "%", "_", "a;--", " ", "B", "10", "9", "x" * 300]
+
+#: Filters, each with what it means for an item: (where, id and metadata -> passes).
+FILTERS: list[tuple[str, Callable[[str, Metadata], bool]]] = [
+    ("label = 'dog'", lambda name, of: "dog" in of.get("labels", [])),
+    ("NOT label = 'dog'", lambda name, of: "dog" not in of.get("labels", [])),
+    ("label IN ('dog', 'it''s')", lambda name, of: bool({"dog", "it's"} & set(of.get("labels", [])))),
+    ("label NOT IN ('dog', 'it''s')", lambda name, of: not {"dog", "it's"} & set(of.get("labels", []))),
+    ("label IS NULL", lambda name, of: not of.get("labels")),
+    ("year >= 2000", lambda name, of: "year" in of and of["year"] >= 2000),
+    ("NOT year >= 2000", lambda name, of: "year" in of and of["year"] < 2000),
+    ("year IS NULL", lambda name, of: "year" not in of),
+    ("year BETWEEN 1990 AND 2000.5 OR label = 'cat'",
+     lambda name, of: ("year" in of and 1990 <= of["year"] <= 2000.5) or "cat" in of.get("labels", [])),
+    ("text LIKE '%sea%'", lambda name, of: "sea" in of.get("text", "")),
+    ("text NOT LIKE '_ sea'", lambda name, of: "text" in of and not (len(of["text"]) == 5 and of["text"][1:] == " sea")
+    ),
+    ("sharp = TRUE AND NOT (year = 2000 OR text = 'a sea')",
+     lambda name, of: of.get("sharp") is True and "year" in of and of["year"] != 2000
+     and "text" in of and of["text"] != "a sea"),
+    ("id > 'b'", lambda name, of: name > "b"),
+    ("id IN ('', 'é') OR score < -0.5", lambda name, of: name in ("", "é") or ("score" in of and of["score"] < -0.5)),
+]  # fmt: skip
+
+
+NAMES = st.sampled_from(ODD_IDS) | st.text(max_size=4).filter(lambda name: "\0" not in name)
+METADATA = st.fixed_dictionaries(
+    {},
+    optional={
+        "labels": st.lists(st.sampled_from(["dog", "cat", "it's", "漢"]), max_size=3) | st.none(),
+        "year": st.integers(1985, 2010) | st.just(2000.25) | st.none(),
+        "score": st.floats(-2, 2),
+        "sharp": st.booleans(),
+        "text": st.sampled_from(["a sea", "the sea\n", "sky", "Sea", 'x"y', ""]) | st.none(),
+    },
+)
+
+
+@dataclass
+class Expected:
+    """The items that a store should have: id -> modality -> bits, and id -> metadata."""
+
+    codes: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    metadata: dict[str, dict[str, object]] = field(default_factory=dict)
+
+    def write(self, ids: list[str], codes: dict[str, np.ndarray], metadata: list[Metadata] | None) -> None:
+        """What `Store.upsert` does; bits, not packed."""
+        for row, name in enumerate(ids):
+            self.codes.setdefault(name, {}).update({modality: bits[row] for modality, bits in codes.items()})
+            known = self.metadata.setdefault(name, {})
+            known.update(metadata[row] if metadata else {})
+            self.metadata[name] = {key: value for key, value in known.items() if value is not None}
+
+    def delete(self, ids: list[str]) -> int:
+        """What `Store.delete` does."""
+        there = [name for name in ids if name in self.codes]
+        for name in there:
+            del self.codes[name], self.metadata[name]
+        return len(there)
+
+    def having(self, modality: str, passes: Callable[[str, Metadata], bool] | None) -> dict[str, np.ndarray]:
+        """The codes that are searched."""
+        return {
+            name: codes[modality]
+            for name, codes in self.codes.items()
+            if modality in codes and (passes is None or passes(name, self.metadata[name]))
+        }
+
+
+def check_answers(
+    kind: Kind, found: Answers, queries: np.ndarray, there: dict[str, np.ndarray], k: int | None, radius: int | None
+) -> None:
+    """Compare what queries (bits) found with sorting everything by (distance, id)."""
+    assert len(found.ids) == len(found.distances) == len(queries)
+    for query, ids, distances in zip(queries, found.ids, found.distances, strict=True):
+        distance_of = {name: int((query != bits).sum()) for name, bits in there.items()}
+        expected = sorted((distance, name) for name, distance in distance_of.items())
+        expected = [pair for pair in expected if radius is None or pair[0] <= radius][:k]
+        answers = list(zip(distances.tolist(), ids, strict=True))
+        assert [distance for distance, _ in answers] == [distance for distance, _ in expected]
+        if kind.ties_by_id:
+            assert answers == expected
+        else:
+            assert answers == sorted(set(answers))
+            assert all(distance_of[name] == distance for distance, name in answers)
+
+
+def check_contents(store: Store, expected: Expected) -> None:
+    """Compare everything that a store says about its items."""
+    names = sorted(expected.codes)
+    assert len(store) == len(names)
+    assert store.ids() == names
+    assert store.modalities == tuple(sorted({modality for codes in expected.codes.values() for modality in codes}))
+    for item in store.get(names):
+        assert item.metadata == expected.metadata[item.id]
+        assert item.codes.keys() == expected.codes[item.id].keys()
+        for modality, bits in expected.codes[item.id].items():
+            np.testing.assert_array_equal(ch.codes.unpack(item.codes[modality][None], N_BITS)[0], bits)
+    counts: dict[str, int] = {}
+    for values in expected.metadata.values():
+        for label in set(values.get("labels", [])):
+            counts[label] = counts.get(label, 0) + 1
+    assert list(store.label_counts().items()) == sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def bits_of(random: np.random.Generator, n: int) -> np.ndarray:
+    """Codes of which many are equal or near each other."""
+    prototypes = np.random.default_rng(0).random((3, N_BITS)) < 0.5
+    return prototypes[random.integers(0, 3, n)] ^ (random.random((n, N_BITS)) < 0.05)
+
+
+def packed(bits: np.ndarray) -> np.ndarray:
+    return ch.codes.pack(bits) if len(bits) else np.zeros((0, -(-N_BITS // 8)), np.uint8)
+
+
+class AgainstADictionary(RuleBasedStateMachine):
+    """Any calls in any order: the store answers as sorting a dictionary does."""
+
+    kind: Kind
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.store = self.kind.open(Path(self.folder.name))
+        self.expected = Expected()
+        every_key = {"labels": ["dog"], "year": 2000, "score": 0.0, "sharp": True, "text": "a sea"}
+        self.write(["first"], 0, ["image"], [every_key], replace=False)
+
+    def write(self, names, seed, modalities, metadata, replace) -> None:
+        random = np.random.default_rng(seed)
+        bits = {modality: bits_of(random, len(names)) for modality in modalities}
+        call = self.store.upsert if replace else self.store.add
+        call(names, {modality: packed(values) for modality, values in bits.items()}, metadata=metadata)
+        self.expected.write(names, bits, metadata)
+
+    @rule(
+        names=st.lists(NAMES, unique=True, max_size=8),
+        seed=st.integers(0, 1000),
+        modalities=st.sets(st.sampled_from(["image", "text"]), min_size=1),
+        metadata=st.lists(METADATA, min_size=8, max_size=8) | st.none(),
+        replace=st.booleans(),
+    )
+    def add(self, names, seed, modalities, metadata, replace) -> None:
+        modalities = sorted(modalities)
+        values = metadata and metadata[: len(names)]
+        there = [name for name in names for modality in modalities if modality in self.expected.codes.get(name, {})]
+        if replace or not there:
+            self.write(names, seed, modalities, values, replace)
+        else:
+            with pytest.raises(InputError, match="already"):
+                self.write(names, seed, modalities, values, replace)
+
+    @rule(names=st.lists(NAMES, unique=True, max_size=8))
+    def delete(self, names) -> None:
+        assert self.store.delete(names) == self.expected.delete(names)
+
+    @rule()
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = self.kind.open(Path(self.folder.name))
+
+    @rule(
+        seed=st.integers(0, 1000),
+        n=st.integers(0, 3),
+        k=st.integers(1, 40),
+        radius=st.integers(0, N_BITS + 1),
+        chosen=st.sampled_from(FILTERS) | st.none(),
+    )
+    def search(self, seed, n, k, radius, chosen) -> None:
+        queries = bits_of(np.random.default_rng(seed), n)
+        where, passes = chosen or (None, None)
+        for modality in self.store.modalities:
+            there = self.expected.having(modality, passes)
+            found = self.store.search(packed(queries), k, modality, where)
+            check_answers(self.kind, found, queries, there, k, None)
+            found = self.store.search_radius(packed(queries), radius, modality, where)
+            check_answers(self.kind, found, queries, there, None, radius)
+            found = self.store.search_radius(packed(queries), radius, modality, where, limit=k)
+            check_answers(self.kind, found, queries, there, k, radius)
+        passing = [name for name in self.expected.codes if not passes or passes(name, self.expected.metadata[name])]
+        assert self.store.ids(where) == sorted(passing)
+
+    @invariant()
+    def contents(self) -> None:
+        if hasattr(self, "expected"):
+            check_contents(self.store, self.expected)
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            self.folder.cleanup()
+
+
+def check_any_calls(kind: Kind) -> None:
+    """Run `AgainstADictionary`, on the same examples each time."""
+
+    class Machine(AgainstADictionary):
+        pass
+
+    Machine.kind = kind
+    few = settings(
+        max_examples=kind.runs,
+        stateful_step_count=12,
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(Machine, settings=few)

@@ -1,0 +1,149 @@
+"""FAISS files: FAISS itself reads what is written, and what it writes is read."""
+
+import json
+import sys
+
+import faiss
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import channelhash as ch
+from channelhash.cli.index_transfer import export_faiss as export_command
+from channelhash.cli.index_transfer import import_faiss as import_command
+from channelhash.errors import InputError
+from channelhash.search import open_store
+from channelhash.search.faiss_files import export_faiss, import_faiss, items_file
+
+N_BITS = 12
+
+
+def codes_of(n: int, seed: int = 0) -> np.ndarray:
+    return ch.codes.pack(np.random.default_rng(seed).random((n, N_BITS)) < 0.5)
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = open_store(tmp_path / "store", n_bits=N_BITS, model="m")
+    names = [f"item {row}" for row in range(30)]
+    opened.add(names, codes_of(30), metadata=[{"labels": ["dog"], "text": f"it's {row}"} for row in range(30)])
+    opened.add(["words", *names[:3]], codes_of(4, seed=1), "text")
+    yield opened
+    opened.close()
+
+
+def test_faiss_finds_the_same(store, tmp_path):
+    file = tmp_path / "codes.faiss"
+    assert export_faiss(store, file) == 30
+    index = faiss.read_index_binary(str(file))
+    assert isinstance(index, faiss.IndexBinaryIDMap2)
+    assert (index.d, index.ntotal) == (16, 30)
+    ids = dict(
+        zip(*(pq.read_table(items_file(file)).column(name).to_pylist() for name in ("number", "id")), strict=True)
+    )
+    queries = codes_of(5, seed=2)
+    distances, numbers = index.search(queries, 30)
+    found = store.search(queries, 30)
+    for row in range(5):
+        assert distances[row].tolist() == found.distances[row].tolist()
+        pairs = sorted((distance, ids[number]) for distance, number in zip(distances[row], numbers[row], strict=True))
+        assert [name for _, name in pairs] == found.ids[row]
+
+
+def test_there_and_back(store, tmp_path):
+    file = tmp_path / "codes.faiss"
+    steps = []
+    assert export_faiss(store, file, "text", lambda done, total: steps.append((done, total))) == 4
+    assert steps == [(31, 31)]
+    assert import_faiss(file, str(tmp_path / "new")) == 4
+    back = open_store(tmp_path / "new")
+    assert (back.n_bits, back.model, back.modalities) == (N_BITS, "m", ("text",))
+    for item, former in zip(back.get(back.ids()), store.get(back.ids()), strict=True):
+        np.testing.assert_array_equal(item.codes["text"], former.codes["text"])
+        assert item.metadata == former.metadata
+    back.close()
+
+
+def write(index, path) -> None:
+    faiss.write_index_binary(index, str(path))
+
+
+@pytest.mark.parametrize("wrap", [faiss.IndexBinaryIDMap, faiss.IndexBinaryIDMap2, None])
+def test_files_made_elsewhere(tmp_path, wrap):
+    codes = np.random.default_rng(0).integers(0, 256, (4, 2), dtype=np.uint8)
+    flat = faiss.IndexBinaryFlat(16)
+    if wrap:
+        index = wrap(flat)
+        index.add_with_ids(codes, np.array([7, 3, 2**40, 0]))
+    else:
+        index = flat
+        index.add(codes)
+    write(index, tmp_path / "their.index")
+    import_faiss(tmp_path / "their.index", str(tmp_path / "new"), "image")
+    store = open_store(tmp_path / "new")
+    names = ["7", "3", str(2**40), "0"] if wrap else ["0", "1", "2", "3"]
+    assert store.n_bits == 16
+    np.testing.assert_array_equal(np.stack([item.codes["image"] for item in store.get(names)]), codes)
+    store.close()
+
+
+def test_a_file_made_elsewhere_into_a_store_of_shorter_codes(store, tmp_path):
+    index = faiss.IndexBinaryFlat(16)
+    index.add(codes_of(2))
+    write(index, tmp_path / "their.index")
+    store.close()
+    import_faiss(tmp_path / "their.index", str(tmp_path / "store"))
+    index.add(np.full((1, 2), 255, np.uint8))
+    write(index, tmp_path / "longer.index")
+    with pytest.raises(InputError, match="bits past the 12th"):
+        import_faiss(tmp_path / "longer.index", str(tmp_path / "store"))
+
+
+def test_what_cannot_be_read(store, tmp_path):
+    file = tmp_path / "codes.faiss"
+    export_faiss(store, file)
+    target = str(tmp_path / "new")
+    (tmp_path / "text").write_text("no index")
+    hnsw = faiss.IndexBinaryHNSW(16, 4)
+    write(hnsw, tmp_path / "hnsw")
+    flat = faiss.IndexBinaryFlat(16)
+    flat.add(codes_of(3))
+    write(flat, tmp_path / "other.faiss")
+    items_file(tmp_path / "other.faiss").write_bytes(items_file(file).read_bytes())
+    (tmp_path / "damaged.faiss").write_bytes(file.read_bytes())
+    items_file(tmp_path / "damaged.faiss").write_bytes(items_file(file).read_bytes()[:100])
+    for name, message in {
+        "nothing": "no such FAISS file",
+        "text": "not a readable FAISS file",
+        "hnsw": "holds an IndexBinaryHNSW",
+        "other.faiss": "lists other numbers",
+        "damaged.faiss": "damaged, or not written by channelhash",
+    }.items():
+        with pytest.raises(InputError, match=message) as refused:
+            import_faiss(tmp_path / name, target)
+        assert "\n" not in str(refused.value)
+    other = open_store(tmp_path / "model", n_bits=N_BITS, model="another")
+    other.add(["a"], codes_of(1))
+    other.close()
+    with pytest.raises(InputError, match="another model"):
+        import_faiss(file, str(tmp_path / "model"))
+
+
+def test_nothing_to_export(tmp_path):
+    with pytest.raises(InputError, match="holds no codes to export"):
+        export_faiss(open_store(tmp_path / "empty"), tmp_path / "codes.faiss")
+    assert not (tmp_path / "codes.faiss").exists()
+
+
+def test_without_faiss(store, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(InputError, match=r"pip install 'channelhash\[faiss\]'"):
+        export_faiss(store, tmp_path / "codes.faiss")
+
+
+def test_commands(store, tmp_path, capsys):
+    file = tmp_path / "codes.faiss"
+    export_command(str(tmp_path / "store"), file, None, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"out": str(file), "items_file": str(items_file(file)), "items": 30}
+    import_command(str(tmp_path / "new"), file, None, as_json=False)
+    assert capsys.readouterr().out == f"30 codes of {file} are in {tmp_path / 'new'}\n"

@@ -1,0 +1,248 @@
+"""The filter language against three-valued logic written out over dictionaries."""
+
+import json
+import random
+import re
+import sqlite3
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from channelhash.errors import InputError
+from channelhash.search import filters
+from channelhash.search.filters import Among, And, Between, Compare, Condition, Known, Like, Or, parse_filter, to_sqlite
+
+KEYS = ("year", "score", "sharp", "text", "my key")
+STRINGS = ("", "a", "b'c", "sea%", "a_b", "A", "日本", "a\nb", 'd"e', "\\")
+NUMBERS = (-3, 0, 1, 2, 1.5, -0.25, 10**15)
+ITEMS = st.fixed_dictionaries(
+    {"id": st.sampled_from(STRINGS), "labels": st.lists(st.sampled_from(STRINGS), max_size=3)},
+    optional={key: st.sampled_from((*STRINGS, *NUMBERS, True, False)) for key in KEYS},
+)
+
+
+def literal(value) -> str:
+    if isinstance(value, bool):
+        return str(value).upper()
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
+
+
+def like(value: str, pattern: str) -> bool:
+    expression = "".join({"%": ".*", "_": "."}.get(character, re.escape(character)) for character in pattern)
+    return re.fullmatch(expression, value, re.DOTALL) is not None
+
+
+def kind(value) -> type:
+    return bool if isinstance(value, bool) else str if isinstance(value, str) else float
+
+
+TESTS = {
+    "=": lambda value, of: value == of[0],
+    "<>": lambda value, of: value != of[0],
+    "!=": lambda value, of: value != of[0],
+    "<": lambda value, of: value < of[0],
+    "<=": lambda value, of: value <= of[0],
+    ">": lambda value, of: value > of[0],
+    ">=": lambda value, of: value >= of[0],
+    "IN": lambda value, of: value in of,
+    "BETWEEN": lambda value, of: of[0] <= value <= of[1],
+    "LIKE": lambda value, of: like(value, of[0]),
+}
+
+
+def truth(tree, item) -> bool | None:
+    """Whether a filter holds: True, False or, where a value is not known, None; Kleene's logic, as SQL's."""
+    word, *parts = tree
+    if word == "NOT":
+        inside = truth(parts[0], item)
+        return None if inside is None else not inside
+    if word in ("AND", "OR"):
+        inside = [truth(part, item) for part in parts]
+        decides = word == "OR"
+        return decides if decides in inside else None if None in inside else not decides
+    key, of = parts
+    if word == "IS NULL":
+        return not item["labels"] if key == "label" else key not in item
+    if key == "label":
+        return any(TESTS[word](label, of) for label in item["labels"])
+    if key not in item or kind(item[key]) is not kind(of[0]):
+        return None
+    return TESTS[word](item[key], of)
+
+
+def written(tree) -> str:
+    word, *parts = tree
+    if word == "NOT":
+        return f"NOT ({written(parts[0])})"
+    if word in ("AND", "OR"):
+        return "(" + f" {word} ".join(map(written, parts)) + ")"
+    key, of = parts
+    name = f'"{key}"' if " " in key else key
+    if word == "IS NULL":
+        return f"{name} IS NULL"
+    if word == "IN":
+        return f"{name} IN ({', '.join(map(literal, of))})"
+    if word == "BETWEEN":
+        return f"{name} BETWEEN {literal(of[0])} AND {literal(of[1])}"
+    return f"{name} {word} {literal(of[0])}"
+
+
+@st.composite
+def conditions(draw):
+    key = draw(st.sampled_from((*KEYS, "id", "label")))
+    word = draw(st.sampled_from((*TESTS, "IS NULL")))
+    if word == "IS NULL":
+        return word, key, ()
+    kinds = [STRINGS] if word == "LIKE" or key in ("id", "label", "text") else [STRINGS, NUMBERS]
+    if word in ("=", "!=", "<>", "IN") and len(kinds) > 1:
+        kinds.append((True, False))
+    values = st.sampled_from(draw(st.sampled_from(kinds)))
+    return word, key, tuple(draw(st.lists(values, min_size=2, max_size=3)))
+
+
+TREES = st.recursive(
+    conditions(),
+    lambda trees: st.tuples(st.just("NOT"), trees) | st.tuples(st.sampled_from(("AND", "OR")), trees, trees, trees),
+    max_leaves=6,
+)
+
+
+def passing(where: str, items: list[dict]) -> list[int]:
+    """The items that SQLite lets pass, by number."""
+    database = sqlite3.connect(":memory:")
+    database.execute("PRAGMA case_sensitive_like = ON")
+    database.execute("CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT, metadata TEXT)")
+    database.execute("CREATE TABLE labels (label TEXT, item INTEGER)")
+    for number, item in enumerate(items):
+        metadata = {key: value for key, value in item.items() if key not in ("id", "labels")}
+        database.execute("INSERT INTO items VALUES (?, ?, ?)", (number, item["id"], json.dumps(metadata)))
+        database.executemany("INSERT INTO labels VALUES (?, ?)", [(label, number) for label in item["labels"]])
+    condition = to_sqlite(parse_filter(where, KEYS))
+    rows = database.execute(f"SELECT number FROM items WHERE {condition.sql} ORDER BY number", condition.parameters)
+    return [number for (number,) in rows]
+
+
+@settings(max_examples=200)
+@given(TREES, st.lists(ITEMS, min_size=1, max_size=6))
+def test_sqlite_lets_pass_what_three_valued_logic_does(tree, items):
+    assert passing(written(tree), items) == [number for number, item in enumerate(items) if truth(tree, item)]
+
+
+def test_negations_stand_at_conditions_alone():
+    year, dog = Compare(">=", 2000), Compare("=", "dog")
+    for where, tree in {
+        "year >= 2000": Condition("year", year),
+        "NOT (year >= 2000 AND NOT label = 'dog')": Or((Condition("year", year, True), Condition("label", dog))),
+        "a IN (1, -2.5) or a not in ('x')": Or(
+            (Condition("a", Among((1, -2.5))), Condition("a", Among(("x",)), negated=True))
+        ),
+        "a NOT LIKE 'x%' AND a BETWEEN 1 AND 2 AND a IS NOT NULL": And(
+            (Condition("a", Like("x%"), negated=True), Condition("a", Between(1, 2)), Condition("a", Known()))
+        ),
+        "((a IS NULL))": Condition("a", Known(), negated=True),
+        "text = 'it''s'": Condition("text", Compare("=", "it's")),
+        '"a" = TRUE': Condition("a", Compare("=", True)),
+    }.items():
+        assert parse_filter(where, ["year", "a"]) == tree
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    {
+        "": "is empty",
+        "year": "year is not a condition",
+        "year = ": "cannot be read at character 6",
+        "(year = 1": "cannot be read at character 9",
+        "year = 1)": "cannot be read at character 9",
+        "text = 'x": "does not end",
+        "year = 1; DROP TABLE items": "not several statements",
+        "year = 1 UNION SELECT 1": "not several statements",
+        "year = 1 ORDER BY 1": "without ORDER",
+        "year = 1 LIMIT 1": "without LIMIT",
+        "year = 1 -- and so on": "comments",
+        "year /* of */ = 1": "comments",
+        "year = (SELECT 1)": "(SELECT 1) is not a string",
+        "year IN (SELECT 1)": "not a condition",
+        "EXISTS (SELECT 1)": "not a condition",
+        "year IN ()": "not a condition",
+        "length(text) = 1": "begins with a key",
+        "1 = year": "year is not a string",
+        "1 = 1": "begins with a key",
+        "year = score": "score is not a string",
+        "items.year = 1": "begins with a key",
+        "year + 1 = 2": "begins with a key",
+        "year = 1 + 1": "not a string",
+        "year = :x": "not a string",
+        "year = ?": "not a string",
+        "text || 'x' = 'y'": "begins with a key",
+        "text LIKE 3": "LIKE takes a string",
+        "text LIKE 'a' ESCAPE 'b'": "not a condition",
+        "text GLOB '*'": "not a condition",
+        "text = NULL": "write IS NULL",
+        "label = 3": "label is compared with strings",
+        "labels = 'dog'": "one by one: label = 'dog'",
+        "year IN (1, 'a')": "mixes numbers and strings",
+        "sharp < TRUE": "no order",
+        "year = 1e999": "too large",
+        f"year = {2**63}": "more than 64 bits",
+        "yeer = 1": "unknown key 'yeer'; did you mean 'year'?",
+        "text = 'a\0'": "a character that is none",
+        "text = '\ud800'": "a character that is none",
+        "(" * 60 + "year = 1" + ")" * 60: "nested deeper than 50",
+        "(" * 4990 + "year = 1": "where: ",
+        "NOT " * 2000 + "year = 1": "nested deeper than 50",
+        " AND ".join(["year = 1"] * 301): "301 conditions, at most 300",
+        "year = 1" + " " * 10_000: "10,008 characters, at most 10,000",
+    }.items(),
+)
+def test_everything_else_is_refused_in_one_line(where, reason):
+    with pytest.raises(InputError) as refused:
+        parse_filter(where, KEYS)
+    message = str(refused.value)
+    assert message.startswith("where: ")
+    assert reason in message
+    assert "\n" not in message
+    assert len(message) < 200
+
+
+PIECES = r"""
+year text label id "key" 'a' 'it''s' 1 -2.5 TRUE NULL = <> < IN ( ) , AND OR NOT LIKE BETWEEN IS ; -- /* */ \ ? SELECT
+FROM items DROP TABLE ' " ` [ ] { } : @ || * count( CASE WHEN THEN END CAST AS x'00' 0x1
+"""
+
+
+@settings(max_examples=400)
+@given(st.lists(st.sampled_from(PIECES.split()), max_size=15).map(" ".join) | st.text(max_size=40))
+@example("'; DELETE FROM items; --")
+@example("year = 1 OR 1 = 1")
+@example("text = '''); DROP TABLE items; --'")
+def test_whatever_is_written_is_read_as_a_filter_or_refused(where):
+    items = [{"id": "a", "labels": ["a"], "year": 1, "text": "a"}]
+    refused = ""
+    try:
+        found = passing(where, items)
+    except InputError as error:
+        found, refused = [], f"{error}"
+    assert found in ([], [0])
+    assert refused == "" or (refused.startswith("where: ") and "\n" not in refused)
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30))
+def test_literals_never_become_sql(text):
+    where = f"text = {literal(text)}"
+    condition = to_sqlite(parse_filter(where, KEYS))
+    assert condition == to_sqlite(parse_filter("text = 'x'", KEYS))._replace(
+        parameters=(*condition.parameters[:-1], text)
+    )
+
+
+def test_the_longest_filter_is_within_the_limits_of_sqlite():
+    names = ", ".join(literal(f"i{number}") for number in range(1000))
+    assert len(names) < filters.MAX_LENGTH
+    assert passing(f"id IN ({names})", [{"id": "i7", "labels": []}, {"id": "j", "labels": []}]) == [0]
+    draw = random.Random(0)
+    tree = " ".join(
+        f"year > {draw.randrange(9)} {draw.choice(['AND', 'OR'])}" for _ in range(filters.MAX_CONDITIONS - 1)
+    )
+    assert passing(f"{tree} year < 0", [{"id": "a", "labels": [], "year": 99}]) in ([], [0])

@@ -1,0 +1,136 @@
+"""What is promised of all stores, of each of them."""
+
+import numpy as np
+import pytest
+from tests.search.contract import (
+    FILTERS,
+    KINDS,
+    N_BITS,
+    Expected,
+    Kind,
+    bits_of,
+    check_answers,
+    check_any_calls,
+    check_contents,
+    packed,
+)
+
+from channelhash.errors import InputError
+from channelhash.search.store import Store
+
+
+@pytest.fixture(params=KINDS)
+def kind(request) -> Kind:
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def store(kind, tmp_path) -> Store:
+    opened = kind.open(tmp_path)
+    yield opened
+    opened.close()
+
+
+def filled(store: Store, n: int = 30) -> Expected:
+    expected = Expected()
+    bits = bits_of(np.random.default_rng(1), n)
+    names = [f"item {row}" for row in range(n)]
+    metadata = [{"year": 1990 + row, "labels": ["dog"] if row % 3 else ["cat", "sea"]} for row in range(n)]
+    store.add(names, packed(bits), metadata=metadata)
+    expected.write(names, {"image": bits}, metadata)
+    return expected
+
+
+def test_any_calls_in_any_order(kind):
+    check_any_calls(kind)
+
+
+def test_an_empty_store_finds_nothing(store):
+    queries = packed(bits_of(np.random.default_rng(0), 2))
+    for found in (store.search(queries), store.search_radius(queries, 3), store.search(queries, where="label = 'x'")):
+        assert found.ids == [[], []]
+        assert [len(distances) for distances in found.distances] == [0, 0]
+    assert (len(store), store.ids(), store.modalities, store.label_counts()) == (0, [], (), {})
+    assert store.delete(["a"]) == 0
+    assert "a" not in store
+    assert store.writable
+    assert (store.info()["items"], store.info()["codes"]) == (0, {})
+
+
+def test_images_are_searched_unless_something_else_is_said(store):
+    bits = bits_of(np.random.default_rng(3), 4)
+    store.add(["c", "d"], packed(bits[2:]), "text")
+    assert store.search(packed(bits[:1])).ids[0] == store.search(packed(bits[:1]), modality="text").ids[0]
+    with pytest.raises(InputError, match="no image codes"):
+        store.search(packed(bits[:1]), modality="image")
+    store.add(["a", "b"], packed(bits[:2]))
+    assert set(store.search(packed(bits[:1])).ids[0]) == {"a", "b"}
+
+
+@pytest.mark.parametrize("where", [where for where, _ in FILTERS[:5]])
+def test_a_filter_comes_before_the_ranking(store, kind, where):
+    expected = filled(store)
+    passes = dict(FILTERS)[where]
+    queries = bits_of(np.random.default_rng(2), 3)
+    there = expected.having("image", passes)
+    check_answers(kind, store.search(packed(queries), 4, where=where), queries, there, 4, None)
+
+
+def test_a_refused_call_changes_nothing(store):
+    expected = filled(store)
+    two = packed(bits_of(np.random.default_rng(4), 2))
+    for message, call in {
+        "already": lambda: store.add(["new", "item 3"], two),
+        "occurs twice": lambda: store.add(["new", "new"], two),
+        "2 image codes for 1 ids": lambda: store.add(["new"], two),
+        "12 bits are": lambda: store.add(["new", "other"], np.zeros((2, 3), np.uint8)),
+        "bits past the 12th": lambda: store.upsert(["new", "other"], np.full((2, 2), 255, np.uint8)),
+        "1 mappings": lambda: store.add(["new", "other"], two, metadata=[{}]),
+        "year is nan": lambda: store.add(["new", "other"], two, metadata=[{}, {"year": float("nan")}]),
+        "labels are a list": lambda: store.add(["new", "other"], two, metadata=[{}, {"labels": "dog"}]),
+        "holds a NUL": lambda: store.add(["new", "other"], two, metadata=[{}, {"text": "a\0"}]),
+        "surrogate": lambda: store.add(["new", "\ud800"], two),
+        "plain name": lambda: store.add(["new", "other"], two, "../text"),
+        "at least one modality": lambda: store.add(["new", "other"], {}),
+        "no string": lambda: store.add(["new", 3], two),
+        "not one string": lambda: store.delete("item 1"),
+        "no key": lambda: store.add(["new", "other"], two, metadata=[{}, {'a"b': 1}]),
+        "something else in filters": lambda: store.add(["new", "other"], two, metadata=[{}, {"label": "dog"}]),
+        "more than 64 bits": lambda: store.add(["new", "other"], two, metadata=[{}, {"year": 2**63}]),
+    }.items():
+        with pytest.raises(InputError, match=message):
+            call()
+        check_contents(store, expected)
+
+
+def test_a_meaningless_question_is_refused(store):
+    filled(store)
+    query = packed(bits_of(np.random.default_rng(4), 1))
+    for message, call in {
+        "k is 0": lambda: store.search(query, 0),
+        "k is 1.5": lambda: store.search(query, 1.5),
+        "radius is -1": lambda: store.search_radius(query, -1),
+        "limit is 0": lambda: store.search_radius(query, 1, limit=0),
+        "12 bits are": lambda: store.search(np.zeros((1, 3), np.uint8)),
+        "no text codes": lambda: store.search(query, modality="text"),
+        "where: unknown key 'yeer'; did you mean 'year'": lambda: store.search(query, where="yeer = 3"),
+        "where: is empty": lambda: store.ids(""),
+        "no item has the id 'item 99'": lambda: store.get(["item 1", "item 99"]),
+        "no item has the id": lambda: store.get(["\ud800"]),
+    }.items():
+        with pytest.raises(InputError, match=message) as refused:
+            call()
+        assert "\n" not in str(refused.value)
+    assert "\ud800" not in store
+
+
+def test_more_answers_than_there_are_items(store):
+    filled(store, 5)
+    assert len(store.search(packed(bits_of(np.random.default_rng(0), 1)), k=10**9).ids[0]) == 5
+
+
+def test_info_counts(store):
+    filled(store, 5)
+    store.add(["item 2"], packed(bits_of(np.random.default_rng(0), 1)), "text")
+    info = store.info()
+    assert (info["items"], info["n_bits"], info["codes"]) == (5, N_BITS, {"image": 5, "text": 1})
