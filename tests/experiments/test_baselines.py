@@ -175,7 +175,7 @@ def trial(method, rate, score, status="finished"):
 
 def test_the_best_finished_trial_is_chosen():
     trials = [trial("A", 1e-4, 0.5), trial("A", 1e-3, 0.7), trial("A", 1e-2, 0.9, status="failed")]
-    trials += [trial("B", 1e-3, 0.6), trial("B", 1e-4, 0.6)]
+    trials += [trial("B", 1e-3, 0.6), trial("B", 1e-4, 0.6), trial("B", 1e-2, 0.1)]
     assert best_rates(trials) == {"A": 1e-3, "B": 1e-4}
     table = learning_rates_table(trials)
     rows = {row[0].text: {name: cell for name, cell in zip(table.header[1:], row[1:], strict=True)}
