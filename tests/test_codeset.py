@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import channelhash as ch
+from channelhash.codeset import joined
 from channelhash.errors import InputError
 
 
@@ -126,3 +127,16 @@ def test_parts_that_do_not_fit_are_refused():
         ch.CodeSet(["a", "b"], codes, None, 8, texts=["x"])
     with pytest.raises(ValueError, match="at least one modality"):
         ch.CodeSet(["a"], {}, None, 8)
+
+
+def test_a_file_is_read_in_parts_that_join_to_the_whole(tmp_path):
+    codes = make(n=11)
+    codes.save(tmp_path / "c.parquet")
+    parts = list(ch.CodeSet.stream(tmp_path / "c.parquet", rows=4))
+    assert [len(part) for part in parts] == [4, 4, 3]
+    assert_equal(joined(parts), codes)
+    codes.take([]).save(tmp_path / "empty.parquet")
+    assert sum(len(part) for part in ch.CodeSet.stream(tmp_path / "empty.parquet", rows=4)) == 0
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "c.parquet").read_bytes()[:-9])
+    with pytest.raises(InputError, match="perhaps truncated"):
+        list(ch.CodeSet.stream(tmp_path / "cut.parquet", rows=4))

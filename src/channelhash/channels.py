@@ -11,25 +11,31 @@ from torch import Tensor
 _SMALLEST_NORM = 1e-12
 
 
-def label_similarity(labels: Tensor) -> Tensor:
+def label_similarity(labels: Tensor, others: Tensor | None = None) -> Tensor:
     """Cosine similarity of label vectors, eq. (1) of the paper.
 
     Args:
         labels: ``(n, c)`` bool or non-negative numbers (one-hot or multi-hot).
+        others: ``(m, c)``, labels of other samples; None compares the samples with each other.
 
     Returns:
-        ``(n, n)`` in [0, 1], float32 (float64 for float64 labels). The diagonal is 1; a sample without labels has
-        similarity 0 to all others (``protocol.md`` § 5). Samples with the same label set have exactly 1, so that
-        they form the set "S = 1" of the losses whatever the rounding.
+        ``(n, n)``, or ``(n, m)`` with ``others``, in [0, 1], float32 (float64 for float64 labels). A sample without
+        labels has similarity 0 to all others, and 1 to itself (``protocol.md`` § 5). Samples with the same label set
+        have exactly 1, so that they form the set "S = 1" of the losses whatever the rounding.
     """
-    values = torch.as_tensor(labels)
-    values = values if values.dtype == torch.float64 else values.to(torch.float32)
-    shared = values @ values.T
-    squares = values.square().sum(dim=1)
+    rows = _floats(labels)
+    columns = rows if others is None else _floats(others)
+    shared = rows @ columns.T
     # One root of an exact product (not a product of two rounded roots) makes 3 / sqrt(3 · 3) exactly 1.
-    lengths = (squares[:, None] * squares[None, :]).sqrt()
+    lengths = (rows.square().sum(dim=1)[:, None] * columns.square().sum(dim=1)[None, :]).sqrt()
     # Where a length is 0, so is what is shared.
-    return (shared / lengths.clamp_min(_SMALLEST_NORM)).clamp(0, 1).fill_diagonal_(1)
+    similarity = (shared / lengths.clamp_min(_SMALLEST_NORM)).clamp(0, 1)
+    return similarity.fill_diagonal_(1) if others is None else similarity
+
+
+def _floats(labels: Tensor) -> Tensor:
+    values = torch.as_tensor(labels)
+    return values if values.dtype == torch.float64 else values.to(torch.float32)
 
 
 def relaxed_hamming(a: Tensor, b: Tensor) -> Tensor:

@@ -1,8 +1,10 @@
 """A set of hash codes with ids and labels, in memory and as a Parquet file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +107,8 @@ class CodeSet:
             data = pa.py_buffer(np.ascontiguousarray(packed).tobytes())
             columns[f"code_{modality}"] = pa.Array.from_buffers(pa.binary(width), len(packed), [None, data])
         if self.labels is not None:
-            numbers = [np.flatnonzero(row).astype(np.int32) for row in self.labels]
-            columns["labels"] = pa.array(numbers, pa.list_(pa.int32()))
+            ends = np.concatenate([[0], np.cumsum(self.labels.sum(axis=1))]).astype(np.int32)
+            columns["labels"] = pa.ListArray.from_arrays(ends, np.nonzero(self.labels)[1].astype(np.int32))
         if self.texts is not None:
             columns["text"] = pa.array(self.texts, pa.string())
         if self.images is not None:
@@ -129,30 +131,73 @@ class CodeSet:
         Raises:
             InputError: the file is missing, truncated, or not a file of codes.
         """
-        if not Path(path).is_file():
-            raise InputError(f"{path}: no such file of codes")
-        try:
-            table = pq.ParquetFile(path).read()
-        except (pa.ArrowException, OSError) as error:
-            first = " ".join(str(error).split())
-            raise InputError(
-                f"{path}: not a readable Parquet file, perhaps truncated ({first}); encode again"
-            ) from None
-        metadata = table.schema.metadata or {}
-        written_as = metadata.get(b"channelhash.format", b"").decode()
-        if not written_as.startswith("channelhash codes "):
-            raise InputError(f"{path}: a Parquet file, but not one of codes (written by `channelhash encode`)")
-        if written_as != _FORMAT:
-            raise InputError(f"{path}: written as {written_as!r}, this version reads {_FORMAT!r}; encode again")
-        try:
-            description = json.loads(metadata.get(b"channelhash", b""))
-        except ValueError:
-            raise InputError(f"{path}: the description in its metadata is damaged; encode again") from None
-        try:
-            return _from_table(table, description)
-        except (KeyError, TypeError, ValueError) as error:
-            reason = f"the description lacks {error}" if isinstance(error, KeyError) else error
-            raise InputError(f"{path}: {reason}; encode again") from None
+        with _open(path) as (file, description):
+            return _described(file.read(), description)
+
+    @classmethod
+    def stream(cls, path: str | Path, rows: int) -> Iterator["CodeSet"]:
+        """`load` in parts of at most so many rows, in order: memory does not grow with the file.
+
+        Raises:
+            InputError: as `load`; damage further down is found when it is read.
+        """
+        with _open(path) as (file, description):
+            for batch in file.iter_batches(rows):
+                yield _described(pa.Table.from_batches([batch]), description)
+
+
+def joined(parts: Sequence[CodeSet]) -> CodeSet:
+    """One set of the items of ``parts``, in order; at least one part, all of the same columns, names and model."""
+    first = parts[0]
+    labels, texts, images = ([getattr(part, name) for part in parts] for name in ("labels", "texts", "images"))
+    return CodeSet(
+        list(chain.from_iterable(part.ids for part in parts)),
+        {modality: np.concatenate([part.codes[modality] for part in parts]) for modality in first.codes},
+        None if first.labels is None else np.concatenate(labels),
+        first.n_bits,
+        first.label_names,
+        None if first.texts is None else list(chain.from_iterable(texts)),
+        None if first.images is None else list(chain.from_iterable(images)),
+        first.model,
+    )
+
+
+@contextmanager
+def _open(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
+    """A file of codes and the description in its metadata; what is wrong with it raises `InputError` that names it."""
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file of codes")
+    try:
+        with pq.ParquetFile(path) as file:
+            metadata = file.schema_arrow.metadata or {}
+            written_as = metadata.get(b"channelhash.format", b"").decode()
+            if not written_as.startswith("channelhash codes "):
+                raise InputError(f"{path}: a Parquet file, but not one of codes (written by `channelhash encode`)")
+            if written_as != _FORMAT:
+                raise InputError(f"{path}: written as {written_as!r}, this version reads {_FORMAT!r}; encode again")
+            try:
+                description = json.loads(metadata.get(b"channelhash", b""))
+            except ValueError:
+                raise InputError(f"{path}: the description in its metadata is damaged; encode again") from None
+            yield file, description
+    except (pa.ArrowException, OSError) as error:
+        first = " ".join(str(error).split())
+        raise InputError(f"{path}: not a readable Parquet file, perhaps truncated ({first}); encode again") from None
+    except _MisfitError as error:
+        raise InputError(f"{path}: {error}; encode again") from None
+
+
+class _MisfitError(Exception):
+    """A table and its description do not fit together."""
+
+
+def _described(table: pa.Table, description: dict[str, Any]) -> CodeSet:
+    try:
+        return _from_table(table, description)
+    except KeyError as error:
+        raise _MisfitError(f"the description lacks {error}") from None
+    except (TypeError, ValueError) as error:
+        raise _MisfitError(str(error)) from None
 
 
 def boolean_labels(labels: Any) -> NDArray[np.bool_]:

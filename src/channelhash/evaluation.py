@@ -61,7 +61,7 @@ def evaluate_code_files(query: Path, database: Path, out: Path | None = None) ->
             raise InputError(f"{path}: is empty; evaluation takes at least one code")
     tasks, histograms = evaluate_sets(sets[query], sets[database], f"{query} and {database}")
     result = {"n_bits": sets[query].n_bits, "query": str(query), "database": str(database), "tasks": tasks}
-    _save(result, histograms, out, f"{query.name} → {database.name}")
+    save_figures(result, histograms, out, f"{query.name} → {database.name}")
     return result
 
 
@@ -82,11 +82,12 @@ def evaluate_export(
     query, database = read_export(export, names, task)
     tasks, histograms = evaluate_sets(query, database, str(export))
     result = {"n_bits": query.n_bits, "codes": str(export), "tasks": tasks}
-    _save(result, histograms, out, export.name)
+    save_figures(result, histograms, out, export.name)
     return result
 
 
-def _save(result: dict[str, Any], histograms: dict[str, HammingHistogram], out: Path | None, title: str) -> None:
+def save_figures(result: dict[str, Any], histograms: dict[str, HammingHistogram], out: Path | None, title: str) -> None:
+    """Write ``metrics.json`` and ``plots/`` into the folder ``out``; None writes nothing."""
     if out is None:
         return
     from channelhash.metrics.plots import write_plots  # matplotlib: nothing else here needs it

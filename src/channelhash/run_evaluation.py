@@ -133,6 +133,16 @@ def run_codes(folder: Path, split: str = "test", checkpoint: str = "last", stage
     return RunCodes(codes["query"], codes["retrieval"], np.isin(rows["retrieval"], splits.train))
 
 
+def query_outputs(folder: Path, stages: Stages = silent) -> dict[str, NDArray[np.float32]]:
+    """Modality -> real-valued outputs ``(nq, k)`` of a finished run's test queries, whose signs are their codes."""
+    config, model = read_run_config(folder), load_model(folder)
+    model.to(pick_device(config.train.device))
+    records = load_records(config)
+    features = feature_records(model, records, config.train, stages)
+    queries, light = features.take(load_splits(folder / "splits.json", records).query), model.on_features()
+    return {modality: light.outputs(modality, queries.items[modality]).numpy() for modality in light.modalities}
+
+
 def plots_folder(folder: Path, split: str, checkpoint: str, leak_free: bool) -> Path:
     """Where a run's plots are: those of the figures in ``metrics.json`` in ``plots/`` itself."""
     parts = [split] * (split != "test") + [checkpoint] * (checkpoint != "last") + ["leak-free"] * leak_free

@@ -28,3 +28,17 @@ def test_rows_say_what_was_measured(monkeypatch):
     assert rows[3]["ratio"] is None
     assert rows[6]["size"] == "batch 128, 8→4→16"
     assert rows[6]["what"].endswith(f"(loss {100 * rows[6]['ratio']:.1f} %)")
+
+
+def test_the_loss_in_one_piece_has_the_value_of_the_loss():
+    outputs, labels = loss.draw_batch(12, 16)
+    torch.testing.assert_close(loss.one_piece_dsch(outputs, labels, 16), DSCHLoss(n_bits=16)(outputs, labels))
+
+
+def test_batches_are_measured_in_tiles_and_in_one_piece_where_that_fits(monkeypatch):
+    monkeypatch.setattr(loss, "_LARGEST", 5 * 4 * 4 * 6 * 6)
+    rows = loss.benchmark_batches(samples=(6, 7), k=16)
+    assert [row["what"] for row in rows] == ["dsch loss in tiles", "dsch loss in one piece", "dsch loss in tiles"]
+    assert rows[0]["ratio"] == pytest.approx(rows[0]["baseline_seconds"] / rows[0]["seconds"])
+    assert rows[2]["baseline"].startswith("one piece: not run, it takes")
+    assert rows[2]["ratio"] is None

@@ -15,7 +15,10 @@ from picture_runs import tiny_clip
 from small_runs import assert_refused, feature_config, run_command, run_process, write_features
 
 COMMANDS = ["demo", "train", "evaluate", "encode", "search", "landscape", "experiment losses", "report"]
-COMMANDS += [f"benchmark {name}" for name in ("augment", "encode", "train", "metrics", "loss", "search")]
+BENCHMARKS = ("augment", "encode", "train", "metrics", "loss", "search", "scale", "serve")
+COMMANDS += [f"benchmark {name}" for name in BENCHMARKS]
+COMMANDS += [f"index {name}" for name in ("create", "add", "delete", "info", "push", "export-faiss", "import-faiss")]
+COMMANDS += ["serve", "scale"]
 COMMANDS += [f"data {name}" for name in ("synthesize", "download", "preview", "explain-text", "describe")]
 PLOTS = ["distances.png", "precision-recall.png", "radius.png"]
 TASKS = ["image->text", "text->image", "image->image", "text->text"]

@@ -285,7 +285,7 @@ def test_an_error_between_two_requests_says_how_far_it_came(store, monkeypatch):
 def test_no_answer_in_time_is_told_in_one_line(store, monkeypatch):
     store.add(["a"], codes_of(1))
     monkeypatch.setattr(milvus_collection, "_STRONG", {"consistency_level": "Strong", "timeout": 0.0})
-    with pytest.raises(JobError, match="count: no answer .DEADLINE_EXCEEDED.; try again"):
+    with pytest.raises(JobError, match=r"count: no answer .DEADLINE_EXCEEDED.; try again"):
         len(store)
 
 

@@ -7,7 +7,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from channelhash.benchmarks.timing import Row, compare
+from channelhash.channels import dsch_bounds, label_similarity, unit_rows
 from channelhash.losses import LOSSES, DSCHLoss, make_loss
+from channelhash.losses.channel_terms import channel_error, quantization_error
 from channelhash.models.hash_head import hash_head
 
 MODALITIES = ("image", "text")
@@ -40,6 +42,36 @@ def benchmark_loss(
     return rows + [_head_step(widths, k) for k in lengths]
 
 
+def benchmark_batches(samples: Sequence[int] = (128, 512, 1024, 2048, 4096, 8192, 16384), k: int = 64) -> list[Row]:
+    """Rows for the DSCH loss over the size of the batch, in tiles and in one piece; each form has its own memory."""
+    return [row for n in samples for row in _batch(n, k)]
+
+
+def _batch(n: int, k: int) -> list[Row]:
+    outputs, labels = draw_batch(n, k)
+    loss = DSCHLoss(n_bits=k)
+    tiles = _gradients(outputs, lambda: loss(outputs, labels))
+    piece = _gradients(outputs, lambda: one_piece_dsch(outputs, labels, k))
+    # Distances, what is nearest to them, violations and two gradients, each for every pair of modalities.
+    needed = 5 * (len(MODALITIES) * n) ** 2 * 4
+    size, repeats = f"n = {n}, k = {k}, {len(MODALITIES)} modalities", 5 if n <= 2048 else 1
+    what = "dsch loss in tiles"
+    if needed > _LARGEST:
+        return [compare(what, size, tiles, f"one piece: not run, it takes {needed / 1e9:.0f} GB", repeats=repeats)]
+    return [
+        compare(what, size, tiles, "one piece", piece, repeats),
+        compare("dsch loss in one piece", size, piece, repeats=repeats),
+    ]
+
+
+def one_piece_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> Tensor:
+    """`DSCHLoss` with its defaults from arrays of (n, n), whatever n."""
+    codes = torch.stack(list(outputs.values()))
+    directions = unit_rows(codes.flatten(0, 1)).view_as(codes)
+    error = channel_error(directions, directions, dsch_bounds(label_similarity(labels), n_bits))
+    return error / len(labels) ** 2 + 0.01 / len(labels) * quantization_error(codes)
+
+
 def literal_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> Tensor:
     """`DSCHLoss` with its defaults as its equations are written: every pair's cosine from arrays of (n, n, k)."""
     n, k = len(labels), n_bits
@@ -58,11 +90,11 @@ def literal_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> Ten
     return total / n**2 + 0.01 * quantization / n
 
 
-def draw_batch(n: int, k: int) -> tuple[dict[str, Tensor], Tensor]:
+def draw_batch(n: int, k: int, n_labels: int = N_LABELS) -> tuple[dict[str, Tensor], Tensor]:
     """Outputs of both modalities, which take gradients, and labels, about three an item."""
     random = torch.Generator().manual_seed(0)
     outputs = {name: torch.randn(n, k, generator=random).requires_grad_() for name in MODALITIES}
-    return outputs, torch.rand(n, N_LABELS, generator=random) < 0.15
+    return outputs, torch.rand(n, n_labels, generator=random) < 0.15
 
 
 def _one_loss(name: str, n: int, k: int) -> Row:

@@ -48,13 +48,14 @@ def metrics(
 def loss(
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
 ) -> None:
-    """Forward and backward pass of the losses beside the literal (n, n, k) form, and their share of a training step.
+    """Forward and backward pass of the losses beside the literal (n, n, k) form, over the size of the batch in tiles
+    and in one piece, and their share of a training step.
 
     Example: channelhash benchmark loss
     """
-    from channelhash.benchmarks.loss import benchmark_loss
+    from channelhash.benchmarks.loss import benchmark_batches, benchmark_loss
 
-    _show(benchmark_loss(), as_json)
+    _show(benchmark_loss() + benchmark_batches(), as_json)
 
 
 @app.command()
@@ -86,6 +87,47 @@ def train(
     from channelhash.benchmarks.train import benchmark_train
 
     _show(benchmark_train(rows, device), as_json)
+
+
+@app.command()
+def scale(
+    largest: int = typer.Option(10**7, min=10**4, help="Items of the largest collection; each is ten times the last."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Bulk encoding and evaluation over shards as the collection grows: seconds and memory. Takes many minutes.
+
+    Example: channelhash benchmark scale --largest 1000000
+    """
+    from channelhash.benchmarks.scale import benchmark_scale
+
+    _show(benchmark_scale([size for size in (10**power for power in range(4, 20)) if size <= largest]), as_json)
+
+
+@app.command()
+def serve(
+    seconds: float = typer.Option(60.0, min=0.1, help="Length of each measurement."),
+    codes: int = typer.Option(1_000_000, min=1, help="Size of the store."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """A server on this machine asked by 1, 8 and 32 clients: requests a second, waiting times, errors, memory.
+
+    Example: channelhash benchmark serve --seconds 60
+    """
+    from channelhash.benchmarks.serve import benchmark_serve
+    from channelhash.benchmarks.timing import machine
+
+    rows = benchmark_serve(seconds, codes)
+    if as_json:
+        print_json({"rows": rows, "machine": machine()})
+        return
+    cells = [
+        [row["what"], f"{row['requests_per_second']:.0f}"]
+        + [f"{row[name]:.1f}" for name in ("p50_ms", "p95_ms", "p99_ms")]
+        + [str(row["errors"]), f"{row['peak_mb']:.0f}", f"{row['growth_mb']:+.0f}"]
+        for row in rows
+    ]
+    header = ["what", "requests/s", "p50 ms", "p95 ms", "p99 ms", "errors", "server MB", "growth MB"]
+    print_table(f"{rows[0]['size']}; {machine()}", header, cells)
 
 
 @app.command()

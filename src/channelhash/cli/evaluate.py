@@ -1,4 +1,4 @@
-"""``channelhash evaluate`` and ``channelhash encode``"""
+"""``channelhash evaluate``"""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import typer
 
-from channelhash.cli.output import messages, print_figures, print_json, progress_stages
+from channelhash.cli.encode import Engine
+from channelhash.cli.output import print_figures, print_json, progress_stages
 from channelhash.errors import InputError
 
 
@@ -32,7 +33,13 @@ def evaluate(
     ),
     leak_free: bool = typer.Option(False, "--leak-free", help="Of a run: no training rows in the retrieval set."),
     query: Path | None = typer.Option(None, help="Instead of a run: a Parquet file of codes that ask …"),
-    database: Path | None = typer.Option(None, help="… and one of codes that are searched, both with labels."),
+    database: Path | None = typer.Option(
+        None, help="… and one of codes that are searched, both with labels; or a folder of shards, or DIR/*.parquet."
+    ),
+    engine: Engine | None = typer.Option(
+        None, help="With --database: count it part by part, in this process (the default of shards) or on Ray."
+    ),
+    workers: int | None = typer.Option(None, min=1, help="With --engine ray: how many; one a core by default."),
     codes: Path | None = typer.Option(
         None, help="Instead of a run: another toolbox's .mat, .npz or .h5 file with B_q, B_r, L_q, L_r."
     ),
@@ -48,11 +55,14 @@ def evaluate(
     Example: channelhash evaluate runs/table
 
     Example: channelhash evaluate --codes theirs.mat --out theirs
+
+    Example: channelhash evaluate --query q.parquet --database shards --engine ray
     """
     _check_sources(
         {"a run's folder": run, "--query and --database": query or database, "--codes": codes},
         {
             "a run's folder": {"--split": split, "--checkpoint": checkpoint, "--leak-free": leak_free},
+            "--query and --database": {"--engine": engine, "--workers": workers},
             "--codes": {"--array": array, "--task": task},
         },
     )
@@ -76,7 +86,14 @@ def evaluate(
             result = evaluate_export(codes, _pairs(array), task, out)
             title = str(codes)
         elif query and database:
-            result = evaluate_code_files(query, database, out)
+            if engine or workers or database.is_dir() or "*" in database.name:
+                from channelhash.scale.evaluate import evaluate_shards
+
+                with progress_stages() as stages:
+                    chosen = (engine or Engine.local).value
+                    result = evaluate_shards(query, database, chosen, workers, out, stages("evaluate"))
+            else:
+                result = evaluate_code_files(query, database, out)
             title = f"{query} searches {database}"
         else:
             raise InputError("--query and --database go together; one of them is missing")
@@ -109,41 +126,3 @@ def _pairs(assignments: list[str]) -> dict[str, str]:
             raise InputError(f"--array {assignment}: write it as NAME=ARRAY, such as B_q=codes_test")
         pairs[name] = array
     return pairs
-
-
-def encode(
-    run: Path = typer.Argument(..., help="A run's folder or a saved model."),
-    data: Path = typer.Option(..., help="A table, a file of features, or a folder of pictures."),
-    out: Path = typer.Option(..., help="Parquet file of codes to write."),
-    root: Path | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
-    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave bad rows out; they are counted and listed."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
-) -> None:
-    """Hash codes of a table, of features, or of a folder of pictures.
-
-    Example: channelhash encode runs/table --data items.csv --root images --out codes.parquet
-    """
-    from channelhash.data.folder import load_any
-    from channelhash.models import load_model
-    from channelhash.run_evaluation import encode_records
-
-    model = load_model(run)
-    records = load_any(data, root, skip_bad)
-    with progress_stages() as stages:
-        codes = encode_records(model, records, stages("encode"))
-    codes.save(out)
-    for line in records.problems:
-        messages.print(f"left out: {line}")
-    if as_json:
-        print_json(
-            {
-                "out": str(out),
-                "items": len(codes),
-                "n_bits": codes.n_bits,
-                "modalities": list(codes.codes),
-                "removed": records.removed,
-                "problems": list(records.problems),
-            }
-        )
-    else:
-        typer.echo(f"{len(codes)} items, {codes.n_bits} bits, {' and '.join(codes.codes)} codes in {out}")

@@ -5,7 +5,21 @@ import traceback
 
 import typer
 
-from channelhash.cli import benchmark, data, demo, evaluate, experiment, landscape, report, search, train
+from channelhash.cli import (
+    benchmark,
+    data,
+    demo,
+    encode,
+    evaluate,
+    experiment,
+    index,
+    landscape,
+    report,
+    scale,
+    search,
+    serve,
+    train,
+)
 from channelhash.errors import InputError, JobError
 
 app = typer.Typer(
@@ -17,16 +31,19 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data.app, name="data")
+app.add_typer(index.app, name="index")
 app.add_typer(benchmark.app, name="benchmark")
 for command in (
     demo.demo,
     train.train,
     evaluate.evaluate,
-    evaluate.encode,
+    encode.encode,
     search.search,
     experiment.experiment,
     landscape.landscape,
+    serve.serve,
     report.report,
+    scale.scale,
 ):
     app.command()(command)
 

@@ -9,21 +9,28 @@ from channelhash.cli.output import print_json, print_table
 
 
 class Modality(StrEnum):
-    """Whose codes are searched."""
+    """Whose codes are searched, or ask."""
 
     image = "image"
     text = "text"
 
 
 def search(
-    store: Path = typer.Argument(..., help="A run's folder (searches its retrieval set), or a file of codes."),
+    store: str = typer.Argument(
+        ...,
+        help="A store (see `index`), a run's folder (searches its retrieval set), a file of codes, or the address of a "
+        "Milvus collection.",
+    ),
     text: str | None = typer.Option(None, help="Search with words."),
     image: Path | None = typer.Option(None, help="Search with a picture."),
     like: str | None = typer.Option(None, help="Search with the codes of the item that has this id."),
+    by: Modality | None = typer.Option(None, help="With --like: which of its codes asks; the one that is searched."),
     modality: Modality | None = typer.Option(None, help="Which codes are searched; images if there are any."),
     k: int = typer.Option(10, "-k", help="Number of answers."),
     radius: int | None = typer.Option(None, help="Instead, all answers within so many bits."),
-    model: Path | None = typer.Option(None, help="Run or saved model that made the codes, for a Parquet file."),
+    where: str | None = typer.Option(None, help="Only items that pass a filter: \"label = 'dog' AND year > 2019\"."),
+    rerank: int | None = typer.Option(None, help="Order the first so many by the question's real-valued outputs."),
+    model: Path | None = typer.Option(None, help="Run or saved model that made the codes, where the store has none."),
     sheet: Path | None = typer.Option(None, help="Also write the answers as a PNG."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
 ) -> None:
@@ -31,20 +38,15 @@ def search(
 
     Example: channelhash search runs/table --text "a dog on a beach" -k 5
     """
-    from channelhash.search.answers import answer, draw_answers
+    from channelhash.search.answers import Wanted, ask, draw_answers, open_to_search, picture_of
 
-    found = answer(
-        store,
-        text=text,
-        image=image,
-        like=like,
-        modality=modality.value if modality else None,
-        k=k,
-        radius=radius,
-        model=model,
-    )
+    wanted = Wanted(k, radius, None, modality.value if modality else None, where, rerank)
+    opened = open_to_search(store)
+    found = ask(opened, wanted, text=text, image=image, like=like, by=by.value if by else None, model=model)
     if sheet:
-        draw_answers(found, text if text is not None else image or like or "", sheet)
+        question = text if text is not None else image or picture_of(opened, like or "") or like or ""
+        draw_answers(found, question, sheet)
+    opened.close()
     if as_json:
         print_json({"results": [hit.as_dict() for hit in found]})
         return

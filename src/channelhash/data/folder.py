@@ -11,7 +11,7 @@ from channelhash.data.records import Records
 from channelhash.data.table import has_labels, load_table
 from channelhash.errors import InputError
 
-_PICTURE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+PICTURE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
 
 def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Records:
@@ -39,7 +39,7 @@ def load_folder(root: Path, skip_bad: bool = False) -> Records:
     Raises:
         InputError: there are no pictures, or one cannot be decoded.
     """
-    pictures = _pictures_below(root)
+    pictures = pictures_below(root)
     bad = {path: problem for path in pictures if (problem := picture_problem(path))}
     if bad and not skip_bad:
         raise InputError(f"{next(iter(bad.values()))}; mend it, or leave such pictures out with --skip-bad")
@@ -59,11 +59,18 @@ def load_folder(root: Path, skip_bad: bool = False) -> Records:
 
 def first_pictures(root: Path, count: int) -> list[Path]:
     """The first ``count`` picture files below ``root``, in the order of their paths."""
-    pictures = _pictures_below(root)[:count]
+    pictures = pictures_below(root)[:count]
     if not pictures:
         raise InputError(f"{root}: no pictures in this folder or below it")
     return pictures
 
 
-def _pictures_below(root: Path) -> list[Path]:
-    return sorted(path for path in root.rglob("*") if path.suffix.lower() in _PICTURE_ENDINGS)
+def pictures_below(root: Path) -> list[Path]:
+    """The picture files below ``root``, at any depth, in the order of their paths; hidden files and folders are left
+    out (macOS writes ``._photo.jpg`` beside ``photo.jpg``)."""
+    return sorted(
+        path
+        for path in root.rglob("*")
+        if path.suffix.lower() in PICTURE_ENDINGS
+        and not any(part.startswith(".") for part in path.relative_to(root).parts)
+    )

@@ -191,13 +191,17 @@ def _labels(
     if label_columns is not None:
         labels = [column for column in label_columns if _is_set(row, column)]
     else:
-        value = row.cells[labels_column]
-        parts = value if isinstance(value, list) else [] if value is None else str(value).split(separator)
-        labels = [text for part in parts if part is not None and (text := str(part).strip())]
+        labels = split_labels(row.cells[labels_column], separator)
     for label in labels:
         if label_names is not None and label not in label_names:
             raise _BadRowError("unknown label", unknown(f"label {label!r}", label, label_names))
     return labels
+
+
+def split_labels(value: Any, separator: str = ";") -> list[str]:
+    """The label names in one cell: a list, or a text with separators; None holds none."""
+    parts = value if isinstance(value, list) else [] if value is None else str(value).split(separator)
+    return [text for part in parts if part is not None and (text := str(part).strip())]
 
 
 def _is_set(row: Row, column: str) -> bool:

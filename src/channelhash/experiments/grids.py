@@ -118,6 +118,15 @@ def factorial(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list
     return runs
 
 
+def reranking(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
+    """Codes of a loss without quantisation term and of one with it, whose answers are ranked again."""
+    return [
+        _run(base, method, METHODS[method], n_bits, seed)
+        for method in ("SCH", "DSCH")
+        for n_bits, seed in product(bits, seeds)
+    ]
+
+
 def baselines(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
     """The losses of the literature at each code length, all at the base configuration's learning rate; what the command
     runs has each at its own (`baselines.run_baselines`)."""
@@ -134,6 +143,7 @@ GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], l
     "gamma-w": ("DSCH by γ_w", gamma_w, (32,)),
     "architectures": ("Architectures and losses", architectures, (32,)),
     "factorial": ("Channel and quantisation term", factorial, (16, 32, 64)),
+    "reranking": ("Re-ranking by asymmetric distance", reranking, (16, 32, 64)),
     "baselines": ("Losses of the literature under one protocol", baselines, PAPER_BITS),
 }
 

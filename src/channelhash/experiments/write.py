@@ -18,6 +18,7 @@ from channelhash.experiments.paired import compare_methods
 from channelhash.experiments.paper import comparison_table
 from channelhash.experiments.plots import write_grid_plots
 from channelhash.experiments.rendering import Table, write_tables
+from channelhash.experiments.reranking import reranking_tables
 from channelhash.experiments.results import Result, read_grid
 from channelhash.experiments.significance_table import significance_table, wins_table
 from channelhash.experiments.tables import all_views, architectures_table, gamma_w_table, losses_table
@@ -87,6 +88,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], list[Table]]] = {
     "gamma-w": gamma_w_tables,
     "architectures": architectures_tables,
     "factorial": factorial_tables,
+    "reranking": reranking_tables,
     "baselines": baselines_tables,
 }
 

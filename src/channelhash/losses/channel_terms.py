@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from channelhash.channels import label_similarity, unit_rows
+from channelhash.losses.tiles import WHOLE, Share, sum_over_pairs
 
 Outputs = dict[str, Tensor]
 
@@ -20,21 +21,24 @@ def channel_loss(
     beta: float,
     gamma_l: float,
     kappa_q: float,
+    share: Share = WHOLE,
 ) -> Tensor:
     """L_D / n² + κ_q · L_q / n, eq. (dsch:full), for any channel.
 
     Args:
         outputs: modality -> ``(n, k)`` real-valued codes; one, two or more modalities.
         labels: ``(n, c)`` bool or 0/1.
-        bounds: similarity ``(n, n)`` -> ``(lower, upper)`` end of the channel, in bits.
+        bounds: similarity, any shape -> ``(lower, upper)`` end of the channel, in bits.
         n_bits: code length k that the bounds are for.
         alpha: weight of pairs with S = 1.
         beta: weight of pairs with S = 0.
         gamma_l: exponent of a pair's violation.
         kappa_q: weight of the quantisation error.
+        share: which part of the loss; see `tiles.sum_over_pairs`. The quantisation error is in the first.
 
     Returns:
-        A scalar, computed in float32 (float64 for float64 outputs) also under autocast.
+        A scalar, computed in float32 (float64 for float64 outputs) also under autocast. Time O(m² n² k), memory
+        O(m n k + m² · min(n, 512)²) for m modalities.
 
     Raises:
         ValueError: the shapes of outputs and labels do not fit together, or k is not ``n_bits``.
@@ -43,11 +47,16 @@ def channel_loss(
     codes = next(iter(outputs.values()))
     check_width(codes, n_bits)
     with torch.autocast(codes.device.type, enabled=False):
-        similarity = label_similarity(labels.to(codes))
-        weights = None if alpha == beta == 1 else set_weights(similarity, alpha, beta)
-        stacked = torch.stack(list(outputs.values()))
-        loss = channel_error(stacked, bounds(similarity), weights, gamma_l) / len(codes) ** 2
-        if kappa_q:
+        values, stacked = labels.to(codes), torch.stack(list(outputs.values()))
+        directions = unit_rows(stacked.flatten(0, 1)).view_as(stacked)
+
+        def tile_error(a: Tensor, b: Tensor, rows: slice, columns: slice) -> Tensor:
+            similarity = label_similarity(values[rows], None if rows == columns else values[columns])
+            weights = None if alpha == beta == 1 else set_weights(similarity, alpha, beta)
+            return channel_error(a, b, bounds(similarity), weights, gamma_l)
+
+        loss = sum_over_pairs(directions, tile_error, share) / len(codes) ** 2
+        if kappa_q and share[0] == 0:
             loss = torch.add(loss, quantization_error(stacked), alpha=kappa_q / len(codes))
     return loss
 
@@ -83,24 +92,25 @@ def set_weights(similarity: Tensor, alpha: float, beta: float) -> Tensor:
 
 
 def channel_error(
-    codes: Tensor, bounds: tuple[Tensor, Tensor], weights: Tensor | None = None, gamma_l: float = 1.0
+    a: Tensor, b: Tensor, bounds: tuple[Tensor, Tensor], weights: Tensor | None = None, gamma_l: float = 1.0
 ) -> Tensor:
-    """Sum over all ordered pairs of modalities and of samples of (ψ · max(0, lower − d, d − upper))^γ_ℓ.
+    """Sum of (ψ · max(0, lower − d, d − upper))^γ_ℓ over all pairs of a sample of ``a`` with one of ``b``, of any
+    modalities.
 
     Args:
-        codes: ``(m, n, k)`` real-valued codes of m modalities.
-        bounds: ``(lower, upper)``, each ``(n, n)``, in bits, lower <= upper.
-        weights: ψ, ``(n, n)``; None means 1 everywhere.
+        a: ``(m, r, k)`` directions (codes of length 1, see `channels.unit_rows`) of m modalities.
+        b: ``(m, c, k)`` likewise.
+        bounds: ``(lower, upper)``, each ``(r, c)``, in bits, lower <= upper.
+        weights: ψ, ``(r, c)``; None means 1 everywhere.
         gamma_l: exponent γ_ℓ of the violation.
 
     Returns:
-        A scalar. Time O(m² n² k), memory O(m² n²).
+        A scalar. Time O(m² r c k), memory O(m² r c).
     """
     lower, upper = bounds
-    m, n, k = codes.shape
-    directions = unit_rows(codes.flatten(0, 1))
+    m, r, k = a.shape
     half_k = lower.new_tensor(0.5 * k)
-    distances = torch.addmm(half_k, directions, directions.T, alpha=-0.5 * k).view(m, n, m, n)
+    distances = torch.addmm(half_k, a.flatten(0, 1), b.flatten(0, 1).T, alpha=-0.5 * k).view(m, r, m, b.shape[1])
     # The nearest point of the channel is a constant to the gradient: outside it stays where it is as d moves, inside
     # d is that point itself and |0| has slope 0.
     nearest = torch.clamp(distances.detach(), lower[:, None], upper[:, None])

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from channelhash.channels import dsch_bounds
 from channelhash.losses.channel_terms import Outputs, channel_loss
+from channelhash.losses.tiles import WHOLE, Share
 
 
 class DSCHLoss(nn.Module):
@@ -55,8 +56,8 @@ class DSCHLoss(nn.Module):
         """Lower and upper end of the channel of each similarity, in bits."""
         return dsch_bounds(similarity, self.n_bits, self.lambda_neg, self.tau, self.gamma_w)
 
-    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `channel_terms.channel_loss`."""
+    def forward(self, outputs: Outputs, labels: Tensor, share: Share = WHOLE) -> Tensor:
+        """The loss of one batch, or a share of it, a scalar; arguments as in `channel_terms.channel_loss`."""
         return channel_loss(
             outputs,
             labels,
@@ -66,4 +67,5 @@ class DSCHLoss(nn.Module):
             beta=self.beta,
             gamma_l=self.gamma_l,
             kappa_q=self.kappa_q,
+            share=share,
         )

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from channelhash.channels import sch_bounds
 from channelhash.losses.channel_terms import Outputs, channel_loss
+from channelhash.losses.tiles import WHOLE, Share
 
 
 class SCHLoss(nn.Module):
@@ -37,8 +38,8 @@ class SCHLoss(nn.Module):
         """Lower and upper end of the channel of each similarity, in bits."""
         return sch_bounds(similarity, self.n_bits, self.tau)
 
-    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `channel_terms.channel_loss`."""
+    def forward(self, outputs: Outputs, labels: Tensor, share: Share = WHOLE) -> Tensor:
+        """The loss of one batch, or a share of it, a scalar; arguments as in `channel_terms.channel_loss`."""
         return channel_loss(
             outputs,
             labels,
@@ -48,4 +49,5 @@ class SCHLoss(nn.Module):
             beta=self.beta,
             gamma_l=1.0,
             kappa_q=self.kappa_q,
+            share=share,
         )

@@ -15,6 +15,8 @@ from channelhash.metrics.gains import Counts, LabelGains
 
 Figures = NDArray[np.float64]
 
+# Ranks whose discounts are held at once.
+_RANKS = 1 << 20
 # Below this size harmonic numbers come from a table, above from their expansion, exact to double precision there.
 _TABLE = 64
 _HARMONIC = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, _TABLE + 1))])
@@ -135,14 +137,12 @@ def ndcg(total: Counts, relevant: Counts) -> Figures:
     """NDCG with gain 1 for relevant items and discount 1/log₂(1 + rank), in expectation over the orders of ties.
 
     A group's relevant items share the discounts of its ranks evenly; the ideal ranking has all relevant items first.
-    Costs a table of one discount per rank, O(nd) time and memory.
+    Costs O(nd) time for the discounts of all ranks, and memory for 2²⁰ of them.
 
     Returns:
         ``(nq,)`` in [0, 1]; NaN for a query without relevant items.
     """
-    discounts = _cumulated_discounts(total)
-    gained = _discounted(total, relevant, discounts)
-    return divide(gained, discounts[relevant.sum(axis=1)], np.nan)
+    return divide(_discounted(total, relevant), _discounts_up_to(relevant.sum(axis=1)), np.nan)
 
 
 def ndcg_graded(total: Counts, gains: LabelGains) -> Figures:
@@ -158,28 +158,36 @@ def ndcg_graded(total: Counts, gains: LabelGains) -> Figures:
     Returns:
         ``(nq,)`` in [0, 1]; NaN for a query without relevant items: only they have gains.
     """
-    discounts = _cumulated_discounts(total)
     end = np.cumsum(gains.count)
     start = end - gains.count
     # Ranks start again with each query.
     first = np.searchsorted(gains.query, np.arange(len(total)))
     before = np.append(start, 0)[np.minimum(first, len(start))][gains.query]
-    best = gains.gain * (discounts[end - before] - discounts[start - before])
-    ideal = np.bincount(gains.query, weights=best, minlength=len(total))
-    return divide(_discounted(total, gains.by_distance, discounts), ideal, np.nan)
+    last, first = _discounts_up_to(np.stack([end, start]) - before)
+    ideal = np.bincount(gains.query, weights=gains.gain * (last - first), minlength=len(total))
+    return divide(_discounted(total, gains.by_distance), ideal, np.nan)
 
 
-def _cumulated_discounts(total: Counts) -> Figures:
-    """Sum of the discounts of the first 0, 1, … ranks, up to the size of the database."""
-    size = int(total.sum(axis=1).max(initial=0))
-    return np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, size + 2)))])
+def _discounts_up_to(ranks: Counts) -> Figures:
+    """Sum of the discounts 1/log₂(1 + rank) of the first r ranks, for each r in ``ranks``, in blocks of ranks."""
+    sums, before = np.zeros(ranks.shape), 0.0
+    size = int(ranks.max(initial=0))
+    for first in range(0, size, _RANKS):
+        last = min(first + _RANKS, size)
+        discounts = 1 / np.log2(np.arange(first + 2, last + 2))
+        discounts[0] += before
+        up_to = np.cumsum(discounts)
+        inside = (ranks > first) & (ranks <= last)
+        sums[inside] = up_to[ranks[inside] - first - 1]
+        before = up_to[-1]
+    return sums
 
 
-def _discounted(total: Counts, gains: Counts, discounts: Figures) -> Figures:
+def _discounted(total: Counts, gains: Counts) -> Figures:
     """Expected DCG ``(nq,)`` of gains by distance ``(nq, k + 1)``."""
     end = np.cumsum(total, axis=1)
-    group = discounts[end] - discounts[end - total]
-    result: Figures = (divide(gains, total, 0.0) * group).sum(axis=1)
+    last, first = _discounts_up_to(np.stack([end, end - total]))
+    result: Figures = (divide(gains, total, 0.0) * (last - first)).sum(axis=1)
     return result
 
 

@@ -1,12 +1,14 @@
 """All figures of two code sets, for every task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple, TypedDict
 
 import numpy as np
 
+from channelhash.codes import PackedCodes
 from channelhash.codeset import CodeSet
+from channelhash.metrics.counting import Labels
 from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
 from channelhash.metrics.in_order import average_precisions_in_order
 from channelhash.metrics.ranking import Figures
@@ -87,6 +89,29 @@ def evaluate_tasks(
 
     Cross-modal tasks come first.
     """
+    counted = {}
+    for task, pairs in _pairs(query, database).items():
+        histogram = hamming_histogram(*pairs, n_bits=query.n_bits, device=device)
+        counted[task] = histogram, average_precisions_in_order(*pairs, histogram, device)
+    return report_tasks(counted, cutoffs)
+
+
+def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram]:
+    """The counts of every task; those of a database are the sum of those of its parts.
+
+    Raises:
+        ValueError: as `evaluate`, but not for queries without relevant items.
+    """
+    pairs = _pairs(query, database)
+    return {task: hamming_histogram(*pairs[task], n_bits=query.n_bits) for task in pairs}
+
+
+def _pairs(query: CodeSet, database: CodeSet) -> dict[str, tuple[PackedCodes, PackedCodes, Labels, Labels]]:
+    """Task -> codes of queries and database, labels of both; cross-modal tasks come first.
+
+    Raises:
+        ValueError: the two do not fit together.
+    """
     if query.n_bits != database.n_bits:
         raise ValueError(f"query codes have {query.n_bits} bits, database codes {database.n_bits}")
     if query.label_names != database.label_names:
@@ -99,12 +124,21 @@ def evaluate_tasks(
     if query.labels is None or database.labels is None:
         raise ValueError("evaluation needs the labels of queries and database")
     tasks = [(asked, searched) for asked in query.codes for searched in database.codes]
-    tasks.sort(key=lambda task: task[0] == task[1])  # cross-modal tasks are read first
-    counted = {}
-    for asked, searched in tasks:
-        pairs = query.codes[asked], database.codes[searched], query.labels, database.labels
-        histogram = hamming_histogram(*pairs, n_bits=query.n_bits, device=device)
-        counted[f"{asked}->{searched}"] = histogram, average_precisions_in_order(*pairs, histogram, device)
+    tasks.sort(key=lambda task: task[0] == task[1])
+    return {
+        f"{asked}->{searched}": (query.codes[asked], database.codes[searched], query.labels, database.labels)
+        for asked, searched in tasks
+    }
+
+
+def report_tasks(
+    counted: Mapping[str, tuple[HammingHistogram, Figures | None]], cutoffs: Sequence[int] = DEFAULT_CUTOFFS
+) -> dict[str, TaskEvaluation]:
+    """Figures of each task from its counts and, where they are known, its `average_precisions_in_order`.
+
+    Raises:
+        ValueError: in some task no query has a relevant item.
+    """
     # Counting keeps all cores busy, the figures of a task only one.
     with ThreadPoolExecutor(max_workers=len(counted)) as threads:
         reports = threads.map(lambda counts: report(counts[0], cutoffs, counts[1]), counted.values())

@@ -8,23 +8,14 @@ A pass keeps, beside the entries, how many codes it has met by distance (``count
 ``state``: the number of entries, the limit, and the number of codes within it.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 from numpy.typing import NDArray
 
 from channelhash.search.distinct import DistinctCodes, Mask
 from channelhash.search.exact import Matches
-
-
-def array(kind: Any, ndim: int) -> Any:
-    """The compiled type of an input that may lie in a mapped file, which cannot be written to."""
-    return types.Array(kind, ndim, "C", readonly=True)
-
-
-#: The compiled types of rows and mask.
-ROWS, MASK = array(types.uint32, 1), array(types.boolean, 1)
 
 SIZE, LIMIT, WITHIN = 0, 1, 2
 HALF = np.uint64(32)
@@ -82,11 +73,7 @@ def sort_keys(entries, n, starts, rows, allowed):  # type: ignore[no-untyped-def
     return keys
 
 
-@njit(
-    types.void(types.int64, types.uint64[::1], types.int64[::1], types.int64[::1], ROWS, ROWS, MASK),
-    cache=True,
-    nogil=True,
-)
+@njit(cache=True, nogil=True)
 def _sort_out(k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Make room: drop what is beyond the limit and, if the limit itself is crowded, all but the ``k`` first codes."""
     n, limit = 0, np.uint64(state[LIMIT])
@@ -166,14 +153,7 @@ def _write_rows(best, starts, rows, allowed, out_rows, out_distances):  # type: 
     return done
 
 
-@njit(
-    types.void(
-        types.uint64[:, :, ::1], types.int64[:, :, ::1], types.int64[:, :, ::1], types.int64, ROWS, ROWS, MASK,
-        types.int64[:, ::1], types.int64[:, ::1], types.int64[::1],
-    ),
-    cache=True,
-    nogil=True,
-)  # fmt: skip
+@njit(cache=True, nogil=True)
 def _write_answers(entries, counts, states, radius, starts, rows, allowed, out_rows, out_distances, sizes):  # type: ignore[no-untyped-def]
     for q in range(len(sizes)):
         k = out_rows.shape[1]

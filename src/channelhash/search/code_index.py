@@ -31,6 +31,9 @@ class CodeIndex:
         self.n_bits = n_bits
         self._distinct = distinct
         self._tables = tables
+        # Kernels are compiled at first use, for arrays that cannot be written to, as those of mapped files.
+        for values in self._arrays().values():
+            values.flags.writeable = False
 
     @classmethod
     def build(cls, packed: PackedCodes, n_bits: int, tables: bool | None = None) -> "CodeIndex":
@@ -140,7 +143,7 @@ class CodeIndex:
             return _ALL
         if allowed.dtype != np.bool_ or allowed.shape != (len(self),):
             raise ValueError(f"a mask is ({len(self)},) bool, not {allowed.shape} {allowed.dtype}")
-        return np.ascontiguousarray(allowed)
+        return np.require(allowed, requirements=["C", "W"])
 
     def _arrays(self) -> dict[str, NDArray[np.generic]]:
         """All arrays by the name of their file."""

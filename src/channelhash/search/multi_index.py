@@ -18,20 +18,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, prange, types
+from numba import njit, prange
 from numpy.typing import NDArray
 
 from channelhash.popcount import popcount
 from channelhash.search.candidates import (
     LIMIT,
     LOWER,
-    MASK,
-    ROWS,
     SIZE,
     Found,
     add,
     answers,
-    array,
     capacity,
     nothing_found,
 )
@@ -84,18 +81,7 @@ def build_tables(codes: Words, n_bits: int) -> Tables:
     return tables
 
 
-_WORDS = (types.uint32, types.uint64)
-_LAYOUT = array(types.int64, 2)
-
-
-@njit(
-    [
-        types.void(array(word, 2), _LAYOUT, types.uint32[::1], word[:, :, ::1], types.uint32[:, ::1], types.int64)
-        for word in _WORDS
-    ],
-    cache=True,
-    nogil=True,
-)
+@njit(cache=True, nogil=True)
 def _fill(codes, layout, offsets, table_codes, numbers, table):  # type: ignore[no-untyped-def]
     """List the codes of one table by bucket."""
     word, shift, width = layout[table, 0], np.uint64(layout[table, 1]), layout[table, 2]
@@ -165,17 +151,7 @@ def _probe(code, codes, table, r, layout, offsets, numbers, k, budget, entries, 
     return budget
 
 
-_SEARCH = [
-    types.void(
-        types.int64, types.Array(word, 2, "C"), array(word, 2), ROWS, ROWS, MASK, _LAYOUT, ROWS, array(word, 3),
-        array(types.uint32, 2), types.int64, types.int64, types.uint64[:, ::1], types.int64[:, ::1],
-        types.int64[:, ::1], types.boolean[::1],
-    )
-    for word in _WORDS
-]  # fmt: skip
-
-
-@njit(_SEARCH, cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _search_one(  # type: ignore[no-untyped-def]
     q, queries, codes, starts, rows, allowed, layout, offsets, table_codes, numbers, k, budget,
     entries, counts, states, complete,
@@ -205,7 +181,7 @@ def _search_one(  # type: ignore[no-untyped-def]
     complete[q] = True
 
 
-@njit(_SEARCH, cache=True, parallel=True)
+@njit(cache=True, parallel=True)
 def _search_all(  # type: ignore[no-untyped-def]
     n, queries, codes, starts, rows, allowed, layout, offsets, table_codes, numbers, k, budget,
     entries, counts, states, complete,

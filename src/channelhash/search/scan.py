@@ -1,19 +1,14 @@
 """The compiled pass over all distinct codes: the nearest ones, and all within a radius. It builds no array of pairs."""
 
-from typing import Any
-
 import numpy as np
-from numba import get_num_threads, njit, prange, types
+from numba import get_num_threads, njit, prange
 
 from channelhash.popcount import popcount
 from channelhash.search.candidates import (
     HALF,
     LIMIT,
-    MASK,
-    ROWS,
     add,
     answers,
-    array,
     capacity,
     first_row,
     matches,
@@ -31,10 +26,6 @@ _AROUND, _TIMES = 2048, 8
 _GROUP = 8
 # Pairs below which waking the other cores takes longer than they save.
 _FEW = 1 << 18
-
-
-#: The compiled types of `DistinctCodes` and the mask, for each type of word.
-INPUTS = [(array(word, 2), ROWS, ROWS, MASK) for word in (types.uint32, types.uint64)]
 
 
 @njit(nogil=True)
@@ -106,18 +97,7 @@ def _first_limit(code, codes, starts, rows, allowed, begin, end, k, distances, c
     return limit
 
 
-def _signatures(*results: Any) -> list[Any]:
-    """A signature for each type of word: a number, queries, `INPUTS`, two numbers, what is written to."""
-    return [
-        types.void(types.int64, types.Array(inputs[0].dtype, 2, "C"), *inputs, types.int64, types.int64, *results)
-        for inputs in INPUTS
-    ]
-
-
-_NEAREST = _signatures(types.uint64[:, :, ::1], types.int64[:, :, ::1], types.int64[:, :, ::1])
-
-
-@njit(_NEAREST, cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _nearest_task(task, queries, codes, starts, rows, allowed, k, group, entries, counts, states):  # type: ignore[no-untyped-def]
     """Candidates of a few queries in a segment of the codes, as `candidates` has them ``[segment, query]``."""
     first, last, segment, begin, end = _part(task, group, len(entries), len(queries), codes.shape[1])
@@ -140,7 +120,7 @@ def _nearest_task(task, queries, codes, starts, rows, allowed, k, group, entries
                         add(distances[i], start + i, k, found, count, state, starts, rows, allowed)
 
 
-@njit(_NEAREST, cache=True, parallel=True)
+@njit(cache=True, parallel=True)
 def _nearest_tasks(tasks, queries, codes, starts, rows, allowed, k, group, entries, counts, states):  # type: ignore[no-untyped-def]
     for task in prange(tasks):
         _nearest_task(task, queries, codes, starts, rows, allowed, k, group, entries, counts, states)
@@ -177,10 +157,7 @@ def _division(n_words: int, m: int, nq: int) -> tuple[int, int, int]:
     return groups * segments, group, segments
 
 
-_WITHIN = _signatures(types.int64[:, ::1], types.uint64[::1])
-
-
-@njit(_WITHIN, cache=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _within_task(task, queries, codes, starts, rows, allowed, radius, group, places, found):  # type: ignore[no-untyped-def]
     """Write distance (above) and number (below) of the rows within the radius to ``found``, from the place
     ``places[segment, query]`` on, which goes ahead by one a row; where ``found`` is empty, only that."""
@@ -202,7 +179,7 @@ def _within_task(task, queries, codes, starts, rows, allowed, radius, group, pla
                                 places[segment, q] += 1
 
 
-@njit(_WITHIN, cache=True, parallel=True)
+@njit(cache=True, parallel=True)
 def _within_tasks(tasks, queries, codes, starts, rows, allowed, radius, group, places, found):  # type: ignore[no-untyped-def]
     for task in prange(tasks):
         _within_task(task, queries, codes, starts, rows, allowed, radius, group, places, found)

@@ -1,6 +1,7 @@
-"""Several processes, one a device: started by ``torchrun``, absent otherwise.
+"""Several processes, one a device: started by ``torchrun`` or Ray Train, absent otherwise.
 
-The loss is over pairs, so every rank computes it over the *global* batch: outputs are gathered with their gradients.
+The loss is over pairs of the *global* batch, and the sum of what each rank computes of it: outputs are gathered from
+all ranks, and their gradients are summed over them.
 """
 
 import os
@@ -10,26 +11,29 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from channelhash.errors import InputError
 
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
-    """Work together with the other processes that ``torchrun`` started; alone in a process that it did not start."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+    """Work together with the other processes that ``torchrun`` (or Ray Train) started; alone in any other process."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    if dist.is_initialized():  # Ray Train joins its processes itself, and parts them
+        yield
+        return
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     yield
     dist.destroy_process_group()  # after an error torchrun ends all processes; waiting for them here would hang
 
 
 def launched_rank() -> int:
-    """This process's number among those of ``torchrun``, 0 in a process that it did not start."""
+    """This process's number among those that were started together, 0 in a process by itself."""
     return int(os.environ.get("RANK", "0"))
 
 
@@ -75,24 +79,47 @@ def own_rows(rows: Tensor) -> Tensor:
 
 
 def gather_outputs(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The outputs of all ranks, ``(n / world, k)`` each, as one ``(n, k)`` with gradients, in the order of ranks."""
+    """The outputs of all ranks, ``(n / world, k)`` each, as one ``(n, k)`` with gradients, in the order of ranks.
+
+    What is computed of them is this rank's part of a sum over ranks; the gradient is that of the whole sum.
+    """
     if world_size() == 1:
         return outputs
-    return {modality: _Gather.apply(values) for modality, values in outputs.items()}  # type: ignore[no-untyped-call]
+    together = _Gather.apply(torch.stack(list(outputs.values())))  # type: ignore[no-untyped-call]
+    return dict(zip(outputs, together.unbind(), strict=True))
+
+
+def sum_over_ranks(values: Tensor) -> Tensor:
+    """The sum of all ranks' ``values``, without a gradient."""
+    if world_size() == 1:
+        return values
+    total = values.clone()
+    dist.all_reduce(total)
+    return total
+
+
+def sum_gradients(module: nn.Module) -> None:
+    """Make the gradients of a module outside DDP, of which each rank has its part, the whole sum."""
+    if world_size() > 1:
+        for parameter in module.parameters():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
 
 
 class _Gather(torch.autograd.Function):
-    """All ranks compute the same loss from the same gathered outputs, so each already has the gradient by all of them:
-    no second exchange. DDP averages parameter gradients over ranks, but the loss is one, hence the factor."""
+    """``(m, n / world, k)`` of each rank -> ``(m, n, k)``, all modalities in one exchange.
+
+    DDP averages the parameters' gradients over ranks, but the loss is a sum over them, hence the factor.
+    """
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
         parts = [torch.empty_like(values) for _ in range(dist.get_world_size())]
         dist.all_gather(parts, values.contiguous())
-        return torch.cat(parts)
+        return torch.cat(parts, dim=1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (gradient,) = gradients
-        own = gradient.chunk(dist.get_world_size())[dist.get_rank()]
-        return own * dist.get_world_size()
+        whole = gradients[0].contiguous()
+        dist.all_reduce(whole)
+        return whole.chunk(dist.get_world_size(), dim=1)[dist.get_rank()] * dist.get_world_size()

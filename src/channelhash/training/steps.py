@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from channelhash.errors import InputError
 from channelhash.models.backbones import Precision, autocast
 from channelhash.models.hash_model import HashModel
 from channelhash.training.batches import epoch_batches
-from channelhash.training.distributed import gather_outputs, own_rows, world_size
+from channelhash.training.distributed import gather_outputs, own_rows, rank, sum_gradients, sum_over_ranks, world_size
 from channelhash.training.sources import Source
 
 #: Inputs by modality, row numbers of the global batch, and the modality that is trained (None: both).
@@ -46,9 +47,9 @@ class Steps:
 
     Args:
         model: on ``device``.
-        loss: called as ``loss(outputs, labels)``, or with ``anchor=modality`` if its ``forward`` takes one. Parameters
-            that it has (proxies, a classifier) are trained like the model's. Every rank computes it over the gathered
-            batch, so their gradients are the same on all ranks and are not exchanged.
+        loss: called as ``loss(outputs, labels)``, with ``anchor=modality`` if its ``forward`` takes one, and with
+            ``share=(rank, ranks)`` if it takes that: then each process computes its part of the pairs. Parameters that
+            a loss has (proxies, a classifier) are trained like the model's.
         labels: ``(n, c)`` bool of all training rows.
         settings: see `TrainSettings`.
         device: where to train.
@@ -59,6 +60,7 @@ class Steps:
     ) -> None:
         self.loss, self.labels, self.settings, self.device = loss.to(device), labels.to(device), settings, device
         self.anchors = model.modalities if takes_anchor(loss) else ()
+        self.shares = world_size() > 1 and _takes(loss, "share")
         outputs = Outputs(model, settings.precision)
         if settings.compile:
             outputs.compile()
@@ -90,16 +92,19 @@ class Steps:
                     value = self.value(batch)
                     (value / len(group)).backward()  # type: ignore[no-untyped-call]
                 losses.append(value.detach())
+            sum_gradients(self.loss)
             self.optimizer.step()
-        return torch.stack(losses)
+        return sum_over_ranks(torch.stack(losses))
 
     def value(self, batch: Batch) -> Tensor:
-        """The loss of a batch, over the rows of all ranks."""
+        """This rank's part of the loss over the rows of all ranks: the parts add up to it."""
         inputs, rows, anchor = batch
         outputs = gather_outputs(self.outputs(inputs, anchor))
-        labels = self.labels[rows]
-        value: Tensor = self.loss(outputs, labels) if anchor is None else self.loss(outputs, labels, anchor=anchor)
-        return value
+        how: dict[str, Any] = {} if anchor is None else {"anchor": anchor}
+        if self.shares:
+            how["share"] = (rank(), world_size())
+        value: Tensor = self.loss(outputs, self.labels[rows], **how)
+        return value if self.shares else value / world_size()
 
     def _exchange(self, last: bool) -> "nullcontext[None]":
         """Gradients are exchanged with the last batch of a step alone."""
@@ -128,7 +133,11 @@ def epoch_steps(
 
 def takes_anchor(loss: nn.Module) -> bool:
     """Whether a loss trains one modality at a time, given as ``anchor``."""
-    return "anchor" in inspect.signature(loss.forward).parameters
+    return _takes(loss, "anchor")
+
+
+def _takes(loss: nn.Module, name: str) -> bool:
+    return name in inspect.signature(loss.forward).parameters
 
 
 def pick_device(name: str) -> torch.device:

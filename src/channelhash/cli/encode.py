@@ -1,0 +1,85 @@
+"""``channelhash encode``"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from channelhash.cli.output import messages, print_json, progress_stages
+from channelhash.errors import InputError
+
+
+class Engine(StrEnum):
+    """Where the shards of a large job are worked on."""
+
+    local = "local"
+    ray = "ray"
+
+
+def encode(
+    run: Path = typer.Argument(..., help="A run's folder or a saved model."),
+    data: str = typer.Option(
+        ..., help="A table, a file of features, or pictures; for shards any address (docs/bulk.md)."
+    ),
+    out: Path = typer.Option(..., help="Parquet file of codes to write, or a folder of shards (no ending)."),
+    root: str | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
+    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave bad rows out; they are counted and listed."),
+    engine: Engine | None = typer.Option(None, help="For shards: this process (the default), or a Ray cluster."),
+    workers: int | None = typer.Option(None, min=1, help="With --engine ray: how many; one a GPU, or one a core."),
+    shard_items: int | None = typer.Option(None, min=1, help="For shards: items of each, 16384 by default."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Hash codes of a table, of features, or of pictures, in one file or in shards.
+
+    Shards are for collections of any size: nothing is held in memory, bad items go to a file of their own, and the same
+    command goes on where it was interrupted.
+
+    Example: channelhash encode runs/table --data items.csv --root images --out codes.parquet
+
+    Example: channelhash encode runs/table --data s3://bucket/shards --out codes --engine ray
+    """
+    if out.suffix == ".parquet":
+        for option, value in {"--engine": engine, "--workers": workers, "--shard-items": shard_items}.items():
+            if value:
+                raise InputError(f"{option}: is for shards; name a folder instead of the file {out}, or leave it out")
+        result = _encode_one(run, Path(data), out, Path(root) if root else None, skip_bad)
+    else:
+        from channelhash.scale.encode import SHARD_ITEMS, encode_bulk
+
+        if skip_bad:
+            raise InputError("--skip-bad: bad items never stop the encoding of shards; leave it out")
+        chosen = (engine or Engine.local).value
+        with progress_stages() as stages:
+            result = encode_bulk(run, data, out, chosen, root, shard_items or SHARD_ITEMS, workers, stages("encode"))
+    if as_json:
+        print_json(result)
+        return
+    codes = " and ".join(result["modalities"])
+    where = f"{result['shards']} shards in {out}" if "shards" in result else out
+    typer.echo(f"{result['items']} items, {result['n_bits']} bits, {codes} codes in {where}")
+    if result.get("bad"):
+        typer.echo(f"{result['bad']} items could not be encoded: {out / 'bad.jsonl'}")
+
+
+def _encode_one(run: Path, data: Path, out: Path, root: Path | None, skip_bad: bool) -> dict[str, Any]:
+    """All items at once, into one file."""
+    from channelhash.data.folder import load_any
+    from channelhash.models import load_model
+    from channelhash.run_evaluation import encode_records
+
+    model = load_model(run)
+    records = load_any(data, root, skip_bad)
+    with progress_stages() as stages:
+        codes = encode_records(model, records, stages("encode"))
+    codes.save(out)
+    for line in records.problems:
+        messages.print(f"left out: {line}")
+    return {
+        "out": str(out),
+        "items": len(codes),
+        "n_bits": codes.n_bits,
+        "modalities": list(codes.codes),
+        "removed": records.removed,
+        "problems": list(records.problems),
+    }

@@ -1,0 +1,130 @@
+"""``channelhash index``"""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from channelhash.cli.index_transfer import export_faiss, import_faiss, push
+from channelhash.cli.output import messages, print_json, print_table, progress_stages
+from channelhash.errors import InputError
+
+if TYPE_CHECKING:
+    from channelhash.indexing.encode import Indexed
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Make stores of codes, and put items in and take them out."
+)
+
+_STORE = typer.Argument(..., help="A store's folder, or the address of a Milvus collection (milvus+http://…).")
+_SOURCE = "Folder of pictures (any depth), table, file of features, or a YAML configuration with its section data."
+
+
+@app.command()
+def create(
+    store: str = _STORE,
+    source: Path | None = typer.Argument(None, help=_SOURCE),
+    model: Path = typer.Option(..., help="A run's folder or a saved model; a store in a folder gets a copy."),
+    root: Path | None = typer.Option(None, help="Folder that a table's picture paths are relative to."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """A new store, with the model whose codes it holds, and the items of SOURCE.
+
+    Example: channelhash index create photos.store photos --model runs/table
+    """
+    from channelhash.indexing.stores import create_store
+
+    with progress_stages() as stages:
+        done = create_store(store, model, source, root, stages)
+    _report(store, done, as_json)
+
+
+@app.command()
+def add(
+    store: str = _STORE,
+    source: Path = typer.Argument(..., help=_SOURCE),
+    model: Path | None = typer.Option(None, help="For a store that holds no model: the run that made its codes."),
+    root: Path | None = typer.Option(None, help="Folder that a table's picture paths are relative to."),
+    prune: bool = typer.Option(False, "--prune", help="Remove items whose picture is no longer in the folder."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Encode what is new or changed in SOURCE and leave the rest alone; a job that was killed goes on where it was.
+
+    Example: channelhash index add photos.store photos
+    """
+    from channelhash.indexing.stores import add_to_store
+
+    with progress_stages() as stages:
+        done = add_to_store(store, source, model, root, stages, prune)
+    _report(store, done, as_json)
+
+
+@app.command()
+def delete(
+    store: str = _STORE,
+    ids: list[str] = typer.Argument(None, metavar="[ID]…", help="Items to remove."),
+    where: str | None = typer.Option(None, help="Instead, all items that pass a filter: \"label = 'dog'\"."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Remove items with all their codes; the pictures themselves are not touched.
+
+    Example: channelhash index delete photos.store 2019/beach.jpg 2019/dog.jpg
+    """
+    from channelhash.search.answers import open_to_search
+
+    if bool(ids) == (where is not None):
+        raise InputError("give the ids of the items to delete, or --where with a filter")
+    opened = open_to_search(store)
+    unknown = [name for name in ids or [] if name not in opened]
+    deleted = opened.delete(list(dict.fromkeys(ids)) if ids else opened.ids(where))
+    for name in unknown:
+        messages.print(f"no item has the id {name}", markup=False)
+    left = len(opened)
+    opened.close()
+    if as_json:
+        print_json({"deleted": deleted, "unknown": unknown, "items": left})
+    else:
+        typer.echo(f"{deleted} items deleted, {left} left in {store}")
+
+
+@app.command()
+def info(
+    store: str = typer.Argument(..., help="A store, a run's folder, or a file of codes."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """What a store holds.
+
+    Example: channelhash index info photos.store
+    """
+    from channelhash.search.answers import open_to_search
+
+    opened = open_to_search(store)
+    facts = {**opened.info(), "labels": opened.label_counts()}
+    opened.close()
+    if as_json:
+        print_json(facts)
+    else:
+        print_table(str(facts.pop("address")), ["", ""], [[name, _in_words(value)] for name, value in facts.items()])
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {count:,}" for name, count in value.items()) or "none"
+    return f"{value:,}" if isinstance(value, int) else str(value or "unknown")
+
+
+def _report(store: str, done: "Indexed", as_json: bool) -> None:
+    for line in done.problems:
+        messages.print(f"left out: {line}", markup=False)
+    if as_json:
+        print_json({"store": store, **asdict(done)})
+        return
+    counts = f"{done.added} items added, {done.replaced} replaced, {done.unchanged} unchanged"
+    counts += f", {done.pruned} pruned" * bool(done.pruned) + f", {len(done.problems)} left out" * bool(done.problems)
+    rate = f" ({done.rate:,.0f} items/s)" if done.added + done.replaced else ""
+    typer.echo(f"{counts}; {done.seconds:.1f} s{rate}\n{done.items} items in {store}")
+
+
+for command in (push, export_faiss, import_faiss):
+    app.command()(command)

@@ -1,0 +1,38 @@
+"""``channelhash serve``"""
+
+from pathlib import Path
+
+import typer
+
+from channelhash.cli.output import messages
+
+
+def serve(
+    store: str = typer.Argument(..., help="A store, a run's folder (its retrieval set), or a file of codes."),
+    model: Path | None = typer.Option(None, help="Run or saved model that made the codes, where the store has none."),
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; this machine alone by default."),
+    port: int = typer.Option(8080, min=0, max=65535, help="Port to listen on; 0 takes a free one."),
+    token_file: Path | None = typer.Option(None, help="File with the token that adding and deleting need."),
+    allow_host: list[str] = typer.Option([], help="Another name that the server is asked under."),
+    max_upload: float = typer.Option(16, min=0.001, help="Largest request, in MB."),
+    max_pixels: float = typer.Option(40, min=0.001, help="Largest picture, in million pixels."),
+    max_k: int = typer.Option(1000, min=1, help="Most answers to one search."),
+    max_concurrency: int = typer.Option(64, min=1, help="Most requests at one time."),
+) -> None:
+    """Search a store over HTTP and with a page in the browser, until Ctrl-C.
+
+    Example: channelhash serve photos.store --port 8080
+    """
+    from channelhash.serve.limits import Limits
+    from channelhash.serve.open import open_app
+    from channelhash.serve.server import address_of, allowed_hosts, listen, run_server
+
+    limits = Limits(
+        upload_bytes=round(max_upload * 1e6), pixels=round(max_pixels * 1e6), k=max_k, concurrency=max_concurrency
+    )
+    with listen(host, port) as listening:
+        app = open_app(store, model, limits, token_file, allowed_hosts(host, allow_host))
+        for modality, problem in app.state.service.problems.items():
+            messages.print(f"no search with a new {modality}: {problem}", markup=False)
+        run_server(app, listening, lambda: typer.echo(f"Searching {store} at {address_of(listening)}"))
+    typer.echo("Stopped.")

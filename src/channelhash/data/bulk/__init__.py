@@ -1,0 +1,66 @@
+"""Inputs that do not fit in memory, at any address: read in shards, always cut in the same way.
+
+A new kind is one new file and one line in `KINDS`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from channelhash.data.bulk import parquet, pictures, tar
+from channelhash.data.bulk.addresses import File, list_files
+from channelhash.data.bulk.batches import Planned, RawBatch, Shard
+from channelhash.data.folder import PICTURE_ENDINGS
+from channelhash.errors import InputError
+
+
+class Kind(NamedTuple):
+    """How inputs of one kind are read.
+
+    Attributes:
+        endings: of the files that belong to it.
+        modalities: address of the first file -> what its items have.
+        plan: (files, modalities, items a shard, a path for a list of its own) -> shards, in order.
+        read: (shard, folder that names are relative to, modalities) -> its items in batches; at least one, all items
+            of the shard are in one or among the bad.
+    """
+
+    endings: Collection[str]
+    modalities: Callable[[str], tuple[str, ...]]
+    plan: Callable[[Iterable[File], Sequence[str], int, Path], Iterator[Planned]]
+    read: Callable[[Shard, str, Sequence[str]], Iterator[RawBatch]]
+
+
+KINDS = {
+    "parquet": Kind((".parquet",), parquet.modalities, parquet.plan, parquet.read),
+    "tar": Kind((".tar",), tar.modalities, tar.plan, tar.read),
+    "pictures": Kind(PICTURE_ENDINGS, pictures.modalities, pictures.plan, pictures.read),
+}
+
+
+def input_files(address: str) -> Iterator[tuple[str, File]]:
+    """(kind, file) for each file of an input, in one order; files of no kind are passed over.
+
+    Raises:
+        InputError: there are none, or they are of several kinds.
+    """
+    first: tuple[str, File] | None = None
+    for file in list_files(address):
+        kind = _kind(file.address)
+        if kind is None:
+            continue
+        first = first or (kind, file)
+        if kind != first[0]:
+            ending = PurePosixPath(first[1].address).suffix
+            raise InputError(
+                f"{address}: holds {first[1].address} and {file.address}; name one kind, such as {address}/*{ending}"
+            )
+        yield kind, file
+    if first is None:
+        endings = ", ".join(ending for kind in KINDS.values() for ending in sorted(kind.endings))
+        raise InputError(f"{address}: no files to encode; they end in {endings}")
+
+
+def _kind(address: str) -> str | None:
+    ending = PurePosixPath(address).suffix.lower()
+    return next((name for name, kind in KINDS.items() if ending in kind.endings), None)

@@ -1,0 +1,101 @@
+"""Files at any address: a path, or what fsspec knows (``s3://…``, ``gs://…``, ``https://…``, ``memory://…``)."""
+
+import os
+from collections.abc import Iterator
+from typing import IO, Any, NamedTuple, cast
+
+from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
+from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
+
+from channelhash.errors import InputError
+
+# What file systems call the moment, or the version, of a file's content.
+_VERSIONS = ("mtime", "ETag", "etag", "LastModified", "last_modified", "updated", "created")
+
+
+class File(NamedTuple):
+    """A file, and what tells it from a later one of that name, as far as the file system knows."""
+
+    address: str
+    size: int
+    version: str
+
+
+def list_files(address: str) -> Iterator[File]:
+    """The file at an address, those that a pattern with ``*`` matches, or all below a folder; always in one order.
+
+    Links to folders are not followed. The memory goes with the largest single folder.
+
+    Raises:
+        InputError: nothing is there, or the address cannot be used.
+    """
+    system, path = _system(address)
+    infos: Iterator[dict[str, Any]]
+    if "*" in path:
+        names = sorted(cast(list[str], system.glob(path)))
+        infos = (info for name in names if (info := system.info(name))["type"] == "file")
+    elif system.isfile(path):
+        infos = iter([system.info(path)])
+    elif system.isdir(path):
+        infos = _below(system, path)
+    else:
+        raise InputError(f"{address}: no such file or folder")
+    for info in infos:
+        version = next((str(info[key]) for key in _VERSIONS if key in info), "")
+        yield File(_address(system, info["name"]), int(info["size"] or 0), version)
+
+
+def folder_of(address: str) -> str:
+    """The folder at an address, or the one that its file, or all that its pattern matches, lies below."""
+    system, path = _system(address)
+    folder = path if system.isdir(path) else path.partition("*")[0].rpartition("/")[0]
+    return _address(system, folder).rstrip("/")
+
+
+def open_address(address: str) -> IO[bytes]:
+    """A file opened for reading; the caller closes it."""
+    system, path = _system(address)
+    return cast(IO[bytes], system.open(path, "rb"))
+
+
+def read_bytes(address: str) -> bytes:
+    """All of a file."""
+    system, path = _system(address)
+    return cast(bytes, system.cat_file(path))
+
+
+def _system(address: str) -> tuple[AbstractFileSystem, str]:
+    try:
+        system, path = url_to_fs(address)
+    except (ImportError, ValueError) as error:  # the protocol's library is missing, or nobody knows the protocol
+        raise InputError(f"{address}: cannot be opened ({error})") from None
+    return system, str(path)
+
+
+def _address(system: AbstractFileSystem, path: str) -> str:
+    return path if isinstance(system, LocalFileSystem) else str(system.unstrip_protocol(path))
+
+
+def _below(system: AbstractFileSystem, folder: str) -> Iterator[dict[str, Any]]:
+    """The files below a folder, at any depth, folder by folder in the order of names."""
+    for info in _entries(system, folder):
+        if info["type"] == "directory":
+            yield from _below(system, info["name"])
+        elif info["type"] == "file":
+            yield info
+
+
+def _entries(system: AbstractFileSystem, folder: str) -> Iterator[dict[str, Any]]:
+    if not isinstance(system, LocalFileSystem):
+        infos = sorted(system.ls(folder, detail=True), key=lambda info: str(info["name"]))
+        yield from (info for info in infos if info["name"].rstrip("/") != folder.rstrip("/"))
+        return
+    # fsspec's list of a local folder takes ten times the memory.
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                yield {"name": entry.path, "type": "directory"}
+            elif entry.is_file():
+                status = entry.stat()
+                yield {"name": entry.path, "type": "file", "size": status.st_size, "mtime": status.st_mtime_ns}

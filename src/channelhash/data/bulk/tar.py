@@ -1,0 +1,122 @@
+"""Webdataset shards as an input: tar files in which neighbours with one name are one item, a file a modality.
+
+``0001.jpg``, ``0001.txt``, ``0001.json`` are the picture, the text and the rest of the item ``0001``. Labels are in
+``labels`` of the JSON (a list, or names with ``;`` between them), or the content of ``.cls``; a text may be in ``text``
+or ``caption`` of the JSON instead.
+"""
+
+import json
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from channelhash.data.bulk.addresses import File, open_address
+from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard
+from channelhash.data.folder import PICTURE_ENDINGS
+from channelhash.data.table import split_labels
+from channelhash.errors import InputError
+
+_Members = dict[str, tarfile.TarInfo]
+
+
+def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Path) -> Iterator[Planned]:
+    """A shard for each tar file, whatever its size: it can only be read from its beginning. Headers are read, and the
+    members that hold labels."""
+    for file in files:
+        items, labels = 0, set()
+        with _opened(file.address) as tar:
+            for _, members in _samples(tar):
+                items += 1
+                with suppress(ValueError):  # a bad item, which `read` reports
+                    labels |= set(_labels(tar, members))
+        if items:
+            yield Planned(Shard(file.address, 0, 0, items), frozenset(labels))
+
+
+def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatch]:
+    """The items of a tar file; an id is the name that an item's files share."""
+    with _opened(shard.file) as tar:
+        batch = RawBatch([], {modality: [] for modality in modalities}, [], None, [])
+        for number, (key, members) in enumerate(_samples(tar), start=1):
+            try:
+                values = {modality: _value(tar, members, modality) for modality in modalities}
+                labels = _labels(tar, members)
+                lacking = [modality for modality, value in values.items() if not value]
+                problem = f"no {' and no '.join(lacking)}" if lacking else ""
+            except ValueError as error:
+                problem = f"its text or JSON cannot be read ({error})"
+            if problem:
+                batch.bad.append(Bad(key, f"{problem} in {shard.file}"))
+            else:
+                batch.ids.append(key)
+                batch.labels.append(labels)
+                for modality, value in values.items():
+                    batch.items[modality].append(value)  # type: ignore[union-attr]  # lists, made above
+            if number % BATCH == 0:
+                yield batch
+                batch = RawBatch([], {modality: [] for modality in modalities}, [], None, [])
+        yield batch
+
+
+def modalities(file: str) -> tuple[str, ...]:
+    """What the first item of a tar file has."""
+    with _opened(file) as tar:
+        for _, members in _samples(tar):
+            return tuple(modality for modality in ("image", "text") if _value(tar, members, modality))
+    raise InputError(f"{file}: holds no items")
+
+
+@contextmanager
+def _opened(address: str) -> Iterator[tarfile.TarFile]:
+    with open_address(address) as stream:
+        try:
+            with tarfile.open(fileobj=stream, mode="r:") as tar:
+                yield tar
+        except tarfile.TarError as error:
+            raise InputError(f"{address}: not a readable tar file, perhaps truncated ({error})") from None
+
+
+def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, _Members]]:
+    """Key and members by ending of each item; the key ends at the first dot of the file's own name."""
+    files = ((*_parted(member.name), member) for member in tar if member.isfile())
+    for key, members in groupby(files, key=lambda part: part[0]):
+        yield key, {ending: member for _, ending, member in members}
+
+
+def _parted(name: str) -> tuple[str, str]:
+    folder, slash, last = name.rpartition("/")
+    stem, _, ending = last.partition(".")
+    return f"{folder}{slash}{stem}".removeprefix("./"), f".{ending.lower()}"
+
+
+def _value(tar: tarfile.TarFile, members: _Members, modality: str) -> bytes | str | None:
+    """The bytes of the picture, or the text; nothing if there is none. ValueError where it is not UTF-8 or not JSON."""
+    if modality == "image":
+        return next((_content(tar, member) for ending, member in members.items() if ending in PICTURE_ENDINGS), None)
+    if ".txt" in members:
+        return _content(tar, members[".txt"]).decode().strip()
+    text = next((value for key in ("text", "caption") if (value := _fields(tar, members).get(key))), "")
+    return str(text).strip()
+
+
+def _labels(tar: tarfile.TarFile, members: _Members) -> list[str]:
+    if ".cls" in members:
+        return split_labels(_content(tar, members[".cls"]).decode())
+    return split_labels(_fields(tar, members).get("labels"))
+
+
+def _fields(tar: tarfile.TarFile, members: _Members) -> dict[str, Any]:
+    """The JSON of an item, if it has any."""
+    if ".json" not in members:
+        return {}
+    fields = json.loads(_content(tar, members[".json"]))
+    return fields if isinstance(fields, dict) else {}
+
+
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    assert file is not None  # only members that are files come here
+    return file.read()

@@ -1,0 +1,1 @@
+"""Folders of pictures, tables and other collections into a store that can be searched."""

@@ -1,0 +1,125 @@
+"""What goes into a store: a folder of pictures, a table with all its columns, features, or a configuration's data."""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from channelhash.config import read_config
+from channelhash.data.folder import load_any, pictures_below
+from channelhash.data.records import Records
+from channelhash.data.table_files import ENDINGS, read_rows
+from channelhash.errors import InputError
+from channelhash.run import load_records
+from channelhash.search.store import Value
+
+#: Columns of a table that `load_table` reads; all others become metadata as they are.
+_READ = ("id", "image", "text", "labels")
+
+_NUMBERS: tuple[tuple[type[int] | type[float], re.Pattern[str]], ...] = (
+    (int, re.compile(r"-?(0|[1-9]\d{0,17})", re.ASCII)),
+    (float, re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d{1,2})?", re.ASCII)),
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Items to index.
+
+    Attributes:
+        records: the items.
+        metadata: of each, what is kept and shown: ``text``, ``image`` (an absolute path), ``labels`` and a table's
+            further columns, those that are known.
+        folder: where the pictures come from, if the source is a folder.
+    """
+
+    records: Records
+    metadata: list[dict[str, Value]]
+    folder: Path | None = None
+
+
+def read_source(path: Path, root: Path | None = None) -> Source:
+    """Items to index; bad rows of a table are left out and listed in ``records.problems``.
+
+    Args:
+        path: a folder of pictures (any depth, hidden files left out; ids are paths relative to it), a table, a file of
+            features, or a YAML configuration, whose section ``data`` is read.
+        root: for a table, the folder of its pictures.
+
+    Raises:
+        InputError: there is no such file or folder, no picture or no usable row in it; or ``root`` goes with no table.
+    """
+    is_table = path.suffix.lower() in ENDINGS and not path.is_dir()
+    if root is not None and not is_table:
+        raise InputError(f"--root: goes with a table, {path} is none; leave it out")
+    if path.is_dir():
+        return _folder(path)
+    if path.suffix.lower() in (".yaml", ".yml"):
+        records = load_records(read_config(path))
+    else:
+        records = load_any(path, root, skip_bad=True)
+    metadata = _metadata(records)
+    if is_table:
+        for known, further in zip(metadata, _further_columns(path, records.ids), strict=True):
+            known.update(further)
+    return Source(records, metadata)
+
+
+def _folder(root: Path) -> Source:
+    pictures = tuple(pictures_below(root))
+    if not pictures:
+        raise InputError(f"{root}: no pictures in this folder or below it")
+    ids = tuple(picture.relative_to(root).as_posix() for picture in pictures)
+    records = Records(ids, {"image": pictures}, np.zeros((len(ids), 0), dtype=bool), ())
+    return Source(records, _metadata(records), Path(os.path.abspath(root)))
+
+
+def _metadata(records: Records) -> list[dict[str, Value]]:
+    """What the records themselves know."""
+    texts, images = records.to_show("text"), records.to_show("image")
+    metadata: list[dict[str, Value]] = []
+    for row, labels in enumerate(records.labels):
+        known: dict[str, Value] = {}
+        if texts is not None:
+            known["text"] = texts[row]
+        if images is not None:
+            known["image"] = os.path.abspath(images[row])
+        if records.label_names:
+            known["labels"] = [name for name, has in zip(records.label_names, labels, strict=True) if has]
+        metadata.append(known)
+    return metadata
+
+
+def _further_columns(path: Path, ids: Sequence[str]) -> list[dict[str, Value]]:
+    """The other columns of a table, for the rows that have one of ``ids`` first: those are the rows that were kept."""
+    columns, _ = read_rows(path, [])
+    further = [column for column in columns if column not in _READ]
+    cells: dict[str, dict[str, Any]] = {}
+    for row in read_rows(path, ["id", *further])[1]:
+        if row.problem is None:
+            cells.setdefault(str(row.cells["id"]), row.cells)
+    values = {column: _typed([cells[name][column] for name in ids]) for column in further}
+    return [{column: values[column][row] for column in further} for row in range(len(ids))]
+
+
+def _typed(column: Sequence[Any]) -> list[Value]:
+    """A column's values as a store keeps them; empty cells become None.
+
+    CSV knows no types: a column of strings that are all whole numbers, or all numbers, becomes numbers, so that filters
+    compare them as such. ``007`` is no number: its zeros mean something.
+    """
+    cells = [None if cell is None or cell == "" else cell for cell in column]
+    for kind, form in _NUMBERS:
+        if all(cell is None or (isinstance(cell, str) and form.fullmatch(cell)) for cell in cells):
+            return [None if cell is None else kind(cell) for cell in cells]
+    return [_value(cell) for cell in cells]
+
+
+def _value(cell: Any) -> Value:
+    if isinstance(cell, list):
+        return [str(part) for part in cell]
+    return cell if isinstance(cell, str | int | float | bool | None) else str(cell)

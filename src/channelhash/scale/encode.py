@@ -1,0 +1,189 @@
+"""Bulk encoding: an input of any size to a folder of shards of codes, each of them written exactly once."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from PIL import Image, UnidentifiedImageError
+
+from channelhash.codeset import CodeSet, joined
+from channelhash.data.bulk import KINDS, input_files
+from channelhash.data.bulk.batches import Bad, RawBatch
+from channelhash.errors import InputError, JobError
+from channelhash.files import atomic_path, locked, write_text
+from channelhash.models import HashModel, load_model
+from channelhash.run_evaluation import encode_records
+from channelhash.scale.engines import ENGINES
+from channelhash.scale.job import BulkJob, bad_path, open_job, shard_path
+from channelhash.settings import pick
+from channelhash.training.steps import pick_device
+
+#: Items of a shard where nothing else is said: what a killed worker loses is minutes even of a large model's work.
+SHARD_ITEMS = 16384
+
+#: What Pillow raises for files that are no pictures, or damaged ones.
+_PICTURE_ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+
+
+class Written(NamedTuple):
+    """A finished shard: items that were encoded, and items that could not be."""
+
+    items: int
+    bad: int
+
+
+def encode_bulk(
+    model: Path,
+    data: str,
+    out: Path,
+    engine: str = "local",
+    root: str | None = None,
+    shard_items: int = SHARD_ITEMS,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Any]:
+    """Encode an input shard by shard into ``out/codes-000000.parquet`` and so on, files as `CodeSet.save` writes them.
+
+    A shard has its name only when it is whole; what was finished before is not done again, so a job that was
+    interrupted goes on with the same call. Items that cannot be encoded do not stop it: ``out/bad.jsonl`` says which
+    and why. The codes are the same for every engine and number of workers.
+
+    Args:
+        model: a run's folder or a saved model, which every worker must see, like ``data`` and ``out``.
+        data: see `data.bulk.input_files`.
+        out: folder of codes.
+        engine: ``"local"`` or ``"ray"``.
+        root: see `open_job`, likewise ``shard_items``.
+        workers: see `engines.run_on_ray`.
+        progress: called with (done, total) items of the shards that were not there yet.
+
+    Returns:
+        ``{"out": …, "shards": n, "items": n, "bad": n, "n_bits": k, "modalities": […], "done_before": shards}``.
+
+    Raises:
+        InputError: see `open_job`; or another process is at this job.
+        JobError: the input changed meanwhile, or as the engine raises it.
+    """
+    run = pick(ENGINES, engine, "engine")
+    if shard_items < 1:
+        raise InputError(f"--shard-items {shard_items}: a shard has at least 1 item")
+    next(input_files(data))  # where there is nothing to encode, nothing is written
+    try:
+        with locked(out / "job" / "lock", wait=False):
+            job = open_job(load_model(model), data, out.resolve(), root, shard_items)
+            todo = [number for number in range(len(job.shards)) if not shard_path(out, number).exists()]
+            done = 0
+            total = sum(job.shards[number].items for number in todo)
+            make = partial(ShardEncoder, model.resolve(), out.resolve(), job)
+            with closing(run(make, todo, workers)) as results:
+                for written in results:
+                    done += written.items + written.bad
+                    progress(done, total)
+            n_bad = _gather_bad(out, len(job.shards))
+    except BlockingIOError:
+        raise InputError(f"{out}: another process is encoding into this folder; wait for it, or end it") from None
+    return {
+        "out": str(out),
+        "shards": len(job.shards),
+        "items": sum(shard.items for shard in job.shards) - n_bad,
+        "bad": n_bad,
+        "n_bits": job.n_bits,
+        "modalities": list(job.modalities),
+        "done_before": len(job.shards) - len(todo),
+    }
+
+
+class ShardEncoder:
+    """Encodes shards of a job, each as a whole, whatever was left of an earlier attempt.
+
+    Args:
+        model: folder of the model.
+        out: folder of codes.
+        job: the job.
+
+    Raises:
+        InputError: the model there is not the job's: perhaps this machine sees another folder under that name.
+    """
+
+    def __init__(self, model: Path, out: Path, job: BulkJob) -> None:
+        self._model, self._out, self._job = load_model(model), out, job
+        if self._model.fingerprint() != job.model:
+            raise InputError(f"{model}: holds model {self._model.fingerprint()} for a worker, the job's is {job.model}")
+        self._model.to(pick_device("auto"))
+
+    def __call__(self, number: int) -> Written:
+        """Encode the shard of this number; its file of codes is written last."""
+        job, shard = self._job, self._job.shards[number]
+        parts, bad = [], []
+        with _one_thread():
+            for batch in KINDS[job.kind].read(shard, job.root, job.modalities):
+                codes, problems = encode_batch(self._model, batch, job)
+                parts.append(codes)
+                bad += problems
+        codes = joined(parts)
+        if len(codes) + len(bad) != shard.items:
+            raise JobError(f"{shard.file}: had {shard.items} items, now {len(codes) + len(bad)}; it changed meanwhile")
+        lines = [json.dumps({**item._asdict(), "shard": shard_path(self._out, number).name}) for item in bad]
+        write_text(bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
+        codes.save(shard_path(self._out, number))
+        return Written(len(codes), len(bad))
+
+
+def encode_batch(model: HashModel, batch: RawBatch, job: BulkJob) -> tuple[CodeSet, list[Bad]]:
+    """Codes of the items of a batch, and those that could not be encoded.
+
+    Pictures are decoded only once where all are good; where one is not, each is looked at by itself.
+    """
+    try:
+        return _codes(model, batch, job), batch.bad
+    except _PICTURE_ERRORS:
+        wrong = {row: problem for row in range(len(batch.ids)) if (problem := _picture_problem(model, batch, row))}
+        if not wrong:
+            raise
+    good = batch.take([row for row in range(len(batch.ids)) if row not in wrong])
+    bad = [Bad(batch.ids[row], problem) for row, problem in wrong.items()]
+    return _codes(model, good, job), batch.bad + bad
+
+
+def _codes(model: HashModel, batch: RawBatch, job: BulkJob) -> CodeSet:
+    codes = encode_records(model, batch.records(job.label_names), fingerprint=job.model)
+    return replace(codes, images=batch.pictures)  # the records hold opened pictures, which nobody can be shown
+
+
+def _picture_problem(model: HashModel, batch: RawBatch, row: int) -> str | None:
+    try:
+        model.prepare("image", batch.take([row]).records(sorted(set(batch.labels[row]))).items["image"])
+    except UnidentifiedImageError:  # its own words name a place in memory
+        return "not a picture of a known format"
+    except _PICTURE_ERRORS as error:
+        return f"not a readable picture ({' '.join(str(error).split())})"
+    return None
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums are parted among threads: with any number of them an output next to 0 could fall to the other side."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _gather_bad(out: Path, n_shards: int) -> int:
+    """Write ``bad.jsonl`` from those of all shards, and remove what killed workers left; the number of lines."""
+    for leftover in [*out.glob(".codes-*.tmp"), *bad_path(out, 0).parent.glob(".*.tmp")]:
+        leftover.unlink()
+    lines = 0
+    with atomic_path(out / "bad.jsonl") as temporary, open(temporary, "wb") as gathered:
+        for number in range(n_shards):
+            content = bad_path(out, number).read_bytes()
+            lines += content.count(b"\n")
+            gathered.write(content)
+    return lines

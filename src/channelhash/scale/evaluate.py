@@ -1,0 +1,134 @@
+"""Evaluation over a database of any size: counts of its shards add up, and every figure is made from their sum."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from channelhash.codeset import CodeSet
+from channelhash.errors import InputError, JobError
+from channelhash.evaluation import save_figures
+from channelhash.metrics import HammingHistogram
+from channelhash.metrics.report import count_tasks, report_tasks
+from channelhash.scale.engines import ENGINES
+from channelhash.scale.job import shard_files
+from channelhash.settings import pick
+
+# Codes that are read at once.
+_ROWS = 1 << 17
+# Shards that one after another are added up by one worker, so that no more counts than these reach the driver.
+_TASKS = 1024
+
+
+class Counted(NamedTuple):
+    """Counts by task of some files of codes, and how many items they hold."""
+
+    items: int
+    counts: dict[str, HammingHistogram]
+
+
+def evaluate_shards(
+    query: Path,
+    database: Path,
+    engine: str = "local",
+    workers: int | None = None,
+    out: Path | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Any]:
+    """All figures of codes that search files of codes, read part by part.
+
+    The figures are bit for bit those of `metrics.evaluate` over all items at once, for every engine and number of
+    workers, because counts are whole numbers. Only ``map_in_order`` is None: it depends on the order of the items,
+    which counts do not know. The driver holds the counts of one task after another, whatever the database holds.
+
+    Args:
+        query: a file of codes with labels.
+        database: a file of codes, a folder of them, or a pattern with ``*`` in its last part.
+        engine: ``"local"`` or ``"ray"``.
+        workers: see `engines.run_on_ray`.
+        out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
+        progress: called with (done, total) groups of files.
+
+    Returns:
+        ``{"n_bits": k, "query": …, "database": …, "items": n, "shards": n, "tasks": {task: figures}}``.
+
+    Raises:
+        InputError: a file cannot be read, the files do not fit together, or there is nothing to average.
+        JobError: as the engine raises it; or there are too many items for graded NDCG.
+    """
+    run = pick(ENGINES, engine, "engine")
+    queries = CodeSet.load(query)
+    if not len(queries):
+        raise InputError(f"{query}: is empty; evaluation takes at least one code")
+    files = [file.resolve() for file in _files(database)]
+    length = -(-len(files) // _TASKS)
+    tasks = [files[first : first + length] for first in range(0, len(files), length)]
+    done, total = 0, Counted(0, {})
+    with closing(run(partial(ShardCounter, queries), tasks, workers)) as results:
+        for counted in results:
+            total, done = _sum(total, counted, database), done + 1
+            progress(done, len(tasks))
+    if not total.items:
+        raise InputError(f"{database}: is empty; evaluation takes at least one code")
+    _check_gains(total.counts, database)
+    try:
+        reports = report_tasks({task: (histogram, None) for task, histogram in total.counts.items()})
+    except ValueError as error:
+        raise InputError(f"{query} and {database}: {error}") from None
+    result = {
+        "n_bits": queries.n_bits,
+        "query": str(query),
+        "database": str(database),
+        "items": total.items,
+        "shards": len(files),
+        "tasks": {task: evaluation.report for task, evaluation in reports.items()},
+    }
+    save_figures(result, total.counts, out, f"{query.name} → {database.name}")
+    return result
+
+
+class ShardCounter:
+    """Counts the items of files of codes by their distance to each query."""
+
+    def __init__(self, query: CodeSet) -> None:
+        self._query = query
+
+    def __call__(self, files: list[Path]) -> Counted:
+        """The counts of all items of ``files``."""
+        total = Counted(0, {})
+        for file in files:
+            for part in CodeSet.stream(file, _ROWS):
+                try:
+                    counted = Counted(len(part), count_tasks(self._query, part))
+                except ValueError as error:
+                    raise InputError(f"{file}: {error}") from None
+                total = _sum(total, counted, file)
+        return total
+
+
+def _files(database: Path) -> list[Path]:
+    if "*" in database.name:
+        found: Iterator[Path] = database.parent.glob(database.name)
+        files = sorted(found)
+        if not files:
+            raise InputError(f"{database}: no file has such a name")
+        return files
+    return shard_files(database) if database.is_dir() else [database]
+
+
+def _sum(first: Counted, second: Counted, where: Path) -> Counted:
+    if not first.items or not second.items:
+        return second if second.items else first
+    if first.counts.keys() != second.counts.keys():
+        raise InputError(f"{where}: its shards are of different modalities; evaluate them by themselves")
+    counts = {task: first.counts[task] + second.counts[task] for task in first.counts}
+    return Counted(first.items + second.items, counts)
+
+
+def _check_gains(counts: dict[str, HammingHistogram], where: Path) -> None:
+    """Sums of gains are 64-bit whole numbers of 2⁻³²: they hold about 2³¹ relevant items at one distance."""
+    for histogram in counts.values():
+        gains = histogram.gains
+        if gains is not None and int(histogram.relevant.max()) * int(gains.gain.max(initial=0)) >= 1 << 63:
+            raise JobError(f"{where}: over 2 billion relevant items at one distance; evaluate a part of the shards")

@@ -1,0 +1,183 @@
+"""A job of bulk encoding: which input, which model, which item into which shard. Written down once, before any code."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from channelhash.data.bulk import KINDS, input_files
+from channelhash.data.bulk.addresses import File, folder_of
+from channelhash.data.bulk.batches import Shard
+from channelhash.errors import InputError
+from channelhash.files import write_text
+from channelhash.models import HashModel
+
+_FORMAT = "channelhash bulk codes 1"
+
+#: What must be the same when a job goes on: key of the manifest -> how a message calls it.
+_SAME = {
+    "model": "model",
+    "n_bits": "code length",
+    "n_files": "number of input files",
+    "input_hash": "names, sizes and dates of the input files",
+    "root": "folder of the pictures",
+    "shard_items": "--shard-items",
+}
+
+
+@dataclass(frozen=True)
+class BulkJob:
+    """What ``job/manifest.json`` in the folder of codes says.
+
+    Attributes:
+        data: address of the input, as it was given first.
+        kind: key of `data.bulk.KINDS`.
+        root: folder that ids of pictures, or picture paths in a Parquet file, are relative to.
+        n_files: files of the input …
+        input_hash: … and a hash of their addresses, sizes and dates.
+        modalities: those that are encoded.
+        label_names: of the whole input, sorted: every shard has the same.
+        model: the model's fingerprint.
+        n_bits: code length k.
+        shard_items: see `open_job`.
+        shards: the n-th becomes the file `shard_path` of n.
+    """
+
+    data: str
+    kind: str
+    root: str
+    n_files: int
+    input_hash: str
+    modalities: tuple[str, ...]
+    label_names: tuple[str, ...]
+    model: str
+    n_bits: int
+    shard_items: int
+    shards: tuple[Shard, ...]
+
+
+def open_job(model: HashModel, data: str, out: Path, root: str | None, shard_items: int) -> BulkJob:
+    """The job that encodes ``data`` into the folder ``out``: the one that was begun there, or a new one, written down.
+
+    Args:
+        model: encodes.
+        data: address of the input, see `data.bulk.input_files`.
+        out: folder of codes.
+        root: folder that picture paths in a Parquet file are relative to; None is the input's own.
+        shard_items: items of a shard: exactly so many pictures (the last shard may have fewer), or at least so many
+            rows in whole row groups of a Parquet file. A tar file is one shard.
+
+    Raises:
+        InputError: the input cannot be read, or has nothing that the model encodes; ``out`` holds other files, or a job
+            of another model or input.
+    """
+    manifest = out / "job" / "manifest.json"
+    kind, first = next(input_files(data))
+    files = _Files(data)
+    if root is not None and kind != "parquet":
+        raise InputError(f"--root: belongs to Parquet files, {data} holds {kind}; leave it out")
+    identity = {
+        "model": model.fingerprint(),
+        "n_bits": model.n_bits,
+        "root": folder_of(data if root is None else f"{root}/*"),
+        "shard_items": shard_items,
+    }
+    if manifest.exists():
+        job = read_job(out)
+        for _ in files:  # listed once more, for their hash
+            pass
+        now = identity | {"n_files": files.count, "input_hash": files.hash}
+        for key, name in _SAME.items():
+            if getattr(job, key) != now[key]:
+                raise InputError(
+                    f"{out}: holds a job with another {name} ({getattr(job, key)}, now {now[key]}); name another "
+                    "--out, or remove this one"
+                )
+        return job
+    if next(out.glob("*.parquet"), None):
+        raise InputError(f"{out}: holds Parquet files, but no job/manifest.json; name an empty or a new folder")
+    there = KINDS[kind].modalities(first.address)
+    modalities = tuple(modality for modality in model.modalities if modality in there)
+    if not modalities:
+        raise InputError(f"{data}: holds {' and '.join(there)}, this model encodes {' and '.join(model.modalities)}")
+    planned = list(KINDS[kind].plan(files, modalities, shard_items, out / "job" / "listing.parquet"))
+    if not planned:
+        raise InputError(f"{data}: its {files.count} files hold no items")
+    labels: frozenset[str] = frozenset().union(*(part.labels for part in planned))
+    job = BulkJob(
+        data=data,
+        kind=kind,
+        n_files=files.count,
+        input_hash=files.hash,
+        modalities=modalities,
+        label_names=tuple(sorted(labels)),
+        shards=tuple(part.shard for part in planned),
+        **identity,  # type: ignore[arg-type]  # by key
+    )
+    write_text(manifest, json.dumps({"format": _FORMAT, **asdict(job)}))
+    return job
+
+
+def read_job(out: Path) -> BulkJob:
+    """The job that was begun in a folder of codes.
+
+    Raises:
+        InputError: the manifest is damaged or of another version.
+    """
+    manifest = out / "job" / "manifest.json"
+    try:
+        content: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+        if content.pop("format") != _FORMAT:
+            raise ValueError("written by another version")
+        content |= {key: tuple(content[key]) for key in ("modalities", "label_names")}
+        content["shards"] = tuple(Shard(*shard) for shard in content["shards"])
+        return BulkJob(**content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{manifest}: not a readable manifest ({error}); encode anew into another folder") from None
+
+
+def shard_path(out: Path, number: int) -> Path:
+    """The file of codes of a shard. Only a finished shard has it."""
+    return out / f"codes-{number:06d}.parquet"
+
+
+def bad_path(out: Path, number: int) -> Path:
+    """What could not be encoded of a shard, a JSON object a line."""
+    return out / "job" / "bad" / f"{number:06d}.jsonl"
+
+
+def shard_files(folder: Path) -> list[Path]:
+    """The files of codes in a folder, in order.
+
+    Raises:
+        InputError: there are none, or the job that writes them has not finished.
+    """
+    if (folder / "job" / "manifest.json").exists():
+        files = [shard_path(folder, number) for number in range(len(read_job(folder).shards))]
+        missing = sum(not file.exists() for file in files)
+        if missing:
+            raise InputError(f"{folder}: {missing} of {len(files)} shards are missing; run `channelhash encode` again")
+        return files
+    files = sorted(folder.glob("*.parquet"))
+    if not files:
+        raise InputError(f"{folder}: no .parquet files of codes in this folder")
+    return files
+
+
+class _Files:
+    """The files of an input; number and hash are known once they have been gone through."""
+
+    def __init__(self, data: str) -> None:
+        self._data, self._digest, self.count = data, hashlib.sha256(), 0
+
+    def __iter__(self) -> Iterator[File]:
+        for _, file in input_files(self._data):
+            self._digest.update(repr(file).encode())
+            self.count += 1
+            yield file
+
+    @property
+    def hash(self) -> str:
+        return self._digest.hexdigest()[:16]

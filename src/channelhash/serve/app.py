@@ -1,0 +1,69 @@
+"""The application: routes, guards around them, and an orderly end."""
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from channelhash import __version__
+from channelhash.models import HashModel
+from channelhash.search.store import Store
+from channelhash.serve import info_routes, item_routes, search_routes
+from channelhash.serve.guards import bounded_bodies, bounded_concurrency, known_hosts, security_headers
+from channelhash.serve.limits import Limits
+from channelhash.serve.metrics import measured
+from channelhash.serve.page_routes import page_router
+from channelhash.serve.problems import handle_problems
+from channelhash.serve.service import make_service
+
+
+def create_app(
+    store: Store,
+    model: HashModel | None,
+    limits: Limits | None = None,
+    token: str | None = None,
+    hosts: Collection[str] | None = None,
+    pictures: Path | None = None,
+) -> FastAPI:
+    """A web application that searches a store. It closes the store when it ends.
+
+    Args:
+        store: what is searched.
+        model: what encodes questions; without one, ids and codes can be searched with.
+        limits: what one request may ask for.
+        token: what write calls have to send; None allows no writing.
+        hosts: names that the server may be asked under; None allows any.
+        pictures: folder for small copies of uploaded pictures; None keeps none.
+
+    Raises:
+        InputError: the store holds codes of another model.
+    """
+    limits = limits or Limits()
+    service = make_service(store, model, limits, token, pictures)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="channelhash",
+        version=__version__,
+        description="Search pictures and texts by the Hamming distance of their hash codes.",
+        docs_url=None,  # its pages load scripts from another host; /docs is one of ours
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    app.state.service = service
+    handle_problems(app)
+    for router in (search_routes.router, item_routes.readers, item_routes.writers, info_routes.router, page_router()):
+        app.include_router(router)
+    # The last one stands outermost.
+    app.add_middleware(bounded_bodies, limit=limits.upload_bytes)
+    app.add_middleware(bounded_concurrency, limit=limits.concurrency)
+    app.add_middleware(known_hosts, hosts=hosts)
+    app.add_middleware(measured, metrics=service.metrics)
+    app.add_middleware(security_headers)
+    return app

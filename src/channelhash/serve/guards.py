@@ -1,0 +1,126 @@
+"""What every request has to pass before a route sees it, and what every answer carries."""
+
+import json
+from collections.abc import Collection
+
+from fastapi import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+#: Names under which a server on this machine is asked by this machine.
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+#: Asked by machines that watch the server; answered however busy it is.
+_ALWAYS = frozenset({"/health", "/metrics"})
+_HEADERS = [
+    (
+        b"content-security-policy",
+        b"default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+        b"frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+
+
+def security_headers(app: ASGIApp) -> ASGIApp:
+    """Every answer tells browsers to load nothing from elsewhere and to frame or reinterpret nothing."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", []), *_HEADERS]}
+            await send(message)
+
+        await app(scope, receive, send_with_headers)
+
+    return guarded
+
+
+def known_hosts(app: ASGIApp, hosts: Collection[str] | None) -> ASGIApp:
+    """Refuse requests for another host name with 400.
+
+    A page from elsewhere can point a name of its own at this machine and then counts as of the same origin
+    (DNS rebinding); the header ``Host`` gives it away.
+
+    Args:
+        app: what is guarded.
+        hosts: names without port; None lets all pass.
+    """
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and hosts is not None and _host(scope) not in hosts:
+            line = "the header Host names another server than this one; allow the name with --allow-host"
+            await send_error(send, 400, line)
+        else:
+            await app(scope, receive, send)
+
+    return guarded
+
+
+def bounded_bodies(app: ASGIApp, limit: int) -> ASGIApp:
+    """Refuse bodies of more than ``limit`` bytes with 413, whether or not they say their length beforehand."""
+    line = f"the request is larger than {limit / 1e6:g} MB, this server's limit"
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        declared = _header(scope, b"content-length")
+        if declared.isdigit() and int(declared[:20]) > limit:
+            await send_error(send, 413, line)
+            return
+        size = 0
+
+        async def counted() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > limit:
+                raise HTTPException(413, line)
+            return message
+
+        await app(scope, counted, send)
+
+    return guarded
+
+
+def bounded_concurrency(app: ASGIApp, limit: int) -> ASGIApp:
+    """Refuse requests beyond ``limit`` at one time with 503, which is quicker than a queue without end."""
+    running = 0
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal running
+        if scope["type"] != "http" or scope["path"] in _ALWAYS:
+            await app(scope, receive, send)
+            return
+        if running >= limit:
+            await send_error(send, 503, "too many requests at one time; try again in a second", retry_after=1)
+            return
+        running += 1
+        try:
+            await app(scope, receive, send)
+        finally:
+            running -= 1
+
+    return guarded
+
+
+async def send_error(send: Send, status: int, line: str, retry_after: int | None = None) -> None:
+    """A refusal as JSON, from outside of the routes."""
+    body = json.dumps({"error": line}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if retry_after is not None:
+        headers.append((b"retry-after", str(retry_after).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
+
+
+def _host(scope: Scope) -> str:
+    """The header ``Host`` without its port: ``[::1]:80`` is ``::1``."""
+    host = _header(scope, b"host").lower()
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]

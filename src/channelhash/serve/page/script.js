@@ -1,0 +1,366 @@
+// The page: what is asked stands in the address, so that a search can be shared and the back button works.
+
+import { bitsWord, card, details, element, nameOf, picture, skeleton, strip } from "./draw.js";
+
+const DEFAULT_K = 24;
+const LABELS_SHOWN = 14;
+const by = (id) => document.getElementById(id);
+const form = by("form"), words = by("words"), file = by("file"), radius = by("radius"), where = by("where");
+
+let info = null; // what the server searches and allows
+let labels = {}; // label -> number of items
+let allLabels = false; // whether the long tail of labels is shown
+let asked = null; // the state of the search that is shown
+let running = null; // stops the search under way
+const previews = new Map(); // code -> address of a picture that was searched with here
+
+// The address. -----------------------------------------------------------------------------------
+
+/** What is asked, from an address. */
+function readState(search) {
+  const given = new URLSearchParams(search);
+  return {
+    q: given.get("q") ?? "", id: given.get("id"), code: given.get("code"),
+    by: given.get("by"), in: given.get("in"), k: Number(given.get("k")) || DEFAULT_K,
+    r: given.has("r") ? Number(given.get("r")) : null,
+    labels: given.getAll("label"), where: given.get("where") ?? "",
+  };
+}
+
+function writeState(state) {
+  const parts = new URLSearchParams();
+  for (const name of ["q", "id", "code", "by", "in", "where"]) if (state[name]) parts.set(name, state[name]);
+  if (state.k !== DEFAULT_K) parts.set("k", state.k);
+  if (state.r !== null) parts.set("r", state.r);
+  for (const label of state.labels) parts.append("label", label);
+  const search = parts.toString();
+  return search ? `?${search}` : location.pathname;
+}
+
+const hasQuestion = (state) => Boolean(state.q.trim() || state.id !== null || state.code);
+
+/** The controls as a state; what asks is kept from the state that is shown. */
+function controls() {
+  const modality = form.elements.modality.value;
+  return {
+    ...asked, in: modality || null, k: Number(by("k").value), where: where.value.trim(),
+    r: Number(radius.value) < Number(radius.max) ? Number(radius.value) : null,
+  };
+}
+
+/** Another question with the same controls. */
+function ask(question) {
+  by("item").close();
+  go({ ...controls(), q: "", id: null, code: null, by: null, ...question });
+}
+
+function go(state) {
+  history.pushState(null, "", writeState(state));
+  show(state);
+  window.scrollTo({ top: 0 });
+}
+
+// Requests. --------------------------------------------------------------------------------------
+
+/** JSON of the server, or an error that says what the server said. */
+async function fetched(address, options = {}) {
+  let response;
+  try {
+    response = await fetch(address, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server does not answer. Is it still running?");
+  }
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(body.error ?? `The server answered with status ${response.status}.`);
+  return body;
+}
+
+/** Label chips and the free filter as one condition. */
+function condition(state) {
+  const quoted = state.labels.map((label) => `'${label.replaceAll("'", "''")}'`);
+  const parts = [];
+  if (quoted.length) parts.push(`label IN (${quoted.join(", ")})`);
+  if (state.where) parts.push(quoted.length ? `(${state.where})` : state.where);
+  return parts.join(" AND ") || null;
+}
+
+function searchBody(state) {
+  const question = state.id !== null ? { id: state.id, query_modality: state.by }
+    : state.code ? { code: state.code } : { text: state.q };
+  return { ...question, modality: state.in, k: state.k, radius: state.r, where: condition(state) };
+}
+
+function search(state, signal) {
+  const body = JSON.stringify(searchBody(state));
+  return fetched("search", { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
+}
+
+/** Search with a picture: the server gives its code, and the code is what stands in the address. */
+async function searchPicture(picked) {
+  if (!info.asks.includes("image")) return fail(new Error("This server cannot encode pictures; search with words."));
+  if (picked.size > info.limits.upload_bytes) {
+    return fail(new Error(`This picture has ${(picked.size / 1e6).toFixed(1)} MB; the server takes at most ${info.limits.upload_bytes / 1e6} MB.`));
+  }
+  wait(controls().k);
+  const upload = new FormData();
+  upload.append("image", picked);
+  upload.append("k", "1");
+  try {
+    const { query_code: code } = await fetched("search/image", { method: "POST", body: upload });
+    previews.set(code, URL.createObjectURL(picked));
+    words.value = "";
+    ask({ code });
+  } catch (error) {
+    fail(error);
+  }
+}
+
+// Showing. ---------------------------------------------------------------------------------------
+
+/** Put the controls as a state says, and search if it asks something. */
+async function show(state) {
+  asked = state;
+  running?.abort();
+  setControls(state);
+  if (!hasQuestion(state)) return welcome();
+  running = new AbortController();
+  const { signal } = running;
+  wait(state.k);
+  try {
+    const [answer, item] = await Promise.all([
+      search(state, signal),
+      state.id === null ? null : fetched(`items/${encodeURIComponent(state.id)}`, { signal }),
+    ]);
+    drawQuery(state, answer, item);
+    drawAnswer(answer);
+  } catch (error) {
+    if (error.name !== "AbortError") fail(error);
+  }
+}
+
+function setControls(state) {
+  document.title = state.q ? `${state.q} · channelhash` : "channelhash";
+  words.value = state.q;
+  by("k").value = state.k;
+  if (by("k").value !== String(state.k)) { // a number from an address of one's own
+    by("k").append(element("option", {}, String(state.k)));
+    by("k").value = state.k;
+  }
+  radius.value = state.r ?? radius.max;
+  sayRadius();
+  where.value = state.where;
+  if (state.where) openFilter(true);
+  const modality = state.in ?? (info.codes.image ? "image" : "text");
+  for (const radio of form.elements.modality) radio.checked = radio.value === modality;
+  drawLabels(state);
+}
+
+function sayRadius() {
+  const value = Number(radius.value);
+  by("radius-words").value = value < Number(radius.max) ? bitsWord(value) : "any distance";
+}
+
+function openFilter(open) {
+  by("where-line").hidden = !open;
+  by("filter").setAttribute("aria-expanded", String(open));
+}
+
+function drawLabels(state) {
+  by("labels").hidden = !hasQuestion(state); // nothing to narrow yet
+  const names = Object.keys(labels);
+  const shown = allLabels ? names : [...new Set([...state.labels, ...names.slice(0, LABELS_SHOWN)])];
+  const chips = shown.map((label) => {
+    const chosen = state.labels.includes(label);
+    const count = element("small", {}, (labels[label] ?? 0).toLocaleString("en"));
+    const chip = element("button", { type: "button", className: "chip", "aria-pressed": String(chosen) }, label, " ", count);
+    chip.addEventListener("click", () => {
+      const others = state.labels.filter((other) => other !== label);
+      go({ ...controls(), labels: chosen ? others : [...others, label] });
+    });
+    return chip;
+  });
+  if (names.length > LABELS_SHOWN) {
+    const rest = element("button", { type: "button", className: "quiet" }, allLabels ? "fewer" : `all ${names.length} labels`);
+    rest.addEventListener("click", () => { allLabels = !allLabels; drawLabels(asked); });
+    chips.push(rest);
+  }
+  const focused = document.activeElement?.closest?.("#labels") ? document.activeElement.firstChild.textContent : null;
+  by("labels").replaceChildren(...chips);
+  chips.find((chip) => chip.firstChild.textContent === focused)?.focus();
+}
+
+function wait(count) {
+  clear();
+  by("status").textContent = "Searching…";
+  by("results").setAttribute("aria-busy", "true");
+  by("results").replaceChildren(...skeleton(Math.min(count, 12)));
+}
+
+function clear() {
+  by("error").hidden = true;
+  by("welcome").hidden = true;
+  by("results").removeAttribute("aria-busy");
+  by("results").replaceChildren();
+  by("status").textContent = "";
+}
+
+function fail(error) {
+  clear();
+  by("query").hidden = true;
+  by("error").textContent = error.message;
+  by("error").hidden = false;
+}
+
+function drawQuery(state, answer, item) {
+  const from = item ? picture(item, 128)
+    : previews.has(state.code) ? element("img", { src: previews.get(state.code), alt: "the picture searched with" }) : null;
+  const searched = answer.modality === "image" ? "pictures" : "texts";
+  let title;
+  if (item) {
+    const asking = answer.query_modality === answer.modality ? "like" : answer.modality === "text" ? "of" : "for";
+    title = element("p", {}, `${searched[0].toUpperCase()}${searched.slice(1)} ${asking} `, element("b", {}, nameOf(item)));
+  } else if (state.code) {
+    title = element("p", {}, `${searched[0].toUpperCase()}${searched.slice(1)} near `, element("b", {}, from ? "your picture" : "a code"));
+  } else {
+    title = element("p", {}, `${searched[0].toUpperCase()}${searched.slice(1)} for `, element("b", {}, `“${state.q}”`));
+  }
+  const code = element("div", { className: "code" }, strip(answer.query_code, answer.n_bits), element("small", {}, `${answer.n_bits} bits`));
+  by("query").replaceChildren(...[from, element("div", {}, title, code)].filter(Boolean));
+  by("query").hidden = false;
+}
+
+function drawAnswer(answer) {
+  clear();
+  const found = answer.results.length;
+  if (!found) {
+    by("status").textContent = "Nothing found.";
+    const hint = asked.r !== null || asked.labels.length || asked.where
+      ? "No item passes the filter within this distance. Allow more bits, or fewer conditions."
+      : "The store is empty.";
+    const wider = element("button", { type: "button", className: "plain" }, "Search everything");
+    wider.addEventListener("click", () => go({ ...asked, r: null, labels: [], where: "" }));
+    by("welcome").replaceChildren(element("p", {}, hint), ...(hint.startsWith("No") ? [wider] : []));
+    by("welcome").hidden = false;
+    return;
+  }
+  const milliseconds = answer.seconds * 1000;
+  const time = milliseconds < 10 ? milliseconds.toFixed(1) : milliseconds.toFixed(0);
+  by("status").textContent = `${found} ${found === 1 ? "answer" : "answers"} in ${time} ms`;
+  const open = (item) => {
+    by("item").replaceChildren(...details(item, answer, { ask, close: () => by("item").close() }));
+    by("item").showModal();
+  };
+  by("results").classList.toggle("texts", answer.modality === "text");
+  by("results").replaceChildren(...answer.results.map((item) => card(item, answer, { ask, open })));
+}
+
+function welcome() {
+  clear();
+  by("query").hidden = true;
+  const suggestions = Object.keys(labels).slice(0, 8);
+  const parts = [element("p", {}, info.items ? "What are you looking for?" : "The store is empty: add items first.")];
+  if (suggestions.length && info.asks.includes("text")) {
+    const buttons = suggestions.map((label) => {
+      const button = element("button", { type: "button", className: "plain" }, label);
+      button.addEventListener("click", () => ask({ q: label }));
+      return button;
+    });
+    parts.push(element("p", { className: "hint" }, "For a start:"), element("div", { className: "ways" }, ...buttons));
+  }
+  by("welcome").replaceChildren(...parts);
+  by("welcome").hidden = false;
+}
+
+// Events. ----------------------------------------------------------------------------------------
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const q = words.value.trim();
+  if (q) ask({ q });
+  else if (asked.id !== null || asked.code) go(controls());
+  else words.focus();
+});
+for (const control of [by("k"), radius, by("modalities")]) {
+  control.addEventListener("change", () => go({ ...controls(), by: null }));
+}
+radius.addEventListener("input", sayRadius);
+by("filter").addEventListener("click", () => {
+  openFilter(by("where-line").hidden);
+  if (!by("where-line").hidden) where.focus();
+});
+by("choose").addEventListener("click", () => file.click());
+file.addEventListener("change", () => {
+  if (file.files.length) searchPicture(file.files[0]);
+  file.value = "";
+});
+
+document.addEventListener("dragover", (event) => {
+  if (![...event.dataTransfer.types].includes("Files")) return;
+  event.preventDefault();
+  document.body.classList.add("dragging");
+});
+document.addEventListener("dragleave", (event) => {
+  if (event.relatedTarget === null) document.body.classList.remove("dragging");
+});
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  document.body.classList.remove("dragging");
+  if (event.dataTransfer.files.length) searchPicture(event.dataTransfer.files[0]);
+});
+document.addEventListener("paste", (event) => {
+  if (event.clipboardData.files.length) searchPicture(event.clipboardData.files[0]);
+});
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.matches("input:not([type=radio]):not([type=range]), select");
+  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    event.preventDefault();
+    words.focus();
+    words.select();
+  } else if (event.key === "Escape" && event.target === words) {
+    words.value = "";
+    words.blur();
+  } else if (event.key.startsWith("Arrow") && event.target.matches(".show")) {
+    moveFocus(event);
+  }
+});
+
+/** Arrow keys walk over the answers as they stand on the screen. */
+function moveFocus(event) {
+  const shown = [...document.querySelectorAll(".results .show")];
+  const columns = getComputedStyle(by("results")).gridTemplateColumns.split(" ").length;
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
+  const next = shown[shown.indexOf(event.target) + step];
+  if (next) {
+    event.preventDefault();
+    next.focus();
+  }
+}
+
+by("item").addEventListener("click", (event) => {
+  if (event.target === by("item")) by("item").close();
+});
+window.addEventListener("popstate", () => show(readState(location.search)));
+
+async function start() {
+  try {
+    [info, { labels }] = await Promise.all([fetched("info"), fetched("labels")]);
+  } catch (error) {
+    return fail(error);
+  }
+  const both = info.codes.image && info.codes.text;
+  const kinds = both || !info.codes.text ? "items" : "texts";
+  by("facts").textContent = `${info.items.toLocaleString("en")} ${kinds}${info.n_bits ? ` · ${info.n_bits} bits` : ""}`;
+  by("modalities").hidden = !both;
+  radius.max = info.n_bits ?? 0;
+  by("choose").hidden = !info.asks.includes("image");
+  if (!info.asks.includes("image")) words.placeholder = "Type words";
+  if (!info.asks.includes("text")) {
+    words.disabled = by("go").disabled = true;
+    words.placeholder = info.asks.length ? "Drop a picture" : "This server has no model: open the address of an item";
+  }
+  await show(readState(location.search));
+}
+
+start();

@@ -1,0 +1,31 @@
+"""The search page and the description of the API: files of this package, read once."""
+
+from importlib.resources import files
+
+from fastapi import APIRouter, Response
+
+_FILES = {
+    "/": ("index.html", "text/html"),
+    "/docs": ("docs.html", "text/html"),
+    "/style.css": ("style.css", "text/css"),
+    "/script.js": ("script.js", "text/javascript"),
+    "/draw.js": ("draw.js", "text/javascript"),
+    "/docs.js": ("docs.js", "text/javascript"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+
+
+def page_router() -> APIRouter:
+    """Routes to the page's files; no other file can be asked for."""
+    router = APIRouter(include_in_schema=False)
+    for address, (name, media_type) in _FILES.items():
+        content = (files("channelhash.serve") / "page" / name).read_bytes()
+        router.add_api_route(address, _sender(content, media_type), methods=["GET"])
+    return router
+
+
+def _sender(content: bytes, media_type: str):  # type: ignore[no-untyped-def]
+    def send() -> Response:
+        return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
+
+    return send

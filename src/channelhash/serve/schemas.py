@@ -1,0 +1,148 @@
+"""Requests and answers of the HTTP API; its description (``/openapi.json``) is made of them."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+def _whole_characters(text: str) -> str:
+    """JSON can spell halves of characters, which no store and no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds half a character (a lone surrogate)") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole_characters)]
+Modality = Literal["image", "text"]
+Metadata = dict[str, bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | list[str] | None]
+HexCode = Annotated[str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")]
+Count = Annotated[int, Field(ge=1, strict=True)]
+Natural = Annotated[int, Field(ge=0, strict=True)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class SearchOptions(_Request):
+    """What is searched, and how much of it is answered."""
+
+    modality: Modality | None = Field(None, description="Whose codes are searched; images if there are any.")
+    k: Count = Field(10, description="Number of answers; of a radius search, at most.")
+    radius: Natural | None = Field(None, description="Only items within so many bits, inclusive.")
+    where: Text | None = Field(None, description="Filter before ranking: label = 'dog' AND year > 2015.")
+    rerank: Natural = Field(
+        0, description="Nearest codes that are ranked again by the query's real-valued outputs; 0 for none."
+    )
+
+
+class SearchRequest(SearchOptions):
+    """Exactly one of ``text``, ``id`` and ``code`` asks."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"text": "a dog on a beach", "k": 5}, {"id": "17"}]}
+    )
+
+    text: Text | None = Field(None, description="Words.")
+    id: Text | None = Field(None, description="An item that is in the store: its own code asks.")
+    query_modality: Modality | None = Field(
+        None, description="Which of an item's codes asks; the searched modality's if it has one."
+    )
+    code: HexCode | None = None
+
+
+class Result(BaseModel):
+    """One item that was found."""
+
+    id: str
+    distance: int = Field(description="Number of bits in which its code differs from the query's.")
+    code: str = Field(description="Its code of the searched modality.")
+    text: str
+    labels: list[str]
+    image: str = Field(description="Address of its thumbnail relative to the API's root, empty without a picture.")
+    modalities: list[str] = Field(description="The modalities that it has codes of.")
+    metadata: dict[str, Any]
+
+
+class SearchAnswer(BaseModel):
+    """What a search found, nearest first, equal distances by id."""
+
+    query_code: str
+    query_modality: str = Field(description="What the query's code is a code of; empty where a bare code asked.")
+    modality: str
+    n_bits: int
+    results: list[Result]
+    seconds: float = Field(description="Time from the request's arrival to its answer.")
+
+
+class ItemAnswer(BaseModel):
+    """One item as it is stored."""
+
+    id: str
+    codes: dict[str, str]
+    text: str
+    labels: list[str]
+    image: str
+    metadata: dict[str, Any]
+
+
+class NewItem(_Request):
+    """An item to add: with a text, which the model encodes, or with codes that this store's model made."""
+
+    id: Annotated[Text, Field(min_length=1)]
+    text: Text | None = None
+    codes: dict[Modality, HexCode] = {}
+    metadata: Metadata = {}
+
+
+class NewItems(_Request):
+    """Items to add, all of them or none; each has codes of the same modalities."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"items": [{"id": "17", "text": "a dog", "metadata": {"year": 2020, "labels": ["dog"]}}]}]
+        },
+    )
+
+    items: Annotated[list[NewItem], Field(min_length=1)]
+    replace: bool = Field(False, strict=True, description="Replace codes that an item has already.")
+
+
+class Written(BaseModel):
+    """How many items were written or removed."""
+
+    items: int
+
+
+class Labels(BaseModel):
+    """Label -> number of items that have it, most frequent first."""
+
+    labels: dict[str, int]
+
+
+class Info(BaseModel):
+    """What this server searches and allows."""
+
+    items: int
+    n_bits: int | None
+    codes: dict[str, int] = Field(description="Number of codes by modality.")
+    model: str = Field(description="Fingerprint of the model whose codes are stored, empty if unknown.")
+    asks: list[str] = Field(description="What the model encodes here: text, image.")
+    writable: bool
+    limits: dict[str, int]
+
+
+class Health(BaseModel):
+    """That the server works."""
+
+    status: Literal["ok"]
+    items: int
+
+
+class Problem(BaseModel):
+    """Why a request was refused, in one line."""
+
+    error: str

@@ -1,0 +1,145 @@
+"""What all routes share: the store, the model behind its batches, limits and counters."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import anyio.to_thread
+from fastapi import Depends, HTTPException, Request, UploadFile
+from PIL import Image
+
+from channelhash.errors import InputError
+from channelhash.models import HashModel
+from channelhash.search.store import Item, Store
+from channelhash.serve.batching import Batcher, Outputs
+from channelhash.serve.limits import Limits
+from channelhash.serve.metrics import Metrics
+from channelhash.serve.thumbnails import Thumbnails
+from channelhash.serve.uploads import open_picture
+
+_LARGEST_BATCH = 64
+
+
+@dataclass
+class Service:
+    """One application's parts.
+
+    Attributes:
+        store: what is searched.
+        batchers: modality -> what encodes its items.
+        problems: modality -> why the model cannot encode its items, for those that it cannot.
+        limits: what one request may ask for.
+        token: what write calls have to send; None forbids them.
+        metrics: counters.
+        thumbnails: small pictures of stored items.
+        pictures: folder that uploaded pictures are kept in; None keeps none.
+        thread: where the model runs.
+        decoding: decoded pictures are large, so that only a few are held at one time.
+    """
+
+    store: Store
+    batchers: dict[str, Batcher]
+    problems: dict[str, str]
+    limits: Limits
+    token: str | None
+    metrics: Metrics
+    thumbnails: Thumbnails
+    pictures: Path | None
+    thread: ThreadPoolExecutor
+    decoding: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
+
+    @property
+    def writable(self) -> bool:
+        """Whether anybody may write here."""
+        return self.token is not None and self.store.writable
+
+    async def encode(self, modality: str, item: Any) -> Outputs:
+        """Real-valued outputs ``(k,)`` of a text or a picture, from a batch shared with other requests.
+
+        Raises:
+            InputError: the model cannot encode it.
+        """
+        if modality in self.problems:
+            raise InputError(f"this server cannot encode a new {modality}: {self.problems[modality]}")
+        return await self.batchers[modality](item)
+
+    async def open_picture(self, upload: UploadFile) -> tuple[Image.Image, bytes]:
+        """An uploaded picture and its file, checked as `uploads.open_picture` does."""
+        content = await upload.read()
+        check = partial(open_picture, content, self.limits.pixels)
+        return await anyio.to_thread.run_sync(check, limiter=self.decoding), content
+
+    def item(self, item_id: str) -> Item:
+        """A stored item, or status 404."""
+        try:
+            return self.store.get([item_id])[0]
+        except InputError:
+            raise HTTPException(404, f"there is no item {item_id[:100]!r}") from None
+
+    def close(self) -> None:
+        """Let the model finish, then give the store back."""
+        self.thread.shutdown()
+        self.store.close()
+
+
+def make_service(
+    store: Store, model: HashModel | None, limits: Limits, token: str | None, pictures: Path | None
+) -> Service:
+    """The parts of an application. The model encodes a first text and picture, so that no request waits for what is
+    loaded then.
+
+    Raises:
+        InputError: the store holds codes of another model.
+    """
+    if model is not None:
+        check_model(store, model)
+    metrics = Metrics(lambda: len(store))
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="encode")
+    problems = {modality: _problem(model, modality) for modality in ("text", "image")}
+    problems = {modality: problem for modality, problem in problems.items() if problem}
+    batchers = {
+        modality: Batcher(partial(_outputs, model, modality), thread, _LARGEST_BATCH, metrics.observe_batch(modality))
+        for modality in ("text", "image")
+        if model is not None and modality not in problems
+    }
+    return Service(store, batchers, problems, limits, token, metrics, Thumbnails(limits.pixels), pictures, thread)
+
+
+def check_model(store: Store, model: HashModel) -> None:
+    """Raise `InputError` unless the store's codes can be compared with the model's."""
+    fingerprint = model.fingerprint()
+    if store.model and store.model != fingerprint:
+        raise InputError(
+            f"{store.address}: its codes were made by the model {store.model}, not by this one ({fingerprint}); codes "
+            "of two models cannot be compared: give that model with --model, or make the store again"
+        )
+    if store.n_bits is not None and store.n_bits != model.n_bits:
+        raise InputError(f"{store.address}: holds codes of {store.n_bits} bits, the model makes {model.n_bits}")
+
+
+def _problem(model: HashModel | None, modality: str) -> str:
+    """Why new items of a modality cannot be encoded, or nothing: a model of features may name no extractor."""
+    if model is None:
+        return "it has no model; start it with --model, or search by id or code"
+    probe: Any = "a picture" if modality == "text" else Image.new("RGB", (64, 64))
+    try:
+        _outputs(model, modality, [probe])
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _outputs(model: HashModel, modality: str, items: Any) -> Outputs:
+    return model.outputs(modality, items).numpy()
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+#: The parameter by which a route gets the service.
+Shared = Annotated[Service, Depends(_service)]

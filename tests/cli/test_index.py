@@ -1,0 +1,175 @@
+"""``index`` and ``search`` over stores, as a person runs them."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import channelhash as ch
+from picture_runs import write_pictures
+from small_runs import assert_refused, run_command, write_features
+from small_stores import picture_folder, small_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The folder of a saved model."""
+    folder = tmp_path_factory.mktemp("model")
+    small_model(folder)
+    return folder / "model"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory, model):
+    """A store of a table with a column of years; `test_…` below only read it."""
+    folder = tmp_path_factory.mktemp("store")
+    table = write_pictures(folder / "data", 12)
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join([f"{lines[0]},year", *(f"{line},{2010 + i}" for i, line in enumerate(lines[1:]))]))
+    assert run_command("index", "create", folder / "s", table, "--model", model) == 0
+    return folder / "s"
+
+
+def printed(capsys):
+    return json.loads(capsys.readouterr().out)
+
+
+def results(capsys, *arguments):
+    capsys.readouterr()
+    assert run_command("search", *arguments, "--json") == 0
+    return printed(capsys)["results"]
+
+
+def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, model, capsys):
+    photos, place = picture_folder(tmp_path / "photos", 5), tmp_path / "s"
+    capsys.readouterr()
+    assert run_command("index", "create", place, photos, "--model", model, "--json") == 0
+    done = printed(capsys)
+    assert (done["added"], done["items"], done["problems"]) == (5, 5, [])
+    (photos / "words.png").write_text("no picture")
+    Image.new("RGB", (30, 20)).save(photos / "new.png")
+    assert run_command("index", "add", place, photos) == 0
+    out, err = capsys.readouterr()
+    assert "1 items added, 0 replaced, 5 unchanged, 1 left out" in out
+    assert "left out: unreadable picture" in err
+    # The store has its own copy of the model, and the question is the picture itself.
+    hits = results(capsys, place, "--image", photos / "new.png", "-k", "2")
+    assert (hits[0]["id"], hits[0]["distance"], hits[0]["image"]) == ("new.png", 0, str(photos / "new.png"))
+    assert ch.load_model(place).fingerprint() == ch.open_store(place).model
+    (photos / "new.png").unlink()
+    assert run_command("index", "add", place, photos, "--prune", "--json") == 0
+    done = printed(capsys)
+    assert (done["unchanged"], done["pruned"], done["items"]) == (5, 1, 5)
+    assert run_command("index", "delete", place, "0.png", "nobody", "--json") == 0
+    assert printed(capsys) == {"deleted": 1, "unknown": ["nobody"], "items": 4}
+
+
+def test_a_model_may_come_before_the_first_item(tmp_path, model, capsys):
+    assert run_command("index", "create", tmp_path / "s", "--model", model) == 0
+    assert_refused(capsys, "search", tmp_path / "s", "--text", "red", says="this store has no items yet")
+    assert run_command("index", "add", tmp_path / "s", picture_folder(tmp_path / "photos", 2)) == 0
+    assert "2 items in" in capsys.readouterr().out
+
+
+def test_search_asks_filters_and_re_ranks(store, capsys):
+    opened = ch.open_store(store)
+    codes = {item.id: item.codes for item in opened.get(opened.ids())}
+    model = ch.load_model(store)
+
+    def expected(asked, searched, names):
+        found = ch.codes.hamming_distances(asked[None], np.stack([codes[name][searched] for name in names]))[0]
+        return sorted((int(distance), name) for distance, name in zip(found, names, strict=True))
+
+    def found(*arguments):
+        return [(hit["distance"], hit["id"]) for hit in results(capsys, store, *arguments)]
+
+    words = model.encode_texts(["a bright red picture"])[0]
+    assert found("--text", "a bright red picture", "-k", 4) == expected(words, "image", list(codes))[:4]
+    late = [name for name in codes if int(name[4:]) >= 5]
+    assert found("--text", "a bright red picture", "--where", "year >= 2015") == expected(words, "image", late)[:10]
+    own = codes["item003"]
+    assert found("--like", "item003", "--modality", "text") == expected(own["text"], "text", list(codes))[:10]
+    assert found("--like", "item003", "--by", "text") == expected(own["text"], "image", list(codes))[:10]
+    near = [pair for pair in expected(own["image"], "image", list(codes)) if pair[0] <= 3]
+    assert found("--like", "item003", "--radius", 3) == near
+    reranked = found("--text", "a bright red picture", "--rerank", 12, "-k", 12)
+    assert sorted(reranked) == expected(words, "image", list(codes))
+    hit = results(capsys, store, "--like", "item003", "-k", 1, "--where", "id = 'item003'")[0]
+    assert (hit["text"], hit["labels"], hit["metadata"]["year"]) == (hit["text"], ["red"], 2013)
+
+
+def test_search_prints_a_table_and_draws_a_sheet(store, tmp_path, capsys):
+    sheet = tmp_path / "sheet.png"
+    assert run_command("search", store, "--like", "item003", "-k", "3", "--sheet", sheet) == 0
+    out = capsys.readouterr().out
+    assert "3 answers" in out
+    assert "item003" in out
+    assert Image.open(sheet).size == (4 * 148 + 12, 192)
+
+
+def test_info_tells_what_a_store_a_run_or_a_file_holds(store, tmp_path, capsys):
+    capsys.readouterr()
+    assert run_command("index", "info", store, "--json") == 0
+    facts = printed(capsys)
+    assert (facts["items"], facts["n_bits"], facts["codes"]) == (12, 12, {"image": 12, "text": 12})
+    assert facts["labels"] == {"blue": 4, "green": 4, "red": 4}
+    assert facts["model"] == ch.load_model(store).fingerprint()
+    assert run_command("index", "info", store) == 0
+    assert "image 12, text 12" in capsys.readouterr().out
+    ch.CodeSet(["a"], {"text": np.zeros((1, 1), np.uint8)}, None, 8).save(tmp_path / "c.parquet")
+    assert run_command("index", "info", tmp_path / "c.parquet", "--json") == 0
+    assert printed(capsys)["codes"] == {"text": 1}
+
+
+def test_delete_takes_a_filter(tmp_path, model, capsys):
+    table = write_pictures(tmp_path / "data", 6)
+    assert run_command("index", "create", tmp_path / "s", table, "--model", model) == 0
+    capsys.readouterr()
+    assert run_command("index", "delete", tmp_path / "s", "--where", "label = 'red'", "--json") == 0
+    assert printed(capsys) == {"deleted": 2, "unknown": [], "items": 4}
+    assert run_command("index", "delete", tmp_path / "s", "--where", "label = 'red'") == 0
+    assert "0 items deleted, 4 left" in capsys.readouterr().out
+
+
+def test_what_cannot_be_done_is_refused(store, model, tmp_path, capsys):
+    photos = picture_folder(tmp_path / "photos", 2)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("mine")
+    codes = tmp_path / "c.parquet"
+    ch.CodeSet(["a"], {"text": np.zeros((1, 1), np.uint8)}, None, 8).save(codes)
+    features = write_features(tmp_path / "f.npz", 4)
+    other = tmp_path / "other"
+    small_model(other, seed=1)
+    for arguments, says in (
+        (
+            ["index", "create", store, photos, "--model", model],
+            "already a store; add to it with `channelhash index add",
+        ),
+        (["index", "create", tmp_path / "full", "--model", model], "is not empty and no store"),
+        (["index", "create", tmp_path / "file", "--model", model], "is a file"),
+        (["index", "create", tmp_path / "new", "--model", tmp_path / "gone"], "no such folder"),
+        (["index", "add", tmp_path / "gone", photos], "no store; make one with `channelhash index create"),
+        (["index", "add", codes, photos], "no store; make one with"),
+        (["index", "add", store, tmp_path / "gone"], "no such file or folder"),
+        (["index", "add", store, tmp_path / "empty"], "no pictures in this folder"),
+        (["index", "add", store, photos, "--root", tmp_path], "--root: goes with a table"),
+        (["index", "add", store, features], "the items are features"),
+        (["index", "add", store, photos, "--model", other / "model"], "made by another model"),
+        (["index", "delete", store], "give the ids of the items to delete, or --where"),
+        (["index", "delete", store, "a", "--where", "year > 1"], "give the ids of the items to delete, or --where"),
+        (["index", "delete", store, "--where", "yaer > 1"], "'year'"),
+        (["index", "delete", codes, "a"], "can only be read"),
+        (["index", "info", tmp_path / "gone"], "neither a run's folder"),
+        (["search", tmp_path / "gone", "--text", "a"], "neither a run's folder"),
+        (["search", tmp_path / "empty", "--text", "a"], "neither a run's folder"),
+        (["search", store, "--text", "a", "--where", "year >"], "where"),
+        (["search", store, "--text", "a", "--rerank", "0"], "--rerank 0"),
+        (["search", store, "--like", "item001", "--rerank", "5"], "--rerank: of a stored item only its bits are known"),
+        (["search", store, "--text", "a", "--by", "text"], "--by: says which code of --like asks"),
+        (["search", store, "--text", "a", "--model", other / "model"], "made by another model"),
+    ):
+        assert_refused(capsys, *arguments, says=says)
+    assert len(ch.open_store(store)) == 12

@@ -1,0 +1,202 @@
+"""``channelhash encode … --out FOLDER`` in this process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import channelhash as ch
+from channelhash.codeset import joined
+from channelhash.data.table import load_table
+from channelhash.files import locked
+from channelhash.run_evaluation import encode_records
+from channelhash.scale.job import shard_files
+from picture_runs import write_pictures
+from scale.dying import SHARD
+from scale.made_inputs import (
+    N,
+    feature_model,
+    feature_rows,
+    picture_items,
+    picture_model,
+    write_feature_parquet,
+    write_tar,
+)
+from small_runs import assert_refused, run_command
+
+
+def encoded(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
+    capsys.readouterr()
+    assert run_command("encode", *arguments, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """What a job leaves for its reader: everything but its own folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.fixture
+def features(tmp_path) -> tuple[Path, Path]:
+    """A model, and Parquet files of features for it."""
+    for part in range(2):
+        write_feature_parquet(tmp_path / "in" / f"{part}.parquet", name=f"{part}-")
+    return feature_model(tmp_path / "model"), tmp_path / "in"
+
+
+def test_shards_together_are_the_codes_of_all_items(features, tmp_path, capsys):
+    model, data = features
+    result = encoded(capsys, model, "--data", data, "--out", tmp_path / "out", "--shard-items", 8)
+    assert result == {"out": str(tmp_path / "out"), "shards": 10, "items": 2 * N, "bad": 0, "n_bits": 12,
+                      "modalities": ["image", "text"], "done_before": 0}  # fmt: skip
+    shards = [ch.CodeSet.load(path) for path in shard_files(tmp_path / "out")]
+    assert {len(shard) for shard in shards} == {8}
+    codes = joined(shards)
+    assert codes.ids == tuple(f"{part}-{i:03d}" for part in range(2) for i in range(N))
+    loaded = ch.load_model(model)
+    for name, rows in feature_rows().items():
+        np.testing.assert_array_equal(codes.codes[name], np.tile(loaded.encode(name, rows), (2, 1)))
+    assert codes.label_names == ("all", "even")
+    np.testing.assert_array_equal(codes.labels, [[True, i % 2 == 0] for i in range(N)] * 2)
+    assert codes.model == loaded.fingerprint()
+
+
+def test_pictures_in_a_folder_in_a_table_and_in_tar_files_have_the_codes_of_the_one_file(tmp_path, capsys, monkeypatch):
+    table = write_pictures(tmp_path / "in", 12)
+    model = picture_model(tmp_path / "model")
+    records = load_table(table)
+    wanted = encode_records(ch.load_model(model), records)
+    items = picture_items(table)
+    for number in range(3):
+        write_tar(tmp_path / "tars" / f"{number}.tar", dict(list(items.items())[4 * number : 4 * number + 4]))
+    encoded(capsys, model, "--data", tmp_path / "tars", "--out", tmp_path / "from-tar")
+    codes = joined([ch.CodeSet.load(path) for path in shard_files(tmp_path / "from-tar")])
+    assert (codes.ids, codes.label_names, codes.texts, codes.images) == (
+        wanted.ids,
+        wanted.label_names,
+        wanted.texts,
+        None,
+    )
+    np.testing.assert_array_equal(codes.labels, wanted.labels)
+    for name in ("image", "text"):
+        np.testing.assert_array_equal(codes.codes[name], wanted.codes[name])
+    rows = [line.split(",") for line in table.read_text().splitlines()]
+    pq.write_table(pa.table(dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))), tmp_path / "t.parquet")
+    monkeypatch.chdir(tmp_path)
+    encoded(capsys, model, "--data", "t.parquet", "--root", "in", "--out", "from-table")
+    wanted.save(tmp_path / "wanted.parquet")
+    one = {"codes-000000.parquet": (tmp_path / "wanted.parquet").read_bytes(), "bad.jsonl": b""}
+    assert content(tmp_path / "from-table") == one  # to the byte
+    encoded(capsys, model, "--data", tmp_path / "in" / "images", "--out", tmp_path / "from-folder", "--shard-items", 5)
+    codes = joined([ch.CodeSet.load(path) for path in shard_files(tmp_path / "from-folder")])
+    order = [codes.ids.index(f"{i}.png") for i in range(12)]
+    np.testing.assert_array_equal(codes.take(order).codes["image"], wanted.codes["image"])
+    assert codes.take(order).images == wanted.images
+
+
+def test_bad_items_go_to_a_file_of_their_own(tmp_path, capsys):
+    images = write_pictures(tmp_path / "in", 12).parent / "images"
+    (images / "4.png").write_bytes(b"no picture")
+    (images / "7.png").write_bytes((images / "7.png").read_bytes()[:300])
+    (images / "9.png").write_bytes(b"")
+    model = picture_model(tmp_path / "model", ("image",))
+    result = encoded(capsys, model, "--data", images, "--out", tmp_path / "out", "--shard-items", 5)
+    assert (result["shards"], result["items"], result["bad"]) == (3, 9, 3)
+    bad = [json.loads(line) for line in (tmp_path / "out" / "bad.jsonl").read_text().splitlines()]
+    assert [(line["item"], line["shard"][-9:]) for line in bad] == [
+        ("4.png", "1.parquet"),
+        ("7.png", "1.parquet"),
+        ("9.png", "2.parquet"),
+    ]
+    assert bad[0]["reason"] == "not a picture of a known format"
+    assert bad[1]["reason"].startswith("not a readable picture (")
+    assert bad[2]["reason"] == f"empty picture {images / '9.png'}"
+    ids = joined([ch.CodeSet.load(path) for path in shard_files(tmp_path / "out")]).ids
+    assert sorted(ids) == sorted(f"{i}.png" for i in range(12) if i not in (4, 7, 9))
+
+
+def test_a_shard_of_nothing_but_bad_items_is_empty(tmp_path, capsys):
+    for i in range(3):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{i}.jpg").write_bytes(b"no picture")
+    model = picture_model(tmp_path / "model", ("image",))
+    result = encoded(capsys, model, "--data", tmp_path / "in", "--out", tmp_path / "out", "--shard-items", 2)
+    assert (result["items"], result["bad"]) == (0, 3)
+    assert [len(ch.CodeSet.load(path)) for path in shard_files(tmp_path / "out")] == [0, 0]
+
+
+def test_a_job_whose_process_was_killed_goes_on_and_redoes_nothing(features, tmp_path, capsys):
+    model, data = features
+    encoded(capsys, model, "--data", data, "--out", tmp_path / "whole", "--shard-items", 8)
+    out = tmp_path / "out"
+    script = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from pathlib import Path
+from channelhash.scale import encode
+from scale.dying_encoders import DyingEncoder
+encode.ShardEncoder = DyingEncoder
+encode.encode_bulk(Path({str(model)!r}), {str(data)!r}, Path({str(out)!r}), shard_items=8)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    before = {path.name: path.stat().st_ino for path in out.glob("codes-*.parquet")}
+    assert len(before) == SHARD
+    assert len(list(out.glob(".codes-*.tmp"))) == 1  # what it was writing
+    assert_refused(capsys, "evaluate", "--query", out / "codes-000000.parquet", "--database", out,
+                   says=f"{10 - SHARD} of 10 shards are missing")  # fmt: skip
+    result = encoded(capsys, model, "--data", data, "--out", out, "--shard-items", 8)
+    assert result["done_before"] == SHARD
+    assert content(out) == content(tmp_path / "whole")
+    assert {name: (out / name).stat().st_ino for name in before} == before
+    assert encoded(capsys, model, "--data", data, "--out", out, "--shard-items", 8)["done_before"] == 10
+
+
+def test_another_model_or_input_is_refused(features, tmp_path, capsys):
+    model, data = features
+    out = tmp_path / "out"
+    arguments = ["--data", data, "--out", out]
+    encoded(capsys, model, *arguments)
+    before = content(out)
+    other = feature_model(tmp_path / "other", seed=1)
+    assert_refused(capsys, "encode", other, *arguments, says=f"{out}: holds a job with another model")
+    assert_refused(capsys, "encode", model, *arguments, "--shard-items", 9, says="another --shard-items (16384, now 9)")
+    (data / "1.parquet").unlink()
+    assert_refused(capsys, "encode", model, *arguments, says="another number of input files (2, now 1)")
+    write_feature_parquet(data / "1.parquet", name="other")
+    assert_refused(capsys, "encode", model, *arguments, says="another names, sizes and dates of the input files")
+    assert content(out) == before
+
+
+def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys):
+    model, data = features
+    pictures = picture_model(tmp_path / "texts", ("text",))
+    write_pictures(tmp_path / "pics", 2)
+    taken = tmp_path / "taken"
+    write_feature_parquet(taken / "x.parquet")
+    for arguments, says in (
+        ([model, "--data", tmp_path / "none", "--out", tmp_path / "new"], "none: no such file or folder"),
+        ([model, "--data", data, "--out", taken], f"{taken}: holds Parquet files, but no job/manifest.json"),
+        ([model, "--data", data, "--out", tmp_path / "c.parquet", "--engine", "local"], "--engine: is for shards"),
+        ([model, "--data", data, "--out", tmp_path / "new", "--skip-bad"], "--skip-bad: bad items never stop"),
+        ([model, "--data", data, "--out", tmp_path / "new", "--workers", 2], "--workers: belongs to --engine ray"),
+        ([pictures, "--data", tmp_path / "pics" / "images", "--out", tmp_path / "p"],
+         "holds image, this model encodes text"),
+        ([pictures, "--data", tmp_path / "pics" / "images", "--out", tmp_path / "p", "--root", "."],
+         "--root: belongs to Parquet files"),
+    ):  # fmt: skip
+        assert_refused(capsys, "encode", *arguments, says=says)
+    assert not (tmp_path / "new" / "codes-000000.parquet").exists()
+    with locked(tmp_path / "busy" / "job" / "lock"):
+        assert_refused(capsys, "encode", model, "--data", data, "--out", tmp_path / "busy",
+                       says=f"{tmp_path / 'busy'}: another process is encoding into this folder")  # fmt: skip
+
+
+def test_ray_that_is_not_installed_is_one_line(features, tmp_path, capsys, monkeypatch):
+    model, data = features
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert_refused(capsys, "encode", model, "--data", data, "--out", tmp_path / "out", "--engine", "ray",
+                   says="pip install 'channelhash[ray]'")  # fmt: skip

@@ -1,0 +1,105 @@
+"""``channelhash evaluate --database`` part by part, in this process."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import channelhash as ch
+from channelhash.metrics import ranking
+from channelhash.scale import evaluate as scale_evaluate
+from small_runs import assert_refused, run_command
+
+MODALITIES = ("image", "text")
+
+
+def code_set(n: int, seed: int, k: int = 20) -> ch.CodeSet:
+    """Codes that carry the labels plus noise."""
+    random = np.random.default_rng(seed)
+    labels = random.random((n, 5)) < 0.4
+    weights = np.random.default_rng(99).normal(size=(5, k))
+    outputs = {name: (labels - 0.4) @ weights + random.normal(size=(n, k)) for name in MODALITIES}
+    codes = {name: ch.codes.pack(ch.codes.binarize(values)) for name, values in outputs.items()}
+    return ch.CodeSet([str(i) for i in range(n)], codes, labels, k)
+
+
+def write_shards(folder: Path, codes: ch.CodeSet, ends: list[int]) -> Path:
+    for number, (start, end) in enumerate(zip([0, *ends], [*ends, len(codes)], strict=True)):
+        codes.take(range(start, end)).save(folder / f"codes-{number}.parquet")
+    return folder
+
+
+@pytest.fixture
+def files(tmp_path) -> tuple[Path, Path]:
+    """Queries, and a folder of shards of unequal size, one of them empty."""
+    code_set(15, 0).save(tmp_path / "q.parquet")
+    return tmp_path / "q.parquet", write_shards(tmp_path / "shards", code_set(300, 1), [40, 40, 41, 170])
+
+
+def without_order(tasks: dict) -> dict:
+    return {task: figures | {"map_in_order": None} for task, figures in tasks.items()}
+
+
+def evaluated(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
+    capsys.readouterr()
+    assert run_command("evaluate", *arguments, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_shards_have_bit_for_bit_the_figures_of_all_items_at_once(files, tmp_path, capsys, monkeypatch):
+    query, shards = files
+    monkeypatch.setattr(scale_evaluate, "_ROWS", 37)  # parts within a file
+    wanted = without_order(ch.metrics.evaluate(code_set(15, 0), code_set(300, 1)))
+    for database in (shards, shards / "*.parquet"):
+        result = evaluated(capsys, "--query", query, "--database", database, "--out", tmp_path / "out")
+        assert result["tasks"] == wanted
+        assert list(result["tasks"]) == list(wanted)
+        assert (result["items"], result["shards"], result["n_bits"]) == (300, 5, 20)
+        assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == result
+    code_set(300, 1).save(tmp_path / "one.parquet")
+    one = evaluated(capsys, "--query", query, "--database", tmp_path / "one.parquet", "--engine", "local")
+    assert one["tasks"] == wanted
+
+
+def test_workers_add_up_neighbouring_shards(files, monkeypatch):
+    query, shards = files
+    wanted = scale_evaluate.evaluate_shards(query, shards)
+    seen = []
+    monkeypatch.setattr(scale_evaluate, "_TASKS", 2)
+    result = scale_evaluate.evaluate_shards(query, shards, progress=lambda done, total: seen.append((done, total)))
+    assert result == wanted
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_shards_that_do_not_fit_are_refused(files, tmp_path, capsys):
+    query, shards = files
+    good = code_set(20, 3)
+    for changed, says in (
+        (code_set(20, 3, k=24), "codes-4.parquet: query codes have 20 bits, database codes 24"),
+        (replace(good, labels=None), "codes-4.parquet: evaluation needs the labels"),
+        (replace(good, codes={"image": good.codes["image"]}), "its shards are of different modalities"),
+    ):
+        changed.save(shards / "codes-4.parquet")
+        assert_refused(capsys, "evaluate", "--query", query, "--database", shards, says=says)
+    (shards / "codes-4.parquet").write_bytes((shards / "codes-3.parquet").read_bytes()[:-40])
+    assert_refused(capsys, "evaluate", "--query", query, "--database", shards, says="perhaps truncated")
+    (tmp_path / "none").mkdir()
+    write_shards(tmp_path / "empty", good.take([]), [])
+    for database, says in (
+        (tmp_path / "none", "no .parquet files of codes in this folder"),
+        (tmp_path / "empty", f"{tmp_path / 'empty'}: is empty"),
+        (tmp_path / "x*.parquet", "no file has such a name"),
+    ):
+        assert_refused(capsys, "evaluate", "--query", query, "--database", database, says=says)
+    assert_refused(capsys, "evaluate", tmp_path, "--engine", "ray", says="--engine: belongs to --query and --database")
+
+
+def test_discounts_summed_in_blocks_are_those_of_one_table(monkeypatch):
+    ranks = np.random.default_rng(0).integers(0, 1000, (4, 50))
+    table = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, 1001)))])
+    np.testing.assert_array_equal(ranking._discounts_up_to(ranks), table[ranks])
+    monkeypatch.setattr(ranking, "_RANKS", 7)
+    np.testing.assert_array_equal(ranking._discounts_up_to(ranks), table[ranks])
+    assert ranking._discounts_up_to(np.zeros(0, dtype=np.int64)).shape == (0,)

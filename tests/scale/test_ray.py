@@ -1,0 +1,95 @@
+"""Bulk encoding and evaluation on a local Ray of two workers, some of which are killed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from channelhash.errors import InputError, JobError
+from channelhash.scale import encode, engines
+from channelhash.scale.encode import encode_bulk
+from channelhash.scale.engines import run_on_ray
+from channelhash.scale.evaluate import evaluate_shards
+from scale.dying import AlwaysDying
+from scale.dying_encoders import DyingEncoder
+from scale.made_inputs import N, feature_model, write_feature_parquet
+from scale.test_encode import content
+from scale.test_evaluate import code_set, write_shards
+
+
+@pytest.fixture
+def job(tmp_path) -> tuple[Path, str, Path]:
+    """A model, an address of features, and the folder of their codes made in one process."""
+    model = feature_model(tmp_path / "model")
+    write_feature_parquet(tmp_path / "in" / "0.parquet")
+    write_feature_parquet(tmp_path / "in" / "1.parquet", name="more")
+    data = f"file://{tmp_path / 'in'}"
+    encode_bulk(model, data, tmp_path / "whole", shard_items=8)
+    return model, data, tmp_path / "whole"
+
+
+def run_script(script: str, cluster: str) -> subprocess.CompletedProcess[str]:
+    """A driver of its own on the cluster."""
+    paths = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+    environment = os.environ | {"RAY_ADDRESS": cluster}
+    return subprocess.run([sys.executable, "-c", paths + script], env=environment, capture_output=True, text=True,
+                          check=False)  # fmt: skip
+
+
+def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path, monkeypatch):
+    model, data, whole = job
+    monkeypatch.setattr(encode, "ShardEncoder", DyingEncoder)
+    out = tmp_path / "out"
+    result = encode_bulk(model, data, out, "ray", shard_items=8, workers=2)
+    assert (out / "job" / "killed").exists()
+    assert (result["items"], result["bad"], result["shards"], result["done_before"]) == (2 * N, 0, 10, 0)
+    assert content(out) == content(whole)
+    assert not list(out.rglob("*.tmp"))
+
+
+@pytest.mark.slow
+def test_a_driver_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path):
+    model, data, whole = job
+    arguments = [str(model), data, str(tmp_path / "out"), "ray", "24"]
+    ended = run_script(f"from scale import dying_encoders; dying_encoders.encode_and_die(*{arguments!r})", cluster)
+    assert ended.returncode == -9, ended.stderr
+    assert len(list((tmp_path / "out").glob("codes-*.parquet"))) >= 3
+    result = encode_bulk(model, data, tmp_path / "out", shard_items=8)
+    assert result["done_before"] >= 3
+    assert content(tmp_path / "out") == content(whole)
+
+
+def test_a_worker_killed_while_evaluating_changes_no_figure(cluster, tmp_path):
+    code_set(15, 0).save(tmp_path / "q.parquet")
+    shards = write_shards(tmp_path / "shards", code_set(300, 1), [40, 41, 170, 200])
+    here = evaluate_shards(tmp_path / "q.parquet", shards)
+    arguments = ["evaluate", "--query", str(tmp_path / "q.parquet"), "--database", str(shards), "--engine", "ray"]
+    script = f"""
+from channelhash.scale import evaluate
+from scale.dying import DyingCounter
+from small_runs import run_command
+evaluate.ShardCounter = DyingCounter
+sys.exit(run_command(*{arguments!r}, "--workers", 2, "--json"))
+"""
+    ended = run_script(script, cluster)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout) == here  # and nothing else, though Ray had something to say
+    assert len(list(shards.glob("*.killed"))) == 1
+
+
+def test_what_a_worker_refuses_is_refused_as_here(cluster, tmp_path):
+    code_set(15, 0).save(tmp_path / "q.parquet")
+    shards = write_shards(tmp_path / "shards", code_set(30, 1, k=24), [])
+    with pytest.raises(InputError, match=r"codes-0.parquet: query codes have 20 bits, database codes 24"):
+        evaluate_shards(tmp_path / "q.parquet", shards, "ray", workers=1)
+    with pytest.raises(InputError, match=r"--workers 3: the Ray cluster has 2 cores"):
+        evaluate_shards(tmp_path / "q.parquet", shards, "ray", workers=3)
+
+
+def test_a_task_that_kills_every_worker_ends_the_job(cluster, monkeypatch):
+    monkeypatch.setattr(engines, "_RETRIES", 1)
+    with pytest.raises(JobError, match=r"2 workers died one after another at the same task \(7\)"):
+        list(run_on_ray(AlwaysDying, [7], 1))

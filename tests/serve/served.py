@@ -1,0 +1,76 @@
+"""A small store of pictures and texts with the model that made its codes, served in this process."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from channelhash.models import MODELS, HashModel
+from channelhash.search import Store, open_store
+from channelhash.serve import Limits, create_app
+from channelhash.serve.server import address_of, listen
+from picture_runs import picture_records
+
+TOKEN = "a-token-of-some-length"
+WRITER = {"Authorization": f"Bearer {TOKEN}"}
+N_BITS = 12
+#: An id with everything that an address could take for something else.
+ODD_ID = "../a b/ü?x=1&y#z\n'\""
+
+
+def small_model(folder: Path, n: int = 30, n_bits: int = N_BITS, seed: int = 0) -> HashModel:
+    """A model with random weights: as real as any, to a server."""
+    torch.manual_seed(seed)
+    return MODELS["small"].create(picture_records(folder, n), n_bits, width=8, image_size=32, hidden=[16]).eval()
+
+
+def small_store(folder: Path, model: HashModel, n: int = 30) -> Store:
+    """The pictures and texts of `picture_records`, and one item more, in a store in ``folder/store``."""
+    records = picture_records(folder, n)
+    images, texts = list(records.items["image"]), [str(text) for text in records.items["text"]]
+    store = open_store(folder / "store", model.n_bits, model.fingerprint())
+    colours = [
+        [name for name, has in zip(records.label_names, row, strict=True) if has] for row in records.labels.tolist()
+    ]
+    metadata: list[dict[str, Any]] = [
+        {"image": str(image), "text": text, "labels": labels, "year": 2000 + row}
+        for row, (image, text, labels) in enumerate(zip(images, texts, colours, strict=True))
+    ]
+    codes = {"image": model.encode_images(images), "text": model.encode_texts(texts)}
+    store.add(list(records.ids), codes, metadata=metadata)
+    store.add([ODD_ID], model.encode_texts(["a dark blue picture"]), "text", [{"text": "odd <b>&</b>"}])
+    return store
+
+
+@contextmanager
+def serving(
+    folder: Path, limits: Limits | None = None, token: str | None = TOKEN, model: HashModel | None = None
+) -> Iterator[TestClient]:
+    """A client of an application over `small_store`."""
+    encoder = model or small_model(folder)
+    store = small_store(folder, encoder)
+    hosts = {"testserver", "127.0.0.1"}
+    app = create_app(store, encoder, limits, token, hosts, folder / "store" / "pictures")
+    with TestClient(app, raise_server_exceptions=False) as client:
+        client.app_store = store  # type: ignore[attr-defined]
+        yield client
+
+
+@contextmanager
+def on_loopback(app: FastAPI) -> Iterator[str]:
+    """The application behind a real socket, from a thread; its address."""
+    with listen("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield address_of(listening)
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,76 @@
+"""The server does what its own description (OpenAPI) says, whatever it is asked."""
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from serve.served import WRITER, serving, small_model
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+]
+CALLS = [
+    ("POST", "/search"),
+    ("POST", "/search/image"),
+    ("GET", "/items/{item_id}"),
+    ("GET", "/images/{item_id}"),
+    ("POST", "/items"),
+    ("POST", "/items/image"),
+    ("DELETE", "/items/{item_id}"),
+    ("GET", "/info"),
+    ("GET", "/labels"),
+    ("GET", "/health"),
+    ("GET", "/metrics"),
+]
+
+
+def kept_alive(app):
+    """The application for schemathesis, which would begin and end it with every call; an ended one has no store."""
+
+    async def asked(scope, receive, send):
+        if scope["type"] == "http":
+            await app(scope, receive, send)
+            return
+        for _ in ("lifespan.startup", "lifespan.shutdown"):
+            message = await receive()
+            await send({"type": f"{message['type']}.complete"})
+
+    return asked
+
+
+@pytest.fixture(scope="module")
+def description(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("described")
+    with serving(folder, model=small_model(folder)) as client:
+        yield schemathesis.openapi.from_asgi("/openapi.json", kept_alive(client.app))
+
+
+def test_every_call_is_asked(description):
+    found = {(operation.ok().method.upper(), operation.ok().path) for operation in description.get_all_operations()}
+    assert found == set(CALLS)
+
+
+@pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize(("method", "path"), CALLS, ids=lambda part: part)
+def test_the_server_does_what_its_description_says(description, method, path, mode):
+    operation = description[path][method]
+    if mode.is_negative and not (operation.body or operation.query):
+        pytest.skip("takes nothing but strings, which any value is")
+
+    @settings(max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(operation.as_strategy(generation_mode=mode))
+    def ask(case):
+        case.call_and_validate(headers=WRITER, checks=CHECKS)
+
+    ask()

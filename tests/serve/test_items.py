@@ -1,0 +1,252 @@
+"""Adding, reading and deleting over HTTP: what is written is found, and only who has the token writes."""
+
+import io
+import json
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from channelhash.errors import InputError
+from channelhash.serve import Limits, create_app
+from channelhash.serve.item_routes import kept_picture
+from channelhash.serve.tokens import read_token
+from serve.served import ODD_ID, TOKEN, WRITER, serving, small_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return small_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("items")
+
+
+@pytest.fixture(scope="module")
+def client(folder, model):
+    with serving(folder, Limits(items=3), model=model) as client:
+        yield client
+
+
+def png(color=(200, 40, 30), size=(40, 30)) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", size, color).save(out, format="PNG")
+    return out.getvalue()
+
+
+def test_a_text_that_is_added_is_encoded_and_found(client, model):
+    new = {"id": "new/1", "text": "a bright blue picture", "metadata": {"year": 1999, "labels": ["sea"]}}
+    answer = client.post("/items", json={"items": [new]}, headers=WRITER)
+    assert (answer.status_code, answer.json()) == (201, {"items": 1})
+    stored = client.get("/items/new%2F1").json()
+    assert stored["codes"] == {"text": model.encode_texts([new["text"]])[0].tobytes().hex()}
+    assert (stored["text"], stored["labels"], stored["metadata"]) == (new["text"], ["sea"], {"year": 1999})
+    found = client.post("/search", json={"text": new["text"], "modality": "text", "where": "label = 'sea'"}).json()
+    assert [(result["id"], result["distance"]) for result in found["results"]] == [("new/1", 0)]
+    assert client.get("/labels").json()["labels"]["sea"] == 1
+
+
+def test_codes_are_taken_as_they_are(client):
+    answer = client.post("/items", json={"items": [{"id": "coded", "codes": {"image": "abc0"}}]}, headers=WRITER)
+    assert answer.status_code == 201
+    assert client.get("/items/coded").json()["codes"] == {"image": "abc0"}
+
+
+def test_a_picture_that_is_added_is_encoded_kept_small_and_goes_with_its_item(client, model, folder):
+    form = {"id": ODD_ID + "2", "text": "red", "metadata": '{"labels": ["red"], "year": 1}'}
+    content = png(size=(1500, 900))
+    assert client.post("/items/image", data=form, files={"image": content}, headers=WRITER).status_code == 201
+    address = quote(form["id"], safe="")
+    stored = client.get(f"/items/{address}").json()
+    assert stored["codes"] == {
+        "image": model.encode_images([Image.open(io.BytesIO(content))])[0].tobytes().hex(),
+        "text": model.encode_texts(["red"])[0].tobytes().hex(),
+    }
+    assert stored["image"] == f"images/{address}"
+    kept = kept_picture(folder / "store" / "pictures", form["id"])
+    assert Image.open(kept).size == (640, 384)
+    thumbnail = client.get(f"/{stored['image']}?size=100")
+    assert thumbnail.headers["content-type"] == "image/jpeg"
+    assert Image.open(io.BytesIO(thumbnail.content)).size == (100, 60)
+    assert client.delete(f"/items/{address}", headers=WRITER).json() == {"items": 1}
+    assert not kept.exists()
+    assert client.get(f"/items/{address}").status_code == 404
+    assert client.get(f"/{stored['image']}").status_code == 404
+
+
+def test_codes_are_replaced_only_where_that_is_asked_for(client):
+    item = {"id": "twice", "text": "a red picture"}
+    for replace, status in ((False, 201), (False, 422), (True, 201)):
+        answer = client.post("/items", json={"items": [item], "replace": replace}, headers=WRITER)
+        assert answer.status_code == status, answer.text
+
+
+BAD_ITEMS = {
+    "none": ([], "items"),
+    "more than the limit": ([{"id": str(i), "text": "a"} for i in range(4)], "more than 3"),
+    "an empty id": ([{"id": "", "text": "a"}], "id"),
+    "no content": ([{"id": "x"}], "neither a text nor codes"),
+    "an empty text": ([{"id": "x", "text": " "}], "text: is empty"),
+    "an id twice": ([{"id": "x", "text": "a"}, {"id": "x", "text": "b"}], "twice"),
+    "codes of other modalities": ([{"id": "x", "text": "a"}, {"id": "y", "codes": {"image": "0000"}}], "requests of"),
+    "a code of the wrong length": ([{"id": "x", "codes": {"image": "000000"}}], "12 bits"),
+    "codes of two lengths": (
+        [{"id": "x", "codes": {"image": "00"}}, {"id": "y", "codes": {"image": "0000"}}],
+        "length",
+    ),
+    "a picture's path": ([{"id": "x", "text": "a", "metadata": {"image": "/etc/passwd"}}], "set by the server"),
+    "a reserved key": ([{"id": "x", "text": "a", "metadata": {"label": "dog"}}], "label"),
+    "labels that are no list": ([{"id": "x", "text": "a", "metadata": {"labels": "dog"}}], "labels"),
+    "a number beyond 64 bits": ([{"id": "x", "text": "a", "metadata": {"n": 2**63}}], "metadata"),
+    "a nested value": ([{"id": "x", "text": "a", "metadata": {"n": {"m": 1}}}], "metadata"),
+    "half a character": ([{"id": "\ud800", "text": "a"}], "id"),
+    "a text without end": ([{"id": "x", "text": "a" * 2001}], "2000"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ITEMS)
+def test_items_that_cannot_be_stored_are_refused_all_together(client, case):
+    items, says = BAD_ITEMS[case]
+    before = client.get("/health").json()["items"]
+    content = json.dumps({"items": items})  # also what has no UTF-8 form
+    answer = client.post("/items", content=content, headers=WRITER | {"Content-Type": "application/json"})
+    assert (answer.status_code, list(answer.json())) == (422, ["error"]), answer.text
+    assert says in answer.json()["error"]
+    assert client.get("/health").json() == {"status": "ok", "items": before}
+
+
+@pytest.mark.parametrize("metadata", ["{", "[]", '{"a": NaN}', '{"image": "/etc/passwd"}', '{"a": {"b": 1}}'])
+def test_metadata_of_a_picture_that_cannot_be_stored_is_refused(client, metadata):
+    form = {"id": "x", "metadata": metadata}
+    answer = client.post("/items/image", data=form, files={"image": png()}, headers=WRITER)
+    assert answer.status_code == 422
+    assert "metadata" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": f"Bearer {TOKEN}x"}, 401),
+        ({"Authorization": f"Basic {TOKEN}"}, 401),
+        ({"Authorization": "Bearer ü".encode("latin-1")}, 401),
+        ({"Authorization": TOKEN}, 401),
+    ],
+)
+def test_writing_needs_the_token(client, headers, status):
+    new = {"items": [{"id": "intruder", "text": "a"}]}
+    for answer in (
+        client.post("/items", json=new, headers=headers),
+        client.delete("/items/item001", headers=headers),
+        client.post("/items/image", data={"id": "intruder"}, files={"image": png()}, headers=headers),
+    ):
+        assert answer.status_code == status
+        assert "token" in answer.json()["error"].lower()
+        assert answer.headers["www-authenticate"] == "Bearer"
+    assert client.get("/items/intruder").status_code == 404
+    assert client.get("/items/item001").status_code == 200
+
+
+def test_without_a_token_file_nobody_writes_and_the_answer_says_how_to(tmp_path, model):
+    with serving(tmp_path, token=None, model=model) as client:
+        answer = client.delete("/items/item001", headers=WRITER)
+        assert (answer.status_code, "--token-file" in answer.json()["error"]) == (403, True)
+        assert client.get("/info").json()["writable"] is False
+        assert client.get("/items/item001").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"", "0 characters"), (b"short", "5 characters"), (b"two words of a token", "one line"), (b"\xff" * 20, "ASCII")],
+)
+def test_a_token_that_is_none_is_refused_at_the_start(tmp_path, content, says):
+    (tmp_path / "token").write_bytes(content)
+    with pytest.raises(InputError, match=says):
+        read_token(tmp_path / "token")
+    with pytest.raises(InputError, match="no such file"):
+        read_token(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../../../etc/passwd",
+        "/etc/passwd",
+        "images/0.png",
+        "item001/../item002",
+        "item001\x00",
+        "%2e%2e/x",
+        "~",
+    ],
+)
+def test_no_path_from_a_request_is_ever_opened(client, name):
+    for place in ("images", "items"):
+        answer = client.get(f"/{place}/{quote(name, safe='')}")
+        assert answer.status_code == 404
+        assert list(answer.json()) == ["error"]
+    for address in ("/../../etc/passwd", "/page/index.html", "/style.css/../../app.py", "/%2e%2e/app.py"):
+        assert client.get(address).status_code == 404
+
+
+def test_a_picture_that_is_gone_or_never_was_is_a_404(client, folder):
+    answer = client.get(f"/images/{quote(ODD_ID, safe='')}")
+    assert (answer.status_code, answer.json()["error"]) == (404, "this item has no picture")
+    (folder / "images" / "9.png").unlink()
+    answer = client.get("/images/item009")
+    assert (answer.status_code, "not there any more" in answer.json()["error"]) == (404, True)
+    assert client.get("/images/item001?size=9999").status_code == 422
+
+
+def test_thumbnails_are_upright_opaque_and_follow_the_file(tmp_path, model):
+    with serving(tmp_path, model=model) as client:
+        path = tmp_path / "images" / "0.png"
+
+        def thumbnail() -> Image.Image:
+            return Image.open(io.BytesIO(client.get("/images/item000?size=64").content))
+
+        exif = Image.Exif()
+        exif[0x0112] = 6  # turn by 90 degrees
+        Image.new("RGB", (80, 40), "red").save(path, format="JPEG", exif=exif)
+        assert thumbnail().size == (32, 64)
+        Image.new("RGBA", (64, 64), (0, 0, 0, 0)).save(path, format="PNG")
+        assert np.asarray(thumbnail()).min() > 250
+
+
+def test_json_of_the_api_is_what_its_description_says_to_a_reader(client):
+    description = client.get("/openapi.json").json()
+    assert {"/search", "/search/image", "/items", "/items/image", "/items/{item_id}", "/images/{item_id}"} <= set(
+        description["paths"]
+    )
+    assert {"/labels", "/info", "/health", "/metrics"} <= set(description["paths"])
+    assert json.dumps(description).count("http") < 5  # no address of another host
+    writes = [description["paths"]["/items"]["post"], description["paths"]["/items/{item_id}"]["delete"]]
+    assert all(operation["security"] for operation in writes)
+
+
+def test_a_store_that_can_only_be_read_says_so(tmp_path, model):
+    from channelhash import CodeSet
+    from channelhash.search import open_store
+
+    codes = CodeSet(["a", "b"], {"text": model.encode_texts(["red", "blue"])}, None, 12, model=model.fingerprint())
+    codes.save(tmp_path / "codes.parquet")
+    with TestClient(create_app(open_store(tmp_path / "codes.parquet"), model, token=TOKEN)) as client:
+        answer = client.delete("/items/a", headers=WRITER)
+        assert (answer.status_code, "only be read" in answer.json()["error"]) == (403, True)
+        assert client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
+
+
+def test_deleting_what_is_not_there_is_a_404(client):
+    assert client.delete("/items/nobody", headers=WRITER).status_code == 404
+
+
+def test_the_written_survives_the_server(tmp_path, model):
+    with serving(tmp_path, model=model) as client:
+        client.post("/items", json={"items": [{"id": "kept", "text": "a red picture"}]}, headers=WRITER)
+    from channelhash.search import open_store
+
+    assert open_store(tmp_path / "store").get(["kept"])[0].metadata["text"] == "a red picture"

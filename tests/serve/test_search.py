@@ -1,0 +1,290 @@
+"""Searching over HTTP gives what searching in the process gives; what cannot be searched with is refused."""
+
+import io
+import json
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from channelhash.codes import hamming_distances
+from channelhash.errors import InputError
+from channelhash.search import open_store
+from channelhash.serve import Limits, create_app
+from serve.served import N_BITS, ODD_ID, WRITER, serving, small_model, small_store
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("serve")
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return small_model(folder)
+
+
+@pytest.fixture(scope="module")
+def client(folder, model):
+    with serving(folder, model=model) as client:
+        yield client
+
+
+def literal(client, code, modality: str, k: int) -> list[tuple[int, str]]:
+    """(distance, id) of the nearest items: every stored code compared, sorted."""
+    store = client.app_store
+    items = [item for item in store.get(store.ids()) if modality in item.codes]
+    distances = hamming_distances(code, np.stack([item.codes[modality] for item in items]))[0]
+    return sorted((int(distance), item.id) for distance, item in zip(distances, items, strict=True))[:k]
+
+
+def found(answer) -> list[tuple[int, str]]:
+    assert answer.status_code == 200, answer.text
+    return [(result["distance"], result["id"]) for result in answer.json()["results"]]
+
+
+@pytest.mark.parametrize("modality", ["image", "text"])
+def test_words_find_what_their_code_is_near_to(client, model, modality):
+    answer = client.post("/search", json={"text": "a dark red picture", "modality": modality, "k": 7})
+    code = model.encode_texts(["a dark red picture"])
+    assert found(answer) == literal(client, code, modality, 7)
+    assert answer.json()["query_code"] == code[0].tobytes().hex()
+    assert (answer.json()["query_modality"], answer.json()["modality"]) == ("text", modality)
+
+
+def test_an_uploaded_picture_finds_itself_first_by_the_code_that_its_file_has(client, model, folder):
+    path = folder / "images" / "4.png"
+    answer = client.post("/search/image", files={"image": path.read_bytes()}, data={"k": "5"})
+    assert found(answer) == literal(client, model.encode_images([path]), "image", 5)
+    assert found(answer)[0][0] == 0
+
+
+@pytest.mark.parametrize(
+    ("by", "modality"), [("image", "image"), ("image", "text"), ("text", "image"), ("text", "text")]
+)
+def test_an_item_asks_with_either_of_its_codes(client, by, modality):
+    (item,) = client.app_store.get(["item007"])
+    body = {"id": "item007", "query_modality": by, "modality": modality, "k": 6}
+    assert found(client.post("/search", json=body)) == literal(client, item.codes[by][None], modality, 6)
+
+
+def test_an_item_without_the_searched_code_asks_with_the_one_it_has(client):
+    answer = client.post("/search", json={"id": ODD_ID, "modality": "image", "k": 3})
+    assert answer.json()["query_modality"] == "text"
+    assert len(found(answer)) == 3
+
+
+def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictures(client):
+    (item,) = client.app_store.get(["item003"])
+    answer = client.post("/search", json={"code": item.codes["image"].tobytes().hex(), "k": 30})
+    result = next(result for result in answer.json()["results"] if result["id"] == "item003")
+    assert result == {
+        "id": "item003",
+        "distance": 0,
+        "code": item.codes["image"].tobytes().hex(),
+        "text": item.metadata["text"],
+        "labels": ["red"],
+        "image": "images/item003",
+        "modalities": ["image", "text"],
+        "metadata": {"year": 2003},
+    }
+    assert answer.json()["n_bits"] == N_BITS
+
+
+def test_a_radius_is_inclusive_and_k_cuts_what_is_within(client, model):
+    code = model.encode_texts(["a green picture"])
+    expected = [pair for pair in literal(client, code, "image", 30) if pair[0] <= 5]
+    body = {"text": "a green picture", "radius": 5, "k": 1000}
+    assert found(client.post("/search", json=body)) == expected
+    assert found(client.post("/search", json=body | {"k": 2})) == expected[:2]
+
+
+def test_filters_are_applied_before_ranking(client):
+    answer = client.post("/search", json={"text": "dark", "where": "label = 'blue' AND year < 2010", "k": 30})
+    assert sorted(name for _, name in found(answer)) == ["item002", "item005", "item008"]
+
+
+def test_reranking_orders_by_the_real_valued_outputs(client, model):
+    answer = client.post("/search", json={"text": "a bright red picture", "k": 5, "rerank": 31}).json()
+    outputs = model.outputs("text", ["a bright red picture"]).numpy()[0]
+    store = client.app_store
+    differs = {
+        item.id: np.unpackbits(item.codes["image"], count=N_BITS).astype(bool) != (outputs >= 0)
+        for item in store.get(store.ids())
+        if "image" in item.codes
+    }
+    cost = {name: (np.abs(outputs)[bits].astype(float).sum(), bits.sum(), name) for name, bits in differs.items()}
+    expected = sorted(cost, key=lambda name: (round(cost[name][0], 5), *cost[name][1:]))[:5]
+    assert [result["id"] for result in answer["results"]] == expected
+
+
+def picture(format: str = "PNG", size=(40, 30), **options) -> bytes:
+    out = io.BytesIO()
+    Image.effect_noise(size, 80).convert("RGB").save(out, format=format, **options)
+    return out.getvalue()
+
+
+def bomb() -> bytes:
+    """60,000 x 60,000 pixels in a few kilobytes: a header and no more is needed."""
+    content = picture("BMP", (1, 1))
+    side = (60_000).to_bytes(4, "little")
+    return content[:18] + side + side + content[26:]
+
+
+def large() -> bytes:
+    """More pixels than `cautious` allows, in few bytes."""
+    out = io.BytesIO()
+    Image.new("RGB", (700, 600)).save(out, format="PNG")
+    return out.getvalue()
+
+
+BAD_BODIES = {
+    "an empty query": ({"text": "  "}, 422, "text: is empty"),
+    "no question": ({}, 422, "exactly one of text, id and code"),
+    "two questions": ({"text": "a", "id": "b"}, 422, "exactly one"),
+    "k of 0": ({"text": "a", "k": 0}, 422, "k: "),
+    "k of a thousand million": ({"text": "a", "k": 10**9}, 422, "more than 1000"),
+    "k beyond any integer": ({"text": "a", "k": 10**4000}, 422, "k: "),
+    "k as words": ({"text": "a", "k": "many"}, 422, "k: "),
+    "k as true": ({"text": "a", "k": True}, 422, "k: "),
+    "a radius below 0": ({"text": "a", "radius": -1}, 422, "radius: "),
+    "a radius above the code": ({"text": "a", "radius": 13}, 422, "radius: 13 is more than 12"),
+    "an unknown id": ({"id": "nobody"}, 404, "no item 'nobody'"),
+    "a code that is too long": ({"code": "00" * 9}, 422, "12 bits are 4"),
+    "a code with bits past the last": ({"code": "ffff"}, 422, "12 bits"),
+    "a code that is no hexadecimal": ({"code": "zz"}, 422, "code: "),
+    "an unknown modality": ({"text": "a", "modality": "sound"}, 422, "modality: "),
+    "a malformed filter": ({"text": "a", "where": "label = "}, 422, "where"),
+    "a filter that would write": ({"text": "a", "where": "1; DROP TABLE items"}, 422, "where"),
+    "a filter on an unknown key": ({"text": "a", "where": "yaer > 3"}, 422, "year"),
+    "a filter without end": ({"text": "a", "where": "(" * 3000}, 422, "at most 2000"),
+    "a deep filter": ({"text": "a", "where": "NOT " * 400 + "year = 1"}, 422, "where"),
+    "a text without end": ({"text": "a" * 2001}, 422, "at most 2000"),
+    "a text with half a character": ({"text": "\ud800"}, 422, "text: "),
+    "an id with half a character": ({"id": "\ud800"}, 422, "id: "),
+    "a filter with half a character": ({"text": "a", "where": "text = '\ud800'"}, 422, "where: "),
+    "an unknown key": ({"text": "a", "limit": 3}, 422, "limit: "),
+    "the code of a question that has none": ({"text": "a", "query_modality": "text"}, 422, "query_modality"),
+    "a code that the item has not": ({"id": ODD_ID, "query_modality": "image"}, 422, "no image code"),
+    "re-ranking to an item": ({"id": "item001", "rerank": 5}, 422, "rerank"),
+    "re-ranking of everything": ({"text": "a", "rerank": 10**7}, 422, "rerank"),
+}
+
+
+def refused(client, answer, status: int, says: str) -> None:
+    """A refusal in one line of JSON, after which the server answers as before."""
+    assert answer.status_code == status, answer.text
+    assert list(answer.json()) == ["error"]
+    assert says in answer.json()["error"]
+    assert "\n" not in answer.json()["error"]
+    assert "Traceback" not in answer.text
+    assert client.post("/search", json={"text": "a red picture", "k": 1}).status_code == 200
+
+
+@pytest.mark.parametrize("case", BAD_BODIES)
+def test_what_cannot_be_searched_with_is_refused_in_one_line(client, case):
+    body, status, says = BAD_BODIES[case]
+    answer = client.post("/search", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    refused(client, answer, status, says)
+
+
+BAD_CONTENTS = {
+    "no JSON": (b"{text: a}", "not JSON"),
+    "nothing": (b"", "body"),
+    "a list": (b"[]", "body"),
+    "brackets without end": (b"[" * 100_000, "body"),
+    "bytes": (bytes(range(256)), "body"),
+    "not a number": (b'{"text": "a", "radius": NaN}', "radius"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CONTENTS)
+def test_a_body_that_is_no_request_is_refused(client, case):
+    content, says = BAD_CONTENTS[case]
+    answer = client.post("/search", content=content, headers={"Content-Type": "application/json"})
+    refused(client, answer, answer.status_code, says)
+    assert answer.status_code in (400, 422)
+
+
+BAD_PICTURES = {
+    "a decompression bomb": (bomb(), 413, "pixels"),
+    "too many pixels": (large(), 413, "700 x 600 pixels"),
+    "a truncated JPEG": (picture("JPEG", (300, 200))[:-3000], 422, "damaged"),
+    "a truncated PNG": (picture("PNG", (300, 200))[:2000], 422, "damaged"),
+    "a truncated GIF": (picture("GIF", (300, 200))[:2000], 422, "damaged"),
+    "no picture": (b"GIF? No, a text.", 422, "not a picture"),
+    "a program in a picture's clothes": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422, "not a picture"),
+    "nothing": (b"", 422, "empty"),
+}
+
+
+@pytest.fixture(scope="module")
+def cautious(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cautious")
+    with serving(folder, Limits(pixels=400_000, upload_bytes=1_000_000), model=small_model(folder)) as client:
+        yield client
+
+
+@pytest.mark.parametrize("case", BAD_PICTURES)
+def test_an_upload_that_is_no_sound_picture_is_refused(cautious, case):
+    content, status, says = BAD_PICTURES[case]
+    refused(cautious, cautious.post("/search/image", files={"image": content}), status, says)
+    written = cautious.post("/items/image", files={"image": content}, data={"id": "x"}, headers=WRITER)
+    refused(cautious, written, status, says)
+    assert cautious.get("/items/x").status_code == 404
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of Pillow's, on damaged TIFF files
+def test_damage_anywhere_in_a_picture_never_fails_the_server(cautious):
+    random = np.random.default_rng(0)
+    for format in ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP"):
+        whole = np.frombuffer(picture(format, (64, 48)), np.uint8)
+        for _ in range(25):
+            content = whole.copy()
+            content[random.integers(0, len(content), 12)] = random.integers(0, 256, 12)
+            answer = cautious.post("/search/image", files={"image": content.tobytes()})
+            assert answer.status_code in (200, 413, 422), (format, answer.text)
+
+
+def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_so(cautious):
+    refused(cautious, cautious.post("/search", json={"text": "a" * 1_100_000}), 413, "larger than 1 MB")
+    refused(cautious, cautious.post("/search/image", files={"image": bytes(1_100_000)}), 413, "larger than 1 MB")
+
+    def chunks():
+        for _ in range(12):
+            yield bytes(100_000)
+
+    headers = {"Content-Type": "application/json"}
+    refused(cautious, cautious.post("/search", content=chunks(), headers=headers), 413, "larger than 1 MB")
+
+
+def test_a_server_without_a_model_searches_by_id_and_says_why_words_do_not(tmp_path):
+    with TestClient(create_app(small_store(tmp_path, small_model(tmp_path)), None)) as client:
+        assert client.get("/info").json()["asks"] == []
+        assert client.post("/search", json={"id": "item001"}).status_code == 200
+        answer = client.post("/search", json={"text": "a"})
+        assert (answer.status_code, "--model" in answer.json()["error"]) == (422, True)
+
+
+def test_a_store_of_another_model_is_refused_at_the_start(tmp_path):
+    store = small_store(tmp_path, small_model(tmp_path))
+    with pytest.raises(InputError, match="codes of two models cannot be compared"):
+        create_app(store, small_model(tmp_path, seed=1))
+
+
+def test_an_empty_store_answers_with_nothing(tmp_path):
+    model = small_model(tmp_path)
+    (tmp_path / "store").mkdir()
+    with TestClient(create_app(open_store(tmp_path / "store"), model)) as client:
+        assert client.post("/search", json={"text": "a red picture"}).json()["results"] == []
+        assert client.get("/labels").json() == {"labels": {}}
+        assert client.get("/info").json()["items"] == 0
+        assert client.post("/search", json={"id": "x"}).status_code == 404
+        assert client.post("/search", json={"code": "00"}).status_code == 422
+
+
+def test_ids_with_any_characters_are_found_by_their_percent_encoded_form(client):
+    answer = client.get(f"/items/{quote(ODD_ID, safe='')}")
+    assert (answer.status_code, answer.json()["id"]) == (200, ODD_ID)

@@ -1,0 +1,269 @@
+"""Batches, guards, counters, and a real process: started, asked, stopped."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from channelhash.codeset import CodeSet
+from channelhash.errors import InputError
+from channelhash.search import open_store
+from channelhash.serve import Limits, create_app
+from channelhash.serve.batching import Batcher
+from channelhash.serve.open import open_app
+from channelhash.serve.server import allowed_hosts, listen
+from serve.served import TOKEN, WRITER, serving, small_model, small_store
+from small_runs import assert_refused
+
+
+def test_items_that_come_while_the_model_is_busy_are_encoded_together():
+    batches, busy, go_on = [], threading.Event(), threading.Event()
+
+    def encode(items):
+        batches.append(list(items))
+        busy.set()
+        assert go_on.wait(30)
+        return np.array([[item, -item] for item in items], np.float32)
+
+    async def ask():
+        with ThreadPoolExecutor(1) as thread:
+            batcher = Batcher(encode, thread, 3, lambda _: None)
+            first = asyncio.create_task(batcher(0))
+            await asyncio.to_thread(busy.wait, 30)
+            others = [asyncio.create_task(batcher(item)) for item in range(1, 6)]
+            await asyncio.sleep(0)  # all have asked
+            go_on.set()
+            return await asyncio.gather(first, *others)
+
+    rows = asyncio.run(ask())
+    assert [row.tolist() for row in rows] == [[item, -item] for item in range(6)]
+    assert batches == [[0], [1, 2, 3], [4, 5]]
+
+
+def test_an_item_that_cannot_be_encoded_fails_alone():
+    def encode(items):
+        if "bad" in items:
+            raise InputError("cannot encode bad")
+        return np.array([[len(item)] for item in items], np.float32)
+
+    async def ask():
+        with ThreadPoolExecutor(1) as thread:
+            batcher = Batcher(encode, thread, 8, lambda _: None)
+            words = ("a", "bb", "bad", "cccc")
+            return await asyncio.gather(*[batcher(word) for word in words], return_exceptions=True)
+
+    one, two, bad, four = asyncio.run(ask())
+    assert (one.tolist(), two.tolist(), four.tolist()) == ([1], [2], [4])
+    assert isinstance(bad, InputError)
+
+
+def test_whoever_leaves_before_the_answer_disturbs_nobody():
+    started, go_on = threading.Event(), threading.Event()
+
+    def encode(items):
+        started.set()
+        assert go_on.wait(30)
+        return np.zeros((len(items), 1), np.float32)
+
+    async def ask():
+        with ThreadPoolExecutor(1) as thread:
+            batcher = Batcher(encode, thread, 8, lambda _: None)
+            running, waiting = asyncio.create_task(batcher(1)), asyncio.create_task(batcher(2))
+            await asyncio.to_thread(started.wait, 30)
+            leaving = asyncio.create_task(batcher(3))
+            await asyncio.sleep(0)
+            running.cancel()
+            leaving.cancel()
+            go_on.set()
+            return await waiting
+
+    assert asyncio.run(ask()).tolist() == [0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("server")
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return small_model(folder)
+
+
+@pytest.fixture(scope="module")
+def client(folder, model):
+    with serving(folder, model=model) as client:
+        yield client
+
+
+def test_more_requests_than_allowed_at_one_time_are_refused_but_health_is_not(tmp_path, model):
+    store = small_store(tmp_path, model)
+    app = create_app(store, model, Limits(concurrency=2))
+    inside, go_on = threading.Semaphore(0), threading.Event()
+    counted = store.label_counts
+
+    def slow():
+        inside.release()
+        assert go_on.wait(30)
+        return counted()
+
+    store.label_counts = slow
+
+    async def ask():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://testserver") as client:
+            held = [asyncio.create_task(client.get("/labels")) for _ in range(2)]
+            for _ in held:
+                await asyncio.to_thread(inside.acquire)
+            refused = await client.get("/info")
+            healthy = await client.get("/health")
+            go_on.set()
+            return refused, healthy, [await answer for answer in held], await client.get("/info")
+
+    refused, healthy, held, after = asyncio.run(ask())
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert "too many requests" in refused.json()["error"]
+    assert [answer.status_code for answer in (healthy, *held, after)] == [200] * 4
+    store.close()
+
+
+def test_every_answer_forbids_other_hosts_and_guessing(client):
+    for address in ("/", "/info", "/nothing", "/images/item001", "/script.js"):
+        headers = client.get(address).headers
+        assert headers["content-security-policy"].startswith("default-src 'self'")
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[::2]"])
+def test_another_host_name_is_refused(client, host):
+    answer = client.get("/info", headers={"Host": host})
+    assert (answer.status_code, "Host" in answer.json()["error"]) == (400, True)
+    assert client.get("/info", headers={"Host": "127.0.0.1:8080"}).status_code == 200
+
+
+def test_on_loopback_only_names_of_loopback_are_answered_to():
+    assert allowed_hosts("127.0.0.1", ["Search.example"]) == {"localhost", "127.0.0.1", "::1", "search.example"}
+    assert allowed_hosts("0.0.0.0", []) is None
+    assert allowed_hosts("0.0.0.0", ["search.example"]) == {"0.0.0.0", "search.example"}
+
+
+def test_no_answer_waits_for_a_receipt():
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_metrics_count_requests_batches_and_items(client):
+    client.post("/search", json={"text": "a red picture"})
+    client.get("/images/item001")
+    client.get("/nothing")
+    text = client.get("/metrics").text
+    assert 'channelhash_requests_total{method="GET",route="/images/{item_id}",status="200"}' in text
+    assert re.search(r'requests_total\{method="POST",route="/search",status="200"\} \d', text)
+    assert 'channelhash_requests_total{method="GET",route="other",status="404"}' in text
+    assert re.search(r'encode_batch_items_count\{modality="text"\} [1-9]', text)
+    assert "channelhash_items 31.0" in text
+    assert "channelhash_running_requests 1.0" in text
+
+
+def test_what_is_not_there_or_not_allowed_is_said_in_json(client):
+    for answer, status in ((client.get("/nothing"), 404), (client.put("/search"), 405), (client.get("/items/"), 404)):
+        assert (answer.status_code, list(answer.json())) == (status, ["error"])
+
+
+def test_an_error_inside_is_one_line_and_not_the_end(client, monkeypatch):
+    monkeypatch.setattr(client.app_store, "label_counts", lambda: 1 / 0)
+    answer = client.get("/labels")
+    assert (answer.status_code, answer.json()) == (500, {"error": "an error inside of the server; its log tells more"})
+    monkeypatch.undo()
+    assert client.get("/labels").status_code == 200
+
+
+def test_the_page_and_its_files_name_no_other_host(client):
+    for address in ("/", "/docs", "/style.css", "/script.js", "/draw.js", "/docs.js", "/icon.svg"):
+        answer = client.get(address)
+        assert answer.status_code == 200
+        assert not re.findall(r"(?:https?:)?//[a-z]+\.", answer.text.replace("http://www.w3.org/2000/svg", ""))
+
+
+def started(*arguments: object) -> tuple[subprocess.Popen, str]:
+    """``channelhash serve`` as a process of its own that answers, and its address."""
+    command = [sys.executable, "-m", "channelhash.cli.main", "serve", *map(str, arguments), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    line = process.stdout.readline()
+    match = re.search(r"at (http://\S+/)", line)
+    if match is None:
+        process.kill()
+        pytest.fail(f"{line}{process.communicate()[1]}")
+    return process, match[1]
+
+
+def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
+    small_store(tmp_path, model).close()
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    process, address = started(tmp_path / "store", "--model", tmp_path / "model", "--token-file", tmp_path / "token")
+    try:
+        body = json.dumps({"items": [{"id": "late", "text": "a red picture"}]}).encode()
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{address}items", body, headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.status == 201
+        process.send_signal(signal.SIGTERM)
+        out, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, out.strip()) == (0, "Stopped."), error
+    assert "Traceback" not in error
+    assert "late" in open_store(tmp_path / "store")
+
+
+def test_a_file_of_codes_is_served_with_its_model(tmp_path, model):
+    codes = CodeSet(["a", "b"], {"text": model.encode_texts(["red", "blue"])}, None, 12, model=model.fingerprint())
+    codes.save(tmp_path / "codes.parquet")
+    model.save_pretrained(tmp_path / "model")
+    app = open_app(str(tmp_path / "codes.parquet"), tmp_path / "model", Limits(), None, None)
+    with TestClient(app) as client:
+        assert client.get("/info").json()["codes"] == {"text": 2}
+        assert client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
+
+
+def test_a_new_store_takes_the_model_of_its_first_item(tmp_path, model):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "token").write_text(TOKEN)
+    model.save_pretrained(tmp_path / "model")
+    app = open_app(str(tmp_path / "store"), tmp_path / "model", Limits(), tmp_path / "token", None)
+    with TestClient(app) as client:
+        new = {"items": [{"id": "first", "text": "a red picture"}]}
+        assert client.post("/items", json=new, headers=WRITER).status_code == 201
+        info = client.get("/info").json()
+        assert (info["n_bits"], info["model"]) == (12, model.fingerprint())
+
+
+def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):
+    assert_refused(capsys, "serve", tmp_path / "nothing", says="no such store")
+    small_store(tmp_path, model).close()
+    small_model(tmp_path, seed=1).save_pretrained(tmp_path / "other")
+    assert_refused(
+        capsys, "serve", tmp_path / "store", "--model", tmp_path / "other", "--port", 0, says="two models cannot"
+    )
+    assert_refused(
+        capsys, "serve", tmp_path / "store", "--port", 0, "--token-file", tmp_path / "no", says="no such file"
+    )
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        assert_refused(capsys, "serve", tmp_path / "store", "--port", port, says="Address already in use")
+    assert_refused(capsys, "serve", tmp_path / "store", "--host", "192.0.2.1", "--port", 0, says="cannot listen")
