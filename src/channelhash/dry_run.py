@@ -44,7 +44,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     mode = feature_mode(model, settings)
     batch = train.take(np.arange(settings.batch_size))
     sources, per_item = _sources(model, train, batch, mode, config)
-    loss = create_loss(config)
+    loss = create_loss(config, batch.labels.shape[1])
     trained = (model if mode == "online" else model.on_features()).to(device).train()
     steps = Steps(trained, loss, torch.from_numpy(batch.labels), settings, device)
     step = _measured(lambda: steps.run(steps.batches(sources, settings.epochs // 2)), device)

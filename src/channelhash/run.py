@@ -18,7 +18,7 @@ from channelhash.data.splits import Splits, draw_splits, load_splits, save_split
 from channelhash.environment import environment, record_environment
 from channelhash.errors import InputError
 from channelhash.files import locked, remove_leftovers, write_text
-from channelhash.losses import LOSSES
+from channelhash.losses import make_loss
 from channelhash.metrics import HammingHistogram, hamming_histogram
 from channelhash.models import MODELS, HashModel
 from channelhash.models.hash_model import Progress
@@ -78,13 +78,11 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
     return model
 
 
-def create_loss(config: RunConfig) -> nn.Module:
-    """The loss of a configuration."""
+def create_loss(config: RunConfig, n_labels: int) -> nn.Module:
+    """The loss of a configuration for ``n_labels`` labels; what it trains itself is drawn from ``train.seed``."""
+    torch.manual_seed(derive_seed(config.train.seed, "loss"))
     settings = {name: getattr(config.loss, name) for name in type(config.loss).model_fields}
-    kind = LOSSES[config.loss_name]
-    if "n_bits" in inspect.signature(kind).parameters:
-        settings["n_bits"] = config.n_bits
-    return kind(**settings)
+    return make_loss(config.loss_name, config.n_bits, n_labels, **settings)
 
 
 def start_run(config: RunConfig, folder: Path, resume: bool = False, stages: Stages = silent) -> dict[str, Any]:
@@ -141,7 +139,7 @@ def _train(config: RunConfig, folder: Path, resume: bool, stages: Stages) -> Non
     check_batch_size(len(splits.train), config.train.batch_size)
     train_rows = torch.from_numpy(records.labels[splits.train])
     model, sources, validate = _prepare(config, records, splits, stages)
-    loss, stage = create_loss(config), stages(f"train {config.loss_name}")
+    loss, stage = create_loss(config, train_rows.shape[1]), stages(f"train {config.loss_name}")
     train(model, loss, sources, train_rows, config.train, folder, validate, stage, resume)
     if rank() == 0:
         model.save_pretrained(folder / "model")

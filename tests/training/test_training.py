@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from channelhash.config import TrainSettings
 from channelhash.data.features import load_features
 from channelhash.errors import JobError
-from channelhash.losses import DSCHLoss
+from channelhash.losses import DSCHLoss, make_loss
 from channelhash.models import MODELS
 from channelhash.training.batches import epoch_batches, prepare_inputs
 from channelhash.training.schedule import learning_rate
@@ -95,6 +95,34 @@ def test_a_killed_training_resumes_to_the_same_weights(tmp_path, loss):
     assert not (killed / "model").exists()
     assert run_command("train", config, "--out", killed, "--resume") == 0
     assert_same_run(whole, killed)
+
+
+@pytest.mark.parametrize("name", ["greedyhash", "hyp2", "dnph"])
+def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name):
+    """Proxies and classifiers move with the model, and an interrupted training goes on with them bit by bit."""
+    records = load_features(write_features(tmp_path / "f.npz"))
+    settings = TrainSettings(epochs=4, batch_size=120, learning_rate=1e-3, checkpoint_every=2, validate_every=0)
+
+    def run(folder, progress=None, resume=False):
+        torch.manual_seed(3)
+        model = MODELS["features"].create(records, 12, hidden=[16])
+        loss = make_loss(name, 12, records.labels.shape[1])
+        start = [p.detach().clone() for p in loss.parameters()]
+        sources = {m: Held(prepare_inputs(model, records, m), settings) for m in model.modalities}
+        labels = torch.from_numpy(records.labels)
+        train(model, loss, sources, labels, settings, folder, progress=progress, resume=resume)
+        assert not any(torch.equal(p, before) for p, before in zip(loss.parameters(), start, strict=True))
+        return [*model.parameters(), *loss.parameters()]
+
+    def stops(done, total):
+        if done == 3:
+            raise InterruptedError
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(InterruptedError):
+        run(tmp_path / "cut", stops)
+    resumed = run(tmp_path / "cut", resume=True)
+    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path):

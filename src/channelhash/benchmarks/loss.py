@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from channelhash.benchmarks.timing import Row, compare
 from channelhash.channels import dsch_bounds, label_similarity, unit_rows
-from channelhash.losses import LOSSES, DSCHLoss
+from channelhash.losses import LOSSES, DSCHLoss, make_loss
 from channelhash.losses.channel_terms import channel_error, quantization_error
 from channelhash.models.hash_head import hash_head
 
@@ -99,7 +99,7 @@ def draw_batch(n: int, k: int, n_labels: int = N_LABELS) -> tuple[dict[str, Tens
 
 def _one_loss(name: str, n: int, k: int) -> Row:
     outputs, labels = draw_batch(n, k)
-    loss = make_loss(name, k)
+    loss = make_loss(name, k, N_LABELS)
     size = f"n = {n}, k = {k}, {len(MODALITIES)} modalities"
     if name != "dsch":
         return compare(f"{name} loss, forward and backward", size, _gradients(outputs, lambda: loss(outputs, labels)))
@@ -138,11 +138,6 @@ def _head_step(widths: Sequence[int], k: int) -> Row:
     assert row["baseline_seconds"] is not None
     row["what"] += f" (loss {100 * row['baseline_seconds'] / row['seconds']:.1f} %)"
     return row
-
-
-def make_loss(name: str, n_bits: int) -> nn.Module:
-    """A registered loss with its defaults."""
-    return LOSSES[name]() if name == "tdsrdh" else LOSSES[name](n_bits=n_bits)
 
 
 def _gradients(outputs: dict[str, Tensor], loss: Callable[[], Tensor]) -> Callable[[], None]:

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from channelhash.cli.output import messages, print_json
 from channelhash.errors import InputError, JobError
 
-NAMES = "losses, gamma-w, architectures, factorial, reranking"
+NAMES = "losses, gamma-w, architectures, factorial, reranking, baselines"
 
 
 def experiment(
@@ -30,6 +31,7 @@ def experiment(
 
     Example: channelhash experiment losses --dataset synthetic --quick
     """
+    from channelhash.experiments.baselines import TRIAL_BITS, run_baselines
     from channelhash.experiments.grid import run_grid
     from channelhash.experiments.grids import make_grid
     from channelhash.experiments.write import write_experiment
@@ -38,8 +40,13 @@ def experiment(
     folder = out or Path("experiments") / f"{name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
     command = shlex.join(["channelhash", *sys.argv[1:]])
     lengths = None if bits is None else _numbers(bits)
-    grid = make_grid(name, base, folder, data, settings, lengths, seeds, quick, command)
-    results = run_grid(grid, folder, jobs, devices.split(",") if devices else (), messages.print)
+    make = partial(make_grid, name, base, folder, data, settings, quick=quick, command=command)
+    grid, places = make(bits=lengths, seeds=seeds), devices.split(",") if devices else ()
+    if name == "baselines":
+        trials = make(bits=[TRIAL_BITS], seeds=1).runs
+        results = run_baselines(grid, trials, folder, jobs, places, messages.print)
+    else:
+        results = run_grid(grid, folder, jobs, places, messages.print)
     written = write_experiment(folder)
     runs = [
         {

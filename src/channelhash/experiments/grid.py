@@ -5,16 +5,18 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import yaml
+from numpy.typing import NDArray
 
 from channelhash.config import RunConfig, make_config
 from channelhash.errors import InputError
@@ -25,6 +27,8 @@ from channelhash.run import start_run
 from channelhash.run_evaluation import run_codes
 
 Say = Callable[[str], None]
+#: Of one task: AP_T of each query, and its figures by name.
+Evaluated = tuple[NDArray[np.float64], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -123,8 +127,7 @@ def run_and_evaluate(name: str, configuration: str, folder: Path) -> str:
 
 def _write_results(config: RunConfig, place: Path, began: float) -> None:
     """Figures of the last and the best epoch: on the test split over R and R∖T, and on validation."""
-    epochs: dict[str, dict[str, object]] = {}
-    query_ap: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
+    epochs: dict[str, dict[str, dict[str, Evaluated]]] = {}
     best = (place / "checkpoints" / "best").exists()
     for checkpoint in ("last", "best") if best else ("last",):
         views = {}
@@ -138,14 +141,36 @@ def _write_results(config: RunConfig, place: Path, began: float) -> None:
         epochs[checkpoint] = {}
         for view, (query, database) in views.items():
             tasks, histograms = evaluate_sets(query, database, f"{place}, {view}", config.evaluate.cutoffs)
-            epochs[checkpoint][view] = tasks
-            for task, histogram in histograms.items():
-                query_ap[f"{checkpoint}|{view}|{task}"] = histogram.average_precision()
+            epochs[checkpoint][view] = {
+                task: (histograms[task].average_precision(), figures) for task, figures in tasks.items()
+            }
+    write_result(place, epochs, round(time.perf_counter() - began, 2))
+
+
+def write_result(
+    place: Path, epochs: Mapping[str, Mapping[str, Mapping[str, Evaluated]]], seconds: float = 0.0
+) -> None:
+    """Write ``result.json`` and ``query_ap.npz`` into a run's folder, as `results.read_result` reads them.
+
+    Args:
+        place: the run's folder.
+        epochs: checkpoint -> view -> task -> (AP of each query, figures).
+        seconds: wall time of the run.
+    """
+    query_ap = {
+        f"{checkpoint}|{view}|{task}": average_precision
+        for checkpoint, views in epochs.items()
+        for view, tasks in views.items()
+        for task, (average_precision, _) in tasks.items()
+    }
+    figures = {
+        checkpoint: {view: {task: found for task, (_, found) in tasks.items()} for view, tasks in views.items()}
+        for checkpoint, views in epochs.items()
+    }
     with atomic_path(place / "query_ap.npz") as path, open(path, "wb") as file:
         np.savez(file, **query_ap)  # type: ignore[arg-type]  # its stub takes any keyword for allow_pickle
-    seconds = round(time.perf_counter() - began, 2)
     # Last: its being there means that the run is finished.
-    write_text(place / "result.json", json.dumps({"epochs": epochs, "seconds": seconds}))
+    write_text(place / "result.json", json.dumps({"epochs": figures, "seconds": seconds}))
 
 
 def _outcomes(runs: Sequence[GridRun], folder: Path, jobs: int, devices: Sequence[str]) -> Iterator[tuple[str, str]]:

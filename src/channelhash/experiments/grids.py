@@ -26,6 +26,21 @@ METHODS: dict[str, dict[str, Any]] = {
     "DSCH": {"name": "dsch", "kappa_q": 0.01},
 }
 
+#: The losses of `baselines`, each with its own paper's hyper-parameters, which are its defaults.
+BASELINES: dict[str, dict[str, Any]] = {
+    "DCMH / DPSH": {"name": "dcmh"},
+    "HashNet": {"name": "hashnet"},
+    "GreedyHash": {"name": "greedyhash"},
+    "TALR": {"name": "talr"},
+    "CSQ": {"name": "csq"},
+    "IDHN": {"name": "idhn"},
+    "OrthoHash": {"name": "orthohash"},
+    "HyP² / DSPH": {"name": "hyp2"},
+    "DNPH": {"name": "dnph"},
+    "SCH, authors' code": {"name": "sch-original"},
+    **METHODS,
+}
+
 _PAPER_TRAINING = {"augment": "progressive", "feature_dtype": "float16"}
 
 #: name for ``--dataset`` -> base configuration of the grids.
@@ -112,6 +127,16 @@ def reranking(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list
     ]
 
 
+def baselines(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
+    """The losses of the literature at each code length, all at the base configuration's learning rate; what the command
+    runs has each at its own (`baselines.run_baselines`)."""
+    return [
+        _run(base, method, loss, n_bits, seed)
+        for method, loss in BASELINES.items()
+        for n_bits, seed in product(bits, seeds)
+    ]
+
+
 #: name of the command -> (what is asked, its runs, code lengths by default).
 GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], list[GridRun]], tuple[int, ...]]] = {
     "losses": ("Losses by code length", losses, PAPER_BITS),
@@ -119,6 +144,7 @@ GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], l
     "architectures": ("Architectures and losses", architectures, (32,)),
     "factorial": ("Channel and quantisation term", factorial, (16, 32, 64)),
     "reranking": ("Re-ranking by asymmetric distance", reranking, (16, 32, 64)),
+    "baselines": ("Losses of the literature under one protocol", baselines, PAPER_BITS),
 }
 
 
@@ -180,6 +206,6 @@ def _run(base: Sections, method: str, loss: dict[str, Any], n_bits: int, seed: i
 
 
 def _slug(method: str) -> str:
-    spelled = method.lower().replace("γ", "gamma").replace("κ", "kappa").replace("+", "plus")
+    spelled = method.lower().replace("γ", "gamma").replace("κ", "kappa").replace("+", "plus").replace("²", "2")
     kept = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in spelled)
     return "-".join(part for part in kept.split("-") if part)

@@ -6,6 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from channelhash.experiments.baseline_tables import (
+    baselines_plot,
+    baselines_table,
+    learning_rates_table,
+    shares_table,
+    trained,
+)
 from channelhash.experiments.effect_tables import all_effects, effects_plot, effects_tables
 from channelhash.experiments.paired import compare_methods
 from channelhash.experiments.paper import comparison_table
@@ -15,6 +22,7 @@ from channelhash.experiments.reranking import reranking_tables
 from channelhash.experiments.results import Result, read_grid
 from channelhash.experiments.significance_table import significance_table, wins_table
 from channelhash.experiments.tables import all_views, architectures_table, gamma_w_table, losses_table
+from channelhash.experiments.tuning import TRIALS
 from channelhash.files import atomic_path
 from channelhash.plot_style import write_figure
 
@@ -35,9 +43,12 @@ def write_experiment(folder: Path) -> list[Path]:
     _, results = read_grid(folder)
     experiment = str(json.loads((folder / "grid.json").read_text(encoding="utf-8"))["experiment"])
     _write_figures(results, folder / "figures.csv")
-    tables = write_tables(TABLES[experiment](results), folder / "tables")
+    tables = TABLES[experiment](results)
+    if (folder / TRIALS).exists():
+        tables.append(learning_rates_table(read_grid(folder / TRIALS)[1]))
+    written = write_tables(tables, folder / "tables")
     _write_plots(experiment, results, folder / "plots")
-    return tables
+    return written
 
 
 def losses_tables(results: Sequence[Result]) -> list[Table]:
@@ -61,6 +72,11 @@ def architectures_tables(results: Sequence[Result]) -> list[Table]:
     return tables + [table for table in [comparison_table(results, "architectures")] if table]
 
 
+def baselines_tables(results: Sequence[Result]) -> list[Table]:
+    """Losses between floor and ceiling, the way they go, and the losses alone in every view."""
+    return [baselines_table(results), shares_table(results), *all_views(losses_table, trained(results))]
+
+
 def factorial_tables(results: Sequence[Result]) -> list[Table]:
     """By channel and κ_q: figures, and the effects of both."""
     return [*all_views(losses_table, results), *effects_tables(all_effects(results))]
@@ -73,6 +89,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], list[Table]]] = {
     "architectures": architectures_tables,
     "factorial": factorial_tables,
     "reranking": reranking_tables,
+    "baselines": baselines_tables,
 }
 
 
@@ -83,6 +100,10 @@ def _compared(results: Sequence[Result]) -> list[Table]:
 
 
 def _write_plots(experiment: str, results: Sequence[Result], folder: Path) -> None:
+    if experiment == "baselines":
+        for n_bits in sorted({result.n_bits for result in trained(results) if result.status == "finished"}):
+            write_figure(baselines_plot(results, n_bits), folder, f"baselines-k{n_bits}")
+        return
     write_grid_plots(results, folder)
     if experiment == "factorial" and (effects := all_effects(results)):
         title = "Where does DSCH's gain come from? Parts of the published comparison, 95 % intervals"

@@ -1,16 +1,74 @@
-"""Losses, one file each. A new loss is one file here and one line in `LOSSES`."""
+"""Losses, one file each. A new loss is one file here and one line in `LOSSES`.
+
+Those that were published for one modality see a batch of several as `losses.items` says.
+"""
+
+import inspect
+from typing import Any
 
 from torch import nn
 
+from channelhash.losses.csq import CSQLoss
+from channelhash.losses.dcmh import DCMHLoss
+from channelhash.losses.dnph import DNPHLoss
 from channelhash.losses.dsch import DSCHLoss
+from channelhash.losses.greedyhash import GreedyHashLoss
+from channelhash.losses.hashnet import HashNetLoss
+from channelhash.losses.hyp2 import HyP2Loss
+from channelhash.losses.idhn import IDHNLoss
+from channelhash.losses.orthohash import OrthoHashLoss
 from channelhash.losses.sch import SCHLoss
+from channelhash.losses.sch_original import SCHOriginalLoss
+from channelhash.losses.talr import TALRLoss
 from channelhash.losses.tdsrdh import TDSRDHLoss
 
 #: name in a configuration -> class; its keyword arguments are the keys of the section ``loss``.
 LOSSES: dict[str, type[nn.Module]] = {
     "dsch": DSCHLoss,
     "sch": SCHLoss,
+    "sch-original": SCHOriginalLoss,
     "tdsrdh": TDSRDHLoss,
+    "dcmh": DCMHLoss,
+    "hashnet": HashNetLoss,
+    "idhn": IDHNLoss,
+    "csq": CSQLoss,
+    "orthohash": OrthoHashLoss,
+    "greedyhash": GreedyHashLoss,
+    "hyp2": HyP2Loss,
+    "dnph": DNPHLoss,
+    "talr": TALRLoss,
 }
 
-__all__ = ["LOSSES", "DSCHLoss", "SCHLoss", "TDSRDHLoss"]
+#: Arguments that come from the model and the data, not from the section ``loss``.
+FROM_RUN = frozenset({"n_bits", "n_labels"})
+
+
+def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> nn.Module:
+    """A registered loss for codes of ``n_bits`` bits and ``n_labels`` labels, which it is told if it asks for them.
+
+    Parameters of the loss (proxies, a classifier) are drawn from PyTorch's generator.
+    """
+    kind = LOSSES[name]
+    known = {"n_bits": n_bits, "n_labels": n_labels}
+    asked = {key: known[key] for key in FROM_RUN & inspect.signature(kind).parameters.keys()}
+    return kind(**asked, **settings)
+
+
+__all__ = [
+    "FROM_RUN",
+    "LOSSES",
+    "CSQLoss",
+    "DCMHLoss",
+    "DNPHLoss",
+    "DSCHLoss",
+    "GreedyHashLoss",
+    "HashNetLoss",
+    "HyP2Loss",
+    "IDHNLoss",
+    "OrthoHashLoss",
+    "SCHLoss",
+    "SCHOriginalLoss",
+    "TALRLoss",
+    "TDSRDHLoss",
+    "make_loss",
+]

@@ -45,8 +45,7 @@ def channel_loss(
     """
     outputs, labels = checked_batch(outputs, labels)
     codes = next(iter(outputs.values()))
-    if codes.shape[1] != n_bits:
-        raise ValueError(f"this loss is for codes of {n_bits} bits, the outputs have {codes.shape[1]}")
+    check_width(codes, n_bits)
     with torch.autocast(codes.device.type, enabled=False):
         values, stacked = labels.to(codes), torch.stack(list(outputs.values()))
         directions = unit_rows(stacked.flatten(0, 1)).view_as(stacked)
@@ -76,6 +75,12 @@ def checked_batch(outputs: Outputs, labels: Tensor) -> tuple[Outputs, Tensor]:
     if labels.ndim != 2 or len(labels) != n:
         raise ValueError(f"labels are (n, c) with n = {n} as the outputs, not {tuple(labels.shape)}")
     return {m: codes if codes.dtype == torch.float64 else codes.float() for m, codes in outputs.items()}, labels
+
+
+def check_width(codes: Tensor, n_bits: int) -> None:
+    """Raise `ValueError` unless ``codes`` are of the ``n_bits`` that a loss was made for."""
+    if codes.shape[1] != n_bits:
+        raise ValueError(f"this loss is for codes of {n_bits} bits, the outputs have {codes.shape[1]}")
 
 
 def set_weights(similarity: Tensor, alpha: float, beta: float) -> Tensor:

@@ -11,6 +11,7 @@ import yaml
 from channelhash.codeset import CodeSet
 from channelhash.environment import read_environments
 from channelhash.errors import InputError
+from channelhash.losses import LOSSES
 from channelhash.metrics.code_health import Bounds
 from channelhash.report.chart import line_chart
 from channelhash.report.examples import Thumbnails, retrieval_examples
@@ -143,7 +144,11 @@ def _codes(folder: Path) -> tuple[CodeSet, CodeSet] | None:
 
 def _bounds(folder: Path) -> Bounds | None:
     """The channels of the run's loss, None if it has none; a configuration of another version is an `InputError`."""
-    bounds: Bounds | None = getattr(create_loss(read_run_config(folder)), "bounds", None)
+    config = read_run_config(folder)
+    if not hasattr(LOSSES[config.loss_name], "bounds"):
+        return None
+    # A channel is of code length and settings, whatever the number of labels.
+    bounds: Bounds = create_loss(config, n_labels=0).bounds  # type: ignore[assignment]
     return bounds
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from channelhash.errors import InputError
@@ -12,8 +13,8 @@ from channelhash.models.backbones import load_weights
 from channelhash.models.hash_model import HashModel
 
 
-def save_checkpoint(path: Path, model: HashModel, optimizer: Optimizer, epochs_done: int) -> None:
-    """Write what is trained, optimiser state, and the number of finished epochs.
+def save_checkpoint(path: Path, model: HashModel, loss: nn.Module, optimizer: Optimizer, epochs_done: int) -> None:
+    """Write what is trained (in the model and in the loss), optimiser state, and the number of finished epochs.
 
     A frozen backbone is named with the hash of its weights, not stored. No generator state: every draw is a function
     of (seed, epoch), see `channelhash.seeds`.
@@ -21,6 +22,7 @@ def save_checkpoint(path: Path, model: HashModel, optimizer: Optimizer, epochs_d
     state = {
         "model": model.trained_state(),
         "backbones": model.backbones(),
+        "loss": loss.state_dict(),
         "optimizer": optimizer.state_dict(),
         "epochs_done": epochs_done,
     }
@@ -28,8 +30,8 @@ def save_checkpoint(path: Path, model: HashModel, optimizer: Optimizer, epochs_d
         torch.save(state, temporary)
 
 
-def load_checkpoint(path: Path, model: HashModel, optimizer: Optimizer) -> int:
-    """Put a checkpoint back into ``model`` and ``optimizer``; gives the number of finished epochs.
+def load_checkpoint(path: Path, model: HashModel, loss: nn.Module, optimizer: Optimizer) -> int:
+    """Put a checkpoint back into ``model``, ``loss`` and ``optimizer``; gives the number of finished epochs.
 
     Raises:
         InputError: the file is truncated, or belongs to another model or backbone.
@@ -39,6 +41,7 @@ def load_checkpoint(path: Path, model: HashModel, optimizer: Optimizer) -> int:
         if state["backbones"] != model.backbones():
             raise ValueError(f"made on {state['backbones']}")
         load_weights(model.trained_state(), state["model"], "it")
+        loss.load_state_dict(state.get("loss", {}))  # older versions had no loss with anything to keep
         optimizer.load_state_dict(state["optimizer"])
         return int(state["epochs_done"])
     except Exception as error:  # torch, pickle and zip each have their own types for a damaged file

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from channelhash.errors import InputError
 
@@ -96,6 +96,14 @@ def sum_over_ranks(values: Tensor) -> Tensor:
     total = values.clone()
     dist.all_reduce(total)
     return total
+
+
+def sum_gradients(module: nn.Module) -> None:
+    """Make the gradients of a module outside DDP, of which each rank has its part, the whole sum."""
+    if world_size() > 1:
+        for parameter in module.parameters():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
 
 
 class _Gather(torch.autograd.Function):

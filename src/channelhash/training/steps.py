@@ -15,7 +15,7 @@ from channelhash.errors import InputError
 from channelhash.models.backbones import Precision, autocast
 from channelhash.models.hash_model import HashModel
 from channelhash.training.batches import epoch_batches
-from channelhash.training.distributed import gather_outputs, own_rows, rank, sum_over_ranks, world_size
+from channelhash.training.distributed import gather_outputs, own_rows, rank, sum_gradients, sum_over_ranks, world_size
 from channelhash.training.sources import Source
 
 #: Inputs by modality, row numbers of the global batch, and the modality that is trained (None: both).
@@ -48,7 +48,8 @@ class Steps:
     Args:
         model: on ``device``.
         loss: called as ``loss(outputs, labels)``, with ``anchor=modality`` if its ``forward`` takes one, and with
-            ``share=(rank, ranks)`` if it takes that: then each process computes its part of the pairs.
+            ``share=(rank, ranks)`` if it takes that: then each process computes its part of the pairs. Parameters that
+            a loss has (proxies, a classifier) are trained like the model's.
         labels: ``(n, c)`` bool of all training rows.
         settings: see `TrainSettings`.
         device: where to train.
@@ -57,7 +58,7 @@ class Steps:
     def __init__(
         self, model: HashModel, loss: nn.Module, labels: Tensor, settings: TrainSettings, device: torch.device
     ) -> None:
-        self.loss, self.labels, self.settings, self.device = loss, labels.to(device), settings, device
+        self.loss, self.labels, self.settings, self.device = loss.to(device), labels.to(device), settings, device
         self.anchors = model.modalities if takes_anchor(loss) else ()
         self.shares = world_size() > 1 and _takes(loss, "share")
         outputs = Outputs(model, settings.precision)
@@ -69,7 +70,7 @@ class Steps:
             self.outputs = DistributedDataParallel(
                 outputs, find_unused_parameters=bool(self.anchors), broadcast_buffers=False
             )
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        trained = [p for p in (*model.parameters(), *loss.parameters()) if p.requires_grad]
         self.optimizer = torch.optim.Adam(trained, lr=settings.learning_rate, eps=1e-8, betas=(0.9, 0.999), fused=True)
 
     def batches(self, sources: Mapping[str, Source], epoch: int) -> Iterator[Batch]:
@@ -91,6 +92,7 @@ class Steps:
                     value = self.value(batch)
                     (value / len(group)).backward()  # type: ignore[no-untyped-call]
                 losses.append(value.detach())
+            sum_gradients(self.loss)
             self.optimizer.step()
         return sum_over_ranks(torch.stack(losses))
 

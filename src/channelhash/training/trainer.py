@@ -67,7 +67,7 @@ def train(
     model.to(device).train()
     steps = Steps(model, loss, labels, settings, device)
     last, log_file = folder / "checkpoints" / "last.pt", folder / "log.jsonl"
-    start = load_checkpoint(last, model, steps.optimizer) if resume and last.exists() else 0
+    start = load_checkpoint(last, model, steps.loss, steps.optimizer) if resume and last.exists() else 0
     log = read_log(log_file)[:start]
     first = rank() == 0
 
@@ -106,7 +106,7 @@ def train(
                 _write_events(writer, entry)
                 stops = done == settings.epochs or _waited_long_enough(log, settings.patience)
                 if done % settings.checkpoint_every == 0 or stops:
-                    save_checkpoint(last, model, steps.optimizer, done)
+                    save_checkpoint(last, model, steps.loss, steps.optimizer, done)
             if progress:
                 progress(done, settings.epochs)
     model.eval()

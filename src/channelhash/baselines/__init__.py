@@ -1,0 +1,1 @@
+"""Hash functions in closed form, which any training has to beat."""

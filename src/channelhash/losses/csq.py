@@ -1,0 +1,55 @@
+"""CSQ: central similarity, codes near the centre of their labels (Yuan et al., CVPR 2020)."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from channelhash.losses.centres import hash_centres, random_signs
+from channelhash.losses.channel_terms import Outputs
+from channelhash.losses.items import Items, check_labels, loss_of_items, mean_of_labelled
+
+
+class CSQLoss(nn.Module):
+    """From "Central Similarity Quantization for Efficient Image and Video Retrieval" (CVPR 2020), central
+    similarity loss and quantisation loss::
+
+        L = L_C + λ L_Q
+        L_C = mean over items and bits of −[c' log h + (1 − c') log(1 − h)],   L_Q = mean log cosh(|2h − 1| − 1)
+
+    with h = (1 + tanh z) / 2 and c' the item's centre in {0, 1}; centres from `centres.hash_centres`.
+
+    Several labels: the centre is the majority of the labels' centres, bit by bit. Ties are broken by one random code,
+    drawn once, as in the published code. Items without labels have no centre and are in L_Q alone.
+
+    Args:
+        n_bits: code length k.
+        n_labels: number of labels c.
+        lambda_q: weight λ of the quantisation error; 0.05, as in the published code.
+        seed: of the random centres and of the code that breaks ties.
+    """
+
+    def __init__(self, n_bits: int, n_labels: int, lambda_q: float = 0.05, seed: int = 0) -> None:
+        super().__init__()
+        self.n_bits, self.n_labels, self.lambda_q = n_bits, n_labels, lambda_q
+        # Made of the settings: a checkpoint need not hold them.
+        self.register_buffer("centres", hash_centres(n_labels, n_bits, seed), persistent=False)
+        self.register_buffer("tie_break", random_signs((n_bits,), seed, "csq ties"), persistent=False)
+        self.centres: Tensor
+        self.tie_break: Tensor
+
+    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        return loss_of_items(outputs, labels, self.n_bits, self._loss)
+
+    def centres_of(self, labels: Tensor) -> Tensor:
+        """The centre of each row of ``(N, c)`` labels, ``(N, k)`` of ±1."""
+        votes = labels @ self.centres.to(labels)
+        return torch.where(votes == 0, self.tie_break.to(labels), votes.sign())
+
+    def _loss(self, items: Items) -> Tensor:
+        check_labels(items.labels, self.n_labels)
+        target = (self.centres_of(items.labels) + 1) / 2
+        # h = (1 + tanh z) / 2 is the sigmoid of 2z, whose logarithm does not overflow.
+        entropy = F.binary_cross_entropy_with_logits(2 * items.codes, target, reduction="none").mean(dim=1)
+        quantization = torch.log(torch.cosh(items.codes.tanh().abs() - 1)).mean()
+        return mean_of_labelled(entropy, items.labels) + self.lambda_q * quantization

@@ -1,0 +1,71 @@
+"""DNPH: proxies by a softmax of distances, and codes spread evenly over the cube (Huo et al., ACM TOMM 2024)."""
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from channelhash.channels import unit_rows
+from channelhash.files import content_hash
+from channelhash.losses.centres import random_signs
+from channelhash.losses.channel_terms import Outputs
+from channelhash.losses.items import Items, check_labels, loss_of_items
+
+
+class DNPHLoss(nn.Module):
+    """From "Deep Neighborhood-aware Proxy Hashing with Uniform Distribution Constraint for Cross-modal Retrieval" (ACM
+    TOMM 2024), its proxy loss and its uniform distribution constraint::
+
+        L = −mean_i Σ_j y_ij log softmax_j(−(‖h_i/‖h_i‖ − p_j/‖p_j‖‖² + δ y_ij)) − λ Σ_m mean_i h_iᵀ u_π(i)
+        h = tanh z
+
+    p_j are trained proxies of the labels, shared by the modalities. u are n random codes, the same for each modality,
+    and π the assignment of them to a modality's codes with the smallest sum of distances ‖h_i − u_π(i)‖: random codes
+    are spread evenly, so the codes are drawn apart without being drawn far. They are a function of the seed and of the
+    batch's labels, so that processes agree and a resumed training draws the same.
+
+    Several labels: the terms of all of an item's labels are added up. Items without labels are in the second term
+    alone.
+
+    Left out: the discriminant term, a second head on the backbone's features with its own cross-entropy; a loss sees
+    the codes alone.
+
+    Args:
+        n_bits: code length k.
+        n_labels: number of labels c.
+        delta: margin δ on the squared distance to an item's own proxies; 1 in the published code.
+        lambda_u: weight λ of the uniform distribution constraint; 0.1 in the published code.
+        seed: of the random codes.
+    """
+
+    def __init__(self, n_bits: int, n_labels: int, delta: float = 1.0, lambda_u: float = 0.1, seed: int = 0) -> None:
+        super().__init__()
+        self.n_bits, self.n_labels, self.delta, self.lambda_u, self.seed = n_bits, n_labels, delta, lambda_u, seed
+        self.proxies = nn.Parameter(torch.randn(n_labels, n_bits) / 8)
+
+    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        return loss_of_items(outputs, labels, self.n_bits, self._loss)
+
+    def random_codes(self, labels: Tensor) -> Tensor:
+        """u of a batch with ``(n, c)`` labels, ``(n, k)`` of ±1."""
+        batch = content_hash(np.packbits(labels.cpu().numpy() > 0).tobytes())
+        return random_signs((len(labels), self.n_bits), self.seed, "dnph codes", batch)
+
+    def _loss(self, items: Items) -> Tensor:
+        check_labels(items.labels, self.n_labels)
+        codes = torch.tanh(items.codes)
+        squared = 2 - 2 * unit_rows(codes) @ unit_rows(self.proxies.to(codes)).T
+        log_shares = F.log_softmax(-(squared + self.delta * items.labels), dim=1)
+        to_proxies = -(items.labels * log_shares).sum(dim=1).mean()
+        parts = items.by_modality(codes)
+        drawn = self.random_codes(items.by_modality(items.labels)[0]).to(codes)
+        agreement = torch.stack([(part * drawn[assigned(part, drawn)]).sum(dim=1).mean() for part in parts]).sum()
+        return to_proxies - self.lambda_u * agreement
+
+
+def assigned(codes: Tensor, drawn: Tensor) -> Tensor:
+    """π: which of ``drawn`` ``(n, k)`` goes to each of ``codes`` ``(n, k)``, by the Hungarian method, O(n³)."""
+    distances = torch.cdist(codes.detach(), drawn).cpu().numpy()
+    return torch.from_numpy(linear_sum_assignment(distances)[1]).to(codes.device)

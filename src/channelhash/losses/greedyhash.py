@@ -1,0 +1,42 @@
+"""GreedyHash: a classifier on the signs themselves, with a straight-through gradient (Su et al., NeurIPS 2018)."""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from channelhash.losses.channel_terms import Outputs, sign
+from channelhash.losses.items import Items, check_labels, loss_of_items, mean_of_labelled
+from channelhash.losses.orthohash import even_shares
+
+
+class GreedyHashLoss(nn.Module):
+    """From "Greedy Hash: Towards Fast Optimization for Accurate Hash Coding in CNN" (NeurIPS 2018)::
+
+        L = CE(W b, y) + α · mean | |z| − 1 |³,   b = sgn(z),   ∂L/∂z = ∂L/∂b
+
+    The linear classifier W has no bias, is shared by the modalities and is trained with the model: it is a parameter of
+    this loss.
+
+    Several labels: the cross-entropy is against a distribution that is even over an item's labels; with one label it is
+    the paper's. Items without labels are in the penalty alone.
+
+    Args:
+        n_bits: code length k.
+        n_labels: number of labels c.
+        alpha: weight α of the penalty; 0.1 in the paper (CIFAR-10).
+    """
+
+    def __init__(self, n_bits: int, n_labels: int, alpha: float = 0.1) -> None:
+        super().__init__()
+        self.n_bits, self.n_labels, self.alpha = n_bits, n_labels, alpha
+        self.classifier = nn.Linear(n_bits, n_labels, bias=False)
+
+    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        return loss_of_items(outputs, labels, self.n_bits, self._loss)
+
+    def _loss(self, items: Items) -> Tensor:
+        check_labels(items.labels, self.n_labels)
+        bits = sign(items.codes) + (items.codes - items.codes.detach())  # exactly ±1, with the slope of the codes
+        log_shares = F.log_softmax(bits @ self.classifier.weight.to(bits).T, dim=1)
+        entropy = mean_of_labelled(-(even_shares(items.labels) * log_shares).sum(dim=1), items.labels)
+        return entropy + self.alpha * (items.codes.abs() - 1).abs().pow(3).mean()

@@ -1,0 +1,51 @@
+"""HashNet: weighted maximum likelihood (Cao et al., ICCV 2017)."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from channelhash.losses.channel_terms import Outputs
+from channelhash.losses.items import Items, loss_of_items
+
+
+class HashNetLoss(nn.Module):
+    """From "HashNet: Deep Learning to Hash by Continuation" (ICCV 2017), its weighted maximum likelihood::
+
+        L = 1/|S| Σ_ij w_ij (log(1 + e^(α h_iᵀ h_j)) − α s_ij h_iᵀ h_j),   h = tanh(β z)
+        w_ij = c_ij · |S|/|S₁| for similar pairs, |S|/|S₀| for dissimilar ones
+
+    |S₁| and |S₀| are counted in the batch.
+
+    Several labels: s_ij = 1 where two samples share at least one; c_ij is then their Jaccard index |y_i ∩ y_j| / |y_i ∪
+    y_j|. For dissimilar pairs c_ij is 1: by the letter of the paper it would be 0, and they would be in no term.
+
+    Left out: the continuation itself, in which β grows from stage to stage of a training until tanh is the sign. A loss
+    does not know how long the training is; β stays where it is set. This is the paper's first stage.
+
+    Args:
+        n_bits: code length k.
+        alpha: slope α of the adaptive sigmoid; 10/k if None, as in the published code.
+        beta: slope β of the tanh; the paper starts at 1.
+    """
+
+    def __init__(self, n_bits: int, alpha: float | None = None, beta: float = 1.0) -> None:
+        super().__init__()
+        self.n_bits = n_bits
+        self.alpha = 10 / n_bits if alpha is None else alpha
+        self.beta = beta
+
+    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        return loss_of_items(outputs, labels, self.n_bits, self._loss)
+
+    def _loss(self, items: Items) -> Tensor:
+        codes = torch.tanh(self.beta * items.codes)
+        logits = self.alpha * (codes @ codes.T)
+        similar = items.similarity() > 0
+        shared = items.labels @ items.labels.T
+        sizes = items.labels.sum(dim=1)
+        union = sizes[:, None] + sizes - shared
+        jaccard = torch.where(union > 0, shared / union.clamp_min(1), 1)  # a sample without labels is like itself
+        of_similar, of_dissimilar = similar.sum().clamp_min(1), (~similar).sum().clamp_min(1)
+        weights = torch.where(similar, jaccard / of_similar, 1 / of_dissimilar)  # w_ij / |S|
+        return (weights * (F.softplus(logits) - similar * logits)).sum()

@@ -1,0 +1,72 @@
+"""HyP² and DSPH: trained proxies of labels, irrelevant pairs apart (Xu et al., ACM MM 2022; Huo et al., TCSVT 2024)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from channelhash.channels import unit_rows
+from channelhash.losses.channel_terms import Outputs
+from channelhash.losses.items import Items, check_labels, loss_of_items
+
+
+class HyP2Loss(nn.Module):
+    """From "HyP² Loss: Beyond Hypersphere Metric Space for Multi-label Image Retrieval" (ACM MM 2022)::
+
+        L = Σ_{y_ij = 1} (1 − cos(z_i, p_j)) / |P⁺| + Σ_{y_ij = 0} max(0, cos(z_i, p_j) − ζ) / |P⁻|
+            + β · Σ_{(i, j) ∈ I} max(0, cos(z_i, z_j) − ζ) / |I|
+
+    over items i and trained proxies p_j of the labels, shared by the modalities; I are the pairs of items that both
+    have two labels or more and share none. In two modalities, as here, it is the loss of "Deep Semantic-aware Proxy
+    Hashing for Multi-label Cross-modal Retrieval" (DSPH, IEEE TCSVT 2024), which has β = 0.8.
+
+    Several labels: each of an item's labels pulls it to its proxy, each other one pushes. Items without labels are
+    pushed by all.
+
+    Args:
+        n_bits: code length k.
+        n_labels: number of labels c.
+        beta: weight β of the irrelevant pairs; 0.5 in the paper.
+        zeta: largest cosine ζ of irrelevant ones; `largest_cosine` if None.
+    """
+
+    def __init__(self, n_bits: int, n_labels: int, beta: float = 0.5, zeta: float | None = None) -> None:
+        super().__init__()
+        self.n_bits, self.n_labels, self.beta = n_bits, n_labels, beta
+        self.zeta = largest_cosine(n_bits, n_labels) if zeta is None else zeta
+        self.proxies = nn.Parameter(torch.empty(n_labels, n_bits))
+        nn.init.kaiming_normal_(self.proxies, mode="fan_out")
+
+    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        return loss_of_items(outputs, labels, self.n_bits, self._loss)
+
+    def _loss(self, items: Items) -> Tensor:
+        check_labels(items.labels, self.n_labels)
+        directions = unit_rows(items.codes)
+        to_proxies = directions @ unit_rows(self.proxies.to(directions)).T
+        has = items.labels > 0
+        loss = _mean_where(1 - to_proxies, has) + _mean_where((to_proxies - self.zeta).clamp_min(0), ~has)
+        several = items.labels.sum(dim=1) > 1
+        irrelevant = several[:, None] & several & (items.labels @ items.labels.T == 0)
+        pairs = (directions @ directions.T - self.zeta).clamp_min(0)
+        return loss + self.beta * _mean_where(pairs, irrelevant)
+
+
+def largest_cosine(n_bits: int, n_labels: int) -> float:
+    """ζ = 1 − 2d/k, with d bits between any two of 2^⌈log₂ c⌉ codes of k bits.
+
+    The authors read d from a table of the best known linear codes; this is the largest d that Griesmer's bound
+    Σ_{i < ⌈log₂ c⌉} ⌈d / 2^i⌉ ≤ k leaves them, which short codes of few dimensions mostly reach.
+
+    >>> largest_cosine(16, 24)  # the [16, 5, 8] Reed–Muller code
+    0.0
+    """
+    dimensions = max(1, math.ceil(math.log2(n_labels)))
+    distance = max(d for d in range(n_bits + 1) if sum(-(-d // 2**i) for i in range(dimensions)) <= n_bits)
+    return 1 - 2 * distance / n_bits
+
+
+def _mean_where(values: Tensor, chosen: Tensor) -> Tensor:
+    """Mean of the ``chosen`` values; 0 if there are none."""
+    return (values * chosen).sum() / chosen.sum().clamp_min(1)

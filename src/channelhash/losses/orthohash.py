@@ -1,0 +1,52 @@
+"""OrthoHash: one cosine softmax over orthogonal binary targets (Hoe et al., NeurIPS 2021)."""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from channelhash.channels import unit_rows
+from channelhash.losses.centres import hash_centres
+from channelhash.losses.channel_terms import Outputs
+from channelhash.losses.items import Items, check_labels, loss_of_items, mean_of_labelled
+
+
+class OrthoHashLoss(nn.Module):
+    """From "One Loss for All: Deep Hashing with a Single Cosine Similarity based Learning Objective" (NeurIPS 2021)::
+
+        L = −mean_i Σ_y t_iy log softmax_y(s (cos(z_i, o_y) − m · y_iy))
+
+    over targets o_y from `centres.hash_centres` (the published code draws them at random; the paper names both).
+
+    Several labels: t_i is spread evenly over an item's labels and each of their cosines has the margin, the paper's
+    "label smoothing". Items without labels are left out.
+
+    Left out: the batch normalisation that the paper puts after the last layer for the balance of bits. It is part of
+    the model, and this project's codes do not depend on the batch (``protocol.md`` § 4).
+
+    Args:
+        n_bits: code length k.
+        n_labels: number of labels c.
+        s: scale s of the cosines; 8 in the published code.
+        m: margin m; 0.2 in the published code.
+        seed: of targets that are no rows of a Hadamard matrix.
+    """
+
+    def __init__(self, n_bits: int, n_labels: int, s: float = 8.0, m: float = 0.2, seed: int = 0) -> None:
+        super().__init__()
+        self.n_bits, self.n_labels, self.s, self.m = n_bits, n_labels, s, m
+        self.register_buffer("centres", hash_centres(n_labels, n_bits, seed), persistent=False)
+        self.centres: Tensor
+
+    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        return loss_of_items(outputs, labels, self.n_bits, self._loss)
+
+    def _loss(self, items: Items) -> Tensor:
+        check_labels(items.labels, self.n_labels)
+        cosines = unit_rows(items.codes) @ self.centres.to(items.codes).T / self.n_bits**0.5
+        log_shares = F.log_softmax(self.s * (cosines - self.m * items.labels), dim=1)
+        return mean_of_labelled(-(even_shares(items.labels) * log_shares).sum(dim=1), items.labels)
+
+
+def even_shares(labels: Tensor) -> Tensor:
+    """``(N, c)`` labels as a distribution over each item's labels; zeros where it has none."""
+    return labels / labels.sum(dim=1, keepdim=True).clamp_min(1)

@@ -1,0 +1,52 @@
+"""SCH as its authors' code has it (Hu et al., IEEE TPAMI 2024)."""
+
+import torch
+from torch import Tensor, nn
+
+from channelhash.channels import sch_bounds
+from channelhash.losses.channel_terms import Outputs, set_weights
+from channelhash.losses.items import Items, loss_of_items
+
+
+class SCHOriginalLoss(nn.Module):
+    """From "Cross-Modal Hashing Method with Properties of Hamming Space: A New Perspective" (IEEE TPAMI 2024), its
+    vectorised form, eq. (10)::
+
+        L = 1/n² Σ_{m_i, m_j} (‖ψ ∘ max(0, λˡ − D)‖_F + ‖ψ ∘ max(0, D − λᵘ)‖_F),   D = (k − B B'ᵀ) / 2,   B = tanh Z
+
+    Three things differ from `sch.SCHLoss`, which is the paper's and the protocol's reading of it. Distances are of
+    inner products, not of cosines, so a code that is not yet binary is nearer to k/2 than its direction is. The
+    violations of each pair of modalities are taken together by Frobenius norms, one for those below the channel and one
+    for those above. And the codes go through tanh. The channels are the same, `channels.sch_bounds`.
+
+    Several labels: S is the cosine of the label vectors.
+
+    Left out: the authors' slope of the tanh, which grows with the epochs; it is 1 here.
+
+    Args:
+        n_bits: code length k.
+        tau: channel width τ of pairs with S > 0, in bits; 3.
+        alpha: weight α of pairs with S = 1.
+        beta: weight β of pairs with S = 0.
+    """
+
+    def __init__(self, n_bits: int, tau: float = 3.0, alpha: float = 1.0, beta: float = 1.0) -> None:
+        super().__init__()
+        self.n_bits, self.tau, self.alpha, self.beta = n_bits, tau, alpha, beta
+
+    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        return loss_of_items(outputs, labels, self.n_bits, self._loss)
+
+    def _loss(self, items: Items) -> Tensor:
+        codes = torch.tanh(items.codes)
+        similarity = items.similarity()
+        weights = set_weights(similarity, self.alpha, self.beta)
+        lower, upper = sch_bounds(similarity, self.n_bits, self.tau)
+        distances = 0.5 * (self.n_bits - codes @ codes.T)
+        m, n = items.n_modalities, len(codes) // items.n_modalities
+        total = distances.new_zeros(())
+        for violation in (lower - distances, distances - upper):
+            by_pair = (weights * violation.clamp_min(0)).view(m, n, m, n)
+            total = total + torch.linalg.vector_norm(by_pair, dim=(1, 3)).sum()
+        return total / n**2

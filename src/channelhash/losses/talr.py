@@ -1,0 +1,72 @@
+"""TALR: the tie-aware average precision itself as the loss (He et al., CVPR 2018)."""
+
+import torch
+from torch import Tensor, nn
+
+from channelhash.losses.channel_terms import Outputs
+from channelhash.losses.items import Items, loss_of_items
+
+
+class TALRLoss(nn.Module):
+    """From "Hashing as Tie-Aware Learning to Rank" (CVPR 2018), the simplified relaxation AP_r of tie-aware AP::
+
+        L = 1 − mean_q AP_r(q),   AP_r = 1/N⁺ Σ_{d=0…k} n⁺_d (N⁺_{d−1} + N⁺_d + 1) / (N_{d−1} + N_d + 1)
+
+    n_d and n⁺_d are the numbers of all and of relevant items at distance d, N_d and N⁺_d their sums up to d. They are
+    made differentiable by linear interpolation between the two nearest whole distances, with d = (k − φᵀφ') / 2 of
+    φ = tanh(α z).
+
+    As in the evaluation, a ranking is of one modality by a query of one modality; the mean is over the rankings of all
+    ordered pairs of modalities that have a relevant item. A query is not ranked among its own modality, but its partner
+    in another one is, as a relevant item.
+
+    Several labels: an item is relevant if it shares at least one.
+
+    Args:
+        n_bits: code length k.
+        alpha: slope α of the tanh; 1 in the published code.
+    """
+
+    def __init__(self, n_bits: int, alpha: float = 1.0) -> None:
+        super().__init__()
+        self.n_bits, self.alpha = n_bits, alpha
+
+    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        return loss_of_items(outputs, labels, self.n_bits, self._loss)
+
+    def _loss(self, items: Items) -> Tensor:
+        codes = torch.tanh(self.alpha * items.codes)
+        distances = 0.5 * (self.n_bits - codes @ codes.T)
+        ranked = 1 - torch.eye(len(codes), dtype=codes.dtype, device=codes.device)
+        relevant = ranked * (items.similarity() > 0)
+        n_rankings, n = len(codes) * items.n_modalities, len(codes) // items.n_modalities
+        distances, ranked, relevant = (values.reshape(n_rankings, n) for values in (distances, ranked, relevant))
+        return 1 - mean_soft_average_precision(distances, ranked, relevant, self.n_bits)
+
+
+def mean_soft_average_precision(distances: Tensor, ranked: Tensor, relevant: Tensor, n_bits: int) -> Tensor:
+    """Mean AP_r of rankings, over those with a relevant item; 0 if there is none.
+
+    Args:
+        distances: ``(r, n)`` in [0, k].
+        ranked: ``(r, n)``, 1 for items that are ranked, else 0.
+        relevant: ``(r, n)``, 1 for ranked items that are relevant, else 0.
+        n_bits: code length k.
+    """
+    total, positive = (soft_histogram(distances, weights, n_bits) for weights in (ranked, relevant))
+    total_sum, positive_sum = total.cumsum(dim=1), positive.cumsum(dim=1)
+    precision = (2 * positive_sum - positive + 1) / (2 * total_sum - total + 1)  # N_{d−1} = N_d − n_d
+    positives = relevant.sum(dim=1)
+    average = (positive * precision).sum(dim=1) / positives.clamp_min(1)
+    return average.sum() / (positives > 0).sum().clamp_min(1)
+
+
+def soft_histogram(distances: Tensor, weights: Tensor, n_bits: int) -> Tensor:
+    """Weights of the items at each whole distance, ``(r, k + 1)``; an item in between is shared by its neighbours."""
+    below = distances.detach().floor().clamp(0, n_bits - 1)
+    above_share = distances - below
+    index = below.long()
+    empty = distances.new_zeros(len(distances), n_bits + 1)
+    counted = empty.scatter_add(1, index, weights * (1 - above_share))
+    return counted.scatter_add(1, index + 1, weights * above_share)

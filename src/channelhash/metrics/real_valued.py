@@ -1,0 +1,167 @@
+"""Figures of rankings by a real-valued similarity: what codes could reach if they were not binary.
+
+The same figures as of Hamming rankings, and the same care with ties: items are tied where their similarities round to
+the same multiple of 2⁻²² (duplicates in a collection do, which rounding errors would part), and every figure is the
+expectation over the orders of ties.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codeset import boolean_labels
+from channelhash.metrics import ranking
+from channelhash.metrics.cutoff import average_precision_at
+from channelhash.metrics.gains import Counts
+from channelhash.metrics.ranking import Figures
+
+# Pairs whose similarities are held and sorted at once.
+_PAIRS = 1 << 21
+# Cosines that are told apart, between 0 and 1.
+_STEPS = 1 << 22
+
+Vectors = Mapping[str, NDArray[np.floating[Any]]]
+
+
+class RankingReport(TypedDict):
+    """Figures of one retrieval task as in `report.TaskReport`, those that need no distance in bits."""
+
+    map_tie_aware: float
+    map_lower: float
+    map_upper: float
+    map_at: dict[str, float]
+    precision_at: dict[str, float]
+    ndcg: float
+    roc_auc_micro: None
+    roc_auc_macro: float | None
+    chance: float
+    queries: int
+    skipped: int
+
+
+class RankingEvaluation(NamedTuple):
+    """AP_T of each query, ``(nq,)``, NaN without relevant items; and the figures."""
+
+    average_precision: Figures
+    report: RankingReport
+
+
+def evaluate_cosines(
+    query: Vectors,
+    database: Vectors,
+    query_labels: NDArray[Any],
+    database_labels: NDArray[Any],
+    cutoffs: Sequence[int] = (),
+) -> dict[str, RankingEvaluation]:
+    """Every task of rankings by cosine, cross-modal ones first.
+
+    Args:
+        query: modality -> ``(nq, d)``; all modalities in one space.
+        database: modality -> ``(nd, d)``.
+        query_labels: ``(nq, c)`` bool or 0/1.
+        database_labels: ``(nd, c)`` bool or 0/1.
+        cutoffs: z of mAP@z and P@z; those past the size of the database are left out.
+
+    Raises:
+        ValueError: no query has a relevant item.
+    """
+    tasks = sorted(((a, b) for a in query for b in database), key=lambda task: task[0] == task[1])
+    return {
+        f"{asked}->{searched}": evaluate_ranking(
+            query[asked], database[searched], query_labels, database_labels, cutoffs
+        )
+        for asked, searched in tasks
+    }
+
+
+def evaluate_ranking(
+    query: NDArray[np.floating[Any]],
+    database: NDArray[np.floating[Any]],
+    query_labels: NDArray[Any],
+    database_labels: NDArray[Any],
+    cutoffs: Sequence[int] = (),
+) -> RankingEvaluation:
+    """The figures of one task; arguments and errors as in `evaluate_cosines`. Memory does not grow with the queries."""
+    asked, searched = (_unit(values) for values in (query, database))
+    query_sets, database_sets = boolean_labels(query_labels), boolean_labels(database_labels)
+    kept = [z for z in cutoffs if z <= len(searched)]
+    found: dict[str, list[Figures]] = {}
+    rows = max(1, _PAIRS // len(searched))
+    for start in range(0, len(asked), rows):
+        block = slice(start, start + rows)
+        similarities = np.rint((asked[block] @ searched.T) * _STEPS).astype(np.int32)
+        relevant = query_sets[block].astype(np.float32) @ database_sets.T.astype(np.float32) > 0
+        for name, values in _figures(*tie_groups(similarities, relevant), kept).items():
+            found.setdefault(name, []).append(values)
+    each = {name: np.concatenate(parts) for name, parts in found.items()}
+    counted = ~np.isnan(each["average"])
+    if not counted.any():
+        raise ValueError(f"none of the {len(asked)} queries has a relevant item: there is nothing to average")
+
+    def mean(name: str) -> float:
+        return float(each[name][counted].mean())
+
+    macro = each["roc_auc"][counted]
+    return RankingEvaluation(
+        each["average"],
+        {
+            "map_tie_aware": mean("average"),
+            "map_lower": mean("lower"),
+            "map_upper": mean("upper"),
+            "map_at": {str(z): mean(f"map@{z}") for z in kept},
+            "precision_at": {str(z): mean(f"precision@{z}") for z in kept},
+            "ndcg": mean("ndcg"),
+            "roc_auc_micro": None,  # of a threshold that all queries share
+            "roc_auc_macro": None if np.isnan(macro).all() else float(np.nanmean(macro)),
+            "chance": mean("chance"),
+            "queries": int(counted.sum()),
+            "skipped": int((~counted).sum()),
+        },
+    )
+
+
+def tie_groups(similarities: NDArray[np.int32], relevant: NDArray[np.bool_]) -> tuple[Counts, Counts]:
+    """Counts of all and of relevant items in each group of equal similarity, the most similar first.
+
+    Args:
+        similarities: ``(nq, nd)``.
+        relevant: ``(nq, nd)``.
+
+    Returns:
+        Two ``(nq, nd)`` int64, as histograms of distances are; zeros after a query's last group.
+    """
+    nq, nd = similarities.shape
+    order = np.argsort(-similarities, axis=1)
+    ranked = np.take_along_axis(similarities, order, axis=1)
+    group = np.zeros((nq, nd), dtype=np.int64)
+    np.cumsum(ranked[:, 1:] != ranked[:, :-1], axis=1, out=group[:, 1:])
+    place = (group + nd * np.arange(nq)[:, None]).ravel()
+    is_relevant = np.take_along_axis(relevant, order, axis=1).ravel()
+    total = np.bincount(place, minlength=nq * nd).reshape(nq, nd)
+    return total, np.bincount(place[is_relevant], minlength=nq * nd).reshape(nq, nd)
+
+
+def _figures(total: Counts, relevant: Counts, cutoffs: Sequence[int]) -> dict[str, Figures]:
+    lower, upper = ranking.average_precision_bounds(total, relevant)
+    figures = {
+        "average": ranking.average_precision(total, relevant),
+        "lower": lower,
+        "upper": upper,
+        "ndcg": ranking.ndcg(total, relevant),
+        "roc_auc": ranking.roc_auc_each(total, relevant),
+        "chance": relevant.sum(axis=1) / total.sum(axis=1),
+    }
+    for z in cutoffs:
+        figures[f"map@{z}"] = average_precision_at(total, relevant, z)
+        figures[f"precision@{z}"] = ranking.precision_at(total, relevant, z)
+    return figures
+
+
+def _unit(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Rows of length 1; zero rows stay, at cosine 0 to everything."""
+    rows = np.asarray(values, dtype=np.float64)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: NDArray[np.float64] = rows / np.where(lengths > 0, lengths, 1)
+    return unit

@@ -1,0 +1,255 @@
+"""The losses of the literature against their literal transcriptions, at the edges, and where they hold parameters."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from channelhash.losses import LOSSES, CSQLoss, HyP2Loss, make_loss
+from channelhash.losses.centres import hash_centres
+from channelhash.losses.hyp2 import largest_cosine
+from losses import baseline_equations as literal
+
+N_LABELS = 5
+BASELINES = [name for name in LOSSES if name not in ("dsch", "sch", "tdsrdh")]
+
+
+def make_batch(k, n=5, modalities=("image", "text"), seed=0):
+    random = np.random.default_rng(seed)
+    outputs = {name: torch.from_numpy(random.normal(size=(n, k))).requires_grad_() for name in modalities}
+    labels = random.random((n, N_LABELS)) < 0.4
+    labels[0] = labels[1] = [True, True, True, False, False]
+    labels[2] = False  # a sample without labels
+    labels[3] = [False, False, False, True, True]  # shares nothing with the first two
+    return outputs, torch.from_numpy(labels)
+
+
+def oracle_of(name, loss, settings):
+    """The transcription as a function of (batch, labels), with what the loss drew."""
+    state = {key: value.detach().double().numpy() for key, value in [*loss.named_parameters(), *loss.named_buffers()]}
+    if name == "dnph":
+
+        def dnph(batch, labels):
+            drawn = loss.random_codes(torch.from_numpy(labels)).double().numpy()
+            return literal.dnph(batch, labels, state["proxies"], drawn, **settings)
+
+        return dnph
+    given = {
+        "csq": ("centres", "tie_break"),
+        "orthohash": ("centres",),
+        "greedyhash": ("classifier.weight",),
+        "hyp2": ("proxies",),
+    }
+    transcription = getattr(literal, name.replace("-", "_"))
+    arguments = [state[key] for key in given.get(name, ())]
+    return lambda batch, labels: transcription(batch, labels, *arguments, **settings)
+
+
+def arrays(outputs):
+    return {name: codes.detach().numpy() for name, codes in outputs.items()}
+
+
+DEFAULTS = {
+    "dcmh": dict(gamma=1.0, eta=1.0),
+    "hashnet": dict(alpha=0.625, beta=1.0),
+    "idhn": dict(alpha=5.0, gamma=0.1, lambda_q=0.1),
+    "csq": dict(lambda_q=0.05),
+    "orthohash": dict(s=8.0, m=0.2),
+    "greedyhash": dict(alpha=0.1),
+    "hyp2": dict(beta=0.5, zeta=0.1),
+    "dnph": dict(delta=1.0, lambda_u=0.1),
+    "talr": dict(alpha=1.0),
+    "sch-original": dict(tau=3.0, alpha=1.0, beta=1.0),
+}
+CHANGED = {
+    "dcmh": [dict(gamma=0.0), dict(eta=0.3)],
+    "hashnet": [dict(alpha=0.1), dict(beta=2.0)],
+    "idhn": [dict(alpha=1.0), dict(gamma=2.0), dict(lambda_q=0.0)],
+    "csq": [dict(lambda_q=3.0)],
+    "orthohash": [dict(s=2.0), dict(m=0.0)],
+    "greedyhash": [dict(alpha=2.0)],
+    "hyp2": [dict(beta=0.0), dict(beta=4.0, zeta=-0.2)],
+    "dnph": [dict(delta=0.0), dict(lambda_u=2.0)],
+    "talr": [dict(alpha=0.3)],
+    "sch-original": [dict(tau=0.5), dict(alpha=3.0), dict(beta=0.2)],
+}
+BOTH, ONE, THREE = ("image", "text"), ("image",), ("image", "text", "audio")
+CASES = [(name, change, BOTH) for name in BASELINES for change in ({}, *CHANGED[name])]
+CASES += [(name, {}, modalities) for name in BASELINES for modalities in (ONE, THREE)]
+
+
+@pytest.mark.parametrize(("name", "change", "modalities"), CASES, ids=str)
+def test_a_loss_equals_its_equation(name, change, modalities):
+    torch.manual_seed(0)
+    settings = DEFAULTS[name] | change
+    outputs, labels = make_batch(16, modalities=modalities)
+    loss = make_loss(name, 16, N_LABELS, **settings)
+    expected = oracle_of(name, loss, settings)(arrays(outputs), labels.numpy().astype(float))
+    assert loss(outputs, labels).item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in BASELINES if name != "greedyhash"])
+def test_the_gradient_is_the_slope_of_the_equation(name):
+    """Along a random direction; kinks and assignments do not change within the step."""
+    torch.manual_seed(0)
+    outputs, labels = make_batch(16, seed=1)
+    loss = make_loss(name, 16, N_LABELS, **DEFAULTS[name])
+    loss(outputs, labels).backward()
+    random = np.random.default_rng(7)
+    direction = {key: random.normal(size=codes.shape) for key, codes in outputs.items()}
+    slope = sum(float((codes.grad.numpy() * direction[key]).sum()) for key, codes in outputs.items())
+    oracle, batch, step = oracle_of(name, loss, DEFAULTS[name]), arrays(outputs), 1e-6
+    ahead, behind = (
+        oracle({key: codes + way * step * direction[key] for key, codes in batch.items()}, labels.numpy().astype(float))
+        for way in (1, -1)
+    )
+    assert slope == pytest.approx((ahead - behind) / (2 * step), rel=1e-4)
+    assert slope != 0
+
+
+def test_the_classifier_of_signs_gives_its_slope_to_the_codes():
+    """The gradient by z is the one by b = sgn(z), and that of the penalty."""
+    torch.manual_seed(0)
+    outputs, labels = make_batch(16)
+    loss = make_loss("greedyhash", 16, N_LABELS, alpha=0.0)
+    loss(outputs, labels).backward()
+    bits = {name: literal_signs(codes).requires_grad_() for name, codes in outputs.items()}
+    loss(bits, labels).backward()
+    for name, codes in outputs.items():
+        torch.testing.assert_close(codes.grad, bits[name].grad)
+        assert codes.grad.any()
+
+
+def literal_signs(codes):
+    return torch.where(codes.detach() >= 0, 1.0, -1.0).double()
+
+
+def only(labels):
+    return lambda n: torch.tensor([labels(i) for i in range(n)])
+
+
+LABELS = {
+    "all similar": only(lambda i: [True, True, False, False, False]),
+    "all dissimilar": only(lambda i: [i == j for j in range(N_LABELS)]),
+    "no labels": only(lambda i: [False] * N_LABELS),
+    "one labelled": only(lambda i: [i == 0, i == 0, False, False, False]),
+}
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("kind", LABELS)
+def test_any_labels_give_a_finite_loss_and_gradient(name, kind):
+    torch.manual_seed(0)
+    outputs, _ = make_batch(16)
+    labels = LABELS[kind](5)
+    loss = make_loss(name, 16, N_LABELS, **DEFAULTS[name])
+    value = loss(outputs, labels)
+    if not (name == "hashnet" and kind != "no labels"):  # the transcription divides by the absent kind of pairs
+        expected = oracle_of(name, loss, DEFAULTS[name])(arrays(outputs), labels.numpy().astype(float))
+        assert value.item() == pytest.approx(expected, rel=1e-6, abs=1e-12)
+    value.backward()
+    assert all(codes.grad.isfinite().all() for codes in outputs.values())
+    assert all(p.grad is None or p.grad.isfinite().all() for p in loss.parameters())
+
+
+@pytest.mark.parametrize("name", ["greedyhash", "hyp2", "dnph"])
+def test_what_a_loss_trains_gets_a_gradient(name):
+    torch.manual_seed(0)
+    outputs, labels = make_batch(16)
+    loss = make_loss(name, 16, N_LABELS)
+    loss(outputs, labels).backward()
+    assert len(list(loss.parameters())) == 1
+    assert all(p.grad.any() for p in loss.parameters())
+
+
+@pytest.mark.parametrize("name", ["csq", "orthohash", "greedyhash", "hyp2", "dnph"])
+def test_another_number_of_labels_is_refused(name):
+    outputs, labels = make_batch(16)
+    with pytest.raises(ValueError, match="for 4 labels, the batch has 5"):
+        make_loss(name, 16, 4)(outputs, labels)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_another_code_length_is_refused(name):
+    outputs, labels = make_batch(16)
+    with pytest.raises(ValueError, match="for codes of 8 bits, the outputs have 16"):
+        make_loss(name, 8, N_LABELS)(outputs, labels)
+
+
+@pytest.mark.parametrize(("n_labels", "k"), [(1, 4), (5, 8), (8, 8), (16, 8), (24, 16), (7, 1)])
+def test_centres_are_far_apart_where_there_is_a_hadamard_matrix(n_labels, k):
+    centres = hash_centres(n_labels, k, seed=0)
+    assert centres.shape == (n_labels, k)
+    assert set(centres.unique().tolist()) <= {-1.0, 1.0}
+    if n_labels <= 2 * k:
+        assert all((a != b).sum() in (k / 2, k) for a, b in itertools.combinations(centres, 2))
+
+
+@pytest.mark.parametrize(("n_labels", "k"), [(5, 12), (20, 8)])
+def test_other_centres_are_drawn_from_their_seed(n_labels, k):
+    centres = hash_centres(n_labels, k, seed=3)
+    assert centres.shape == (n_labels, k)
+    assert set(centres.unique().tolist()) == {-1.0, 1.0}
+    assert torch.equal(centres, hash_centres(n_labels, k, seed=3))
+    assert not torch.equal(centres, hash_centres(n_labels, k, seed=4))
+
+
+def test_the_centre_of_several_labels_is_their_majority_and_ties_are_drawn_once():
+    loss = CSQLoss(16, 3)
+    assert torch.equal(loss.centres_of(torch.eye(3)), loss.centres)
+    of_all = loss.centres_of(torch.ones(1, 3))
+    assert torch.equal(of_all[0], loss.centres.sum(dim=0).sign())
+    of_two = loss.centres_of(torch.tensor([[1.0, 1.0, 0.0]]))[0]
+    tied = loss.centres[0] != loss.centres[1]
+    assert torch.equal(of_two[~tied], loss.centres[0][~tied])
+    assert torch.equal(of_two[tied], loss.tie_break[tied])
+    assert torch.equal(CSQLoss(16, 3).tie_break, loss.tie_break)
+    assert not torch.equal(CSQLoss(16, 3, seed=1).tie_break, loss.tie_break)
+
+
+@pytest.mark.parametrize("k", [6, 8, 12, 16])
+@pytest.mark.parametrize("n_labels", [2, 3, 4, 8])
+def test_the_largest_cosine_is_below_no_linear_code(k, n_labels):
+    """The best linear code found by drawing generators is not farther apart than the bound."""
+    dimensions = max(1, math.ceil(math.log2(n_labels)))
+    random = np.random.default_rng(0)
+    messages = np.array(list(itertools.product((0, 1), repeat=dimensions)))[1:]
+    best = max((messages @ random.integers(0, 2, (dimensions, k)) % 2).sum(axis=1).min() for _ in range(300))
+    assert 1 - 2 * best / k >= largest_cosine(k, n_labels)
+
+
+@pytest.mark.parametrize(("k", "n_labels", "distance"), [(16, 24, 8), (7, 16, 3), (8, 16, 4), (5, 2, 5)])
+def test_the_largest_cosine_of_known_codes(k, n_labels, distance):
+    """Reed–Muller [16, 5, 8], Hamming [7, 4, 3] and [8, 4, 4], repetition [5, 1, 5]."""
+    assert largest_cosine(k, n_labels) == pytest.approx(1 - 2 * distance / k)
+    assert HyP2Loss(k, n_labels).zeta == largest_cosine(k, n_labels)
+
+
+def test_random_codes_are_a_function_of_seed_and_labels():
+    _, labels = make_batch(16)
+    torch.manual_seed(0)
+    one, same = make_loss("dnph", 16, N_LABELS), make_loss("dnph", 16, N_LABELS)
+    assert torch.equal(one.random_codes(labels), same.random_codes(labels.double()))
+    assert not torch.equal(one.random_codes(labels), one.random_codes(labels.flip(0)))
+    assert not torch.equal(one.random_codes(labels), make_loss("dnph", 16, N_LABELS, seed=1).random_codes(labels))
+
+
+def test_the_relaxed_ap_of_binary_codes_is_near_the_tie_aware_one():
+    """With codes of ±1 the histograms are whole; what is left is AP_r's simplification within ties."""
+    from channelhash.codes import binarize, pack
+    from channelhash.metrics import hamming_histogram
+
+    random = np.random.default_rng(0)
+    bits = np.where(random.random((120, 16)) < 0.5, -1.0, 1.0)
+    labels = random.random((120, N_LABELS)) < 0.2
+    packed = pack(binarize(bits))
+    histogram = hamming_histogram(packed, packed, labels, labels, n_bits=16)
+    histogram.total[:, 0] -= 1
+    histogram.relevant[:, 0] -= labels.any(axis=1)
+    counted = histogram.relevant.sum(axis=1) > 0
+    expected = histogram.average_precision()[counted].mean()
+    far = {"image": torch.from_numpy(20 * bits)}  # tanh of these is ±1
+    relaxed = 1 - make_loss("talr", 16, N_LABELS)(far, torch.from_numpy(labels)).item()
+    assert relaxed == pytest.approx(expected, abs=0.01)
