@@ -415,10 +415,12 @@ def test_benchmark_encode_goes_from_files_to_codes(capsys, monkeypatch, tmp_path
 def test_benchmarks_of_evaluation_and_losses_print_a_table_or_json(capsys, monkeypatch):
     from channelhash.benchmarks import loss, metrics
 
-    figures, losses = metrics.benchmark_metrics, loss.benchmark_loss
+    figures, losses, batches = metrics.benchmark_metrics, loss.benchmark_loss, loss.benchmark_batches
     monkeypatch.setattr(metrics, "benchmark_metrics", lambda: figures(6, 100, 2, (50,)))
     monkeypatch.setattr(loss, "benchmark_loss", lambda: losses((6,), (16,), (8, 4)))
-    for name, rows in (("metrics", 9), ("loss", 4)):
+    monkeypatch.setattr(loss, "benchmark_batches", lambda: batches((6,), 16))
+    expected = {"metrics": 9, "loss": len(loss.LOSSES) + 3}  # the step of a head; a batch in tiles, and in one piece
+    for name, rows in expected.items():
         assert run_command("benchmark", name, "--json") == 0
         result = json.loads(capsys.readouterr().out)
         assert list(result) == ["rows", "machine"]

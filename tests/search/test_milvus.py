@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import grpc
 import numpy as np
 import pytest
 from hypothesis import given
@@ -284,7 +285,15 @@ def test_an_error_between_two_requests_says_how_far_it_came(store, monkeypatch):
 
 def test_no_answer_in_time_is_told_in_one_line(store, monkeypatch):
     store.add(["a"], codes_of(1))
-    monkeypatch.setattr(milvus_collection, "_STRONG", {"consistency_level": "Strong", "timeout": 0.0})
+
+    class Late(grpc.RpcError):
+        def code(self):
+            return grpc.StatusCode.DEADLINE_EXCEEDED
+
+    def waits_in_vain(self, *arguments, **options):
+        raise Late
+
+    monkeypatch.setattr(MilvusClient, "query", waits_in_vain)
     with pytest.raises(JobError, match=r"count: no answer .DEADLINE_EXCEEDED.; try again"):
         len(store)
 
