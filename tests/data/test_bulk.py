@@ -41,7 +41,7 @@ def in_memory(folder: Path) -> str:
 
 def test_files_are_listed_in_one_order_at_every_kind_of_address(tmp_path):
     folder = tmp_path / "files"
-    for name in ("b/2.png", "a.png", "b/10.png", "c.png", "b/z/1.png"):
+    for name in ("b/2.png", "a.png", "b/10.png", "c.png", "b/z/1.png", "b/._2.png", ".trash/3.png"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(name.encode())
     wanted = ["a.png", "b/10.png", "b/2.png", "b/z/1.png", "c.png"]

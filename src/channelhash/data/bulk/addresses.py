@@ -25,7 +25,7 @@ class File(NamedTuple):
 def list_files(address: str) -> Iterator[File]:
     """The file at an address, those that a pattern with ``*`` matches, or all below a folder; always in one order.
 
-    Links to folders are not followed. The memory goes with the largest single folder.
+    Of a folder, hidden files and folders are left out, and links to folders are not followed. The memory goes with the largest single folder.
 
     Raises:
         InputError: nothing is there, or the address cannot be used.
@@ -78,8 +78,10 @@ def _address(system: AbstractFileSystem, path: str) -> str:
 
 
 def _below(system: AbstractFileSystem, folder: str) -> Iterator[dict[str, Any]]:
-    """The files below a folder, at any depth, folder by folder in the order of names."""
+    """The files below a folder, at any depth, folder by folder in the order of names; hidden ones are left out."""
     for info in _entries(system, folder):
+        if info["name"].rstrip("/").rpartition("/")[2].startswith("."):
+            continue
         if info["type"] == "directory":
             yield from _below(system, info["name"])
         elif info["type"] == "file":
