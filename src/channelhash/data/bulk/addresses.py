@@ -25,7 +25,8 @@ class File(NamedTuple):
 def list_files(address: str) -> Iterator[File]:
     """The file at an address, those that a pattern with ``*`` matches, or all below a folder; always in one order.
 
-    Of a folder, hidden files and folders are left out, and links to folders are not followed. The memory goes with the largest single folder.
+    Hidden files and folders are left out, and of a folder, links to folders are not followed. The memory goes with the
+    largest single folder.
 
     Raises:
         InputError: nothing is there, or the address cannot be used.
@@ -33,7 +34,8 @@ def list_files(address: str) -> Iterator[File]:
     system, path = _system(address)
     infos: Iterator[dict[str, Any]]
     if "*" in path:
-        names = sorted(cast(list[str], system.glob(path)))
+        fixed = path.partition("*")[0]
+        names = sorted(name for name in cast(list[str], system.glob(path)) if not _hidden(name.removeprefix(fixed)))
         infos = (info for name in names if (info := system.info(name))["type"] == "file")
     elif system.isfile(path):
         infos = iter([system.info(path)])
@@ -77,10 +79,15 @@ def _address(system: AbstractFileSystem, path: str) -> str:
     return path if isinstance(system, LocalFileSystem) else str(system.unstrip_protocol(path))
 
 
+def _hidden(path: str) -> bool:
+    """Whether a file or a folder on the way to it begins with a dot."""
+    return any(part.startswith(".") for part in path.split("/"))
+
+
 def _below(system: AbstractFileSystem, folder: str) -> Iterator[dict[str, Any]]:
     """The files below a folder, at any depth, folder by folder in the order of names; hidden ones are left out."""
     for info in _entries(system, folder):
-        if info["name"].rstrip("/").rpartition("/")[2].startswith("."):
+        if _hidden(info["name"].rstrip("/").rpartition("/")[2]):
             continue
         if info["type"] == "directory":
             yield from _below(system, info["name"])
