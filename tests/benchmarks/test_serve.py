@@ -3,12 +3,14 @@
 import json
 
 import numpy as np
+import pytest
 
 from channelhash.benchmarks.serve import benchmark_serve, clustered_codes
 from channelhash.codes import hamming_distances
 from small_runs import run_command
 
 
+@pytest.mark.slow
 def test_a_small_load_has_no_errors_and_all_figures(monkeypatch, capsys):
     monkeypatch.setattr("channelhash.benchmarks.serve.benchmark_serve", lambda *_: benchmark_serve(0.3, 2000, (2,)))
     assert run_command("benchmark", "serve", "--json") == 0

@@ -389,6 +389,7 @@ def test_benchmark_prints_rows_that_people_script_against(tmp_path, capsys, monk
     assert all(set(row) == keys for row in result["rows"])
 
 
+@pytest.mark.slow
 def test_benchmark_train_parts_an_epoch(capsys):
     assert run_command("benchmark", "train", "--rows", 256, "--device", "cpu", "--json") == 0
     rows = json.loads(capsys.readouterr().out)["rows"]

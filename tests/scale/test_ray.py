@@ -89,6 +89,7 @@ def test_what_a_worker_refuses_is_refused_as_here(cluster, tmp_path):
         evaluate_shards(tmp_path / "q.parquet", shards, "ray", workers=3)
 
 
+@pytest.mark.slow
 def test_a_task_that_kills_every_worker_ends_the_job(cluster, monkeypatch):
     monkeypatch.setattr(engines, "_RETRIES", 1)
     with pytest.raises(JobError, match=r"2 workers died one after another at the same task \(7\)"):
