@@ -16,22 +16,6 @@ from channelhash.serve import Limits, create_app
 from serve.served import N_BITS, ODD_ID, WRITER, serving, small_model, small_store
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("serve")
-
-
-@pytest.fixture(scope="module")
-def model(folder):
-    return small_model(folder)
-
-
-@pytest.fixture(scope="module")
-def client(folder, model):
-    with serving(folder, model=model) as client:
-        yield client
-
-
 def literal(client, code, modality: str, k: int) -> list[tuple[int, str]]:
     """(distance, id) of the nearest items: every stored code compared, sorted."""
     store = client.app_store

@@ -24,7 +24,7 @@ from channelhash.serve import Limits, create_app
 from channelhash.serve.batching import Batcher
 from channelhash.serve.open import open_app
 from channelhash.serve.server import allowed_hosts, listen
-from serve.served import TOKEN, WRITER, serving, small_model, small_store
+from serve.served import TOKEN, WRITER, small_model, small_store
 from small_runs import assert_refused
 
 
@@ -90,22 +90,6 @@ def test_whoever_leaves_before_the_answer_disturbs_nobody():
             return await waiting
 
     assert asyncio.run(ask()).tolist() == [0]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("server")
-
-
-@pytest.fixture(scope="module")
-def model(folder):
-    return small_model(folder)
-
-
-@pytest.fixture(scope="module")
-def client(folder, model):
-    with serving(folder, model=model) as client:
-        yield client
 
 
 def test_more_requests_than_allowed_at_one_time_are_refused_but_health_is_not(tmp_path, model):

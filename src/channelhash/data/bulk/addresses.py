@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple, cast
 
-from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
-from fsspec.core import url_to_fs  # type: ignore[import-untyped]
-from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
+from fsspec import AbstractFileSystem
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
 
 from channelhash.errors import InputError
 
