@@ -64,9 +64,6 @@ def train(
     """
     check_batch_size(len(labels), settings.batch_size)
     device = local_device(pick_device(settings.device))
-    # Saturated tanh units have gradients below the smallest normal float, which a CPU multiplies many times as
-    # slowly; to this training they are zeros.
-    torch.set_flush_denormal(True)
     model.to(device).train()
     steps = Steps(model, loss, labels, settings, device)
     last, log_file = folder / "checkpoints" / "last.pt", folder / "log.jsonl"
