@@ -1,5 +1,6 @@
 """Atomic files, hashes, seeds, the torchvision import, and the public names."""
 
+import os
 import subprocess
 import sys
 
@@ -53,4 +54,23 @@ def test_torchvision_can_be_imported_beside_this_torch():
         "assert torchvision.models.resnet18().eval()(torch.zeros(1, 3, 64, 64)).shape == (1, 1000)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("setup", "environment"),
+    [("", {"OMP_NUM_THREADS": "1"}), ("from channelhash.experiments.grid import _start_job; _start_job(1)", {})],
+    ids=["OMP_NUM_THREADS", "a job of a grid"],
+)
+def test_counting_leaves_the_number_of_threads_of_torch_as_it_was(setup, environment):
+    code = (
+        f"import channelhash as ch; {setup}\n"
+        "import numpy as np, torch\n"
+        "assert torch.get_num_threads() == 1\n"
+        "codes, labels = np.zeros((64, 1), np.uint8), np.ones((64, 2), bool)\n"
+        "ch.metrics.hamming_histogram(codes, codes, labels, labels, n_bits=8)\n"
+        "assert torch.get_num_threads() == 1, torch.get_num_threads()\n"
+    )
+    asked = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")} | environment
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=asked)
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,8 @@ Public names are loaded on first use, so that ``import channelhash`` and ``chann
 """
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,6 +37,12 @@ __all__ = [
     "metrics",
     "open_store",
 ]
+
+
+# Numba reads this when it is imported. With more threads than OMP_NUM_THREADS its first parallel loop would raise the
+# number of PyTorch's too, since both use one OpenMP library: training after a validation took up to 40 times as long.
+if "OMP_NUM_THREADS" in os.environ and "numba" not in sys.modules:
+    os.environ.setdefault("NUMBA_NUM_THREADS", os.environ["OMP_NUM_THREADS"])
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 import yaml
@@ -204,6 +205,8 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, jobs: int, devices: Sequenc
 
 def _start_job(threads: int) -> None:
     torch.set_num_threads(threads)
+    # Numba's loops would set PyTorch's number of threads back to all cores.
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
