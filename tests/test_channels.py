@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import channelhash as ch
+from channelhash import channels
+from channelhash.channels import label_similarity, similarity_ratio
 
 LABELS = arrays(bool, st.tuples(st.integers(1, 8), st.integers(1, 30)))
 
@@ -73,3 +75,19 @@ def test_sch_bounds_jump_at_zero_similarity():
     lower, upper = ch.channels.sch_bounds(torch.tensor([0.0, 1e-6, 0.5, 1.0], dtype=torch.float64), 32)
     np.testing.assert_allclose(lower, [16, 13, 5, 0], atol=1e-4)
     np.testing.assert_allclose(upper, [32, 16, 8, 0], atol=1e-4)
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=12))
+def test_the_similarity_ratio_is_the_literal_sum(rows):
+    labels = torch.tensor(rows)
+    similarity = label_similarity(labels)
+    zeros = int((similarity == 0).sum())
+    expected = similarity.sum().item() / zeros if zeros else float("inf")
+    assert similarity_ratio(labels) == pytest.approx(expected)
+
+
+def test_the_similarity_ratio_of_many_rows_goes_block_by_block(monkeypatch):
+    labels = torch.rand(60, 9, generator=torch.Generator().manual_seed(0)) < 0.3
+    whole = similarity_ratio(labels)
+    monkeypatch.setattr(channels, "_BLOCK", 7)
+    assert similarity_ratio(labels) == pytest.approx(whole)

@@ -4,9 +4,13 @@ Pure functions on tensors; the losses are built of them. Notation of the paper: 
 d distance in [0, k].
 """
 
+import math
+
 import torch
 from torch import Tensor
 
+# Rows of pairs at a time.
+_BLOCK = 1024
 # Below this norm a row has no direction: its cosine to anything is 0 and its gradient stays finite.
 _SMALLEST_NORM = 1e-12
 
@@ -95,3 +99,50 @@ def sch_bounds(similarity: Tensor, n_bits: int, tau: float = 3.0) -> tuple[Tenso
     lower = torch.where(dissimilar, 0.5 * n_bits, (target - tau).clamp_min(0))
     upper = torch.where(dissimilar, float(n_bits), target)
     return lower, upper
+
+
+def balanced_bounds(
+    similarity: Tensor, n_bits: int, similarity_ratio: float, rho: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Lower and upper end of the balanced channels of BSCH (``docs/results/balanced-channels.md``).
+
+    S > 0: [0, k/2 · (1 − S)], no lower end that counts. S = 0: [k/2 + g, k] with the gap g = ρ · k/2 · r, at most k/2.
+
+    Where it comes from: over all ordered pairs of n codes, Σ cos(b_i, b_j) = ‖Σ b_i/‖b_i‖‖² ≥ 0, so their mean distance
+    is at most k/2, and it is k/2 if and only if the directions' mean is 0: balanced bits. The channels of SCH and DSCH
+    put dissimilar pairs at k/2 and similar ones below, which unbalanced codes attain too, and which leaves no room
+    between S = 0 and S → 0. With ρ = 1 the ends, k/2 · (1 − S) and k/2 + g, have the mean k/2: the largest gap that
+    any codes could attain.
+
+    Args:
+        similarity: any shape, values in [0, 1].
+        n_bits: code length k.
+        similarity_ratio: r, see `similarity_ratio`.
+        rho: share ρ of the largest gap.
+    """
+    gap = min(rho * similarity_ratio, 1.0) * 0.5 * n_bits
+    dissimilar = similarity == 0
+    lower = dissimilar * similarity.new_tensor(0.5 * n_bits + gap)
+    upper = torch.where(dissimilar, float(n_bits), 0.5 * n_bits * (1 - similarity))
+    return lower, upper
+
+
+def similarity_ratio(labels: Tensor) -> float:
+    """r = Σ S / #{S = 0} over all ordered pairs of samples, each with itself included (S = 1).
+
+    Args:
+        labels: ``(n, c)`` as in `label_similarity`.
+
+    Returns:
+        r ≥ 0; infinite where no pair is dissimilar. Time O(u² c) for u different rows, memory O(u · 1024).
+    """
+    rows, counts = torch.unique(torch.as_tensor(labels).double(), dim=0, return_counts=True)
+    total, dissimilar = 0.0, 0
+    for block, numbers in zip(rows.split(_BLOCK), counts.split(_BLOCK), strict=True):
+        similarity = label_similarity(block, rows)
+        pairs = numbers[:, None] * counts
+        total += float((similarity * pairs).sum())
+        dissimilar += int(((similarity == 0) * pairs).sum())
+    unlabelled = int(counts[rows.sum(dim=1) == 0].sum())  # each 1 to itself, which a comparison of rows cannot see
+    total, dissimilar = total + unlabelled, dissimilar - unlabelled
+    return total / dissimilar if dissimilar else math.inf

@@ -11,13 +11,13 @@ from channelhash.baselines.linear import cca_itq
 from channelhash.codes import binarize, pack
 from channelhash.config import make_config
 from channelhash.errors import InputError, JobError
-from channelhash.experiments import anchors, grids, tuning
+from channelhash.experiments import anchors, baselines, grids
 from channelhash.experiments.anchors import fixed_features, run_outputs
 from channelhash.experiments.baseline_tables import baselines_table, learning_rates_table, shares
-from channelhash.experiments.baselines import run_baselines
+from channelhash.experiments.baselines import rate_of, run_baselines
 from channelhash.experiments.grids import BASELINES, make_grid
 from channelhash.experiments.results import read_grid
-from channelhash.experiments.tuning import best_rates
+from channelhash.experiments.tuning import best_trials
 from channelhash.losses import LOSSES
 from channelhash.metrics import hamming_histogram
 from channelhash.metrics.real_valued import evaluate_cosines
@@ -47,7 +47,7 @@ def command(base):
     folder = base.parent / "grid"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grids, "BASELINES", {name: BASELINES[name] for name in LOSSES_HERE})
-        patch.setattr(tuning, "RATE_FACTORS", (0.1, 1.0))
+        patch.setattr(baselines, "RATE_FACTORS", (0.1, 1.0))
         yield ["experiment", "baselines", "--config", base, "--bits", "8", "--seeds", "1", "--out", folder]
 
 
@@ -64,7 +64,7 @@ def results_of(folder):
 def test_every_loss_of_the_literature_is_in_the_grid(base, tmp_path):
     grid = make_grid("baselines", base, tmp_path, seeds=1)
     assert {run.config.loss_name for run in grid.runs} == set(LOSSES)
-    assert len(grid.runs) == 14 * 4
+    assert len(grid.runs) == 15 * 4
 
 
 def test_the_command_tunes_runs_and_anchors(folder):
@@ -74,8 +74,8 @@ def test_the_command_tunes_runs_and_anchors(folder):
     results = results_of(folder)
     floors, ceilings = ("LSH", "PCA-ITQ", "CCA-ITQ"), ("features, cosine", "DNPH, unquantised", "DSCH, unquantised")
     assert set(results) == {*LOSSES_HERE, *floors, *ceilings}
-    for method, rate in best_rates(trials).items():
-        assert results[method].settings["train"]["learning_rate"] == rate
+    for method, trial in best_trials(trials).items():
+        assert rate_of(results[method]) == rate_of(trial)
     for name in ("baselines", "baselines-shares", "learning-rates", "losses-test-last"):
         assert (folder / "tables" / f"{name}.md").exists()
     assert (folder / "plots" / "baselines-k8.png").stat().st_size > 5_000
@@ -163,7 +163,7 @@ def test_cross_modal_features_of_one_space_are_compared_as_they_are(base, tmp_pa
 
 def test_a_grid_without_validation_is_refused(base, tmp_path):
     grid = make_grid("baselines", base, tmp_path, overrides=["train.validate_every=0"], bits=[8], seeds=1)
-    with pytest.raises(InputError, match="learning rates are chosen on validation"):
+    with pytest.raises(InputError, match="settings are chosen on validation"):
         run_baselines(grid, grid.runs, tmp_path / "grid", 1, (), lambda line: None)
 
 
@@ -176,13 +176,13 @@ def trial(method, rate, score, status="finished"):
 def test_the_best_finished_trial_is_chosen():
     trials = [trial("A", 1e-4, 0.5), trial("A", 1e-3, 0.7), trial("A", 1e-2, 0.9, status="failed")]
     trials += [trial("B", 1e-3, 0.6), trial("B", 1e-4, 0.6), trial("B", 1e-2, 0.1)]
-    assert best_rates(trials) == {"A": 1e-3, "B": 1e-4}
+    assert {method: rate_of(best) for method, best in best_trials(trials).items()} == {"A": 1e-3, "B": 1e-3}
     table = learning_rates_table(trials)
     rows = {row[0].text: dict(zip(table.header[1:], row[1:], strict=True)) for row in table.rows}
     assert rows["A"]["0.001"].bold
     assert rows["A"]["0.01"].text == "failed"
-    with pytest.raises(JobError, match="C: no learning rate of 1 worked, the first: out of memory"):
-        best_rates([trial("C", 1e-4, 0.5, status="failed")])
+    with pytest.raises(JobError, match="C: none of 1 trials worked, the first: out of memory"):
+        best_trials([trial("C", 1e-4, 0.5, status="failed")])
 
 
 def test_the_share_of_the_way():

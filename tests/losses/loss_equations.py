@@ -95,6 +95,26 @@ def sch(outputs, labels, k, tau, alpha, beta, kappa_q, hardness=None):
     return total / n**2 + kappa_q / n * quantization(outputs)
 
 
+def bsch(outputs, labels, k, similarity_ratio, rho, gamma_l, alpha, beta, kappa_q):
+    n = len(labels)
+    if similarity_ratio is None:
+        every = [similarity(labels, i, j) for i in range(n) for j in range(n)]
+        zeros = sum(s == 0 for s in every)
+        similarity_ratio = sum(every) / zeros if zeros else float("inf")
+    gap = min(rho * k / 2 * similarity_ratio, k / 2)
+    total = torch.zeros((), dtype=torch.float64)
+    for codes_i in outputs.values():
+        for codes_j in outputs.values():
+            for i in range(n):
+                for j in range(n):
+                    s = similarity(labels, i, j)
+                    d = hamming(codes_i[i], codes_j[j])
+                    signed = (k / 2 + gap) - d if s == 0 else d - k / 2 * (1 - s)
+                    if signed > 0:
+                        total = total + (set_weight(s, alpha, beta) * signed) ** gamma_l
+    return total / n**2 + kappa_q / n * quantization(outputs)
+
+
 def tdsrdh(outputs, labels, anchor, alpha, beta, epsilon):
     a = outputs[anchor]
     others = [codes.detach() for name, codes in outputs.items() if name != anchor]

@@ -13,7 +13,7 @@ from channelhash.losses.hyp2 import largest_cosine
 from losses import baseline_equations as literal
 
 N_LABELS = 5
-BASELINES = [name for name in LOSSES if name not in ("dsch", "sch", "tdsrdh")]
+BASELINES = [name for name in LOSSES if name not in ("dsch", "sch", "bsch", "tdsrdh")]
 
 
 def make_batch(k, n=5, modalities=("image", "text"), seed=0):

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from channelhash.losses import LOSSES, DSCHLoss, SCHLoss, TDSRDHLoss, make_loss
+from channelhash.channels import label_similarity
+from channelhash.losses import LOSSES, BSCHLoss, DSCHLoss, SCHLoss, TDSRDHLoss, make_loss
 from losses import loss_equations as literal
 
 MODALITIES = ("image", "text", "audio")
@@ -73,6 +74,42 @@ def test_sch_equals_the_equation_in_value_and_gradient(k, changed):
     settings = dict(tau=3.0, alpha=1.0, beta=1.0, kappa_q=0.0) | changed
     ours = SCHLoss(n_bits=k, **settings)(outputs, labels)
     assert_same_value_and_gradient(outputs, ours, literal.sch(outputs, labels, k, **settings))
+
+
+@pytest.mark.parametrize("k", [16, 32, 64, 128])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"similarity_ratio": 0.3},
+        {"similarity_ratio": 9.0},
+        {"rho": 0.5},
+        {"rho": 0.0},
+        {"gamma_l": 2.0},
+        {"alpha": 2.0, "beta": 0.5, "kappa_q": 0.3},
+    ],
+    ids=str,
+)
+def test_bsch_equals_the_equation_in_value_and_gradient(k, changed):
+    outputs, labels = batch(k)
+    settings = dict(similarity_ratio=None, rho=1.0, gamma_l=1.0, alpha=1.0, beta=1.0, kappa_q=0.1) | changed
+    ours = BSCHLoss(n_bits=k, **settings)(outputs, labels)
+    assert_same_value_and_gradient(outputs, ours, literal.bsch(outputs, labels, k, **settings))
+
+
+def test_bsch_has_no_gap_that_codes_could_not_attain():
+    """Sets of labels that are all alike or share none: the bits of a Hadamard code attain every bound."""
+    k, n_classes, each = 8, 8, 3
+    labels = torch.eye(n_classes).repeat_interleave(each, dim=0).bool()
+    codes = torch.ones(1, 1)
+    while len(codes) < k:
+        codes = torch.cat([torch.cat([codes, codes], dim=1), torch.cat([codes, -codes], dim=1)])
+    simplex = codes[:, 1:].repeat_interleave(each, dim=0)  # 7 bits, rows 4 apart: k/2 + 1/2, more is impossible
+    loss = BSCHLoss(7, kappa_q=0.0)
+    assert loss({"image": simplex, "text": simplex}, labels).item() == pytest.approx(0, abs=1e-6)
+    lower, _ = loss.bounds(label_similarity(labels))
+    assert lower.max().item() == pytest.approx(4.0)
+    assert BSCHLoss(7, rho=0.0).bounds(label_similarity(labels))[0].max().item() == pytest.approx(3.5)
 
 
 @pytest.mark.parametrize("k", [16, 32, 64, 128])

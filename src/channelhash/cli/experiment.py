@@ -10,7 +10,7 @@ import typer
 from channelhash.cli.output import messages, print_json
 from channelhash.errors import InputError, JobError
 
-NAMES = "losses, gamma-w, architectures, factorial, reranking, baselines"
+NAMES = "losses, gamma-w, architectures, factorial, reranking, baselines, channels"
 
 
 def experiment(
@@ -31,9 +31,11 @@ def experiment(
 
     Example: channelhash experiment losses --dataset synthetic --quick
     """
-    from channelhash.experiments.baselines import TRIAL_BITS, run_baselines
+    from channelhash.experiments.baselines import run_baselines
+    from channelhash.experiments.channel_shapes import run_channels
     from channelhash.experiments.grid import run_grid
     from channelhash.experiments.grids import make_grid
+    from channelhash.experiments.tuning import TRIAL_BITS
     from channelhash.experiments.write import write_experiment
 
     base = config or dataset
@@ -42,9 +44,9 @@ def experiment(
     lengths = None if bits is None else _numbers(bits)
     make = partial(make_grid, name, base, folder, data, settings, quick=quick, command=command)
     grid, places = make(bits=lengths, seeds=seeds), devices.split(",") if devices else ()
-    if name == "baselines":
+    if run_tuned := {"baselines": run_baselines, "channels": run_channels}.get(name):
         trials = make(bits=[TRIAL_BITS], seeds=1).runs
-        results = run_baselines(grid, trials, folder, jobs, places, messages.print)
+        results = run_tuned(grid, trials, folder, jobs, places, messages.print)
     else:
         results = run_grid(grid, folder, jobs, places, messages.print)
     written = write_experiment(folder)

@@ -1,6 +1,7 @@
 """``experiment baselines``: every loss at its own learning rate, between floor and ceiling."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from channelhash.experiments.anchors import add_anchors
@@ -8,8 +9,8 @@ from channelhash.experiments.grid import Grid, GridRun, Say, run_grid
 from channelhash.experiments.results import Result, read_grid
 from channelhash.experiments.tuning import tuned_grid
 
-#: Code length of the trials of learning rates, whatever lengths the grid has.
-TRIAL_BITS = 32
+#: Trials of each method: the base configuration's learning rate times these, a decade down and up in half decades.
+RATE_FACTORS = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
 
 
 def run_baselines(
@@ -19,7 +20,7 @@ def run_baselines(
 
     Args:
         grid: all methods at the base configuration's learning rate.
-        trials: a run of each method at `TRIAL_BITS` bits with seed 0.
+        trials: a run of each method, whose code length and seed its trials have.
         folder: the grid's folder.
         jobs, devices, say: as in `grid.run_grid`.
 
@@ -30,7 +31,23 @@ def run_baselines(
         InputError: as `grid.run_grid`; or the runs are not validated.
         JobError: no trial of a method came to an end.
     """
-    tuned = tuned_grid(grid, trials, folder, jobs, devices, say)
+    rates = [_trial(run, factor) for run in trials for factor in RATE_FACTORS]
+    tuned = tuned_grid(grid, rates, lambda run, best: _at(run, rate_of(best)), folder, jobs, devices, say)
     run_grid(tuned, folder, jobs, devices, say)
     add_anchors(tuned, folder, say)
     return read_grid(folder)[1]
+
+
+def rate_of(result: Result) -> float:
+    """The learning rate of a run."""
+    return float(result.settings["train"]["learning_rate"])
+
+
+def _trial(run: GridRun, factor: float) -> GridRun:
+    rate = float(f"{factor * run.config.train.learning_rate:.3g}")
+    return replace(_at(run, rate), name=f"{run.name}-lr{rate:g}")
+
+
+def _at(run: GridRun, rate: float) -> GridRun:
+    train = run.config.train.model_copy(update={"learning_rate": rate})
+    return replace(run, config=replace(run.config, train=train))

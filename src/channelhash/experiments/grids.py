@@ -39,6 +39,14 @@ BASELINES: dict[str, dict[str, Any]] = {
     "DNPH": {"name": "dnph"},
     "SCH, authors' code": {"name": "sch-original"},
     **METHODS,
+    "BSCH": {"name": "bsch"},
+}
+
+#: Channels that differ in their bounds alone; `channels` chooses the weights beside them.
+TUNED: dict[str, dict[str, Any]] = {
+    "SCH, tuned": {"name": "sch"},
+    "DSCH, tuned": {"name": "dsch"},
+    "BSCH, tuned": {"name": "bsch"},
 }
 
 _PAPER_TRAINING = {"augment": "progressive", "feature_dtype": "float16"}
@@ -137,6 +145,16 @@ def baselines(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list
     ]
 
 
+def channels(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
+    """DSCH as published, SCH with its quantisation term, and the channels of `TUNED`."""
+    published = {"DSCH, as published": METHODS["DSCH"], "SCH + quantisation": METHODS["SCH + quantisation"]}
+    return [
+        _run(base, method, loss, n_bits, seed)
+        for method, loss in {**published, **TUNED}.items()
+        for n_bits, seed in product(bits, seeds)
+    ]
+
+
 #: name of the command -> (what is asked, its runs, code lengths by default).
 GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], list[GridRun]], tuple[int, ...]]] = {
     "losses": ("Losses by code length", losses, PAPER_BITS),
@@ -145,6 +163,7 @@ GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], l
     "factorial": ("Channel and quantisation term", factorial, (16, 32, 64)),
     "reranking": ("Re-ranking by asymmetric distance", reranking, (16, 32, 64)),
     "baselines": ("Losses of the literature under one protocol", baselines, PAPER_BITS),
+    "channels": ("Shapes of the channel", channels, PAPER_BITS),
 }
 
 

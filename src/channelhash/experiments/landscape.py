@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from channelhash.channels import dsch_bounds, sch_bounds
 from channelhash.losses import DSCHLoss, SCHLoss
 from channelhash.losses.channel_terms import set_weights
 from channelhash.losses.hardness import hard_weights
@@ -43,11 +42,7 @@ class Landscape:
 
 def channel(loss: ChannelLoss, similarity: ArrayLike) -> tuple[Values, Values]:
     """Lower and upper end of a loss's channel in bits, each shaped like ``similarity``, in float64."""
-    values = torch.as_tensor(np.asarray(similarity, dtype=np.float64))
-    if isinstance(loss, DSCHLoss):
-        lower, upper = dsch_bounds(values, loss.n_bits, loss.lambda_neg, loss.tau, loss.gamma_w)
-    else:
-        lower, upper = sch_bounds(values, loss.n_bits, loss.tau)
+    lower, upper = loss.bounds(torch.as_tensor(np.asarray(similarity, dtype=np.float64)))
     return lower.numpy(), upper.numpy()
 
 

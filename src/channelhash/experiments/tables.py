@@ -24,6 +24,8 @@ VIEW_NAMES = {
 CHECKPOINT_NAMES = {"last": "last epoch", "best": "epoch best on validation"}
 #: Figure of `metrics.TaskReport` -> as it is printed.
 FIGURE_NAMES = {"map_tie_aware": "mAP_T", "roc_auc_micro": "ROC-AUC"}
+#: The same, in a title.
+_FIGURE_TITLES = {"map_tie_aware": "tie-aware mAP", "ndcg_graded": "graded NDCG"}
 
 
 class Spread(NamedTuple):
@@ -117,17 +119,19 @@ class _Asked(NamedTuple):
     figure: str
 
 
-def losses_table(results: Sequence[Result], view: str = "test", checkpoint: str = "last") -> Table:
-    """Tie-aware mAP: a block a task, a row a method, a column a code length.
+def losses_table(
+    results: Sequence[Result], view: str = "test", checkpoint: str = "last", figure: str = "map_tie_aware"
+) -> Table:
+    """Tie-aware mAP or graded NDCG: a block a task, a row a method, a column a code length.
 
     Raises:
         InputError: see `outcome`.
     """
     placed = _placed(results)
     lengths = sorted({result.n_bits for result in placed})
-    return _by_method(
-        results, f"losses-{view}-{checkpoint}", "Methods", [f"k = {k}" for k in lengths], _length, view, checkpoint
-    )
+    name = "losses" if figure == "map_tie_aware" else figure.replace("_", "-")
+    columns = [f"k = {k}" for k in lengths]
+    return _by_method(results, f"{name}-{view}-{checkpoint}", "Methods", columns, _length, view, checkpoint, figure)
 
 
 def architectures_table(results: Sequence[Result], view: str = "test", checkpoint: str = "last") -> Table:
@@ -199,6 +203,7 @@ def _by_method(
     column_of: Callable[[Result], str],
     view: str,
     checkpoint: str,
+    figure: str = "map_tie_aware",
 ) -> Table:
     """A block a task, a row a method; ``column_of`` says in which of ``columns`` a run stands."""
     placed = _placed(results)
@@ -206,15 +211,13 @@ def _by_method(
     for task in task_names(results, view, checkpoint):
         asked = {
             method: [
-                _Asked(
-                    [run for run in placed if (run.method, column_of(run)) == (method, column)], task, "map_tie_aware"
-                )
+                _Asked([run for run in placed if (run.method, column_of(run)) == (method, column)], task, figure)
                 for column in columns
             ]
             for method in dict.fromkeys(result.method for result in placed)
         }
         rows += _block(arrow(task), asked, view, checkpoint)
-    title = f"{compared} by tie-aware mAP: {_what(view, checkpoint)}"
+    title = f"{compared} by {_FIGURE_TITLES[figure]}: {_what(view, checkpoint)}"
     return Table(name, title, ("Task", "Method", *columns), tuple(rows), _caption(results))
 
 
@@ -239,7 +242,10 @@ def best_means(spreads: Sequence[Spread | None]) -> list[bool]:
 
 
 def _chance(column: Sequence[_Asked], view: str, checkpoint: str) -> str:
-    """What no information gives: the share of relevant items, or 50 for ROC-AUC; a range if the data differ."""
+    """What no information gives: the share of relevant items, or 50 for ROC-AUC; a range if the data differ. Of NDCG it
+    depends on every query's gains and is not known here."""
+    if any(figure == "ndcg_graded" for _, _, figure in column):
+        return "–"
     shares = []
     for results, task, figure in column:
         for result in results:

@@ -13,6 +13,7 @@ from channelhash.experiments.baseline_tables import (
     shares_table,
     trained,
 )
+from channelhash.experiments.channel_tables import trials_table
 from channelhash.experiments.effect_tables import all_effects, effects_plot, effects_tables
 from channelhash.experiments.paired import compare_methods
 from channelhash.experiments.paper import comparison_table
@@ -26,7 +27,18 @@ from channelhash.experiments.tuning import TRIALS
 from channelhash.files import atomic_path
 from channelhash.plot_style import write_figure
 
-_FIGURES = ("map_tie_aware", "map_lower", "map_upper", "ndcg", "roc_auc_micro", "roc_auc_macro", "chance")
+#: The method of `channels` that the others are tested against.
+OWN = "BSCH, tuned"
+_FIGURES = (
+    "map_tie_aware",
+    "map_lower",
+    "map_upper",
+    "ndcg",
+    "ndcg_graded",
+    "roc_auc_micro",
+    "roc_auc_macro",
+    "chance",
+)
 
 
 def write_experiment(folder: Path) -> list[Path]:
@@ -45,7 +57,7 @@ def write_experiment(folder: Path) -> list[Path]:
     _write_figures(results, folder / "figures.csv")
     tables = TABLES[experiment](results)
     if (folder / TRIALS).exists():
-        tables.append(learning_rates_table(read_grid(folder / TRIALS)[1]))
+        tables.append(TRIAL_TABLES[experiment](read_grid(folder / TRIALS)[1]))
     written = write_tables(tables, folder / "tables")
     _write_plots(experiment, results, folder / "plots")
     return written
@@ -77,6 +89,18 @@ def baselines_tables(results: Sequence[Result]) -> list[Table]:
     return [baselines_table(results), shares_table(results), *all_views(losses_table, trained(results))]
 
 
+def channels_tables(results: Sequence[Result]) -> list[Table]:
+    """By channel and code length: mAP and graded NDCG, wins, and tests of BSCH against the others."""
+    names = [name for name in dict.fromkeys(result.method for result in results) if name != OWN]
+    comparisons = compare_methods(results, [(OWN, name) for name in names])
+    return [
+        *all_views(losses_table, results),
+        losses_table(results, figure="ndcg_graded"),
+        wins_table(results),
+        *([significance_table(comparisons)] if comparisons else []),
+    ]
+
+
 def factorial_tables(results: Sequence[Result]) -> list[Table]:
     """By channel and κ_q: figures, and the effects of both."""
     return [*all_views(losses_table, results), *effects_tables(all_effects(results))]
@@ -90,6 +114,13 @@ TABLES: dict[str, Callable[[Sequence[Result]], list[Table]]] = {
     "factorial": factorial_tables,
     "reranking": reranking_tables,
     "baselines": baselines_tables,
+    "channels": channels_tables,
+}
+
+#: name of an experiment with trials -> their table.
+TRIAL_TABLES: dict[str, Callable[[Sequence[Result]], Table]] = {
+    "baselines": learning_rates_table,
+    "channels": trials_table,
 }
 
 
@@ -120,4 +151,5 @@ def _write_figures(results: Sequence[Result], path: Path) -> None:
                 for view, tasks in views.items():
                     for task, figures in tasks.items():
                         place = [result.name, result.method, result.n_bits, result.seed, checkpoint, view, task]
-                        writer.writerow([*place, *(figures[name] for name in _FIGURES)])
+                        # Rankings by cosine have no graded NDCG.
+                        writer.writerow([*place, *(figures.get(name) for name in _FIGURES)])

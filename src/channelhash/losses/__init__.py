@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from channelhash.losses.beside import LossWithTerms, term_problem
+from channelhash.losses.bsch import BSCHLoss
 from channelhash.losses.csq import CSQLoss
 from channelhash.losses.dcmh import DCMHLoss
 from channelhash.losses.dnph import DNPHLoss
@@ -26,6 +27,7 @@ from channelhash.losses.tdsrdh import TDSRDHLoss
 #: name in a configuration -> class; its keyword arguments are the keys of the section ``loss``.
 LOSSES: dict[str, type[nn.Module]] = {
     "dsch": DSCHLoss,
+    "bsch": BSCHLoss,
     "sch": SCHLoss,
     "sch-original": SCHOriginalLoss,
     "tdsrdh": TDSRDHLoss,
@@ -78,6 +80,7 @@ __all__ = [
     "FROM_RUN",
     "LOSSES",
     "TERMS",
+    "BSCHLoss",
     "CSQLoss",
     "DCMHLoss",
     "DNPHLoss",

@@ -3,11 +3,15 @@
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 import yaml
 
+from channelhash.channels import similarity_ratio
 from channelhash.codeset import CodeSet
 from channelhash.environment import read_environments
 from channelhash.errors import InputError
@@ -48,7 +52,7 @@ def run_page(folder: Path) -> Page:
     environments = _or_note(notes, folder, _environments) or []
     figures = _or_note(notes, folder, evaluations) or []
     codes = _or_note(notes, folder, _codes)
-    bounds = _or_note(notes, folder, _bounds)
+    bounds = _or_note(notes, folder, partial(_bounds, codes=codes))
     counts = _or_note(notes, folder, _partitions) or {}
     thumbnails = Thumbnails()
     examples = retrieval_examples(*codes, thumbnails) if codes else []
@@ -142,11 +146,15 @@ def _codes(folder: Path) -> tuple[CodeSet, CodeSet] | None:
     return sets if len(sets[0]) and len(sets[1]) else None
 
 
-def _bounds(folder: Path) -> Bounds | None:
+def _bounds(folder: Path, codes: tuple[CodeSet, CodeSet] | None) -> Bounds | None:
     """The channels of the run's loss, None if it has none; a configuration of another version is an `InputError`."""
     config = read_run_config(folder)
-    if not hasattr(LOSSES[config.loss_name], "bounds"):
+    if not hasattr(LOSSES[config.loss_name], "bounds") or codes is None or codes[1].labels is None:
         return None
+    if getattr(config.loss, "similarity_ratio", 0.0) is None:
+        # Its channels are of each batch's labels; the retrieval set's stand for them.
+        ratio = similarity_ratio(torch.from_numpy(codes[1].labels))
+        config = replace(config, loss=config.loss.model_copy(update={"similarity_ratio": ratio}))
     # A channel is of code length and settings, whatever the number of labels.
     bounds: Bounds = create_loss(config, n_labels=0).bounds  # type: ignore[assignment]
     return bounds
