@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from channelhash.channels import label_similarity, unit_rows
+from channelhash.losses.hardness import hard_weights
 from channelhash.losses.tiles import WHOLE, Share, sum_over_pairs
 
 Outputs = dict[str, Tensor]
@@ -21,6 +22,7 @@ def channel_loss(
     beta: float,
     gamma_l: float,
     kappa_q: float,
+    hardness: float = 0.0,
     share: Share = WHOLE,
 ) -> Tensor:
     """L_D / n² + κ_q · L_q / n, eq. (dsch:full), for any channel.
@@ -34,6 +36,7 @@ def channel_loss(
         beta: weight of pairs with S = 0.
         gamma_l: exponent of a pair's violation.
         kappa_q: weight of the quantisation error.
+        hardness: η of `hardness.hard_weights`, of pairs with S = 0; 0 weighs all violations alike.
         share: which part of the loss; see `tiles.sum_over_pairs`. The quantisation error is in the first.
 
     Returns:
@@ -52,8 +55,9 @@ def channel_loss(
 
         def tile_error(a: Tensor, b: Tensor, rows: slice, columns: slice) -> Tensor:
             similarity = label_similarity(values[rows], None if rows == columns else values[columns])
-            weights = None if alpha == beta == 1 else set_weights(similarity, alpha, beta)
-            return channel_error(a, b, bounds(similarity), weights, gamma_l)
+            return pair_error(
+                a, b, similarity, bounds(similarity), alpha=alpha, beta=beta, gamma_l=gamma_l, hardness=hardness
+            )
 
         loss = sum_over_pairs(directions, tile_error, share) / len(codes) ** 2
         if kappa_q and share[0] == 0:
@@ -91,10 +95,33 @@ def set_weights(similarity: Tensor, alpha: float, beta: float) -> Tensor:
     return weights
 
 
-def channel_error(
-    a: Tensor, b: Tensor, bounds: tuple[Tensor, Tensor], weights: Tensor | None = None, gamma_l: float = 1.0
+def pair_error(
+    a: Tensor,
+    b: Tensor,
+    similarity: Tensor,
+    bounds: tuple[Tensor, Tensor],
+    *,
+    alpha: float,
+    beta: float,
+    gamma_l: float,
+    hardness: float,
 ) -> Tensor:
-    """Sum of (ψ · max(0, lower − d, d − upper))^γ_ℓ over all pairs of a sample of ``a`` with one of ``b``, of any
+    """`channel_error` of pairs with ``similarity`` ``(r, c)``, under the weights of `channel_loss`."""
+    weights = None if alpha == beta == 1 else set_weights(similarity, alpha, beta)
+    hard = similarity == 0 if hardness else None
+    return channel_error(a, b, bounds, weights, gamma_l, hard, hardness)
+
+
+def channel_error(
+    a: Tensor,
+    b: Tensor,
+    bounds: tuple[Tensor, Tensor],
+    weights: Tensor | None = None,
+    gamma_l: float = 1.0,
+    hard: Tensor | None = None,
+    hardness: float = 0.0,
+) -> Tensor:
+    """Sum of ω · (ψ · max(0, lower − d, d − upper))^γ_ℓ over all pairs of a sample of ``a`` with one of ``b``, of any
     modalities.
 
     Args:
@@ -103,6 +130,8 @@ def channel_error(
         bounds: ``(lower, upper)``, each ``(r, c)``, in bits, lower <= upper.
         weights: ψ, ``(r, c)``; None means 1 everywhere.
         gamma_l: exponent γ_ℓ of the violation.
+        hard: pairs that have ω of `hardness.hard_weights`, ``(r, c)`` bool; for the others, and None, ω is 1.
+        hardness: its η.
 
     Returns:
         A scalar. Time O(m² r c k), memory O(m² r c).
@@ -115,13 +144,14 @@ def channel_error(
     # d is that point itself and |0| has slope 0.
     nearest = torch.clamp(distances.detach(), lower[:, None], upper[:, None])
     violation = (distances - nearest).abs()
+    harder = None if hard is None else torch.where(hard[:, None], hard_weights(violation, k, hardness), 1)
     if weights is not None:
         violation = weights[:, None] * violation
     if gamma_l != 1:
         # 0 ** γ_ℓ has an infinite slope for γ_ℓ < 1: pairs inside their channel are kept out of the power.
         outside = violation > 0
         violation = torch.where(outside, torch.where(outside, violation, 1) ** gamma_l, 0)
-    return violation.sum()
+    return violation.sum() if harder is None else (harder * violation).sum()
 
 
 def quantization_error(codes: Tensor) -> Tensor:
