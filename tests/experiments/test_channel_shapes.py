@@ -1,0 +1,66 @@
+"""``experiment channels``: every channel's weights are chosen by the same trials, and used at every code length."""
+
+import pytest
+import yaml
+
+from channelhash.experiments import channel_shapes, grids
+from channelhash.experiments.channel_shapes import weights_of
+from channelhash.experiments.channel_tables import trials_table
+from channelhash.experiments.grids import TUNED, make_grid
+from channelhash.experiments.results import read_grid
+from channelhash.experiments.tuning import best_trials
+from experiments.made_results import made_result
+from small_runs import run_command, write_features
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base")
+    sections = {
+        "data": {"kind": "features", "path": str(write_features(folder / "f.npz")), "queries": 40, "train": 120},
+        "model": {"name": "features", "hidden": [16]},
+        "train": {"epochs": 1, "batch_size": 60, "learning_rate": 1e-3, "validate_every": 1, "checkpoint_every": 1},
+    }
+    (folder / "base.yaml").write_text(yaml.safe_dump(sections))
+    return folder / "base.yaml"
+
+
+def test_the_grid_has_the_published_losses_and_every_tuned_channel(base, tmp_path):
+    grid = make_grid("channels", base, tmp_path, seeds=5)
+    assert len(grid.runs) == (2 + len(TUNED)) * 4 * 5
+    assert {run.config.loss_name for run in grid.runs if run.method in TUNED} == {"sch", "dsch", "bsch"}
+
+
+def test_the_command_tunes_each_channel_and_keeps_its_weights(base, monkeypatch):
+    monkeypatch.setattr(channel_shapes, "KAPPA_Q", (0.1, 0.3))
+    monkeypatch.setattr(channel_shapes, "AVERAGE_PRECISION_PER_BIT", (0.25,))
+    kept = {"BSCH, tuned": TUNED["BSCH, tuned"]}
+    monkeypatch.setattr(grids, "TUNED", kept)
+    monkeypatch.setattr(channel_shapes, "TUNED", kept)
+    folder = base.parent / "grid"
+    assert (
+        run_command("experiment", "channels", "--config", base, "--bits", "8,16", "--seeds", "1", "--out", folder) == 0
+    )
+    trials = read_grid(folder / "tuning")[1]
+    assert {weights_of(trial) for trial in trials} == {(0.1, 0.25), (0.3, 0.25)}
+    chosen = weights_of(best_trials(trials)["BSCH, tuned"])
+    results = read_grid(folder)[1]
+    assert {weights_of(result) for result in results if result.method == "BSCH, tuned"} == {chosen}
+    published = [result for result in results if result.method == "DSCH, as published"]
+    assert {weights_of(result) for result in published} == {(0.01, 0.0)}
+    lines = {path.name for path in (folder / "tables").glob("*.md")}
+    assert {"losses-test-last.md", "ndcg-graded-test-last.md", "trials.md", "significance-test-last.md"} <= lines
+
+
+def test_the_chosen_trial_is_bold():
+    def trial(kappa_q, score):
+        result = made_result("BSCH, tuned", 0, score, views=("validation",))
+        result.settings["loss"] |= {"kappa_q": kappa_q, "average_precision": 0.0}
+        return result
+
+    table = trials_table([trial(0.03, 0.5), trial(0.1, 0.7), trial(0.3, 0.6)])
+    assert [(cell.text, cell.bold) for cell in table.rows[0][1:]] == [
+        ("50.00", False),
+        ("70.00", True),
+        ("60.00", False),
+    ]
