@@ -11,7 +11,7 @@ from pydantic import Field
 from channelhash.data import DATA_KINDS
 from channelhash.data.splits import Method
 from channelhash.errors import InputError
-from channelhash.losses import FROM_RUN, LOSSES
+from channelhash.losses import FROM_RUN, LOSSES, TEACHER_LOSSES
 from channelhash.models import MODELS
 from channelhash.settings import Settings, SettingsType, pick, read_settings, settings_of, unknown
 
@@ -112,7 +112,7 @@ class RunConfig:
         model_name: name in `MODELS`.
         n_bits: code length k.
         model: further arguments of that model.
-        loss_name: name in `LOSSES`.
+        loss_name: name in `LOSSES` or `TEACHER_LOSSES`.
         loss: arguments of that loss, under the paper's symbols.
         train: the training.
         evaluate: the evaluation.
@@ -183,7 +183,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     kind, model_name, loss_name = data.pop("kind"), model.pop("name"), loss.pop("name")
     source, split = check_data(kind, data)
     model_settings = settings_of(pick(MODELS, model_name, "model.name").create, frozenset({"train", "n_bits"}))
-    loss_settings = settings_of(pick(LOSSES, loss_name, "loss.name"), FROM_RUN)
+    loss_settings = settings_of(pick(LOSSES | TEACHER_LOSSES, loss_name, "loss.name"), FROM_RUN)
     n_bits = model.pop("n_bits", 32)
     if not isinstance(n_bits, int) or isinstance(n_bits, bool) or n_bits < 1:
         raise InputError(f"model.n_bits: a code has at least 1 bit, got {n_bits!r}")

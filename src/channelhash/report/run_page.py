@@ -145,7 +145,7 @@ def _codes(folder: Path) -> tuple[CodeSet, CodeSet] | None:
 def _bounds(folder: Path) -> Bounds | None:
     """The channels of the run's loss, None if it has none; a configuration of another version is an `InputError`."""
     config = read_run_config(folder)
-    if not hasattr(LOSSES[config.loss_name], "bounds"):
+    if not hasattr(LOSSES.get(config.loss_name), "bounds"):  # losses of a teacher's have none either
         return None
     # A channel is of code length and settings, whatever the number of labels.
     bounds: Bounds = create_loss(config, n_labels=0).bounds  # type: ignore[assignment]
