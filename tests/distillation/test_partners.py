@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channelhash.data.records import Records
@@ -18,6 +18,7 @@ def records(ids):
 names = st.lists(st.sampled_from("abcdefghij"), unique=True, min_size=1)
 
 
+@settings(max_examples=30)
 @given(names, names)
 def test_partners_are_the_rows_of_one_id(own, theirs):
     common = set(own) & set(theirs)

@@ -61,7 +61,8 @@ def compare_sides(
     query, database = codes["teacher"]
     if query.labels is None or database.labels is None or not relevant_pairs(query.labels, database.labels):
         raise InputError(f"{teacher.folder}: no query shares a label with an item of the retrieval set")
-    figures, chance = {}, {}
+    figures: dict[str, dict[str, float]] = {}
+    chance: dict[str, float] = {}
     for asks in codes:
         for holds in codes:
             counted = count_tasks(codes[asks][0], codes[holds][1])

@@ -95,7 +95,7 @@ def distill(
     result = carry_out(config, folder, resume, job)
     if launched_rank() > 0:
         return result
-    found = json.loads(described.read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(described.read_text(encoding="utf-8"))
     if "map" not in found:
         splits = load_splits(folder / "splits.json", records)
         student = Side(folder, load_model(folder).to(pick_device(config.train.device)), records, splits)
@@ -143,7 +143,7 @@ def _with_labels(student: Records, teacher: Records, partners: Partners) -> Reco
 def _check_teacher(described: Path, from_whom: dict[str, Any]) -> None:
     if not described.exists():
         return
-    found = json.loads(described.read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(described.read_text(encoding="utf-8"))
     for key in ("teacher_weights", "modalities"):
         if found.get(key) != from_whom[key]:
             raise InputError(
