@@ -11,7 +11,7 @@ from pydantic import Field
 from channelhash.data import DATA_KINDS
 from channelhash.data.splits import Method
 from channelhash.errors import InputError
-from channelhash.losses import FROM_RUN, LOSSES, LossWithTerms, term_problem
+from channelhash.losses import FROM_RUN, LOSSES, TEACHER_LOSSES, LossWithTerms, term_problem
 from channelhash.models import MODELS
 from channelhash.settings import Settings, SettingsType, pick, read_settings, settings_of, unknown
 
@@ -112,7 +112,7 @@ class RunConfig:
         model_name: name in `MODELS`.
         n_bits: code length k.
         model: further arguments of that model.
-        loss_name: name in `LOSSES`.
+        loss_name: name in `LOSSES` or `TEACHER_LOSSES`.
         loss: arguments of that loss, under the paper's symbols.
         terms: arguments of `LossWithTerms`, what goes beside it; further keys of the section ``loss``.
         train: the training.
@@ -206,7 +206,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
 
 def _check_loss(name: str, values: dict[str, Any]) -> tuple[Settings, Settings]:
     """Check the keys of a section ``loss`` beside ``name``: (arguments of the loss, of the terms beside it)."""
-    kind = pick(LOSSES, name, "loss.name")
+    kind = pick(LOSSES | TEACHER_LOSSES, name, "loss.name")
     own, beside = settings_of(kind, FROM_RUN), settings_of(LossWithTerms, frozenset({"loss", "n_bits"}))
     known = [*own.model_fields, *beside.model_fields]
     for key in values:
@@ -215,6 +215,8 @@ def _check_loss(name: str, values: dict[str, Any]) -> tuple[Settings, Settings]:
     terms = read_settings(beside, {key: values[key] for key in values if key in beside.model_fields}, "loss")
     if problem := term_problem(kind, **terms.model_dump()):
         raise InputError(f"loss.{problem}")
+    if name in TEACHER_LOSSES and terms != beside():
+        raise InputError("loss: terms beside a loss read labels, which a teacher's codes are not; leave them out")
     return read_settings(own, {key: values[key] for key in values if key in own.model_fields}, "loss"), terms
 
 

@@ -1,7 +1,7 @@
 """From a configuration to a run's folder: records, splits, model, training. What becomes of it: `run_evaluation`."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from channelhash.data.splits import Splits, draw_splits, load_splits, save_split
 from channelhash.environment import environment, record_environment
 from channelhash.errors import InputError
 from channelhash.files import locked, remove_leftovers, write_text
-from channelhash.losses import make_loss
+from channelhash.losses import TEACHER_LOSSES, make_loss
 from channelhash.metrics import HammingHistogram, hamming_histogram
 from channelhash.models import MODELS, HashModel
 from channelhash.models.hash_model import Progress
@@ -79,7 +79,13 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
 
 
 def create_loss(config: RunConfig, n_labels: int) -> nn.Module:
-    """The loss of a configuration for ``n_labels`` labels; what it trains itself is drawn from ``train.seed``."""
+    """The loss of a configuration for ``n_labels`` labels; what it trains itself is drawn from ``train.seed``.
+
+    Raises:
+        InputError: the loss is none of labels.
+    """
+    if config.loss_name in TEACHER_LOSSES:
+        raise InputError(f"loss.name: {config.loss_name!r} takes a teacher, not labels; use `channelhash distill`")
     torch.manual_seed(derive_seed(config.train.seed, "loss"))
     settings = {
         name: getattr(section, name) for section in (config.loss, config.terms) for name in type(section).model_fields
@@ -107,6 +113,12 @@ def start_run(config: RunConfig, folder: Path, resume: bool = False, stages: Sta
         InputError: the folder is in use or holds another run, or the data cannot be used.
         JobError: the loss became NaN.
     """
+    return carry_out(config, folder, resume, lambda: _train(config, folder, resume, stages))
+
+
+def carry_out(config: RunConfig, folder: Path, resume: bool, job: Callable[[], None]) -> dict[str, Any]:
+    """Hold and claim a run's folder for ``config``, and do ``job`` there unless the run is finished; returns and raises
+    as `start_run`."""
     with (
         joined(local_device(pick_device(config.train.device))),
         _lock(folder) if launched_rank() == 0 else nullcontext(),
@@ -115,7 +127,7 @@ def start_run(config: RunConfig, folder: Path, resume: bool = False, stages: Sta
             _claim(folder, config, resume)
         wait_for_all()
         if not from_first((folder / "model" / "config.json").exists()):
-            _train(config, folder, resume, stages)
+            job()
     log = read_log(folder / "log.jsonl")
     validations = [entry["validation"] for entry in log if "validation" in entry]
     return {
@@ -129,32 +141,81 @@ def start_run(config: RunConfig, folder: Path, resume: bool = False, stages: Sta
 
 def _train(config: RunConfig, folder: Path, resume: bool, stages: Stages) -> None:
     records = load_records(config)
-    splits_file = folder / "splits.json"
+    settings = config.split.model_dump(mode="json")
+    splits = keep_splits(folder, records, lambda: make_splits(config.split, records), settings, resume)
+    describe_run(config, folder, records.problems)
+    labels = torch.from_numpy(records.labels[splits.train])
+    fit(config, folder, records, splits, create_loss(config, labels.shape[1]), labels, resume, stages)
+
+
+def keep_splits(
+    folder: Path, records: Records, make: Callable[[], Splits], settings: dict[str, Any], resume: bool
+) -> Splits:
+    """The partitions in a run's ``splits.json``: written there by the first process, or to ``resume`` with as they are.
+
+    Args:
+        folder: a run's folder.
+        records: what is parted.
+        make: makes the partitions.
+        settings: how they are made, kept in the file.
+        resume: take those that are there.
+    """
+    path = folder / "splits.json"
+    if rank() == 0 and not (resume and path.exists()):
+        save_splits(make(), records, path, settings)
+    wait_for_all()
+    return load_splits(path, records)
+
+
+def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> None:
+    """Write ``problems.txt`` and ``environment.json``."""
     if rank() == 0:
-        if not (resume and splits_file.exists()):
-            save_splits(make_splits(config.split, records), records, splits_file, config.split.model_dump(mode="json"))
-        write_text(folder / "problems.txt", "".join(f"{line}\n" for line in records.problems))
+        write_text(folder / "problems.txt", "".join(f"{line}\n" for line in problems))
         device = local_device(pick_device(config.train.device))
         record_environment(folder / "environment.json", environment(device, world_size()))
-    wait_for_all()
-    splits = load_splits(splits_file, records)
+
+
+def fit(
+    config: RunConfig,
+    folder: Path,
+    records: Records,
+    splits: Splits,
+    loss: nn.Module,
+    targets: torch.Tensor,
+    resume: bool,
+    stages: Stages,
+    code_space: str = "",
+) -> None:
+    """Train the model of ``config`` on the training rows and save it as the run's.
+
+    Args:
+        config: what to do.
+        folder: a run's folder.
+        records: the collection; the model has its modalities.
+        splits: its partitions.
+        loss: see `trainer.train`.
+        targets: for each training row what ``loss`` compares its outputs with: labels ``(n, c)``, or a teacher's
+            outputs.
+        resume: go on from a checkpoint.
+        stages: where progress goes.
+        code_space: see `HashModel`.
+    """
     check_batch_size(len(splits.train), config.train.batch_size)
-    train_rows = torch.from_numpy(records.labels[splits.train])
-    model, sources, validate = _prepare(config, records, splits, stages)
-    loss, stage = create_loss(config, train_rows.shape[1]), stages(f"train {config.loss_name}")
-    train(model, loss, sources, train_rows, config.train, folder, validate, stage, resume)
+    model, sources, validate = _prepare(config, records, splits, stages, code_space)
+    train(model, loss, sources, targets, config.train, folder, validate, stages(f"train {config.loss_name}"), resume)
     if rank() == 0:
         model.save_pretrained(folder / "model")
     wait_for_all()
 
 
 def _prepare(
-    config: RunConfig, records: Records, splits: Splits, stages: Stages
+    config: RunConfig, records: Records, splits: Splits, stages: Stages, code_space: str
 ) -> tuple[HashModel, dict[str, Source], Callable[[HashModel], Validation] | None]:
     """The model that is trained, its inputs and its validation. Unless inputs come ``online``, that model has no
     frozen backbone any more: the memory of the backbone is free again."""
     train_records = records.take(splits.train)
     model = create_model(config, train_records).to(local_device(pick_device(config.train.device)))
+    model.code_space = code_space
     mode = feature_mode(model, config.train)
     features = feature_records(model, records, config.train, stages)
     sources = training_sources(model, train_records, features.take(splits.train), mode, config.train, stages)

@@ -184,3 +184,14 @@ def test_damaged_and_missing_models_are_named(records, tmp_path):
 def test_fewer_than_one_bit_is_refused(records):
     with pytest.raises(InputError, match="at least 1 bit"):
         small(records, n_bits=0)
+
+
+def test_widths_that_cannot_be_are_refused_and_narrow_ones_are_built(records):
+    with pytest.raises(InputError, match=r"model\.width is 12; choose a multiple of 8"):
+        MODELS["small"].create(records, 12, width=12)
+    with pytest.raises(InputError, match=r"model\.text_width is 6"):
+        MODELS["small"].create(records, 12, text_encoder="transformer", text_width=6)
+    for encoder in ("bag", "transformer"):
+        model = small(records, text_encoder=encoder, text_width=8, min_count=1)
+        assert model.branch("text").encoder.n_features == 8
+        assert model.encode_texts(TEXTS).shape == (6, 2)

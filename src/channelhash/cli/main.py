@@ -9,6 +9,7 @@ from channelhash.cli import (
     benchmark,
     data,
     demo,
+    distill,
     encode,
     evaluate,
     experiment,
@@ -36,6 +37,7 @@ app.add_typer(benchmark.app, name="benchmark")
 for command in (
     demo.demo,
     train.train,
+    distill.distill,
     evaluate.evaluate,
     encode.encode,
     search.search,

@@ -12,6 +12,7 @@ from channelhash.losses.beside import LossWithTerms, term_problem
 from channelhash.losses.bsch import BSCHLoss
 from channelhash.losses.csq import CSQLoss
 from channelhash.losses.dcmh import DCMHLoss
+from channelhash.losses.distillation import DistillationLoss
 from channelhash.losses.dnph import DNPHLoss
 from channelhash.losses.dsch import DSCHLoss
 from channelhash.losses.greedyhash import GreedyHashLoss
@@ -42,8 +43,11 @@ LOSSES: dict[str, type[nn.Module]] = {
     "talr": TALRLoss,
 }
 
+#: Losses that compare with a teacher's outputs instead of labels (`channelhash.distillation`), likewise.
+TEACHER_LOSSES: dict[str, type[nn.Module]] = {"distillation": DistillationLoss}
+
 #: Arguments that come from the model and the data, not from the section ``loss``.
-FROM_RUN = frozenset({"n_bits", "n_labels"})
+FROM_RUN = frozenset({"n_bits", "n_labels", "modalities"})
 
 
 #: Keys that the section ``loss`` has for any loss: terms beside it, and their defaults.
@@ -79,12 +83,14 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> nn.Modu
 __all__ = [
     "FROM_RUN",
     "LOSSES",
+    "TEACHER_LOSSES",
     "TERMS",
     "BSCHLoss",
     "CSQLoss",
     "DCMHLoss",
     "DNPHLoss",
     "DSCHLoss",
+    "DistillationLoss",
     "GreedyHashLoss",
     "HashNetLoss",
     "HyP2Loss",

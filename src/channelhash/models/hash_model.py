@@ -91,6 +91,8 @@ class HashModel(nn.Module, ModelHubMixin):
         architecture: everything ``MODELS[name].build`` needs, JSON-able.
         branches: modality -> `Branch`.
         features_of: modality -> identity of a frozen encoder that is left out: the branch takes its features.
+        code_space: fingerprint of the model whose codes these are made to be compared with (the teacher of a distilled
+            model); empty if none.
     """
 
     def __init__(
@@ -100,8 +102,10 @@ class HashModel(nn.Module, ModelHubMixin):
         architecture: dict[str, Any],
         branches: dict[str, Branch],
         features_of: dict[str, dict[str, str]] | None = None,
+        code_space: str = "",
     ) -> None:
         super().__init__()
+        self.code_space = code_space
         self._features_of = features_of or {}
         self.name = name
         self.n_bits = n_bits
@@ -166,7 +170,7 @@ class HashModel(nn.Module, ModelHubMixin):
                 rows = partial(feature_rows, modality=modality, width=branch.fixed.n_features)
                 branch = Branch(rows, nn.Identity(), branch.head)
             branches[modality] = branch
-        return HashModel(self.name, self.n_bits, self.architecture, branches, self.backbones())
+        return HashModel(self.name, self.n_bits, self.architecture, branches, self.backbones(), self.code_space)
 
     def trained_state(self) -> dict[str, Tensor]:
         """What a training changes, by name: parameters and buffers without those of frozen encoders (whose running
@@ -243,7 +247,8 @@ class HashModel(nn.Module, ModelHubMixin):
         return self.encode("text", texts)
 
     def fingerprint(self) -> str:
-        """Hash of architecture and weights; codes are comparable when the fingerprints of their models are equal.
+        """Hash of architecture and weights; codes are comparable when the fingerprints of their models are equal (or as
+        `comparable` says).
 
         Extractors are left out: the model maps features to codes, whoever computes those features and wherever.
         """
@@ -256,8 +261,12 @@ class HashModel(nn.Module, ModelHubMixin):
 
     def _description(self) -> dict[str, Any]:
         description = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
-        backbones = self.backbones()
-        return description | ({"backbones": backbones} if backbones else {})
+        known = {"backbones": self.backbones(), "code_space": self.code_space}
+        return description | {key: value for key, value in known.items() if value}
+
+    def comparable(self, model: str) -> bool:
+        """Whether this model's codes can be compared with those of the model with the fingerprint ``model``."""
+        return model in (self.fingerprint(), self.code_space)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         with atomic_path(save_directory / "model.safetensors") as path:
@@ -285,7 +294,8 @@ class HashModel(nn.Module, ModelHubMixin):
             raise InputError(f"{folder}: no config.json, this is not a saved model") from None
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{folder / 'config.json'}: not a model this version can build ({error})") from None
-        model = cls(name=name, n_bits=n_bits, architecture=architecture, branches=branches)
+        space = str(description.get("code_space", ""))
+        model = cls(name=name, n_bits=n_bits, architecture=architecture, branches=branches, code_space=space)
         model._check_backbones(description.get("backbones", {}), folder)
         file = folder / "model.safetensors"
         load_weights(model.trained_state(), read_weights(file), str(file))

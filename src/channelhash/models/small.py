@@ -22,6 +22,7 @@ def create_small_model(
     image_size: int = 64,
     width: int = 32,
     text_encoder: Literal["bag", "transformer"] = "bag",
+    text_width: int = 256,
     tokens: Literal["vocabulary", "hashed"] = "vocabulary",
     n_buckets: int = 16384,
     min_count: int = 2,
@@ -35,8 +36,9 @@ def create_small_model(
         train: training records; with ``tokens="vocabulary"`` the vocabulary is their words.
         n_bits: code length k.
         image_size: pictures become ``image_size`` × ``image_size`` pixels.
-        width: channels of the first convolution.
+        width: channels of the first convolution, a multiple of 8.
         text_encoder: mean of token vectors, or one Transformer layer.
+        text_width: width of a token's vector; for the Transformer a multiple of 4.
         tokens: keep a vocabulary of the training words and drop all others, or hash words into buckets (nothing to
             store; a word never trained on gets a bucket that may be untrained).
         n_buckets: number of hash buckets.
@@ -47,6 +49,10 @@ def create_small_model(
     """
     if n_bits < 1:
         raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
+    if width < 1 or width % 8:  # groups of the normalisation
+        raise InputError(f"model.width is {width}; choose a multiple of 8")
+    if text_width < 1 or (text_encoder == "transformer" and text_width % 4):  # attention heads
+        raise InputError(f"model.text_width is {text_width}; choose 1 or more, for a Transformer a multiple of 4")
     vocabulary = None
     if tokens == "vocabulary" and "text" in train.items:
         vocabulary = list(Vocabulary.from_texts([str(t) for t in train.items["text"]], min_count=min_count).words)
@@ -58,6 +64,7 @@ def create_small_model(
         image_size=image_size,
         width=width,
         text_encoder=text_encoder,
+        text_width=text_width,
         vocabulary=vocabulary,
         n_buckets=n_buckets,
         max_tokens=max_tokens,
@@ -78,8 +85,10 @@ def build_small_branches(
     max_tokens: int,
     hidden: list[int],
     dropout: float,
+    text_width: int = 256,
 ) -> dict[str, Branch]:
-    """The branches of a small model from its complete architecture; arguments as in `create_small_model`."""
+    """The branches of a small model from its complete architecture; arguments as in `create_small_model`. Models of
+    older versions do not say their ``text_width``."""
 
     def head(encoder: Any) -> nn.Sequential:
         return hash_head([encoder.n_features, *hidden, n_bits], dropout)
@@ -94,10 +103,13 @@ def build_small_branches(
         else:
             prepare, n_tokens = vocabulary_tokens(vocabulary, max_tokens), len(vocabulary)
         encoder: BagOfTags | TransformerText = (
-            BagOfTags(n_tokens)
+            BagOfTags(n_tokens, text_width)
             if text_encoder == "bag"
             else TransformerText(
-                nn.Embedding(n_tokens + 1, 256, padding_idx=0), n_features=256, feed_forward=512, max_tokens=max_tokens
+                nn.Embedding(n_tokens + 1, text_width, padding_idx=0),
+                n_features=text_width,
+                feed_forward=2 * text_width,
+                max_tokens=max_tokens,
             )
         )
         branches["text"] = Branch(prepare, encoder, head(encoder))

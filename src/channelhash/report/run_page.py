@@ -149,7 +149,8 @@ def _codes(folder: Path) -> tuple[CodeSet, CodeSet] | None:
 def _bounds(folder: Path, codes: tuple[CodeSet, CodeSet] | None) -> Bounds | None:
     """The channels of the run's loss, None if it has none; a configuration of another version is an `InputError`."""
     config = read_run_config(folder)
-    if not hasattr(LOSSES[config.loss_name], "bounds") or codes is None or codes[1].labels is None:
+    kind = LOSSES.get(config.loss_name)  # losses of a teacher's have no channels either
+    if not hasattr(kind, "bounds") or codes is None or codes[1].labels is None:
         return None
     if getattr(config.loss, "similarity_ratio", 0.0) is None:
         # Its channels are of each batch's labels; the retrieval set's stand for them.

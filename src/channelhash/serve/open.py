@@ -43,6 +43,10 @@ def open_app(
     if encoder is not None and store.n_bits is None:  # what comes in first is this model's
         store.close()
         store = open_store(address, encoder.n_bits, encoder.fingerprint())
+    if token is not None and encoder is not None and store.model == encoder.code_space != "":
+        raise InputError(
+            f"--token-file: {model} may search {address}, whose codes another model made; leave one of them out"
+        )
     return create_app(store, encoder, limits, token, hosts, _pictures(store, address, is_path))
 
 

@@ -110,11 +110,11 @@ def make_service(
 
 def check_model(store: Store, model: HashModel) -> None:
     """Raise `InputError` unless the store's codes can be compared with the model's."""
-    fingerprint = model.fingerprint()
-    if store.model and store.model != fingerprint:
+    if store.model and not model.comparable(store.model):
         raise InputError(
-            f"{store.address}: its codes were made by the model {store.model}, not by this one ({fingerprint}); codes "
-            "of two models cannot be compared: give that model with --model, or make the store again"
+            f"{store.address}: its codes were made by the model {store.model}, not by this one "
+            f"({model.fingerprint()}); codes of two models cannot be compared: give that model with --model, or make "
+            "the store again"
         )
     if store.n_bits is not None and store.n_bits != model.n_bits:
         raise InputError(f"{store.address}: holds codes of {store.n_bits} bits, the model makes {model.n_bits}")

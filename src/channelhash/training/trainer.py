@@ -47,7 +47,7 @@ def train(
         model: its branches' modalities are the keys of ``sources``.
         loss: called as ``loss(outputs, labels)``, or with ``anchor=modality`` if its ``forward`` takes one.
         sources: modality -> where the inputs of ``n`` rows come from.
-        labels: ``(n, c)`` bool.
+        labels: ``(n, c)`` bool; or whatever else ``loss`` compares the outputs of those rows with.
         settings: see `TrainSettings`.
         folder: the run's folder.
         validate: called every ``validate_every`` epochs; the epoch best by mean of image->text and text->image is

@@ -1,0 +1,81 @@
+"""``channelhash distill``"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from channelhash.cli.output import percent, percent_or_dash, print_json, print_table, progress_stages
+
+#: Problems that are printed; all of them are in ``problems.txt``.
+_SHOWN = 3
+
+
+def distill(
+    run: Path = typer.Argument(..., help="The teacher: the folder of a finished run."),
+    student: str = typer.Option(
+        ..., help="Name of a model (small, …), or a YAML file with the section model and, optionally, data and train."
+    ),
+    data: Path | None = typer.Option(
+        None, help="Another source of the same items, joined by id: a table or a file of features."
+    ),
+    modalities: list[str] = typer.Option([], help="What the student encodes; all by default. May be repeated."),
+    out: Path | None = typer.Option(None, help="The student's folder; runs/<run>-<student> by default."),
+    settings: list[str] = typer.Option([], "--set", help="Override a key: section.key=value. May be repeated."),
+    resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted run in the same folder."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Train a small model to give a large one's codes, and compare the two.
+
+    Either model's codes search among the other's. Partitions, and what is not said, are the teacher's.
+
+    Example: channelhash distill runs/clip --student small --set model.width=16
+
+    Example: channelhash distill runs/features --student small --data items.csv --set data.root=images
+    """
+    from channelhash.distillation.distill import distill as train_student
+    from channelhash.distillation.distill import load_teacher
+    from channelhash.distillation.student import student_config
+    from channelhash.training.distributed import launched_rank
+
+    teacher = load_teacher(run)
+    config = student_config(teacher.config, student, data, settings)
+    folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
+    with progress_stages() as stages:
+        result = train_student(teacher, config, folder, modalities, resume, stages)
+    if launched_rank() > 0:
+        return  # the first process speaks for all
+    if as_json:
+        print_json(result)
+        return
+    typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f} bits. The student is in {folder}")
+    for line in result["problems"][:_SHOWN]:
+        typer.echo(line)
+    if len(result["problems"]) > _SHOWN:
+        typer.echo(f"… and {len(result['problems']) - _SHOWN} more in {folder / 'problems.txt'}")
+    rows = result["rows"]
+    title = f"{rows['query']} queries, {rows['retrieval']} items, {result['n_bits']} bits; tie-aware mAP in %"
+    print_table(title, ["", "teacher", "student", "student asks teacher", "chance"], _table(result))
+    typer.echo(f"Next: channelhash search {run} --model {folder} --text …")
+
+
+def _table(result: Mapping[str, Any]) -> list[list[str]]:
+    """Retrieval, equal bits, size and speed, a line each."""
+    maps, size = result["map"], result["size"]
+    columns = [maps["teacher->teacher"], maps["student->student"], maps["student->teacher"]]
+    rows = []
+    for task, chance in result["chance"].items():
+        shares = [percent_or_dash(column.get(task)) for column in columns]
+        rows.append([task.replace("->", " → "), *shares, percent(chance)])
+    for modality, share in result["agreement"].items():
+        rows.append([f"equal bits of {modality}s, %", "", percent(share), "", ""])
+    sides = ("teacher", "student")
+    rows.append(["parameters", *[f"{size[side]['parameters']:,}" for side in sides], "", ""])
+    rows.append(["saved model, MB", *[f"{size[side]['bytes'] / 1e6:.2f}" for side in sides], "", ""])
+    if size["teacher"]["frozen_bytes"] or size["student"]["frozen_bytes"]:
+        rows.append(["frozen encoders, MB", *[f"{size[side]['frozen_bytes'] / 1e6:.2f}" for side in sides], "", ""])
+    for modality, speed in result["speed"].items():
+        cells = [f"{speed[f'{side}_per_second']:,.0f} ({speed[f'{side}_reads']})" for side in sides]
+        rows.append([f"{modality}s/s", *cells, "", ""])
+    return rows

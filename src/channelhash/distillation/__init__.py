@@ -1,0 +1,1 @@
+"""A large model's codes, learned by a small one."""
