@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from channelhash import channels, codes, losses, metrics
     from channelhash.codeset import CodeSet
+    from channelhash.explaining import explain
     from channelhash.models import HashModel, load_model
     from channelhash.search import Store, open_store
 
@@ -19,6 +20,7 @@ _NAMES = {
     "CodeSet": "channelhash.codeset",
     "HashModel": "channelhash.models",
     "Store": "channelhash.search",
+    "explain": "channelhash.explaining",
     "load_model": "channelhash.models",
     "open_store": "channelhash.search",
 }
@@ -30,6 +32,7 @@ __all__ = [
     "__version__",
     "channels",
     "codes",
+    "explain",
     "load_model",
     "losses",
     "metrics",

@@ -83,13 +83,15 @@ function waysOn(item, modality) {
   return ways;
 }
 
-function wayButtons(item, modality, ask) {
+function wayButtons(item, modality, ask, why) {
   const buttons = waysOn(item, modality).map(([words, way]) => {
     const button = element("button", { type: "button", className: "plain", "aria-label": `${words}: ${nameOf(item)}` }, words);
     button.addEventListener("click", () => ask(way));
     return button;
   });
-  return element("div", { className: "ways" }, ...buttons);
+  const reason = element("button", { type: "button", className: "plain", "aria-haspopup": "dialog", "aria-label": `Why does this match: ${nameOf(item)}` }, "Why?");
+  reason.addEventListener("click", () => why(item));
+  return element("div", { className: "ways" }, ...buttons, reason);
 }
 
 function labelLine(labels) {
@@ -97,7 +99,7 @@ function labelLine(labels) {
 }
 
 /** One answer. */
-export function card(item, answer, { ask, open }) {
+export function card(item, answer, { ask, open, why }) {
   const show = element("button", { type: "button", className: "show", "aria-label": `Details of ${nameOf(item)}` }, picture(item, 384));
   show.addEventListener("click", () => open(item));
   const words = item.image || answer.modality === "text" ? item.text : "";
@@ -109,12 +111,12 @@ export function card(item, answer, { ask, open }) {
     strip(item.code, answer.n_bits, answer.query_code),
     words ? element("p", { className: "text", title: words }, words) : null,
     labelLine(item.labels),
-    wayButtons(item, answer.modality, ask),
+    wayButtons(item, answer.modality, ask, why),
   );
 }
 
 /** Everything that is known of an answer. */
-export function details(item, answer, { ask, close }) {
+export function details(item, answer, { ask, close, why }) {
   const facts = element("dl");
   const known = { id: item.id, ...item.metadata, code: item.code };
   for (const [name, value] of Object.entries(known)) {
@@ -133,7 +135,7 @@ export function details(item, answer, { ask, close }) {
       distanceBar(item.distance, answer.n_bits),
       strip(item.code, answer.n_bits, answer.query_code),
       facts,
-      wayButtons(item, answer.modality, ask),
+      wayButtons(item, answer.modality, ask, why),
     ),
   ];
 }
