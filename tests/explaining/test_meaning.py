@@ -76,11 +76,15 @@ def test_agreeing_bits_speak_for_labels_by_their_values_and_shares():
     first, second = np.array([1.0, -2.0, 0.5], np.float32), np.array([0.5, -1.0, -3.0], np.float32)
     clear = np.array([[0.5, -0.3], [-0.4, 0.2], [0.9, 0.9]])
     bits = compare_bits(first, second)
+    agreeing = [(j, bit) for j, bit in enumerate(bits) if bit.agrees]
+    total = sum(bit.share for _, bit in agreeing)
     expected = [
-        sum((1 if b.values[0] else -1) * b.share * clear[j, c] for j, b in enumerate(bits) if b.agrees) for c in (0, 1)
+        sum((1 if bit.values[0] else -1) * bit.share / total * clear[j, label] for j, bit in agreeing)
+        for label in (0, 1)
     ]
     np.testing.assert_allclose(spoken_for(bits, clear), expected)
     assert expected[0] > 0 > expected[1]
+    assert not spoken_for(compare_bits(first, -first), clear).any()
 
 
 def run_folder(folder, seed: int = 0) -> CodeSet:

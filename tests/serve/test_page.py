@@ -220,6 +220,8 @@ def test_answers_are_walked_through_and_opened_with_the_keyboard(page, address):
     expect(page.locator("#item")).to_be_hidden()
     expect(shows.nth(1)).to_be_focused()
     page.keyboard.press("Tab")
+    expect(page.locator("#results .card").nth(1).get_by_role("button", name="Why does this match")).to_be_focused()
+    page.keyboard.press("Tab")
     expect(page.locator("#results .card").nth(1).get_by_role("button", name="More like this")).to_be_focused()
 
 

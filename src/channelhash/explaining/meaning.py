@@ -96,15 +96,17 @@ class Meanings:
 
 
 def spoken_for(bits: Sequence[Bit], clear: Correlations) -> Correlations:
-    """What the agreeing bits say together: Σ_j share_j · (±φ_jl), + for a bit that is 1, − for one that is 0.
+    """What the agreeing bits say together: the mean of ±φ_jl weighted by share_j, + for a bit that is 1, − for 0.
 
     Args:
         bits: all k bits of a pair.
         clear: ``(k, c)``, from `Meanings.clear`.
 
     Returns:
-        ``(c,)`` in [−1, 1]: what speaks for a label (positive) or against it.
+        ``(c,)`` in [−1, 1]: what speaks for a label (positive) or against it. 1 would be agreeing bits that are all
+        this label and nothing else; 0 where no bit agrees.
     """
-    signed = np.array([bit.share * (1 if bit.values[0] else -1) * bit.agrees for bit in bits])
-    spoken: Correlations = signed @ clear
+    shares = np.array([bit.share * bit.agrees for bit in bits])
+    signs = np.array([1 if bit.values[0] else -1 for bit in bits])
+    spoken: Correlations = (shares * signs) @ clear / (shares.sum() or 1.0)
     return spoken

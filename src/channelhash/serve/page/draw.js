@@ -83,15 +83,20 @@ function waysOn(item, modality) {
   return ways;
 }
 
-function wayButtons(item, modality, ask, why) {
+/** The button that asks why an answer is one. */
+function whyButton(item, why) {
+  const button = element("button", { type: "button", className: "plain", "aria-haspopup": "dialog", "aria-label": `Why does this match: ${nameOf(item)}` }, "Why?");
+  button.addEventListener("click", () => why(item));
+  return button;
+}
+
+function wayButtons(item, modality, ask) {
   const buttons = waysOn(item, modality).map(([words, way]) => {
     const button = element("button", { type: "button", className: "plain", "aria-label": `${words}: ${nameOf(item)}` }, words);
     button.addEventListener("click", () => ask(way));
     return button;
   });
-  const reason = element("button", { type: "button", className: "plain", "aria-haspopup": "dialog", "aria-label": `Why does this match: ${nameOf(item)}` }, "Why?");
-  reason.addEventListener("click", () => why(item));
-  return element("div", { className: "ways" }, ...buttons, reason);
+  return element("div", { className: "ways" }, ...buttons);
 }
 
 function labelLine(labels) {
@@ -107,11 +112,11 @@ export function card(item, answer, { ask, open, why }) {
     "li",
     { className: "card" },
     show,
-    distanceBar(item.distance, answer.n_bits),
+    element("div", { className: "near" }, distanceBar(item.distance, answer.n_bits), whyButton(item, why)),
     strip(item.code, answer.n_bits, answer.query_code),
     words ? element("p", { className: "text", title: words }, words) : null,
     labelLine(item.labels),
-    wayButtons(item, answer.modality, ask, why),
+    wayButtons(item, answer.modality, ask),
   );
 }
 
@@ -132,10 +137,10 @@ export function details(item, answer, { ask, close, why }) {
       { className: "about" },
       item.text ? element("p", { className: "whole" }, item.text) : null,
       labelLine(item.labels),
-      distanceBar(item.distance, answer.n_bits),
+      element("div", { className: "near" }, distanceBar(item.distance, answer.n_bits), whyButton(item, why)),
       strip(item.code, answer.n_bits, answer.query_code),
       facts,
-      wayButtons(item, answer.modality, ask, why),
+      wayButtons(item, answer.modality, ask),
     ),
   ];
 }

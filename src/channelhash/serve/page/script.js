@@ -280,7 +280,7 @@ async function showWhy(state, answer, item) {
   explaining = new AbortController();
   const { signal } = explaining;
   by("why-title").textContent = `Why “${nameOf(item)}”?`;
-  by("why-body").replaceChildren(element("p", { className: "hint" }, "Hiding parts and leaving out words…"));
+  by("why-body").replaceChildren(element("p", { className: "hint", role: "status" }, "Hiding parts and leaving out words…"));
   if (!by("why").open) by("why").showModal();
   try {
     const found = await explain(state, answer, item, signal);

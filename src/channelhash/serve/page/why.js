@@ -4,6 +4,7 @@ import { bitsWord, element } from "./draw.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const MEANINGS_SHOWN = 3;
+const HEIGHT = 340; // pixels of a picture under its map, as long as its width has room
 const LEAST = 0.25; // bits; a weaker map is noise, its colours are not scaled up to full
 
 /** What holds the pair together in one colour, what parts it in another; opacity is the influence. */
@@ -46,9 +47,11 @@ function mapped(side, src) {
     toggle.setAttribute("aria-pressed", String(!shown));
     heat.classList.toggle("off", shown);
   });
+  const img = element("img", { src, alt: `picture ${side.name}` });
+  img.addEventListener("load", () => { img.style.width = `${(HEIGHT * img.naturalWidth) / img.naturalHeight}px`; });
   return element(
     "figure", {},
-    element("div", { className: "mapped" }, element("img", { src, alt: `picture ${side.name}` }), heat),
+    element("div", { className: "mapped" }, img, heat),
     element("figcaption", {}, mapWords(side.map), " ", toggle),
   );
 }
@@ -100,7 +103,7 @@ export function explanation(found, pictures) {
     element("span", { className: "together" }), " holds the pair together ", element("span", { className: "apart" }), " parts it",
   ) : null;
   return [
-    element("p", { className: "whole" }, found.summary),
+    element("p", { className: "whole", role: "status" }, found.summary),
     ...parts,
     legend,
     ...found.remarks.map((remark) => element("p", { className: "hint" }, remark)),
