@@ -1,12 +1,16 @@
 """Explaining over HTTP gives what explaining in the process gives; what cannot be explained is refused."""
 
+import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 
 from channelhash.codes import unpack
+from channelhash.codeset import CodeSet
 from channelhash.explaining.ask import encoders_of, new_side, stored_side
 from channelhash.explaining.explanation import MapSettings, explain_pair
 from channelhash.explaining.kept_meanings import meanings_of
-from channelhash.serve import Limits
+from channelhash.search import open_store
+from channelhash.serve import Limits, create_app
 from serve.served import N_BITS, ODD_ID, serving
 
 SMALL = {"cells": 3, "patch": 1}
@@ -107,3 +111,18 @@ def test_a_picture_that_has_gone_and_limits_are_said(tmp_path, model):
         assert "not there any more" in found["remarks"][1]
         found = asked(client, {"text": "red"}, {"id": "item004", "modality": "image"})
         assert "12 patches" in found["remarks"][0]
+
+
+def test_an_empty_store_explains_codes_and_a_server_without_model_too(tmp_path, model, folder):
+    store = open_store(tmp_path / "empty", N_BITS, model.fingerprint())
+    with TestClient(create_app(store, model)) as client:
+        assert asked(client, {"code": "fff0"}, {"code": "0000"})["distance"] == N_BITS
+    codes = CodeSet(
+        ["a"], {"image": np.zeros((1, 2), np.uint8)}, None, N_BITS, images=[str(folder / "images" / "1.png")]
+    )
+    codes.save(tmp_path / "codes.parquet")
+    with TestClient(create_app(open_store(tmp_path / "codes.parquet"), None)) as client:
+        found = asked(client, {"id": "a"}, {"code": "8000"})
+        assert (found["distance"], len(found["remarks"])) == (1, 2)
+        refused = client.post("/explain", json={"first": {"id": "a"}, "second": {"text": "red"}})
+        assert (refused.status_code, "no model" in refused.json()["error"]) == (422, True)

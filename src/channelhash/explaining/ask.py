@@ -82,7 +82,7 @@ def new_side(modality: str, item: str | Path | Image.Image, encode: Encode, name
     return Side(modality, shown, encode([item])[0], item)
 
 
-def stored_side(item: Item, modality: str, n_bits: int, encoders: dict[str, Encode], raw: Any = None) -> Side:
+def stored_side(item: Item, modality: str, n_bits: int, encoders: dict[str, Encode]) -> Side:
     """An item of a store, by its code of one modality: encoded anew where its words or picture are known, which gives
     real-valued outputs and maps; else by its bits.
 
@@ -91,25 +91,27 @@ def stored_side(item: Item, modality: str, n_bits: int, encoders: dict[str, Enco
         modality: whose code is explained.
         n_bits: code length k.
         encoders: what the model encodes.
-        raw: the words or the picture, where they are not to be taken from the item's metadata.
     """
-    raw = raw or item.metadata.get(modality)
+    raw = item.metadata.get(modality)
     name = str(item.metadata.get("text") or item.id) if modality == "text" else item.id
     if not raw:
         return coded_side(item.codes[modality], modality, name, n_bits, f"its {_RAW[modality]} not known here")
     if modality not in encoders:
         return coded_side(item.codes[modality], modality, name, n_bits, "there is no model to encode it with")
-    given = Path(str(raw)) if modality == "image" and not isinstance(raw, Image.Image) else raw
     try:
-        side = new_side(modality, given, encoders[modality], name)
+        side = new_side(modality, Path(str(raw)) if modality == "image" else str(raw), encoders[modality], name)
     except InputError as error:
         return coded_side(item.codes[modality], modality, name, n_bits, str(error))
-    differing = int((unpack(item.codes[modality][None], n_bits)[0] != binarize(side.outputs[None])[0]).sum())
+    return unlike_stored(side, item.codes[modality], n_bits)
+
+
+def unlike_stored(side: Side, code: PackedCodes, n_bits: int) -> Side:
+    """The side, with a remark if the code that its item has now is not the stored one."""
+    differing = int((unpack(code[None], n_bits)[0] != binarize(side.outputs[None])[0]).sum())
     if not differing:
         return side
-    return replace(
-        side, problem=f"encoded anew, it differs in {bits_word(differing)} from its stored code; explained as it is now"
-    )
+    why = f"encoded anew, it differs in {bits_word(differing)} from its stored code; explained as it is now"
+    return replace(side, problem=why)
 
 
 def coded_side(code: PackedCodes, modality: str, name: str, n_bits: int, problem: str) -> Side:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, File, Form, HTTPException, UploadFile
 from PIL import Image
 
 from channelhash.errors import InputError
-from channelhash.explaining.ask import coded_side, new_side, stored_side
+from channelhash.explaining.ask import coded_side, new_side, stored_side, unlike_stored
 from channelhash.explaining.explanation import MapSettings, Side, explain_pair
 from channelhash.explaining.occlusion import Encode
 from channelhash.search.checks import searched_modality
@@ -70,8 +70,7 @@ async def explain_picture(
         encoders = _encoders(service)
         if "image" not in encoders:
             raise InputError(f"this server cannot encode a new image: {service.problems['image']}")
-        outputs = encoders["image"]([Image.open(io.BytesIO(content))])[0]  # opened twice: a model may decode it smaller
-        asked = Side("image", "your picture", outputs, Image.open(io.BytesIO(content)))
+        asked = _picture(content, "your picture", encoders["image"])
         return asked, _side(service, ExplainItem(id=id, modality=modality), encoders)
 
     return await anyio.to_thread.run_sync(partial(_answer, service, sides, options, began), limiter=service.explaining)
@@ -101,25 +100,33 @@ def _side(service: Service, asked: ExplainItem, encoders: dict[str, Encode]) -> 
     store = service.store
     if asked.code is not None:
         code = packed_code(service, asked.code)
-        modality = searched_modality(asked.modality, store.modalities, store.address)
+        modality = asked.modality or ("image" if "image" in store.modalities or not store.modalities else "text")
         return coded_side(code, modality, "a code", store.n_bits or 0, "only its bits are known")
     item = service.item(asked.id or "")
     there = searched_modality(None, sorted(item.codes), "this item") if asked.modality is None else asked.modality
     if there not in item.codes:
         raise HTTPException(422, f"modality: this item has no {there} code, only {' and '.join(item.codes)}")
-    problem = _picture_problem(service, item) if there == "image" else ""
-    if problem:
-        return coded_side(item.codes[there], there, item.id, store.n_bits or 0, problem)
-    return stored_side(item, there, store.n_bits or 0, encoders)
-
-
-def _picture_problem(service: Service, item: Item) -> str:
-    """Why the picture of an item is not opened, or nothing; it is looked at as an upload would be."""
+    n_bits = store.n_bits or 0
+    if there not in encoders:
+        return coded_side(item.codes[there], there, item.id, n_bits, service.problems[there])
     path = item.metadata.get("image")
-    if not isinstance(path, str) or not path:
-        return ""
+    if there == "image" and isinstance(path, str) and path:
+        return _stored_picture(service, item, Path(path), encoders["image"])
+    return stored_side(item, there, n_bits, encoders)
+
+
+def _stored_picture(service: Service, item: Item, path: Path, encode: Encode) -> Side:
+    """An item's picture, looked at as an upload would be; no answer holds its path."""
+    code, n_bits = item.codes["image"], service.store.n_bits or 0
     try:
-        open_picture(Path(path).read_bytes(), service.limits.pixels)
+        content = path.read_bytes()
+        open_picture(content, service.limits.pixels)
     except (OSError, HTTPException):
-        return "its picture is not there any more, or cannot be read"
-    return ""
+        return coded_side(code, "image", item.id, n_bits, "its picture is not there any more, or cannot be read")
+    return unlike_stored(_picture(content, item.id, encode), code, n_bits)
+
+
+def _picture(content: bytes, name: str, encode: Encode) -> Side:
+    """A picture from its file's content, opened twice: a model may decode it smaller."""
+    outputs = encode([Image.open(io.BytesIO(content))])[0]
+    return Side("image", name, outputs, Image.open(io.BytesIO(content)))
