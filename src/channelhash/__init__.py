@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from channelhash import channels, codes, losses, metrics
     from channelhash.codeset import CodeSet
+    from channelhash.explaining import explain
     from channelhash.models import HashModel, load_model
     from channelhash.search import Store, open_store
 
@@ -21,6 +22,7 @@ _NAMES = {
     "CodeSet": "channelhash.codeset",
     "HashModel": "channelhash.models",
     "Store": "channelhash.search",
+    "explain": "channelhash.explaining",
     "load_model": "channelhash.models",
     "open_store": "channelhash.search",
 }
@@ -32,6 +34,7 @@ __all__ = [
     "__version__",
     "channels",
     "codes",
+    "explain",
     "load_model",
     "losses",
     "metrics",

@@ -23,6 +23,8 @@ CHECKS = [
 CALLS = [
     ("POST", "/search"),
     ("POST", "/search/image"),
+    ("POST", "/explain"),
+    ("POST", "/explain/image"),
     ("GET", "/items/{item_id}"),
     ("GET", "/images/{item_id}"),
     ("POST", "/items"),

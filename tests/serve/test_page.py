@@ -220,6 +220,8 @@ def test_answers_are_walked_through_and_opened_with_the_keyboard(page, address):
     expect(page.locator("#item")).to_be_hidden()
     expect(shows.nth(1)).to_be_focused()
     page.keyboard.press("Tab")
+    expect(page.locator("#results .card").nth(1).get_by_role("button", name="Why does this match")).to_be_focused()
+    page.keyboard.press("Tab")
     expect(page.locator("#results .card").nth(1).get_by_role("button", name="More like this")).to_be_focused()
 
 
@@ -277,3 +279,48 @@ def test_a_trained_run_is_served_and_its_colours_are_found(page, tmp_path):
             labels = page.locator("#results .labels span").all_inner_texts()[:8]
             assert labels.count(colour) >= 7, (colour, labels)
         page.goto("about:blank")  # closes its connections
+
+
+def test_why_an_answer_matches_is_shown_and_closed_with_the_keyboard(page, address):
+    page.goto(f"{address}?q=a+dark+red+picture")
+    ids(page)
+    why = page.locator("#results .card").first.get_by_role("button", name="Why does this match")
+    why.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#why .whole")).to_contain_text("of 12 bits agree")
+    differing = page.locator("#results .card").first.locator(".strip rect.differs").count()
+    assert page.locator("#why .bits li").count() == 12
+    assert page.locator("#why .bits").first.locator("li").count() == 12 - differing
+    expect(page.locator("#why .influences .word")).to_have_text(["a", "dark", "red", "picture"])
+    expect(page.locator("#why .mapped img")).to_have_js_property("naturalWidth", 52)
+    assert page.locator("#why .heat rect").count() == 8 * 10
+    picture, heat = (page.locator(f"#why .mapped {part}").bounding_box() for part in ("img", "svg"))
+    assert picture == heat
+    page.get_by_role("button", name="Colours").press("Space")
+    expect(page.locator("#why .heat")).to_be_hidden()
+    page.keyboard.press("Escape")
+    expect(page.locator("#why")).to_be_hidden()
+    expect(why).to_be_focused()
+
+
+def test_why_a_picture_of_ones_own_matches_shows_both_pictures(page, address, folder):
+    page.goto(address)
+    page.set_input_files("#file", folder / "images" / "5.png")
+    ids(page)
+    page.locator("#results .card").nth(2).get_by_role("button", name="Why does this match").click()
+    expect(page.locator("#why .mapped img")).to_have_count(2)
+    expect(page.locator("#why .mapped img").first).to_have_js_property("naturalWidth", 52)
+    page.locator("#why-close").click()
+    page.reload()  # the code alone is in the address
+    ids(page)
+    page.locator("#results .card").first.get_by_role("button", name="Why does this match").click()
+    expect(page.locator("#why .hint", has_text="only its bits are known")).to_be_visible()
+    expect(page.locator("#why .mapped img")).to_have_count(1)
+
+
+def test_why_of_an_item_that_has_gone_gives_the_servers_words(page, address):
+    page.goto(f"{address}?q=red")
+    ids(page)
+    page.route("**/explain", lambda route: route.fulfill(status=404, json={"error": "there is no item 'x'"}))
+    page.locator("#results .card").first.get_by_role("button", name="Why does this match").click()
+    expect(page.locator("#why [role=alert]")).to_have_text("there is no item 'x'")

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from channelhash import __version__
 from channelhash.models import HashModel
 from channelhash.search.store import Store
-from channelhash.serve import info_routes, item_routes, search_routes
+from channelhash.serve import explain_routes, info_routes, item_routes, search_routes
 from channelhash.serve.guards import bounded_bodies, bounded_concurrency, known_hosts, security_headers
 from channelhash.serve.limits import Limits
 from channelhash.serve.metrics import measured
@@ -58,7 +58,8 @@ def create_app(
     )
     app.state.service = service
     handle_problems(app)
-    for router in (search_routes.router, item_routes.readers, item_routes.writers, info_routes.router, page_router()):
+    routers = (search_routes.router, explain_routes.router, item_routes.readers, item_routes.writers)
+    for router in (*routers, info_routes.router, page_router()):
         app.include_router(router)
     # The last one stands outermost.
     app.add_middleware(bounded_bodies, limit=limits.upload_bytes)

@@ -17,6 +17,8 @@ class Limits:
         rerank: nearest codes that one search may rank again by real-valued outputs.
         items: items in one write call.
         concurrency: requests at work at one time.
+        patches: patches of a picture that one explanation may hide in turn.
+        words: words of a text that one explanation leaves out in turn.
     """
 
     upload_bytes: int = 16_000_000
@@ -26,6 +28,8 @@ class Limits:
     rerank: int = 10_000
     items: int = 1000
     concurrency: int = 64
+    patches: int = 400
+    words: int = 100
 
 
 def at_most(name: str, value: int | None, limit: int) -> None:

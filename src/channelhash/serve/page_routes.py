@@ -10,6 +10,7 @@ _FILES = {
     "/style.css": ("style.css", "text/css"),
     "/script.js": ("script.js", "text/javascript"),
     "/draw.js": ("draw.js", "text/javascript"),
+    "/why.js": ("why.js", "text/javascript"),
     "/docs.js": ("docs.js", "text/javascript"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }

@@ -77,6 +77,110 @@ class SearchAnswer(BaseModel):
     seconds: float = Field(description="Time from the request's arrival to its answer.")
 
 
+class ExplainItem(_Request):
+    """One item of a pair: exactly one of ``text``, ``id`` and ``code``."""
+
+    text: Text | None = Field(None, description="Words.")
+    id: Text | None = Field(None, description="An item that is in the store.")
+    code: HexCode | None = None
+    modality: Modality | None = Field(
+        None, description="Which of an item's codes, or what a bare code is a code of; image if there are any."
+    )
+
+
+class MapOptions(_Request):
+    """How parts of a picture are hidden."""
+
+    maps: bool = Field(True, strict=True, description="Hide parts of pictures, and leave out words.")
+    cells: Annotated[int, Field(ge=1, le=32, strict=True)] = Field(8, description="Cells along the short side.")
+    patch: Annotated[int, Field(ge=1, le=32, strict=True)] = Field(
+        2, description="Side of the patch in cells, at most ``cells``; it moves by one cell."
+    )
+    fill: Literal["grey", "blur"] = Field("grey", description="What the patch shows.")
+
+
+class ExplainRequest(MapOptions):
+    """A pair, and how to look at its parts."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"first": {"text": "a dog on a beach"}, "second": {"id": "17"}}]},
+    )
+
+    first: ExplainItem
+    second: ExplainItem
+
+
+class BitAnswer(BaseModel):
+    """One bit of a pair of codes."""
+
+    bit: int = Field(description="Its place in the code, counted from 1.")
+    values: list[int]
+    agrees: bool
+    strengths: list[float | None] = Field(description="|output| over their root mean square; null for stored bits.")
+    share: float = Field(description="Its summand of the cosine of both outputs.")
+    meaning: list["LabelCorrelation"] = Field(description="Labels that go with a 1 (positive) or a 0 (negative).")
+
+
+class LabelCorrelation(BaseModel):
+    """How much a label goes with a bit: the phi coefficient."""
+
+    label: str
+    correlation: float
+
+
+class LabelWeight(BaseModel):
+    """How much the agreeing bits speak for a label."""
+
+    label: str
+    weight: float
+
+
+class MapAnswer(BaseModel):
+    """What the parts of a picture do, as cells of the upright picture, row by row."""
+
+    rows: int
+    columns: int
+    patch: int
+    influence: list[list[float]] = Field(
+        description="Bits that the pair lies farther apart without it; positive holds the pair together."
+    )
+    flips: list[list[float]] = Field(description="Bits of the picture that flip without it, on average.")
+    strongest: list[int] = Field(description="The bits that flip under the patch that matters most.")
+    flipping: list[float] = Field(description="Of each bit, the share of patches that flip it.")
+
+
+class WordAnswer(BaseModel):
+    """What one word does."""
+
+    word: str
+    influence: float
+    flips: list[int]
+
+
+class SideAnswer(BaseModel):
+    """One item of the pair."""
+
+    modality: str
+    name: str
+    map: MapAnswer | None
+    words: list[WordAnswer] | None
+
+
+class ExplainAnswer(BaseModel):
+    """Why two codes are as near as they are."""
+
+    n_bits: int
+    distance: int
+    relaxed_distance: float
+    summary: str
+    labels: list[LabelWeight]
+    bits: list[BitAnswer]
+    sides: list[SideAnswer]
+    remarks: list[str] = Field(description="What could not be done, a line each.")
+    seconds: float
+
+
 class ItemAnswer(BaseModel):
     """One item as it is stored."""
 

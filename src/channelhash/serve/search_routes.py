@@ -7,7 +7,7 @@ import numpy as np
 from fastapi import APIRouter, File, Form, HTTPException, UploadFile
 from starlette.concurrency import run_in_threadpool
 
-from channelhash.codes import binarize, check_packed, pack
+from channelhash.codes import PackedCodes, binarize, check_packed, pack
 from channelhash.errors import InputError
 from channelhash.search.answers import Hit, Question, Wanted, answer
 from channelhash.search.checks import searched_modality
@@ -94,6 +94,11 @@ def _searched(service: Service, modality: str | None) -> str:
 
 
 def _code_asks(service: Service, code: str) -> Question:
+    return Question(packed_code(service, code))
+
+
+def packed_code(service: Service, code: str) -> PackedCodes:
+    """A packed code from hexadecimal digits, or status 422 where it does not fit the store's."""
     n_bits = service.store.n_bits
     if n_bits is None:
         raise HTTPException(422, "code: the store is empty")
@@ -105,7 +110,7 @@ def _code_asks(service: Service, code: str) -> Question:
             422,
             f"code: {len(code)} hexadecimal digits; {n_bits} bits are {2 * -(-n_bits // 8)}, the rest of the last 0",
         ) from None
-    return Question(packed)
+    return packed
 
 
 def _answer(

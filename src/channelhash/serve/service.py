@@ -1,5 +1,7 @@
 """What all routes share: the store, the model behind its batches, limits and counters."""
 
+import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -7,7 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
+import numpy as np
 from fastapi import Depends, HTTPException, Request, UploadFile
 from PIL import Image
 
@@ -16,6 +20,7 @@ from channelhash.models import HashModel
 from channelhash.search.store import Item, Store
 from channelhash.serve.batching import Batcher, Outputs
 from channelhash.serve.limits import Limits
+from channelhash.serve.meanings import MeaningCache
 from channelhash.serve.metrics import Metrics
 from channelhash.serve.thumbnails import Thumbnails
 from channelhash.serve.uploads import open_picture
@@ -37,7 +42,9 @@ class Service:
         thumbnails: small pictures of stored items.
         pictures: folder that uploaded pictures are kept in; None keeps none.
         thread: where the model runs.
+        meanings: what bits mean, counted when first asked for.
         decoding: decoded pictures are large, so that only a few are held at one time.
+        explaining: an explanation is hundreds of items to encode, so that only a few are made at one time.
     """
 
     store: Store
@@ -49,7 +56,9 @@ class Service:
     thumbnails: Thumbnails
     pictures: Path | None
     thread: ThreadPoolExecutor
+    meanings: MeaningCache
     decoding: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
+    explaining: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
 
     @property
     def writable(self) -> bool:
@@ -65,6 +74,14 @@ class Service:
         if modality in self.problems:
             raise InputError(f"this server cannot encode a new {modality}: {self.problems[modality]}")
         return await self.batchers[modality](item)
+
+    def encode_from_thread(self, modality: str, items: Sequence[Any]) -> Outputs:
+        """`encode` for ``n`` items, ``(n, k)``, from a worker thread of the application."""
+
+        async def encode_all() -> list[Outputs]:
+            return await asyncio.gather(*[self.encode(modality, item) for item in items])
+
+        return np.stack(anyio.from_thread.run(encode_all))
 
     async def open_picture(self, upload: UploadFile) -> tuple[Image.Image, bytes]:
         """An uploaded picture and its file, checked as `uploads.open_picture` does."""
@@ -105,7 +122,8 @@ def make_service(
         for modality in ("text", "image")
         if model is not None and modality not in problems
     }
-    return Service(store, batchers, problems, limits, token, metrics, Thumbnails(limits.pixels), pictures, thread)
+    thumbnails = Thumbnails(limits.pixels)
+    return Service(store, batchers, problems, limits, token, metrics, thumbnails, pictures, thread, MeaningCache(store))
 
 
 def check_model(store: Store, model: HashModel) -> None:

@@ -83,6 +83,13 @@ function waysOn(item, modality) {
   return ways;
 }
 
+/** The button that asks why an answer is one. */
+function whyButton(item, why) {
+  const button = element("button", { type: "button", className: "plain", "aria-haspopup": "dialog", "aria-label": `Why does this match: ${nameOf(item)}` }, "Why?");
+  button.addEventListener("click", () => why(item));
+  return button;
+}
+
 function wayButtons(item, modality, ask) {
   const buttons = waysOn(item, modality).map(([words, way]) => {
     const button = element("button", { type: "button", className: "plain", "aria-label": `${words}: ${nameOf(item)}` }, words);
@@ -97,7 +104,7 @@ function labelLine(labels) {
 }
 
 /** One answer. */
-export function card(item, answer, { ask, open }) {
+export function card(item, answer, { ask, open, why }) {
   const show = element("button", { type: "button", className: "show", "aria-label": `Details of ${nameOf(item)}` }, picture(item, 384));
   show.addEventListener("click", () => open(item));
   const words = item.image || answer.modality === "text" ? item.text : "";
@@ -105,7 +112,7 @@ export function card(item, answer, { ask, open }) {
     "li",
     { className: "card" },
     show,
-    distanceBar(item.distance, answer.n_bits),
+    element("div", { className: "near" }, distanceBar(item.distance, answer.n_bits), whyButton(item, why)),
     strip(item.code, answer.n_bits, answer.query_code),
     words ? element("p", { className: "text", title: words }, words) : null,
     labelLine(item.labels),
@@ -114,7 +121,7 @@ export function card(item, answer, { ask, open }) {
 }
 
 /** Everything that is known of an answer. */
-export function details(item, answer, { ask, close }) {
+export function details(item, answer, { ask, close, why }) {
   const facts = element("dl");
   const known = { id: item.id, ...item.metadata, code: item.code };
   for (const [name, value] of Object.entries(known)) {
@@ -130,7 +137,7 @@ export function details(item, answer, { ask, close }) {
       { className: "about" },
       item.text ? element("p", { className: "whole" }, item.text) : null,
       labelLine(item.labels),
-      distanceBar(item.distance, answer.n_bits),
+      element("div", { className: "near" }, distanceBar(item.distance, answer.n_bits), whyButton(item, why)),
       strip(item.code, answer.n_bits, answer.query_code),
       facts,
       wayButtons(item, answer.modality, ask),

@@ -1,6 +1,7 @@
 // The page: what is asked stands in the address, so that a search can be shared and the back button works.
 
 import { bitsWord, card, details, element, nameOf, picture, skeleton, strip } from "./draw.js";
+import { explanation } from "./why.js";
 
 const DEFAULT_K = 24;
 const LABELS_SHOWN = 14;
@@ -12,7 +13,9 @@ let labels = {}; // label -> number of items
 let allLabels = false; // whether the long tail of labels is shown
 let asked = null; // the state of the search that is shown
 let running = null; // stops the search under way
+let explaining = null; // stops the explanation under way
 const previews = new Map(); // code -> address of a picture that was searched with here
+const uploads = new Map(); // code -> that picture's file
 
 // The address. -----------------------------------------------------------------------------------
 
@@ -109,11 +112,25 @@ async function searchPicture(picked) {
   try {
     const { query_code: code } = await fetched("search/image", { method: "POST", body: upload });
     previews.set(code, URL.createObjectURL(picked));
+    uploads.set(code, picked);
     words.value = "";
     ask({ code });
   } catch (error) {
     fail(error);
   }
+}
+
+/** Why an item answers what is asked; of an uploaded picture while this page is open, of its bare code afterwards. */
+function explain(state, answer, item, signal) {
+  const file = state.id === null ? uploads.get(state.code) : undefined;
+  if (file) {
+    const upload = new FormData();
+    for (const [name, value] of Object.entries({ image: file, id: item.id, modality: answer.modality })) upload.append(name, value);
+    return fetched("explain/image", { method: "POST", body: upload, signal });
+  }
+  const first = state.id !== null ? { id: state.id, modality: answer.query_modality } : state.code ? { code: state.code } : { text: state.q };
+  const body = JSON.stringify({ first, second: { id: item.id, modality: answer.modality } });
+  return fetched("explain", { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
 }
 
 // Showing. ---------------------------------------------------------------------------------------
@@ -247,12 +264,32 @@ function drawAnswer(answer) {
   const milliseconds = answer.seconds * 1000;
   const time = milliseconds < 10 ? milliseconds.toFixed(1) : milliseconds.toFixed(0);
   by("status").textContent = `${found} ${found === 1 ? "answer" : "answers"} in ${time} ms`;
+  const state = asked;
+  const why = (item) => showWhy(state, answer, item);
   const open = (item) => {
-    by("item").replaceChildren(...details(item, answer, { ask, close: () => by("item").close() }));
+    by("item").replaceChildren(...details(item, answer, { ask, close: () => by("item").close(), why }));
     by("item").showModal();
   };
   by("results").classList.toggle("texts", answer.modality === "text");
-  by("results").replaceChildren(...answer.results.map((item) => card(item, answer, { ask, open })));
+  by("results").replaceChildren(...answer.results.map((item) => card(item, answer, { ask, open, why })));
+}
+
+/** The dialog that says why an item is among the answers. */
+async function showWhy(state, answer, item) {
+  explaining?.abort();
+  explaining = new AbortController();
+  const { signal } = explaining;
+  by("why-title").textContent = `Why “${nameOf(item)}”?`;
+  by("why-body").replaceChildren(element("p", { className: "hint", role: "status" }, "Hiding parts and leaving out words…"));
+  if (!by("why").open) by("why").showModal();
+  try {
+    const found = await explain(state, answer, item, signal);
+    const large = (id) => `images/${encodeURIComponent(id)}?size=640`;
+    const asking = state.id !== null ? large(state.id) : previews.get(state.code) ?? null;
+    by("why-body").replaceChildren(...explanation(found, [asking, large(item.id)]));
+  } catch (error) {
+    if (error.name !== "AbortError") by("why-body").replaceChildren(element("p", { className: "error", role: "alert" }, error.message));
+  }
 }
 
 function welcome() {
@@ -341,6 +378,11 @@ function moveFocus(event) {
 by("item").addEventListener("click", (event) => {
   if (event.target === by("item")) by("item").close();
 });
+by("why").addEventListener("click", (event) => {
+  if (event.target === by("why")) by("why").close();
+});
+by("why-close").addEventListener("click", () => by("why").close());
+by("why").addEventListener("close", () => explaining?.abort());
 window.addEventListener("popstate", () => show(readState(location.search)));
 
 async function start() {

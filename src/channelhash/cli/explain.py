@@ -1,0 +1,142 @@
+"""``channelhash explain``"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from channelhash.cli.output import percent, print_json, print_table, progress_stages
+from channelhash.cli.search import Modality
+from channelhash.errors import InputError
+
+if TYPE_CHECKING:
+    from channelhash.explaining.bits import Bit
+    from channelhash.explaining.explanation import Explanation, MapSettings
+
+
+class Fill(StrEnum):
+    """What hides a part of a picture."""
+
+    grey = "grey"
+    blur = "blur"
+
+
+def explain(
+    store: str = typer.Argument(..., metavar="RUN", help="A run's folder, or a store or file of codes (see `search`)."),
+    image: list[Path] = typer.Option([], help="A picture of the pair."),
+    text: list[str] = typer.Option([], help="Words of the pair."),
+    like: list[str] = typer.Option([], help="An item of the store, by its id."),
+    by: list[Modality] = typer.Option([], help="For each --like: which of its codes; pictures' if there are any."),
+    model: Path | None = typer.Option(None, help="Run or saved model that made the codes, where the store has none."),
+    cells: int = typer.Option(8, help="Cells along the short side of a picture; the hidden patch moves by one cell."),
+    patch: int = typer.Option(2, help="Side of the hidden patch in cells."),
+    fill: Fill = typer.Option(Fill.grey, help="What hides: grey, or the picture blurred."),
+    maps: bool = typer.Option(True, "--maps/--no-maps", help="Hide parts of pictures and leave out words."),
+    sheet: Path | None = typer.Option(None, help="Also write the explanation as a PNG."),
+    check: int | None = typer.Option(
+        None,
+        min=2,
+        help="Instead of a pair: do the maps find what matters? Over so many pairs of a run's test queries.",
+    ),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Why two items match: which bits agree, what they mean, which parts of a picture and which words matter.
+
+    Give two of --image, --text and --like.
+
+    Example: channelhash explain runs/table --image dog.jpg --text "a dog on a beach" --sheet why.png
+
+    Example: channelhash explain runs/table --check 200
+    """
+    from channelhash.explaining import MapSettings
+    from channelhash.explaining import explain as explained
+    from channelhash.explaining.sheet import draw_explanation
+
+    settings = MapSettings(cells, patch, fill.value)
+    if check is not None:
+        if image or text or like or sheet:
+            raise InputError("--check: takes its pairs from the run; leave --image, --text, --like and --sheet out")
+        _check(Path(store), check, settings, as_json)
+        return
+    found = explained(store, image, text, like, [each.value for each in by], model, settings if maps else None)
+    if sheet:
+        draw_explanation(found, sheet)
+    if as_json:
+        print_json(found.as_dict())
+        return
+    _print(found)
+    if sheet:
+        typer.echo(f"Picture in {sheet}")
+
+
+def _print(found: "Explanation") -> None:
+    first, second = found.sides
+    typer.echo(f"{first.modality} {first.name!r} and {second.modality} {second.name!r}")
+    typer.echo(f"{found.summary()} Relaxed distance {found.relaxed_distance:.1f} bits.")
+    order = sorted(found.bits, key=lambda bit: -abs(bit.share))
+    rows = [
+        [
+            str(bit.number),
+            " ".join(str(int(value)) for value in bit.values),
+            "agrees" if bit.agrees else "differs",
+            " ".join("–" if value is None else f"{value:.2f}" for value in bit.strengths),
+            f"{bit.share:+.3f}",
+            _meaning(found, bit),
+        ]
+        for bit in order
+    ]
+    print_table("The bits, those that count most first", ["bit", "values", "", "strength", "share", "meaning"], rows)
+    for side, picture, words in zip(found.sides, found.pictures, found.words, strict=True):
+        if words:
+            table = [[word.word, f"{word.influence:+.2f}", ", ".join(map(str, word.flips))] for word in words]
+            print_table(f"Without a word of {side.name!r}", ["word", "bits farther", "bits that flip"], table)
+        if picture:
+            rows = [[f"{value:+.2f}" for value in row] for row in picture.influence.tolist()]
+            title = f"Hiding a part of {side.name!r}: bits farther, as the cells lie in the picture"
+            print_table(title, [""] * len(rows[0]), rows)
+    for remark in found.remarks:
+        typer.echo(f"({remark})")
+
+
+def _meaning(found: "Explanation", bit: "Bit") -> str:
+    """What the first item's value of a bit speaks for and against, with |φ|."""
+    sign = 1 if bit.values[0] else -1
+    said = [f"{'' if sign * value > 0 else 'not '}{name} {abs(value):.2f}" for name, value in found.meaning(bit)[:3]]
+    return ", ".join(said) or "no clear meaning"
+
+
+def _check(run: Path, pairs: int, settings: "MapSettings", as_json: bool) -> None:
+    from channelhash.explaining.deletion import check_maps
+
+    with progress_stages() as stages:
+        result = check_maps(run, pairs, settings, progress=stages("hide and compare"))
+    if as_json:
+        print_json(result)
+        return
+    rows = [
+        [
+            row["what"],
+            str(row["pairs"]),
+            *[f"{row[part][distance]:+.2f}" for distance in ("relaxed", "hamming") for part in ("most", "other")],
+            f"{row['difference']['mean']:+.2f} ({row['difference']['lower']:+.2f} … {row['difference']['upper']:+.2f})",
+            f"{row['difference']['p']:.4f}",
+            percent(row["larger"]),
+        ]
+        for row in result["rows"]
+    ]
+    print_table(
+        f"{run}: bits farther with the most influential part gone, and with as much elsewhere; {result['pairs']} pairs",
+        [
+            "gone",
+            "pairs",
+            "relaxed: most",
+            "other",
+            "Hamming: most",
+            "other",
+            "relaxed: most − other",
+            "p",
+            "larger, %",
+        ],
+        rows,
+    )

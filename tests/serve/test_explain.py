@@ -1,0 +1,128 @@
+"""Explaining over HTTP gives what explaining in the process gives; what cannot be explained is refused."""
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from channelhash.codes import unpack
+from channelhash.codeset import CodeSet
+from channelhash.explaining.ask import encoders_of, new_side, stored_side
+from channelhash.explaining.explanation import MapSettings, explain_pair
+from channelhash.explaining.kept_meanings import meanings_of
+from channelhash.search import open_store
+from channelhash.serve import Limits, create_app
+from serve.served import N_BITS, ODD_ID, serving
+
+SMALL = {"cells": 3, "patch": 1}
+
+
+def asked(client, first, second, **options) -> dict:
+    answer = client.post("/explain", json={"first": first, "second": second, **SMALL, **options})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def literal(client, model, first, item_id: str, modality: str) -> dict:
+    """The same in this process."""
+    encoders = encoders_of(model)
+    (item,) = client.app_store.get([item_id])
+    sides = (new_side("text", first, encoders["text"]), stored_side(item, modality, N_BITS, encoders))
+    return explain_pair(*sides, meanings_of(client.app_store), encoders, MapSettings(**SMALL)).as_dict()
+
+
+def close(found, expected) -> bool:
+    """Equal, numbers up to rounding: batches are of another size."""
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(close(found[key], expected[key]) for key in expected)
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(close, found, expected))
+    return found == pytest.approx(expected, abs=1e-4) if isinstance(expected, float) else found == expected
+
+
+def test_words_and_a_picture_are_explained_as_in_the_process(client, model):
+    found = asked(client, {"text": "a dark red picture"}, {"id": "item007", "modality": "image"})
+    assert found.pop("seconds") > 0
+    assert close(found, literal(client, model, "a dark red picture", "item007", "image"))
+    assert found["sides"][1]["map"]["rows"] == 3
+    assert [word["word"] for word in found["sides"][0]["words"]] == ["a", "dark", "red", "picture"]
+
+
+def test_an_uploaded_picture_is_explained_and_has_a_map_of_its_own(client, folder):
+    content = (folder / "images" / "7.png").read_bytes()
+    form = {"id": "item007", "modality": "image", "cells": "3", "patch": "1"}
+    answer = client.post("/explain/image", files={"image": content}, data=form)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert found["distance"] == 0
+    assert found["sides"][0]["map"] == found["sides"][1]["map"]
+
+
+def test_a_code_and_an_item_without_picture_have_bits_alone(client):
+    (item,) = client.app_store.get(["item003"])
+    found = asked(client, {"code": item.codes["image"].tobytes().hex()}, {"id": ODD_ID})
+    assert found["bits"][0]["strengths"][0] is None
+    assert [bit["values"][0] for bit in found["bits"]] == unpack(item.codes["image"][None], N_BITS)[0].astype(
+        int
+    ).tolist()
+    assert found["sides"][1]["modality"] == "text"
+    assert found["remarks"][0] == "no map of a code: only its bits are known"
+    assert "differs in" in found["remarks"][1]  # its words in the store are others than those encoded
+
+
+def test_maps_can_be_left_out(client):
+    found = asked(client, {"text": "red"}, {"id": "item007"}, maps=False)
+    assert [side["map"] for side in found["sides"]] == [None, None]
+    assert found["remarks"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ({"first": {"text": "red"}, "second": {}}, 422, "second: give exactly one of text, id and code"),
+        ({"first": {"text": "red", "id": "a"}, "second": {"text": "a"}}, 422, "first: give exactly one"),
+        ({"first": {"text": " "}, "second": {"text": "a"}}, 422, "first.text: is empty"),
+        ({"first": {"text": "r" * 2001}, "second": {"text": "a"}}, 422, "2001 characters"),
+        ({"first": {"text": "red", "modality": "image"}, "second": {"text": "a"}}, 422, "first.modality"),
+        ({"first": {"text": "red"}, "second": {"id": "nobody"}}, 404, "no item 'nobody'"),
+        ({"first": {"text": "red"}, "second": {"id": ODD_ID, "modality": "image"}}, 422, "no image code"),
+        ({"first": {"text": "red"}, "second": {"code": "ab"}}, 422, "code: 2 hexadecimal digits"),
+        ({"first": {"text": "red"}, "second": {"text": "a"}, "cells": 33}, 422, "cells"),
+        ({"first": {"text": "red"}, "second": {"text": "a"}, "patch": 9}, 422, "patch"),
+        ({"first": {"text": "red"}, "second": {"text": "a"}, "where": ""}, 422, "where"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(client, body, status, says):
+    answer = client.post("/explain", json=body)
+    assert answer.status_code == status, answer.text
+    assert says in answer.json()["error"]
+
+
+def test_an_upload_that_is_no_picture_is_refused(client):
+    answer = client.post("/explain/image", files={"image": b"no picture"}, data={"id": "item007"})
+    assert (answer.status_code, "not a picture" in answer.json()["error"]) == (422, True)
+
+
+def test_a_picture_that_has_gone_and_limits_are_said(tmp_path, model):
+    with serving(tmp_path, Limits(patches=11, words=1), model=model) as client:
+        (tmp_path / "images" / "3.png").unlink()
+        found = asked(client, {"text": "dark red"}, {"id": "item003", "modality": "image"})
+        assert len(found["sides"][0]["words"]) == 1
+        assert found["remarks"][0].endswith("only its first 1 words were left out in turn")
+        assert "not there any more" in found["remarks"][1]
+        found = asked(client, {"text": "red"}, {"id": "item004", "modality": "image"})
+        assert "12 patches" in found["remarks"][0]
+
+
+def test_an_empty_store_explains_codes_and_a_server_without_model_too(tmp_path, model, folder):
+    store = open_store(tmp_path / "empty", N_BITS, model.fingerprint())
+    with TestClient(create_app(store, model)) as client:
+        assert asked(client, {"code": "fff0"}, {"code": "0000"})["distance"] == N_BITS
+    codes = CodeSet(
+        ["a"], {"image": np.zeros((1, 2), np.uint8)}, None, N_BITS, images=[str(folder / "images" / "1.png")]
+    )
+    codes.save(tmp_path / "codes.parquet")
+    with TestClient(create_app(open_store(tmp_path / "codes.parquet"), None)) as client:
+        found = asked(client, {"id": "a"}, {"code": "8000"})
+        assert (found["distance"], len(found["remarks"])) == (1, 2)
+        refused = client.post("/explain", json={"first": {"id": "a"}, "second": {"text": "red"}})
+        assert (refused.status_code, "no model" in refused.json()["error"]) == (422, True)
