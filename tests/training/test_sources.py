@@ -50,3 +50,12 @@ def test_pictures_are_augmented_and_features_never():
     assert 0 < sum(same) < 15  # a quarter stays unaltered
     features = {"image": torch.randn(40, 5)}
     assert torch.equal(batch_inputs(features, ROWS, 180, settings)["image"], features["image"][ROWS])
+
+
+def test_tokens_are_replaced_by_such_as_the_training_texts_hold():
+    rare = TOKENS * 1000
+    settings = TrainSettings(replace_tokens=0.5)
+    replaced = batch_inputs({"text": rare}, ROWS, 3, settings)["text"]
+    assert set(replaced.flatten().tolist()) <= set(rare.flatten().tolist())
+    # Where all ids are in use, an id is drawn as such: what was trained before is trained again.
+    assert torch.equal(replaced, batch_inputs(INPUTS, ROWS, 3, settings)["text"] * 1000)

@@ -9,6 +9,7 @@ from typing import Any
 from channelhash.config import RunConfig, apply_override, make_config, read_sections
 from channelhash.errors import InputError
 from channelhash.experiments.grid import Grid, GridRun
+from channelhash.models import MODELS
 from channelhash.settings import pick
 
 #: A configuration as nested keys: section -> key -> value.
@@ -39,6 +40,14 @@ BASELINES: dict[str, dict[str, Any]] = {
     "DNPH": {"name": "dnph"},
     "SCH, authors' code": {"name": "sch-original"},
     **METHODS,
+}
+
+#: The option that only models with token ids have.
+TEXT_AUGMENTATION = "text augmentation"
+#: What `extensions` adds to DSCH, one change each: name -> section -> key -> value.
+EXTENSIONS: dict[str, dict[str, dict[str, Any]]] = {
+    TEXT_AUGMENTATION: {"train": {"mask_tokens": 0.15, "replace_tokens": 0.05}},
+    "label-aware mixing": {"train": {"mix_images": 0.5}},
 }
 
 _PAPER_TRAINING = {"augment": "progressive", "feature_dtype": "float16"}
@@ -137,6 +146,19 @@ def baselines(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list
     ]
 
 
+def extensions(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
+    """DSCH, and DSCH with each option of `EXTENSIONS` alone; without text augmentation where the model's texts are no
+    tokens."""
+    runs = [_run(base, "DSCH", METHODS["DSCH"], n_bits, seed) for n_bits, seed in product(bits, seeds)]
+    tokens = pick(MODELS, base["model"].get("name"), "model.name").tokens
+    for name, change in EXTENSIONS.items():
+        if tokens or name != TEXT_AUGMENTATION:
+            changed = {**base, "train": {**base.get("train", {}), **change.get("train", {})}}
+            loss = METHODS["DSCH"] | change.get("loss", {})
+            runs += [_run(changed, name, loss, n_bits, seed) for n_bits, seed in product(bits, seeds)]
+    return runs
+
+
 #: name of the command -> (what is asked, its runs, code lengths by default).
 GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], list[GridRun]], tuple[int, ...]]] = {
     "losses": ("Losses by code length", losses, PAPER_BITS),
@@ -144,6 +166,7 @@ GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], l
     "architectures": ("Architectures and losses", architectures, (32,)),
     "factorial": ("Channel and quantisation term", factorial, (16, 32, 64)),
     "reranking": ("Re-ranking by asymmetric distance", reranking, (16, 32, 64)),
+    "extensions": ("Options beside DSCH, one at a time", extensions, (32,)),
     "baselines": ("Losses of the literature under one protocol", baselines, PAPER_BITS),
 }
 

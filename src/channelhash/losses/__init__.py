@@ -39,6 +39,10 @@ LOSSES: dict[str, type[nn.Module]] = {
     "talr": TALRLoss,
 }
 
+#: Those that take labels by modality, with fractions in them, where images are blended (`channel_terms.Labels`). The
+#: others are made of labels that are there or not (centres, proxies, "share a label"), or of one set a sample.
+LABELS_PER_MODALITY = frozenset({"dsch", "sch"})
+
 #: Arguments that come from the model and the data, not from the section ``loss``.
 FROM_RUN = frozenset({"n_bits", "n_labels"})
 
@@ -56,6 +60,7 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> nn.Modu
 
 __all__ = [
     "FROM_RUN",
+    "LABELS_PER_MODALITY",
     "LOSSES",
     "CSQLoss",
     "DCMHLoss",
