@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from channelhash.config import make_config, read_config
 from channelhash.errors import InputError
+from channelhash.losses import LOSSES, TERMS
+from channelhash.run import create_loss
 from channelhash.settings import read_settings, settings_of, unknown
 
 
@@ -55,6 +58,54 @@ def test_a_configuration_is_complete_and_reads_back_as_itself(tmp_path):
     assert read_config(path).to_yaml() == config.to_yaml()
     assert config.source.root.is_absolute()  # a run's folder can be used from anywhere
     assert (config.split.queries, config.split.seed, config.n_bits) == (10, 4, 24)
+
+
+def with_loss(**keys):
+    return {**VALUES, "loss": keys}
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"name": "dsch", "hardness": -1}, "loss.hardness: input should be greater than or equal to 0, got -1"),
+        ({"name": "sch", "hardness": float("nan")}, "loss.hardness: input should be"),
+        ({"name": "hyp2", "balance": -0.5}, "loss.balance: input should be greater than or equal to 0, got -0.5"),
+        ({"name": "hyp2", "contrastive": float("inf")}, "loss.contrastive: input should be a finite number, got inf"),
+        ({"name": "dsch", "temperature": 0}, "loss.temperature: input should be greater than 0, got 0"),
+        ({"name": "dsch", "memory": 0.5}, "loss.memory: input should be a valid integer"),
+        ({"name": "dsch", "memroy": 5}, "unknown key loss.memroy for loss 'dsch'; did you mean 'memory'?"),
+        ({"name": "hashnet", "memory": 64}, "loss.memory: this loss has no channels"),
+        ({"name": "tdsrdh", "contrastive": 1}, "loss.contrastive: this loss trains one modality at a time"),
+        ({"name": "tdsrdh", "memory": 64}, "loss.memory: this loss trains one modality at a time"),
+    ],
+    ids=str,
+)
+def test_terms_beside_a_loss_are_checked_when_the_configuration_is_read(keys, says):
+    with pytest.raises(InputError) as caught:
+        make_config(with_loss(**keys))
+    assert str(caught.value).startswith(says)
+    assert "\n" not in str(caught.value)
+
+
+def test_terms_are_keys_of_the_section_loss_and_off_by_default():
+    config = make_config(with_loss(name="sch", hardness=2, balance=0.5, memory=64))
+    written = yaml.safe_load(config.to_yaml())
+    assert written["loss"] | {"contrastive": 0.0, "average_precision": 0.0} == written["loss"]
+    assert (written["loss"]["hardness"], written["loss"]["balance"], written["loss"]["memory"]) == (2, 0.5, 64)
+    assert make_config(written) == config
+    loss = create_loss(config, 5)
+    assert (loss.balance, loss.memory.size, loss.loss.hardness) == (0.5, 64, 2)
+    for name in LOSSES:
+        assert type(create_loss(make_config(with_loss(name=name)), 5)) is LOSSES[name]
+
+
+def test_a_configuration_of_an_older_version_takes_defaults(tmp_path):
+    config = make_config(VALUES)
+    written = yaml.safe_load(config.to_yaml())
+    for key in (*TERMS, "hardness"):
+        del written["loss"][key]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
+    assert read_config(tmp_path / "config.yaml") == config
 
 
 def test_literature_sizes_are_the_default_of_their_data_set(tmp_path):

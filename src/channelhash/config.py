@@ -11,7 +11,7 @@ from pydantic import Field
 from channelhash.data import DATA_KINDS
 from channelhash.data.splits import Method
 from channelhash.errors import InputError
-from channelhash.losses import FROM_RUN, LABELS_PER_MODALITY, LOSSES
+from channelhash.losses import FROM_RUN, LABELS_PER_MODALITY, LOSSES, ONE_LABEL_SET, LossWithTerms, term_problem
 from channelhash.models import MODELS
 from channelhash.settings import Settings, SettingsType, pick, read_settings, settings_of, unknown
 
@@ -124,6 +124,7 @@ class RunConfig:
         model: further arguments of that model.
         loss_name: name in `LOSSES`.
         loss: arguments of that loss, under the paper's symbols.
+        terms: arguments of `LossWithTerms`, what goes beside it; further keys of the section ``loss``.
         train: the training.
         evaluate: the evaluation.
     """
@@ -136,6 +137,7 @@ class RunConfig:
     model: Settings
     loss_name: str
     loss: Settings
+    terms: Settings
     train: TrainSettings
     evaluate: EvaluateSettings
 
@@ -144,7 +146,7 @@ class RunConfig:
         sections = {
             "data": {"kind": self.kind, **_plain(self.source), **_plain(self.split)},
             "model": {"name": self.model_name, "n_bits": self.n_bits, **_plain(self.model)},
-            "loss": {"name": self.loss_name, **_plain(self.loss)},
+            "loss": {"name": self.loss_name, **_plain(self.loss), **_plain(self.terms)},
             "train": _plain(self.train),
             "evaluate": _plain(self.evaluate),
         }
@@ -193,11 +195,43 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     kind, model_name, loss_name = data.pop("kind"), model.pop("name"), loss.pop("name")
     source, split = check_data(kind, data)
     model_settings = settings_of(pick(MODELS, model_name, "model.name").create, frozenset({"train", "n_bits"}))
-    loss_settings = settings_of(pick(LOSSES, loss_name, "loss.name"), FROM_RUN)
+    loss_settings, terms = _check_loss(loss_name, loss)
     n_bits = model.pop("n_bits", 32)
     if not isinstance(n_bits, int) or isinstance(n_bits, bool) or n_bits < 1:
         raise InputError(f"model.n_bits: a code has at least 1 bit, got {n_bits!r}")
     train = read_settings(TrainSettings, values.get("train", {}), "train")
+    _check_train(train, model_name, loss_name, terms)
+    return RunConfig(
+        kind=kind,
+        source=source,
+        split=split,
+        model_name=model_name,
+        n_bits=n_bits,
+        model=read_settings(model_settings, model, "model"),
+        loss_name=loss_name,
+        loss=loss_settings,
+        terms=terms,
+        train=train,
+        evaluate=read_settings(EvaluateSettings, values.get("evaluate", {}), "evaluate"),
+    )
+
+
+def _check_loss(name: str, values: dict[str, Any]) -> tuple[Settings, Settings]:
+    """Check the keys of a section ``loss`` beside ``name``: (arguments of the loss, of the terms beside it)."""
+    kind = pick(LOSSES, name, "loss.name")
+    own, beside = settings_of(kind, FROM_RUN), settings_of(LossWithTerms, frozenset({"loss", "n_bits"}))
+    known = [*own.model_fields, *beside.model_fields]
+    for key in values:
+        if key not in known:
+            raise InputError(unknown(f"key loss.{key} for loss {name!r}", key, known))
+    terms = read_settings(beside, {key: values[key] for key in values if key in beside.model_fields}, "loss")
+    if problem := term_problem(kind, **terms.model_dump()):
+        raise InputError(f"loss.{problem}")
+    return read_settings(own, {key: values[key] for key in values if key in own.model_fields}, "loss"), terms
+
+
+def _check_train(train: TrainSettings, model_name: str, loss_name: str, terms: Settings) -> None:
+    """Refuse options that this model or loss cannot have, before anything is read."""
     if train.changes_tokens and not MODELS[model_name].tokens:
         raise InputError(
             f"train: mask_tokens, replace_tokens and drop_tokens do not go with the texts of {model_name!r}; take "
@@ -208,18 +242,10 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
             f"train.mix_images: loss {loss_name!r} has no use for the labels of blended images; take "
             f"{' or '.join(sorted(LABELS_PER_MODALITY))}, or set it to 0"
         )
-    return RunConfig(
-        kind=kind,
-        source=source,
-        split=split,
-        model_name=model_name,
-        n_bits=n_bits,
-        model=read_settings(model_settings, model, "model"),
-        loss_name=loss_name,
-        loss=read_settings(loss_settings, loss, "loss"),
-        train=train,
-        evaluate=read_settings(EvaluateSettings, values.get("evaluate", {}), "evaluate"),
-    )
+    if train.mix_images and (on := [key for key in ONE_LABEL_SET if getattr(terms, key)]):
+        raise InputError(
+            f"train.mix_images: loss.{on[0]} has no use for the labels of blended images; set one of the two to 0"
+        )
 
 
 def check_data(kind: str, values: dict[str, Any]) -> tuple[Settings, SplitSettings]:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from channelhash.config import RunConfig, SplitSettings, TrainSettings
+from channelhash.config import RunConfig, SplitSettings, TrainSettings, read_config
 from channelhash.data import DATA_KINDS
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits, draw_splits, load_splits, save_splits
@@ -81,7 +81,9 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
 def create_loss(config: RunConfig, n_labels: int) -> nn.Module:
     """The loss of a configuration for ``n_labels`` labels; what it trains itself is drawn from ``train.seed``."""
     torch.manual_seed(derive_seed(config.train.seed, "loss"))
-    settings = {name: getattr(config.loss, name) for name in type(config.loss).model_fields}
+    settings = {
+        name: getattr(section, name) for section in (config.loss, config.terms) for name in type(section).model_fields
+    }
     return make_loss(config.loss_name, config.n_bits, n_labels, **settings)
 
 
@@ -214,14 +216,14 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
         write_text(path, config.to_yaml())
     elif not resume:
         raise InputError(f"{folder}: already holds a run; add --resume to go on with it, or choose another --out")
-    elif path.read_text(encoding="utf-8") != config.to_yaml():
+    elif (before := read_config(path).to_yaml()) != config.to_yaml():  # an older version knew fewer keys
         raise InputError(
-            f"{path}: was made with another configuration ({_difference(path, config)}); choose another --out"
+            f"{path}: was made with another configuration ({_difference(before, config)}); choose another --out"
         )
 
 
-def _difference(path: Path, config: RunConfig) -> str:
-    old, new = path.read_text(encoding="utf-8").splitlines(), config.to_yaml().splitlines()
+def _difference(before: str, config: RunConfig) -> str:
+    old, new = before.splitlines(), config.to_yaml().splitlines()
     changed = [line.strip() for line in new if line not in old]
     return "; ".join(changed[:3]) or "keys were left out"
 

@@ -6,7 +6,7 @@ from math import sqrt
 
 import pytest
 
-from channelhash.experiments.paper import _LOSSES, comparison_table, load_printed, within_spread
+from channelhash.experiments.paper import _LOSSES, _printed_loss, comparison_table, load_printed, within_spread
 from channelhash.experiments.tables import Spread
 from channelhash.losses import LOSSES
 from experiments.made_results import TASKS, made_result
@@ -64,7 +64,16 @@ def test_the_table_of_architectures_repeats_that_of_losses():
 def test_the_defaults_of_a_loss_are_what_the_paper_ran(name):
     parameters = inspect.signature(LOSSES[name]).parameters
     defaults = {key: value.default for key, value in parameters.items() if key not in ("n_bits", "gamma_w")}
+    assert defaults.pop("hardness", 0) == 0  # off: the paper knows no such thing
     assert defaults == _LOSSES[name][1]
+
+
+def test_a_run_with_more_than_the_paper_knows_is_not_the_papers():
+    run_before = {"name": "dsch", "gamma_w": 8.0, **_LOSSES["dsch"][1]}
+    off = run_before | {"hardness": 0.0, "contrastive": 0.0, "temperature": 0.07, "memory": 0}
+    assert _printed_loss(run_before) == _printed_loss(off) == "DSCH"
+    for more in ({"hardness": 1.0}, {"contrastive": 0.1}, {"memory": 64}, {"kappa_q": 0.0}):
+        assert _printed_loss(off | more) is None
 
 
 def test_both_readings_stand_beside_a_run():

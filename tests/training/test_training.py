@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from channelhash.config import TrainSettings
 from channelhash.data.features import load_features
 from channelhash.errors import JobError
-from channelhash.losses import DSCHLoss, make_loss
+from channelhash.losses import TERMS, DSCHLoss, make_loss
 from channelhash.models import MODELS
 from channelhash.training.batches import epoch_batches, prepare_inputs
 from channelhash.training.schedule import learning_rate
@@ -123,6 +123,46 @@ def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name):
         run(tmp_path / "cut", stops)
     resumed = run(tmp_path / "cut", resume=True)
     assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
+
+
+def test_a_memory_is_kept_and_resumed(tmp_path):
+    """An interrupted training goes on bit by bit, with the samples of earlier batches that it had seen."""
+    records = load_features(write_features(tmp_path / "f.npz"))
+    settings = TrainSettings(epochs=4, batch_size=60, learning_rate=1e-3, checkpoint_every=2, validate_every=0)
+
+    def run(folder, progress=None, resume=False):
+        torch.manual_seed(3)
+        model = MODELS["features"].create(records, 12, hidden=[16])
+        loss = make_loss("dsch", 12, records.labels.shape[1], memory=100, contrastive=0.1, hardness=1.0)
+        sources = {m: Held(prepare_inputs(model, records, m), settings) for m in model.modalities}
+        train(
+            model, loss, sources, torch.from_numpy(records.labels), settings, folder, progress=progress, resume=resume
+        )
+        assert len(loss.memory) == 100
+        return list(model.parameters())
+
+    def stops(done, total):
+        if done == 3:
+            raise InterruptedError
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(InterruptedError):
+        run(tmp_path / "cut", stops)
+    assert all(torch.equal(a, b) for a, b in zip(whole, run(tmp_path / "cut", resume=True), strict=True))
+
+
+def test_a_run_of_an_older_version_goes_on(tmp_path, capsys):
+    """Keys that came later stand at their defaults; what was given is still compared."""
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=1)
+    run = tmp_path / "run"
+    assert run_command("train", config, "--out", run) == 0
+    lines = (run / "config.yaml").read_text().splitlines()
+    older = [line for line in lines if line.split(":")[0].strip() not in (*TERMS, "hardness")]
+    assert len(lines) - len(older) == len(TERMS) + 1
+    (run / "config.yaml").write_text("\n".join(older))
+    assert run_command("train", config, "--out", run, "--resume") == 0
+    other = feature_config(tmp_path / "d.yaml", tmp_path / "f.npz", epochs=2)
+    assert_refused(capsys, "train", other, "--out", run, "--resume", says="another configuration (epochs: 2); choose")
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path):

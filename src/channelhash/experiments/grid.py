@@ -18,7 +18,7 @@ import torch
 import yaml
 from numpy.typing import NDArray
 
-from channelhash.config import RunConfig, make_config
+from channelhash.config import RunConfig, make_config, read_config
 from channelhash.errors import InputError
 from channelhash.evaluation import evaluate_sets
 from channelhash.experiments.results import Result, read_grid
@@ -234,15 +234,15 @@ def _refuse_others(grid: Grid, folder: Path) -> None:
         raise InputError(f"two runs of the grid are called {min(twice)!r}")
     for run in grid.runs:
         path = folder / "runs" / run.name / "config.yaml"
-        if path.exists() and _without_device(path.read_text(encoding="utf-8")) != _without_device(run.config.to_yaml()):
+        if path.exists() and _without_device(read_config(path)) != _without_device(run.config):
             raise InputError(
                 f"{path}: this run was made with another configuration or version; choose another --out, or remove "
                 f"the folder {path.parent}"
             )
 
 
-def _without_device(text: str) -> list[str]:
-    return [line for line in text.splitlines() if not line.strip().startswith("device:")]
+def _without_device(config: RunConfig) -> list[str]:
+    return [line for line in config.to_yaml().splitlines() if not line.strip().startswith("device:")]
 
 
 @contextmanager

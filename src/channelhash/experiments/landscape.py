@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from channelhash.channels import dsch_bounds, sch_bounds
 from channelhash.losses import DSCHLoss, SCHLoss
 from channelhash.losses.channel_terms import set_weights
+from channelhash.losses.hardness import hard_weights
 
 ChannelLoss = DSCHLoss | SCHLoss
 Values = NDArray[np.float64]
@@ -51,7 +52,8 @@ def channel(loss: ChannelLoss, similarity: ArrayLike) -> tuple[Values, Values]:
 
 
 def pair_loss(loss: ChannelLoss, similarity: ArrayLike, distance: ArrayLike) -> Values:
-    """(ψ · max(0, lower − d, d − upper))^γ_ℓ: what an ordered pair adds to L_D, eq. (dsch:it:l) and (sch:loss).
+    """ω · (ψ · max(0, lower − d, d − upper))^γ_ℓ: what an ordered pair adds to L_D, eq. (dsch:it:l) and (sch:loss);
+    ω is 1 unless the loss has a ``hardness``.
 
     Args:
         loss: DSCH or SCH with its settings; SCH has γ_ℓ = 1.
@@ -63,8 +65,9 @@ def pair_loss(loss: ChannelLoss, similarity: ArrayLike, distance: ArrayLike) -> 
     )
     lower, upper = channel(loss, similarity)
     weights = set_weights(torch.from_numpy(similarity.copy()), loss.alpha, loss.beta).numpy()
-    violation = weights * np.maximum(0, np.maximum(lower - distance, distance - upper))
-    result: Values = violation ** (loss.gamma_l if isinstance(loss, DSCHLoss) else 1.0)
+    violation = np.maximum(0, np.maximum(lower - distance, distance - upper))
+    harder = hard_weights(torch.from_numpy(violation), loss.n_bits, loss.hardness).numpy()
+    result: Values = np.where(similarity == 0, harder, 1) * (weights * violation) ** loss.gamma_l
     return result
 
 

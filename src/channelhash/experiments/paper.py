@@ -231,5 +231,7 @@ def _printed_setting(result: Result) -> Setting | None:
 def _printed_loss(settings: Mapping[str, Any]) -> str | None:
     """The paper's name of a loss, if all its settings but γ_w are the paper's."""
     name, published = _LOSSES.get(settings["name"], ("", {}))
-    given = {key: value for key, value in settings.items() if key not in ("name", "gamma_w")}
-    return name if name and given == published else None
+    given = {key: value for key, value in settings.items() if key not in ("name", "gamma_w", "temperature")}
+    # What the paper does not know is 0: off.
+    same = all(given.get(key, 0) == published.get(key, 0) for key in given.keys() | published.keys())
+    return name if name and same else None

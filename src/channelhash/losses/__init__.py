@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from channelhash.losses.beside import LossWithTerms, term_problem
 from channelhash.losses.csq import CSQLoss
 from channelhash.losses.dcmh import DCMHLoss
 from channelhash.losses.dnph import DNPHLoss
@@ -42,26 +43,49 @@ LOSSES: dict[str, type[nn.Module]] = {
 #: Those that take labels by modality, with fractions in them, where images are blended (`channel_terms.Labels`). The
 #: others are made of labels that are there or not (centres, proxies, "share a label"), or of one set a sample.
 LABELS_PER_MODALITY = frozenset({"dsch", "sch"})
+#: Terms beside a loss that take one set of labels a sample.
+ONE_LABEL_SET = ("contrastive", "average_precision", "memory")
 
 #: Arguments that come from the model and the data, not from the section ``loss``.
 FROM_RUN = frozenset({"n_bits", "n_labels"})
+
+
+#: Keys that the section ``loss`` has for any loss: terms beside it, and their defaults.
+TERMS: dict[str, Any] = {
+    name: parameter.default
+    for name, parameter in inspect.signature(LossWithTerms).parameters.items()
+    if name not in ("loss", "n_bits")
+}
 
 
 def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> nn.Module:
     """A registered loss for codes of ``n_bits`` bits and ``n_labels`` labels, which it is told if it asks for them.
 
     Parameters of the loss (proxies, a classifier) are drawn from PyTorch's generator.
+
+    Args:
+        name: key of `LOSSES`.
+        n_bits: code length k.
+        n_labels: number of labels c.
+        settings: arguments of that loss, and those of `LossWithTerms`. Where all terms are off, it is the loss itself.
+
+    Raises:
+        ValueError: a setting is out of its range, or a term does not go beside that loss.
     """
     kind = LOSSES[name]
     known = {"n_bits": n_bits, "n_labels": n_labels}
     asked = {key: known[key] for key in FROM_RUN & inspect.signature(kind).parameters.keys()}
-    return kind(**asked, **settings)
+    terms = {key: settings.pop(key) for key in TERMS.keys() & settings.keys()}
+    loss = kind(**asked, **settings)
+    return LossWithTerms(loss, n_bits, **terms) if any(terms[key] for key in terms if key != "temperature") else loss
 
 
 __all__ = [
     "FROM_RUN",
     "LABELS_PER_MODALITY",
     "LOSSES",
+    "ONE_LABEL_SET",
+    "TERMS",
     "CSQLoss",
     "DCMHLoss",
     "DNPHLoss",
@@ -70,10 +94,12 @@ __all__ = [
     "HashNetLoss",
     "HyP2Loss",
     "IDHNLoss",
+    "LossWithTerms",
     "OrthoHashLoss",
     "SCHLoss",
     "SCHOriginalLoss",
     "TALRLoss",
     "TDSRDHLoss",
     "make_loss",
+    "term_problem",
 ]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from channelhash.channels import label_similarity, label_similarity_across, same_labels, unit_rows
+from channelhash.losses.hardness import hard_weights
 from channelhash.losses.tiles import WHOLE, Share, sum_over_pairs
 
 Outputs = dict[str, Tensor]
@@ -23,6 +24,7 @@ def channel_loss(
     beta: float,
     gamma_l: float,
     kappa_q: float,
+    hardness: float = 0.0,
     share: Share = WHOLE,
 ) -> Tensor:
     """L_D / n² + κ_q · L_q / n, eq. (dsch:full), for any channel.
@@ -38,6 +40,7 @@ def channel_loss(
         beta: weight of pairs with S = 0.
         gamma_l: exponent of a pair's violation.
         kappa_q: weight of the quantisation error.
+        hardness: η of `hardness.hard_weights`, of pairs with S = 0; 0 weighs all violations alike.
         share: which part of the loss; see `tiles.sum_over_pairs`. The quantisation error is in the first.
 
     Returns:
@@ -59,8 +62,9 @@ def channel_loss(
         def tile_error(a: Tensor, b: Tensor, rows: slice, columns: slice) -> Tensor:
             # Samples are the last but one axis, whether labels are per modality or not.
             similarity = similarity_of(values[..., rows, :], None if rows == columns else values[..., columns, :])
-            weights = None if alpha == beta == 1 else set_weights(similarity, alpha, beta)
-            return channel_error(a, b, bounds(similarity), weights, gamma_l)
+            return pair_error(
+                a, b, similarity, bounds(similarity), alpha=alpha, beta=beta, gamma_l=gamma_l, hardness=hardness
+            )
 
         loss = sum_over_pairs(directions, tile_error, share) / len(codes) ** 2
         if kappa_q and share[0] == 0:
@@ -131,10 +135,33 @@ def set_weights(similarity: Tensor, alpha: float, beta: float) -> Tensor:
     return weights
 
 
-def channel_error(
-    a: Tensor, b: Tensor, bounds: tuple[Tensor, Tensor], weights: Tensor | None = None, gamma_l: float = 1.0
+def pair_error(
+    a: Tensor,
+    b: Tensor,
+    similarity: Tensor,
+    bounds: tuple[Tensor, Tensor],
+    *,
+    alpha: float,
+    beta: float,
+    gamma_l: float,
+    hardness: float,
 ) -> Tensor:
-    """Sum of (ψ · max(0, lower − d, d − upper))^γ_ℓ over all pairs of a sample of ``a`` with one of ``b``, of any
+    """`channel_error` of pairs with ``similarity`` ``(r, c)``, or ``(m, r, m, c)``, under the weights of `channel_loss`."""
+    weights = None if alpha == beta == 1 else set_weights(similarity, alpha, beta)
+    hard = similarity == 0 if hardness else None
+    return channel_error(a, b, bounds, weights, gamma_l, hard, hardness)
+
+
+def channel_error(
+    a: Tensor,
+    b: Tensor,
+    bounds: tuple[Tensor, Tensor],
+    weights: Tensor | None = None,
+    gamma_l: float = 1.0,
+    hard: Tensor | None = None,
+    hardness: float = 0.0,
+) -> Tensor:
+    """Sum of ω · (ψ · max(0, lower − d, d − upper))^γ_ℓ over all pairs of a sample of ``a`` with one of ``b``, of any
     modalities.
 
     Args:
@@ -144,6 +171,8 @@ def channel_error(
             pair of modalities.
         weights: ψ, shaped like the bounds; None means 1 everywhere.
         gamma_l: exponent γ_ℓ of the violation.
+        hard: pairs that have ω of `hardness.hard_weights`, bool, shaped like the bounds; for the others, and None, ω is 1.
+        hardness: its η.
 
     Returns:
         A scalar. Time O(m² r c k), memory O(m² r c).
@@ -156,13 +185,14 @@ def channel_error(
     # d is that point itself and |0| has slope 0.
     nearest = torch.clamp(distances.detach(), _for_modalities(lower), _for_modalities(upper))
     violation = (distances - nearest).abs()
+    harder = None if hard is None else torch.where(_for_modalities(hard), hard_weights(violation, k, hardness), 1)
     if weights is not None:
         violation = _for_modalities(weights) * violation
     if gamma_l != 1:
         # 0 ** γ_ℓ has an infinite slope for γ_ℓ < 1: pairs inside their channel are kept out of the power.
         outside = violation > 0
         violation = torch.where(outside, torch.where(outside, violation, 1) ** gamma_l, 0)
-    return violation.sum()
+    return violation.sum() if harder is None else (harder * violation).sum()
 
 
 def _for_modalities(values: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from channelhash.channels import dsch_bounds
 from channelhash.losses.channel_terms import Labels, Outputs, channel_loss
+from channelhash.losses.hardness import Hardness, check_hardness
 from channelhash.losses.tiles import WHOLE, Share
 
 
@@ -19,9 +20,12 @@ class DSCHLoss(nn.Module):
         alpha: weight α of pairs with S = 1.
         beta: weight β of pairs with S = 0.
         kappa_q: weight κ_q of the quantisation error.
+        hardness: η ≥ 0 of `hardness.hard_weights`: dissimilar pairs weigh the more, the nearer they are; 0, as in the
+            paper, weighs them alike.
 
     Raises:
-        ValueError: ``n_bits`` is below 1, or a channel would have a negative width: λ_neg above k, or τ below 0.
+        ValueError: ``n_bits`` is below 1, or a channel would have a negative width: λ_neg above k, or τ below 0; or η
+            is below 0.
 
     >>> import torch
     >>> codes = torch.tensor([[1.0, 1, 1, 1], [-1, -1, -1, -1]])
@@ -39,6 +43,7 @@ class DSCHLoss(nn.Module):
         alpha: float = 1.0,
         beta: float = 1.0,
         kappa_q: float = 0.01,
+        hardness: Hardness = 0.0,
     ) -> None:
         super().__init__()
         if n_bits < 1:
@@ -49,8 +54,9 @@ class DSCHLoss(nn.Module):
             raise ValueError(
                 f"lambda_neg is {self.lambda_neg} of {n_bits} bits, tau is {tau}; no channel is that narrow"
             )
+        check_hardness(hardness)
         self.tau, self.gamma_w, self.gamma_l = tau, gamma_w, gamma_l
-        self.alpha, self.beta, self.kappa_q = alpha, beta, kappa_q
+        self.alpha, self.beta, self.kappa_q, self.hardness = alpha, beta, kappa_q, hardness
 
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
         """Lower and upper end of the channel of each similarity, in bits."""
@@ -67,5 +73,6 @@ class DSCHLoss(nn.Module):
             beta=self.beta,
             gamma_l=self.gamma_l,
             kappa_q=self.kappa_q,
+            hardness=self.hardness,
             share=share,
         )

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from channelhash.channels import sch_bounds
 from channelhash.losses.channel_terms import Labels, Outputs, channel_loss
+from channelhash.losses.hardness import Hardness, check_hardness
 from channelhash.losses.tiles import WHOLE, Share
 
 
@@ -18,21 +19,31 @@ class SCHLoss(nn.Module):
         alpha: weight α of pairs with S = 1.
         beta: weight β of pairs with S = 0.
         kappa_q: weight κ_q of the quantisation error.
+        hardness: η ≥ 0 of `hardness.hard_weights`: dissimilar pairs weigh the more, the nearer they are; 0, as
+            published, weighs them alike.
 
     Raises:
-        ValueError: ``n_bits`` is below 1, or τ below 0.
+        ValueError: ``n_bits`` is below 1, or τ or η below 0.
     """
 
     def __init__(
-        self, n_bits: int, tau: float = 3.0, alpha: float = 1.0, beta: float = 1.0, kappa_q: float = 0.0
+        self,
+        n_bits: int,
+        tau: float = 3.0,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        kappa_q: float = 0.0,
+        hardness: Hardness = 0.0,
     ) -> None:
         super().__init__()
         if n_bits < 1:
             raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
         if tau < 0:
             raise ValueError(f"tau is {tau}; no channel is that narrow")
+        check_hardness(hardness)
         self.n_bits = n_bits
-        self.tau, self.alpha, self.beta, self.kappa_q = tau, alpha, beta, kappa_q
+        self.tau, self.alpha, self.beta, self.kappa_q, self.hardness = tau, alpha, beta, kappa_q, hardness
+        self.gamma_l = 1.0
 
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
         """Lower and upper end of the channel of each similarity, in bits."""
@@ -47,7 +58,8 @@ class SCHLoss(nn.Module):
             n_bits=self.n_bits,
             alpha=self.alpha,
             beta=self.beta,
-            gamma_l=1.0,
+            gamma_l=self.gamma_l,
             kappa_q=self.kappa_q,
+            hardness=self.hardness,
             share=share,
         )

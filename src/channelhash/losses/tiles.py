@@ -1,7 +1,7 @@
 """Sums over all pairs of samples, a tile of pairs at a time: memory for one tile, and work that processes share."""
 
 from collections.abc import Callable
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from typing import Any
 
 import torch
@@ -43,26 +43,55 @@ def sum_over_pairs(codes: Tensor, tile_error: TileError, share: Share = WHOLE) -
     return total
 
 
+def sum_against(codes: Tensor, others: Tensor, tile_error: TileError, share: Share = WHOLE) -> Tensor:
+    """Sum over all pairs of a sample of ``codes`` ``(m, n, k)`` with one of ``others`` ``(m, N, k)``, constants.
+
+    Cut into tiles and dealt out as `sum_over_pairs` does; the error needs no symmetry here.
+    """
+    n, n_others = codes.shape[1], others.shape[1]
+    if max(n, n_others) <= _SIDE and share == WHOLE:
+        return tile_error(codes, others, slice(0, n), slice(0, n_others))
+    number, parts = share
+    tiles = list(product(_ranges(n), _ranges(n_others)))[number::parts]
+    total: Tensor = _SumOfTiles.apply(codes, tiles, tile_error, others)  # type: ignore[no-untyped-call]
+    return total
+
+
 def _tiles(n: int) -> list[tuple[slice, slice]]:
     """Rows and columns of the tiles on and above the diagonal."""
-    ranges = [slice(start, min(start + _SIDE, n)) for start in range(0, n, _SIDE)]
-    return list(combinations_with_replacement(ranges, 2))
+    return list(combinations_with_replacement(_ranges(n), 2))
+
+
+def _ranges(n: int) -> list[slice]:
+    return [slice(start, min(start + _SIDE, n)) for start in range(0, n, _SIDE)]
 
 
 class _SumOfTiles(torch.autograd.Function):
     """The gradient, ``(m, n, k)``, is made along with the value: kept, it costs less than every tile a second time."""
 
     @staticmethod
-    def forward(ctx: Any, codes: Tensor, tiles: list[tuple[slice, slice]], tile_error: TileError) -> Tensor:
+    def forward(
+        ctx: Any,
+        codes: Tensor,
+        tiles: list[tuple[slice, slice]],
+        tile_error: TileError,
+        others: Tensor | None = None,
+    ) -> Tensor:
         total, gradient = codes.new_zeros(()), torch.zeros_like(codes)
         for rows, columns in tiles:
             with torch.enable_grad():
                 a = codes[:, rows].detach().requires_grad_()
-                b = a if rows == columns else codes[:, columns].detach().requires_grad_()
+                parts = [(a, rows)]
+                if others is not None:
+                    b = others[:, columns]
+                elif rows == columns:
+                    b = a
+                else:
+                    b = codes[:, columns].detach().requires_grad_()
+                    parts.append((b, columns))
                 # A tile above the diagonal stands for the one below it as well.
-                error = tile_error(a, b, rows, columns) * (1 if rows == columns else 2)
+                error = tile_error(a, b, rows, columns) * len(parts)
             total += error.detach()
-            parts = [(a, rows)] if rows == columns else [(a, rows), (b, columns)]
             slopes = torch.autograd.grad(error, [part for part, _ in parts])
             for slope, (_, samples) in zip(slopes, parts, strict=True):
                 gradient[:, samples] += slope
@@ -71,6 +100,6 @@ class _SumOfTiles(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
-        return slope * gradient, None, None
+        return slope * gradient, None, None, None

@@ -1,0 +1,47 @@
+"""Contrastive term: a sample's outputs in two modalities find each other in the batch."""
+
+from itertools import combinations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from channelhash.channels import label_similarity, unit_rows
+from channelhash.losses.channel_terms import Outputs, checked_batch
+
+
+def contrastive_term(outputs: Outputs, labels: Tensor, temperature: float = 0.07) -> Tensor:
+    """InfoNCE (van den Oord et al. 2018) with cosines between modalities, both ways, as in CLIP (Radford et al. 2021)::
+
+        L = mean over ordered pairs of modalities a ≠ b and samples i of
+            −log ( e^(cos(a_i, b_i) / T) / Σ_{j = i or S_ij < 1} e^(cos(a_i, b_j) / T) )
+
+    Samples with the same set of labels (S = 1) are not negatives of each other: the losses of this package put them at
+    distance 0. Samples that share some labels, or that have none, are.
+
+    Args:
+        outputs: modality -> ``(n, k)`` real-valued codes, two modalities or more.
+        labels: ``(n, c)`` bool or 0/1.
+        temperature: T > 0, of cosines: a bit is 2 / (k T) of a logit.
+
+    Returns:
+        A scalar ≥ 0, in float32 (float64 for float64 outputs) also under autocast. Time O(m² n² k), memory O(m² n²)
+        for m modalities.
+
+    Raises:
+        ValueError: there is one modality, or the shapes of outputs and labels do not fit together.
+    """
+    outputs, labels = checked_batch(outputs, labels)
+    if len(outputs) < 2:
+        raise ValueError(f"a contrastive term is between modalities, the outputs are of {', '.join(outputs)} alone")
+    first = next(iter(outputs.values()))
+    with torch.autocast(first.device.type, enabled=False):
+        same = label_similarity(labels.to(first)) == 1
+        left_out = same.fill_diagonal_(False)
+        partner = torch.arange(len(first), device=first.device)
+        directions = {modality: unit_rows(codes) for modality, codes in outputs.items()}
+        terms = []
+        for a, b in combinations(directions.values(), 2):
+            logits = (a @ b.T / temperature).masked_fill(left_out, -torch.inf)
+            terms += [F.cross_entropy(logits, partner), F.cross_entropy(logits.T, partner)]
+        return torch.stack(terms).mean()
