@@ -1,5 +1,7 @@
 """Blended images: the same from every source, with the labels that belong to them, and in no other modality."""
 
+import json
+
 import pytest
 import torch
 
@@ -165,6 +167,12 @@ def test_what_cannot_be_blended_is_refused_before_anything_is_read(tmp_path, cap
         config = feature_config(tmp_path / "c.yaml", nowhere, loss, mix_images=0.5)
         says = f"train.mix_images: loss {loss!r} has no use for the labels of blended images; take dsch or sch"
         assert_refused(capsys, "train", config, "--out", tmp_path / "run", says=says)
+    config = feature_config(tmp_path / "c.yaml", nowhere, mix_images=0.5)
+    values = json.loads(config.read_text())
+    values["loss"]["memory"] = 64
+    config.write_text(json.dumps(values))
+    says = "train.mix_images: loss.memory has no use for the labels of blended images"
+    assert_refused(capsys, "train", config, "--out", tmp_path / "run", says=says)
     config = feature_config(tmp_path / "c.yaml", nowhere, mix_images=1.5)
     assert_refused(capsys, "train", config, "--out", tmp_path / "run", says="train.mix_images: input should be less")
 

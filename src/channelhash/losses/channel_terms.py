@@ -146,7 +146,7 @@ def pair_error(
     gamma_l: float,
     hardness: float,
 ) -> Tensor:
-    """`channel_error` of pairs with ``similarity`` ``(r, c)``, or ``(m, r, m, c)``, under the weights of `channel_loss`."""
+    """`channel_error` of pairs with ``similarity``, shaped like the bounds, under the weights of `channel_loss`."""
     weights = None if alpha == beta == 1 else set_weights(similarity, alpha, beta)
     hard = similarity == 0 if hardness else None
     return channel_error(a, b, bounds, weights, gamma_l, hard, hardness)
@@ -171,7 +171,8 @@ def channel_error(
             pair of modalities.
         weights: ψ, shaped like the bounds; None means 1 everywhere.
         gamma_l: exponent γ_ℓ of the violation.
-        hard: pairs that have ω of `hardness.hard_weights`, bool, shaped like the bounds; for the others, and None, ω is 1.
+        hard: pairs that have ω of `hardness.hard_weights`, bool, shaped like the bounds; for the others, and None, ω is
+            1.
         hardness: its η.
 
     Returns:
