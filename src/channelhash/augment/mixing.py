@@ -5,7 +5,6 @@ Each draw is a function of (seed, epoch, sample), as with all augmentation.
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from channelhash.seeds import generator
@@ -62,8 +61,3 @@ def mix_labels(labels: Tensor, partners: Tensor, shares: Tensor) -> Tensor:
     own, other = labels.float(), partners.float()
     ratio = (own.sum(dim=1, keepdim=True) / other.sum(dim=1, keepdim=True)).sqrt()
     return own + (1 - shares.to(own)[:, None]) * (ratio * other - own)
-
-
-def unmixed(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Partners and shares of ``rows`` that are left as they are: themselves, and 1."""
-    return rows.clone(), torch.ones(len(rows))

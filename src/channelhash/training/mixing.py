@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from channelhash.augment.mixing import draw_mix, mix_inputs, mix_labels, unmixed
+from channelhash.augment.mixing import draw_mix, mix_inputs, mix_labels
 from channelhash.config import TrainSettings
 from channelhash.errors import InputError
 from channelhash.models.image_encoders import unit_pixels
@@ -48,7 +48,7 @@ class MixedImages:
 
     def draws(self, epoch: int, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Partners ``(n,)`` and shares λ ``(n,)`` of some rows in an epoch; a row left alone is its own partner."""
-        partners, shares = unmixed(rows)
+        partners, shares = rows.clone(), torch.ones(len(rows))
         settings = self.settings
         for place, row in enumerate(rows.tolist()):
             mix = draw_mix(settings.augment_seed, epoch, row, len(self.known), settings.mix_images, settings.mix_alpha)
