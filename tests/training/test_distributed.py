@@ -40,7 +40,11 @@ TERMS = {"hardness": 1.0, "contrastive": 0.1, "balance": 0.5, "average_precision
 
 @pytest.mark.parametrize(
     ("loss", "terms", "more"),
-    [("dsch", {}, {"accumulate": 2}), ("tdsrdh", {}, {}), ("dsch", TERMS, {})],
+    [
+        ("dsch", {}, {"accumulate": 2}),
+        ("tdsrdh", {}, {}),
+        pytest.param("dsch", TERMS, {}, marks=pytest.mark.slow),
+    ],
     ids=["dsch", "tdsrdh", "terms beside dsch"],
 )
 def test_two_ranks_of_half_a_batch_are_one_of_a_whole(tmp_path, loss, terms, more):
