@@ -11,7 +11,7 @@ from channelhash.experiments.effects import option_effects
 from channelhash.experiments.grids import DATASETS, EXTENSIONS, METHODS, TEXT_AUGMENTATION, make_grid
 from channelhash.experiments.results import read_grid
 from channelhash.experiments.write import extensions_tables
-from experiments.made_results import made_result
+from experiments.made_results import CROSS_MODAL, made_result
 from small_runs import run_command, write_features
 
 BASE = (0.50, 0.52, 0.47)
@@ -21,11 +21,14 @@ def grid(bits=(32,), **gains):
     """DSCH, and methods that add so many points with each seed."""
     methods = {"DSCH": (0, 0, 0), **gains}
     return [
-        made_result(name, seed, BASE[seed] + gain / 100, n_bits=n_bits)
-        for n_bits in bits
-        for name, values in methods.items()
-        for seed, gain in enumerate(values)
+        made(name, seed, gain, n_bits) for n_bits in bits for name in methods for seed, gain in enumerate(methods[name])
     ]
+
+
+def made(name, seed, gain, n_bits):
+    share = BASE[seed] + gain / 100
+    query_ap = dict.fromkeys(CROSS_MODAL, (share - 0.1, share, share, share + 0.1))
+    return made_result(name, seed, share, n_bits=n_bits, query_ap=query_ap)
 
 
 def test_an_effect_is_the_mean_difference_of_seeds_with_students_interval():
