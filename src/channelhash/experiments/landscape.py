@@ -66,7 +66,7 @@ def pair_loss(loss: ChannelLoss, similarity: ArrayLike, distance: ArrayLike) -> 
     lower, upper = channel(loss, similarity)
     weights = set_weights(torch.from_numpy(similarity.copy()), loss.alpha, loss.beta).numpy()
     violation = np.maximum(0, np.maximum(lower - distance, distance - upper))
-    harder = hard_weights(torch.from_numpy(violation), loss.n_bits, loss.hardness).numpy()
+    harder = hard_weights(torch.as_tensor(violation), loss.n_bits, loss.hardness).numpy()
     result: Values = np.where(similarity == 0, harder, 1) * (weights * violation) ** loss.gamma_l
     return result
 

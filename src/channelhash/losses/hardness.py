@@ -34,7 +34,7 @@ def hard_weights(violation: Tensor, n_bits: int, hardness: float) -> Tensor:
         hardness: η ≥ 0; 0 gives 1 everywhere.
 
     Returns:
-        Weights, shaped like ``violation``, from 1/c(η) to less than 371 for any η (7.2 for η = 1); no gradient flows
+        Weights, shaped like ``violation``, from 1/c(η) to less than 371 for any η (7.3 for η = 1); no gradient flows
         through them.
     """
     scaled = (violation.detach() / (0.5 * math.sqrt(n_bits))).clamp_max(_CAP)
