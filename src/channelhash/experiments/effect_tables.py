@@ -127,7 +127,10 @@ def effects_plot(
         panel.set_axisbelow(True)
     if not sideways:
         panels[0].set_ylabel("difference of mAP, points")
-    if len(lengths) > 1:
+    if len(lengths) > 1 and sideways:  # inside it would lie on marks
+        handles = panels[-1].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower center", ncols=len(lengths), frameon=False, fontsize=8)
+    elif len(lengths) > 1:
         panels[-1].legend(frameon=False, fontsize=8)
     figure.suptitle(title, fontsize=11)
     return figure
