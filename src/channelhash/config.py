@@ -11,7 +11,15 @@ from pydantic import Field
 from channelhash.data import DATA_KINDS
 from channelhash.data.splits import Method
 from channelhash.errors import InputError
-from channelhash.losses import FROM_RUN, LOSSES, TEACHER_LOSSES, LossWithTerms, term_problem
+from channelhash.losses import (
+    FROM_RUN,
+    LABELS_PER_MODALITY,
+    LOSSES,
+    ONE_LABEL_SET,
+    TEACHER_LOSSES,
+    LossWithTerms,
+    term_problem,
+)
 from channelhash.models import MODELS
 from channelhash.settings import Settings, SettingsType, pick, read_settings, settings_of, unknown
 
@@ -61,6 +69,9 @@ class TrainSettings(Settings):
         mask_tokens: probability of hiding a token of a training text in its place.
         replace_tokens: probability of another, random token instead.
         drop_tokens: probability of leaving a token out.
+        mix_images: probability of blending a training image with another one, and its labels likewise (mixup); texts
+            keep theirs. For losses that take labels per modality (`losses.LABELS_PER_MODALITY`).
+        mix_alpha: α of Beta(α, α), of which the image's own share λ is drawn; 1 is uniform in [0, 1].
         device: where to train; ``auto`` takes a GPU if there is one.
         precision: matrix products in bfloat16 or float32; ``auto`` is bfloat16 on a GPU. Losses are float32 always.
         accumulate: batches whose gradients are averaged for one step; the loss sees the pairs within each batch.
@@ -84,11 +95,18 @@ class TrainSettings(Settings):
     mask_tokens: float = Field(0.0, ge=0, le=1)
     replace_tokens: float = Field(0.0, ge=0, le=1)
     drop_tokens: float = Field(0.0, ge=0, le=1)
+    mix_images: float = Field(0.0, ge=0, le=1)
+    mix_alpha: float = Field(1.0, gt=0)
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     accumulate: int = Field(1, ge=1)
     compile: bool = False
     patience: int = Field(0, ge=0)
+
+    @property
+    def changes_tokens(self) -> bool:
+        """Whether tokens of training texts are changed at random."""
+        return bool(self.mask_tokens or self.replace_tokens or self.drop_tokens)
 
 
 class EvaluateSettings(Settings):
@@ -189,6 +207,8 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     n_bits = model.pop("n_bits", 32)
     if not isinstance(n_bits, int) or isinstance(n_bits, bool) or n_bits < 1:
         raise InputError(f"model.n_bits: a code has at least 1 bit, got {n_bits!r}")
+    train = read_settings(TrainSettings, values.get("train", {}), "train")
+    _check_train(train, model_name, loss_name, terms)
     return RunConfig(
         kind=kind,
         source=source,
@@ -199,7 +219,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
         loss_name=loss_name,
         loss=loss_settings,
         terms=terms,
-        train=read_settings(TrainSettings, values.get("train", {}), "train"),
+        train=train,
         evaluate=read_settings(EvaluateSettings, values.get("evaluate", {}), "evaluate"),
     )
 
@@ -218,6 +238,24 @@ def _check_loss(name: str, values: dict[str, Any]) -> tuple[Settings, Settings]:
     if name in TEACHER_LOSSES and terms != beside():
         raise InputError("loss: terms beside a loss read labels, which a teacher's codes are not; leave them out")
     return read_settings(own, {key: values[key] for key in values if key in own.model_fields}, "loss"), terms
+
+
+def _check_train(train: TrainSettings, model_name: str, loss_name: str, terms: Settings) -> None:
+    """Refuse options that this model or loss cannot have, before anything is read."""
+    if train.changes_tokens and not MODELS[model_name].tokens:
+        raise InputError(
+            f"train: mask_tokens, replace_tokens and drop_tokens do not go with the texts of {model_name!r}; take "
+            f"{' or '.join(sorted(name for name, kind in MODELS.items() if kind.tokens))}, or set them to 0"
+        )
+    if train.mix_images and loss_name not in LABELS_PER_MODALITY:
+        raise InputError(
+            f"train.mix_images: loss {loss_name!r} has no use for the labels of blended images; take "
+            f"{' or '.join(sorted(LABELS_PER_MODALITY))}, or set it to 0"
+        )
+    if train.mix_images and (on := [key for key in ONE_LABEL_SET if getattr(terms, key)]):
+        raise InputError(
+            f"train.mix_images: loss.{on[0]} has no use for the labels of blended images; set one of the two to 0"
+        )
 
 
 def check_data(kind: str, values: dict[str, Any]) -> tuple[Settings, SplitSettings]:

@@ -16,6 +16,7 @@ from channelhash.run import create_loss, create_model, load_records, make_splits
 from channelhash.training.batches import check_batch_size
 from channelhash.training.distributed import local_device
 from channelhash.training.frozen_features import feature_mode, raw_source
+from channelhash.training.mixing import mixed_images
 from channelhash.training.sources import Held, Source
 from channelhash.training.steps import Steps, epoch_steps, pick_device, takes_anchor
 
@@ -92,7 +93,7 @@ def _sources(
 
         per_item[modality] = _measured(encode, model.device, repeats=1) / len(batch)
         sources[modality] = Held(encode(), config.train)
-    return sources, per_item
+    return mixed_images(sources, torch.from_numpy(batch.labels), config.train), per_item
 
 
 def _measured(work: Callable[[], object], device: torch.device, repeats: int = _REPEATS) -> float:

@@ -76,6 +76,34 @@ def dsch(outputs, labels, k, lambda_neg, tau, gamma_w, gamma_l, alpha, beta, kap
     return total / n**2 + kappa_q / n * quantization(outputs)
 
 
+def dsch_by_modality(outputs, labels, k, lambda_neg, tau, gamma_w, gamma_l, alpha, beta, kappa_q):
+    """`dsch` with labels of each modality's own; bits are drawn together where those of a sample are the same."""
+    n = len(next(iter(labels.values())))
+    total = torch.zeros((), dtype=torch.float64)
+    for name_i, codes_i in outputs.items():
+        for name_j, codes_j in outputs.items():
+            for i in range(n):
+                for j in range(n):
+                    y_i, y_j = labels[name_i][i].double(), labels[name_j][j].double()
+                    s = 1.0 if i == j and y_i.tolist() == y_j.tolist() else cosine(y_i, y_j).item()
+                    s = 1.0 if abs(1 - s) < 1e-12 else s
+                    w = (1 - s) ** gamma_w * (k - lambda_neg - tau) + tau
+                    p = lambda_neg * (1 - s) - s * tau
+                    d = hamming(codes_i[i], codes_j[j])
+                    if d < p:
+                        total = total + (set_weight(s, alpha, beta) * (p - d)) ** gamma_l
+                    elif d > p + w:
+                        total = total + (set_weight(s, alpha, beta) * (d - p - w)) ** gamma_l
+    quantized = torch.zeros((), dtype=torch.float64)
+    for i in range(n):
+        for name, codes in outputs.items():
+            alike = [other for other in outputs if labels[other][i].tolist() == labels[name][i].tolist()]
+            for bit in range(k):
+                target = 1.0 if sum(outputs[other][i, bit].item() for other in alike) >= 0 else -1.0
+                quantized = quantized + (codes[i, bit] - target).abs()
+    return total / n**2 + kappa_q / n * quantized
+
+
 def sch(outputs, labels, k, tau, alpha, beta, kappa_q, hardness=None):
     n = len(labels)
     total = torch.zeros((), dtype=torch.float64)

@@ -97,10 +97,12 @@ def test_masking_and_replacing_hit_their_share_of_real_tokens():
     assert not masked[:, 6:].any()
     assert (masked[:, :6] == 99).mean() == pytest.approx(0.25, abs=0.04)
     assert ((masked == TOKENS) | (masked == 99)).all()
-    replaced = change.replace_tokens(TOKENS, ALL, 0, 3, 0.5, n_tokens=1000)
+    known = np.array([7, 500, 900], np.int32)
+    replaced = change.replace_tokens(TOKENS, ALL, 0, 3, 0.5, known)
     assert not replaced[:, 6:].any()
     assert (replaced[:, :6] != TOKENS[:, :6]).mean() == pytest.approx(0.5, abs=0.05)
-    assert replaced.max() <= 1000
+    drawn = replaced[replaced != TOKENS]
+    assert {value: (drawn == value).mean() for value in known} == pytest.approx(dict.fromkeys(known, 1 / 3), abs=0.07)
 
 
 def test_dropping_keeps_order_and_at_least_one_token():
@@ -118,7 +120,7 @@ def test_dropping_keeps_order_and_at_least_one_token():
     "draw",
     [
         lambda rows, epoch: change.mask_tokens(TOKENS[rows], rows, 0, epoch, 0.5, 99),
-        lambda rows, epoch: change.replace_tokens(TOKENS[rows], rows, 0, epoch, 0.5, 1000),
+        lambda rows, epoch: change.replace_tokens(TOKENS[rows], rows, 0, epoch, 0.5, np.arange(1, 1001)),
         lambda rows, epoch: change.drop_tokens(TOKENS[rows], rows, 0, epoch, 0.5),
     ],
 )

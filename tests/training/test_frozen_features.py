@@ -257,6 +257,7 @@ def test_codes_do_not_depend_on_workers(items, tmp_path):
         ("resnet", {"features": "cached", "augment": "progressive"}, "cached features are not augmented"),
         ("drift", {"features": "cached"}, "no frozen backbone whose features stay the same"),
         ("clip", {"mask_tokens": 0.1, "features": "online"}, "do not go with the texts of 'cliphash'"),
+        ("clip", {"drop_tokens": 0.1}, "do not go with the texts of 'cliphash'"),
     ],
 )
 def test_settings_that_contradict_one_another_are_refused(items, tmp_path, capsys, model, train, says):

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
 
 from channelhash.config import TrainSettings
+from channelhash.models.text_encoders import BagOfTags, TransformerText
 from channelhash.training.sources import Held
 
 TOKENS = torch.arange(1, 241, dtype=torch.int32).reshape(40, 6)
@@ -50,3 +52,39 @@ def test_pictures_are_augmented_and_features_never():
     assert 0 < sum(same) < 15  # a quarter stays unaltered
     features = {"image": torch.randn(40, 5)}
     assert torch.equal(batch_inputs(features, ROWS, 180, settings)["image"], features["image"][ROWS])
+
+
+def test_tokens_are_replaced_by_such_as_the_training_texts_hold():
+    rare = TOKENS * 1000
+    settings = TrainSettings(replace_tokens=0.5)
+    replaced = batch_inputs({"text": rare}, ROWS, 3, settings)["text"]
+    assert set(replaced.flatten().tolist()) <= set(rare.flatten().tolist())
+    # Where all ids are in use, an id is drawn as such: what was trained before is trained again.
+    assert torch.equal(replaced, batch_inputs(INPUTS, ROWS, 3, settings)["text"] * 1000)
+
+
+@pytest.mark.parametrize("mask_padding", [True, False])
+@pytest.mark.parametrize("kind", ["bag", "transformer"])
+def test_changed_texts_are_read_by_the_text_encoders(kind, mask_padding):
+    """Also a text of which nothing is left."""
+    torch.manual_seed(0)
+    table = nn.Embedding(241, 16, padding_idx=0)
+    encoder = BagOfTags(240, 16) if kind == "bag" else TransformerText(table, 16, 2, 8, mask_padding=mask_padding)
+    for settings in (
+        TrainSettings(mask_tokens=0.15, replace_tokens=0.05, drop_tokens=0.1),
+        TrainSettings(mask_tokens=1),
+    ):
+        tokens = batch_inputs({"text": TOKENS}, ROWS, 3, settings)["text"]
+        features = encoder(tokens)
+        features.sum().backward()
+        assert features.isfinite().all()
+        assert all(values.grad is None or values.grad.isfinite().all() for values in encoder.parameters())
+    assert not tokens.any()
+
+
+def test_a_masked_first_token_is_hidden_like_any_other():
+    torch.manual_seed(0)
+    encoder = TransformerText(nn.Embedding(9, 16, padding_idx=0), 16, 2, 8).eval()
+    hidden = encoder.tokens(torch.tensor([[4, 7]])) + encoder.positions[1:3]
+    expected = encoder.layer(hidden).mean(dim=1)
+    torch.testing.assert_close(encoder(torch.tensor([[0, 4, 7, 0]], dtype=torch.int32)), expected)

@@ -110,13 +110,13 @@ class _Parts:
                 batch = next(batches, None)
             if batch is None:
                 return
-            inputs, rows, _ = batch
+            inputs, labels, _ = batch
             steps.optimizer.zero_grad(set_to_none=True)
             with self.timed("head, forward"):
                 outputs = steps.outputs(inputs, None)
             detached = {name: values.detach().requires_grad_() for name, values in outputs.items()}
             with self.timed("loss, forward and backward"):
-                steps.loss(detached, steps.labels[rows]).backward()
+                steps.loss(detached, labels).backward()
             gradients = [values.grad for values in detached.values()]
             with self.timed("head, backward"):
                 torch.autograd.backward(list(outputs.values()), gradients)

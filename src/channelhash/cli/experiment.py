@@ -10,7 +10,7 @@ import typer
 from channelhash.cli.output import messages, print_json
 from channelhash.errors import InputError, JobError
 
-NAMES = "losses, gamma-w, architectures, factorial, reranking, baselines, channels"
+NAMES = "losses, gamma-w, architectures, factorial, reranking, extensions, baselines, channels"
 
 
 def experiment(

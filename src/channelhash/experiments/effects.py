@@ -1,10 +1,9 @@
-"""Where a difference between losses comes from: effects of a factorial grid, paired by seed."""
+"""Where a difference between losses comes from, and what an option adds: effects in a grid, paired by seed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from channelhash.errors import InputError
@@ -58,6 +57,30 @@ def cells(
     return found
 
 
+def option_effects(
+    results: Sequence[Result],
+    base: str,
+    task: str,
+    n_bits: int,
+    confidence: float = 0.95,
+    figure: str = "map_tie_aware",
+    view: str = "test",
+) -> list[Effect]:
+    """What each method adds to ``base``, seed by seed, as in `factorial_effects`; in the grid's order.
+
+    Methods that have fewer than two finished seeds in common with ``base`` are left out: there is no interval.
+    """
+    found: dict[str, dict[int, float]] = {}
+    for result in results:
+        if result.status == "finished" and result.n_bits == n_bits:
+            found.setdefault(result.method, {})[result.seed] = 100 * result.figure(task, figure, view)
+    without = found.pop(base, {})
+    effects = (
+        weighted_effect(name, task, n_bits, [(1, own), (-1, without)], confidence) for name, own in found.items()
+    )
+    return [effect for effect in effects if effect]
+
+
 def factorial_effects(
     results: Sequence[Result],
     task: str,
@@ -93,11 +116,10 @@ def factorial_effects(
     effects: list[Effect] = []
 
     def add(name: str, *terms: tuple[float, Mapping[int, float]]) -> None:
-        """The sum of weights times figures, seed by seed."""
-        seeds = sorted(set(common).intersection(*(values for _, values in terms)))
-        if len(seeds) >= 2:
-            sums = np.array([sum(weight * values[seed] for weight, values in terms) for seed in seeds])
-            effects.append(_effect(name, task, n_bits, sums, confidence))
+        # Of the seeds that all four have, so that the parts add up.
+        shared = [(weight, {seed: values[seed] for seed in values if seed in common}) for weight, values in terms]
+        if effect := weighted_effect(name, task, n_bits, shared, confidence):
+            effects.append(effect)
 
     kappas = sorted({key[1] for key in found})
     add("published comparison: DSCH, κ_q 0.01 − SCH, κ_q 0", (1, dsch_q), (-1, sch))
@@ -114,7 +136,17 @@ def factorial_effects(
     return effects
 
 
-def _effect(name: str, task: str, n_bits: int, differences: NDArray[np.float64], confidence: float) -> Effect:
+def weighted_effect(
+    name: str, task: str, n_bits: int, terms: Sequence[tuple[float, Mapping[int, float]]], confidence: float = 0.95
+) -> Effect | None:
+    """The sum of weights times figures (seed -> figure), seed by seed; None with fewer than two seeds in common.
+
+    Mean, and Student's interval over seeds.
+    """
+    seeds = sorted(set.intersection(*(set(values) for _, values in terms)))
+    if len(seeds) < 2:
+        return None
+    differences = np.array([sum(weight * values[seed] for weight, values in terms) for seed in seeds])
     n = len(differences)
     mean, spread = float(differences.mean()), float(differences.std(ddof=1))
     half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * spread / n**0.5

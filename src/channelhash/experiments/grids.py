@@ -9,6 +9,7 @@ from typing import Any
 from channelhash.config import RunConfig, apply_override, make_config, read_sections
 from channelhash.errors import InputError
 from channelhash.experiments.grid import Grid, GridRun
+from channelhash.models import MODELS
 from channelhash.settings import pick
 
 #: A configuration as nested keys: section -> key -> value.
@@ -47,6 +48,19 @@ TUNED: dict[str, dict[str, Any]] = {
     "SCH, tuned": {"name": "sch"},
     "DSCH, tuned": {"name": "dsch"},
     "BSCH, tuned": {"name": "bsch"},
+}
+
+#: The option that only models with token ids have.
+TEXT_AUGMENTATION = "text augmentation"
+#: What `extensions` adds to DSCH, one change each: name -> section -> key -> value.
+EXTENSIONS: dict[str, dict[str, dict[str, Any]]] = {
+    TEXT_AUGMENTATION: {"train": {"mask_tokens": 0.15, "replace_tokens": 0.05}},
+    "label-aware mixing": {"train": {"mix_images": 0.5}},
+    "contrastive term": {"loss": {"contrastive": 0.1}},
+    "hard-negative weighting": {"loss": {"hardness": 1.0}},
+    "cross-batch memory": {"loss": {"memory": 1024}},
+    "per-bit balance": {"loss": {"balance": 1.0}},
+    "direct AP term": {"loss": {"average_precision": 8.0}},
 }
 
 _PAPER_TRAINING = {"augment": "progressive", "feature_dtype": "float16"}
@@ -155,6 +169,19 @@ def channels(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[
     ]
 
 
+def extensions(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
+    """DSCH, and DSCH with each option of `EXTENSIONS` alone; without text augmentation where the model's texts are no
+    tokens."""
+    runs = [_run(base, "DSCH", METHODS["DSCH"], n_bits, seed) for n_bits, seed in product(bits, seeds)]
+    tokens = pick(MODELS, base["model"].get("name"), "model.name").tokens
+    for name, change in EXTENSIONS.items():
+        if tokens or name != TEXT_AUGMENTATION:
+            changed = {**base, "train": {**base.get("train", {}), **change.get("train", {})}}
+            loss = METHODS["DSCH"] | change.get("loss", {})
+            runs += [_run(changed, name, loss, n_bits, seed) for n_bits, seed in product(bits, seeds)]
+    return runs
+
+
 #: name of the command -> (what is asked, its runs, code lengths by default).
 GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], list[GridRun]], tuple[int, ...]]] = {
     "losses": ("Losses by code length", losses, PAPER_BITS),
@@ -162,6 +189,7 @@ GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], l
     "architectures": ("Architectures and losses", architectures, (32,)),
     "factorial": ("Channel and quantisation term", factorial, (16, 32, 64)),
     "reranking": ("Re-ranking by asymmetric distance", reranking, (16, 32, 64)),
+    "extensions": ("Options beside DSCH, one at a time", extensions, (32,)),
     "baselines": ("Losses of the literature under one protocol", baselines, PAPER_BITS),
     "channels": ("Shapes of the channel", channels, PAPER_BITS),
 }

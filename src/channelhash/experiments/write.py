@@ -14,7 +14,9 @@ from channelhash.experiments.baseline_tables import (
     trained,
 )
 from channelhash.experiments.channel_tables import trials_table
-from channelhash.experiments.effect_tables import all_effects, effects_plot, effects_tables
+from channelhash.experiments.effect_tables import all_effects, all_option_effects, effects_plot, effects_tables
+from channelhash.experiments.effects import Effect
+from channelhash.experiments.grids import EXTENSIONS
 from channelhash.experiments.paired import compare_methods
 from channelhash.experiments.paper import comparison_table
 from channelhash.experiments.plots import write_grid_plots
@@ -106,6 +108,21 @@ def factorial_tables(results: Sequence[Result]) -> list[Table]:
     return [*all_views(losses_table, results), *effects_tables(all_effects(results))]
 
 
+def extensions_tables(results: Sequence[Result]) -> list[Table]:
+    """What each option adds to the first method; figures by method, and tests against that method."""
+    methods = list(dict.fromkeys(result.method for result in results))
+    missing = [name for name in EXTENSIONS if name not in methods]
+    notes = f"Left out, because this model's texts are no tokens: {', '.join(missing)}." if missing else ""
+    effects = effects_tables(_option_effects(results), title=f"Effect of each option beside {methods[0]}", notes=notes)
+    comparisons = compare_methods(results, [(method, methods[0]) for method in methods[1:]])
+    compared = [significance_table(comparisons)] if comparisons else []
+    return [*effects, *all_views(losses_table, results), *compared]
+
+
+def _option_effects(results: Sequence[Result]) -> list[Effect]:
+    return all_option_effects(results, results[0].method)
+
+
 #: name of the experiment -> its tables.
 TABLES: dict[str, Callable[[Sequence[Result]], list[Table]]] = {
     "losses": losses_tables,
@@ -113,6 +130,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], list[Table]]] = {
     "architectures": architectures_tables,
     "factorial": factorial_tables,
     "reranking": reranking_tables,
+    "extensions": extensions_tables,
     "baselines": baselines_tables,
     "channels": channels_tables,
 }
@@ -139,6 +157,10 @@ def _write_plots(experiment: str, results: Sequence[Result], folder: Path) -> No
     if experiment == "factorial" and (effects := all_effects(results)):
         title = "Where does DSCH's gain come from? Parts of the published comparison, 95 % intervals"
         write_figure(effects_plot(effects, title), folder, "effects")
+    if experiment == "extensions" and (effects := _option_effects(results)):
+        title = f"What each option adds to {results[0].method}, 95 % intervals over seeds"
+        names = {effect.name: effect.name for effect in effects}
+        write_figure(effects_plot(effects, title, names, sideways=True), folder, "effects")
 
 
 def _write_figures(results: Sequence[Result], path: Path) -> None:

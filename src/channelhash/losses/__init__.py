@@ -46,6 +46,12 @@ LOSSES: dict[str, type[nn.Module]] = {
 #: Losses that compare with a teacher's outputs instead of labels (`channelhash.distillation`), likewise.
 TEACHER_LOSSES: dict[str, type[nn.Module]] = {"distillation": DistillationLoss}
 
+#: Those that take labels by modality, with fractions in them, where images are blended (`channel_terms.Labels`). The
+#: others are made of labels that are there or not (centres, proxies, "share a label"), or of one set a sample.
+LABELS_PER_MODALITY = frozenset({"bsch", "dsch", "sch"})
+#: Terms beside a loss that take one set of labels a sample.
+ONE_LABEL_SET = ("contrastive", "average_precision", "memory")
+
 #: Arguments that come from the model and the data, not from the section ``loss``.
 FROM_RUN = frozenset({"n_bits", "n_labels", "modalities"})
 
@@ -82,7 +88,9 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> nn.Modu
 
 __all__ = [
     "FROM_RUN",
+    "LABELS_PER_MODALITY",
     "LOSSES",
+    "ONE_LABEL_SET",
     "TEACHER_LOSSES",
     "TERMS",
     "BSCHLoss",

@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from channelhash.losses.balance import balance_term
-from channelhash.losses.channel_terms import Outputs
+from channelhash.losses.channel_terms import Labels, Outputs
 from channelhash.losses.contrastive import contrastive_term
 from channelhash.losses.memory import ChannelLoss, Memory
 from channelhash.losses.talr import TALRLoss
@@ -63,31 +63,33 @@ class LossWithTerms(nn.Module):
         """The loss's own channels; `AttributeError` where it has none."""
         return self._channels().bounds
 
-    def forward(self, outputs: Outputs, labels: Tensor, share: Share = WHOLE) -> Tensor:
+    def forward(self, outputs: Outputs, labels: Labels, share: Share = WHOLE) -> Tensor:
         """The loss of one batch, or a share of it, a scalar.
 
         In training mode the batch is then in memory: the next call is of another batch.
 
         Args:
             outputs: modality -> ``(n, k)`` real-valued codes.
-            labels: ``(n, c)`` bool or 0/1.
+            labels: ``(n, c)`` bool or 0/1; by modality (`channel_terms.Labels`) where the loss takes that and the
+                terms are the balance alone.
             share: which part of the loss; parts add up in value and in gradient. A loss that knows no shares is
                 computed by all, and each takes its fraction; the pairs with the memory are dealt out; the other terms
                 are in the first part.
         """
         number, parts = share
         value: Tensor = self.loss(outputs, labels, share=share) if self._shares else self.loss(outputs, labels) / parts
+        of_samples = cast(Tensor, labels)  # the terms that need it refuse labels by modality themselves
         if number == 0:
             if self.contrastive:
-                value = value + self.contrastive * contrastive_term(outputs, labels, self.temperature)
+                value = value + self.contrastive * contrastive_term(outputs, of_samples, self.temperature)
             if self.balance:
                 value = value + self.balance * balance_term(outputs)
             if self.average_precision:
-                value = value + self.average_precision * self.talr(outputs, labels)
+                value = value + self.average_precision * self.talr(outputs, of_samples)
         if self.memory is not None:
-            value = value + self.memory.error(outputs, labels, self._channels(), share)
+            value = value + self.memory.error(outputs, of_samples, self._channels(), share)
             if self.training:
-                self.memory.keep(outputs, labels)
+                self.memory.keep(outputs, of_samples)
         return value
 
     def _channels(self) -> ChannelLoss:

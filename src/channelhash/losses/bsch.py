@@ -1,11 +1,13 @@
 """BSCH: balanced semantic channels, this project's own objective."""
 
+from collections.abc import Mapping
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from channelhash.channels import balanced_bounds, similarity_ratio
-from channelhash.losses.channel_terms import Outputs, channel_loss
+from channelhash.losses.channel_terms import Labels, Outputs, channel_loss
 from channelhash.losses.hardness import Hardness, check_hardness
 from channelhash.losses.tiles import WHOLE, Share
 
@@ -62,10 +64,12 @@ class BSCHLoss(nn.Module):
             ratio = float(similarity.sum() / (similarity == 0).sum())
         return balanced_bounds(similarity, self.n_bits, ratio, self.rho)
 
-    def forward(self, outputs: Outputs, labels: Tensor, share: Share = WHOLE) -> Tensor:
+    def forward(self, outputs: Outputs, labels: Labels, share: Share = WHOLE) -> Tensor:
         """The loss of one batch, or a share of it, a scalar; arguments as in `channel_terms.channel_loss`."""
-        # Of the whole batch: bounds are asked for a tile at a time.
-        ratio = similarity_ratio(labels) if self.similarity_ratio is None else self.similarity_ratio
+        ratio = self.similarity_ratio
+        if ratio is None:  # of the whole batch: bounds are asked for a tile at a time
+            rows = torch.cat(list(labels.values())) if isinstance(labels, Mapping) else labels
+            ratio = similarity_ratio(rows)
         return channel_loss(
             outputs,
             labels,

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from channelhash.channels import sch_bounds
-from channelhash.losses.channel_terms import Outputs, channel_loss
+from channelhash.losses.channel_terms import Labels, Outputs, channel_loss
 from channelhash.losses.hardness import Hardness, check_hardness
 from channelhash.losses.tiles import WHOLE, Share
 
@@ -49,7 +49,7 @@ class SCHLoss(nn.Module):
         """Lower and upper end of the channel of each similarity, in bits."""
         return sch_bounds(similarity, self.n_bits, self.tau)
 
-    def forward(self, outputs: Outputs, labels: Tensor, share: Share = WHOLE) -> Tensor:
+    def forward(self, outputs: Outputs, labels: Labels, share: Share = WHOLE) -> Tensor:
         """The loss of one batch, or a share of it, a scalar; arguments as in `channel_terms.channel_loss`."""
         return channel_loss(
             outputs,

@@ -11,9 +11,9 @@ from channelhash.models.tdsrdh import build_tdsrdh_branches, create_tdsrdh_model
 
 #: name in a configuration -> how to create it for new data and build it again from a saved architecture.
 MODELS: dict[str, ModelKind] = {
-    "small": ModelKind(create_small_model, build_small_branches),
+    "small": ModelKind(create_small_model, build_small_branches, tokens=True),
     "features": ModelKind(create_features_model, build_features_branches),
-    "tdsrdh": ModelKind(create_tdsrdh_model, build_tdsrdh_branches),
+    "tdsrdh": ModelKind(create_tdsrdh_model, build_tdsrdh_branches, tokens=True),
     "cliphash": ModelKind(create_cliphash_model, build_cliphash_branches),
 }
 

@@ -76,10 +76,13 @@ class ModelKind:
             configuration's section ``model``.
         build: ``(**architecture) -> {modality: Branch}``, from the JSON-able dictionary that ``create`` put into the
             model; used when a saved model is loaded.
+        tokens: whether texts become ``(n, m)`` int32 token ids, 0 for padding, of which a training may hide, replace
+            and drop some.
     """
 
     create: Callable[..., "HashModel"]
     build: Callable[..., dict[str, Branch]]
+    tokens: bool = False
 
 
 class HashModel(nn.Module, ModelHubMixin):

@@ -107,9 +107,9 @@ class TransformerText(nn.Module):
             tokens, real = tokens[:, : int(used.max()) + 1], real[:, : int(used.max()) + 1]
         hidden = self.tokens(tokens) + self.positions[: tokens.shape[1]]
         # A row of padding alone would attend to nothing, which is NaN: its first place stays visible and is
-        # left out of the mean below.
+        # left out of the mean below. (A first token that was masked is hidden like any other.)
         hidden_from = ~real
-        hidden_from[:, 0] = False
+        hidden_from[:, 0] &= real.any(1)
         hidden = self.layer(hidden, src_key_padding_mask=hidden_from if self.mask_padding else None)
         weight = real.unsqueeze(-1).to(hidden)
         mean: Tensor = (hidden * weight).sum(1) / weight.sum(1).clamp_min(1)

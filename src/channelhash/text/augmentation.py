@@ -24,15 +24,16 @@ def mask_tokens(
 
 
 def replace_tokens(
-    tokens: TokenIds, samples: Sequence[int], seed: int, epoch: int, probability: float, n_tokens: int
+    tokens: TokenIds, samples: Sequence[int], seed: int, epoch: int, probability: float, known: TokenIds
 ) -> TokenIds:
-    """Each token becomes a random one of 1 … ``n_tokens`` with ``probability``."""
+    """Each token becomes a random one of ``known`` ``(v,)``, each as likely, with ``probability``."""
     result = tokens.copy()
     for row, sample in enumerate(samples):
         random = generator(seed, "replace tokens", epoch, sample)
         hit = (random.random(tokens.shape[1]) < probability) & (tokens[row] != 0)
-        drawn = np.asarray(random.integers(1, n_tokens + 1, size=tokens.shape[1]))
-        result[row, hit] = drawn[hit]
+        if hit.any():
+            drawn = np.asarray(random.integers(len(known), size=tokens.shape[1]))
+            result[row, hit] = known[drawn[hit]]
     return result
 
 

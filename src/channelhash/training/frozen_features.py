@@ -17,6 +17,7 @@ from channelhash.errors import InputError
 from channelhash.models.hash_model import HashModel, Progress
 from channelhash.training.batches import prepare_inputs
 from channelhash.training.feature_cache import augmented_features, cached_features
+from channelhash.training.mixing import mixed_images
 from channelhash.training.picture_loader import Pictures, picture_batches
 from channelhash.training.sources import Bank, FromDisk, Held, Source, n_workers
 
@@ -33,8 +34,11 @@ def feature_mode(model: HashModel, settings: TrainSettings) -> Mode:
     """How the inputs of frozen encoders come, with ``auto`` resolved.
 
     Raises:
-        InputError: the settings contradict one another, or the model has no encoder whose features could be kept.
+        InputError: the settings contradict one another, the model has no encoder whose features could be kept, or it
+            reads no text whose tokens could be changed.
     """
+    if settings.changes_tokens and "text" not in model.modalities:
+        raise InputError("train: mask_tokens, replace_tokens and drop_tokens: the data has no texts; set them to 0")
     fixed = any(model.branch(modality).fixed for modality in model.modalities)
     augmented = settings.augment == "progressive"
     if settings.features == "auto":
@@ -106,7 +110,7 @@ def training_sources(
             sources[modality] = Held(light.prepare(modality, features.items[modality]).to(model.device), settings)
         else:
             sources[modality] = raw_source(model, modality, train, len(train), settings, stages("read training rows"))
-    return sources
+    return mixed_images(sources, torch.from_numpy(train.labels), settings)
 
 
 def raw_source(
@@ -117,21 +121,12 @@ def raw_source(
     settings: TrainSettings,
     progress: Progress | None = None,
 ) -> Source:
-    """A modality's training inputs from raw items: in memory, or pictures from disk if ``n_rows`` are too many to hold.
-
-    Raises:
-        InputError: the settings change tokens, but this model's texts are not tokens that can be changed.
-    """
+    """A modality's training inputs from raw items: in memory, or pictures from disk if ``n_rows`` are too many to
+    hold."""
     raw = train.items[modality]
     if _are_files(raw) and not _fits(model, modality, raw, n_rows):
         return FromDisk(Pictures(raw, model.branch(modality).prepare), settings)  # type: ignore[arg-type]
-    inputs = prepare_inputs(model, train, modality, progress).to(model.device)
-    changes = settings.mask_tokens or settings.replace_tokens or settings.drop_tokens
-    if changes and modality == "text" and inputs.dtype != torch.int32:
-        raise InputError(
-            f"train: mask_tokens, replace_tokens and drop_tokens do not go with the texts of {model.name!r}"
-        )
-    return Held(inputs, settings)
+    return Held(prepare_inputs(model, train, modality, progress).to(model.device), settings)
 
 
 def encoder_of_rows(

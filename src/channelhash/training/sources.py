@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,6 +13,7 @@ from channelhash.augment.progressive import augment_batch
 from channelhash.config import TrainSettings
 from channelhash.models.image_encoders import unit_pixels
 from channelhash.text.augmentation import drop_tokens, mask_tokens, replace_tokens
+from channelhash.text.tokens import TokenIds
 from channelhash.training.picture_loader import AugmentedPictures, Pictures, picture_batches
 from channelhash.training.row_file import RowFile
 
@@ -59,17 +62,24 @@ class Held:
 
     def _changed_tokens(self, epoch: int, rows: Tensor) -> Tensor:
         settings = self.settings
-        if not (settings.mask_tokens or settings.replace_tokens or settings.drop_tokens):
+        if not settings.changes_tokens:
             return self.values[rows]
         tokens, samples, seed = self.values[rows].cpu().numpy(), rows.tolist(), settings.augment_seed
         if settings.replace_tokens:
-            tokens = replace_tokens(tokens, samples, seed, epoch, settings.replace_tokens, int(self.values.max()))
+            tokens = replace_tokens(tokens, samples, seed, epoch, settings.replace_tokens, self._known_tokens)
         if settings.mask_tokens:
             # Hidden in its place: 0 is what padding is, which no encoder reads.
             tokens = mask_tokens(tokens, samples, seed, epoch, settings.mask_tokens, mask_token=0)
         if settings.drop_tokens:
             tokens = drop_tokens(tokens, samples, seed, epoch, settings.drop_tokens)
         return torch.from_numpy(tokens).to(self.values.device)
+
+    @cached_property
+    def _known_tokens(self) -> TokenIds:
+        """What the training texts hold: other hash buckets are untrained, and of 3,000,000 word vectors those that were
+        once asked for stay in memory."""
+        tokens: TokenIds = np.unique(self.values[self.values != 0].cpu().numpy())
+        return tokens
 
 
 class FromDisk:

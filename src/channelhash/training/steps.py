@@ -12,14 +12,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 from channelhash.config import TrainSettings
 from channelhash.errors import InputError
+from channelhash.losses.channel_terms import Labels
 from channelhash.models.backbones import Precision, autocast
 from channelhash.models.hash_model import HashModel
 from channelhash.training.batches import epoch_batches
 from channelhash.training.distributed import gather_outputs, own_rows, rank, sum_gradients, sum_over_ranks, world_size
+from channelhash.training.mixing import labels_by_modality
 from channelhash.training.sources import Source
 
-#: Inputs by modality, row numbers of the global batch, and the modality that is trained (None: both).
-Batch = tuple[dict[str, Tensor], Tensor, str | None]
+#: Inputs by modality, labels of the global batch, and the modality that is trained (None: both).
+Batch = tuple[dict[str, Tensor], Labels, str | None]
 
 
 class Outputs(nn.Module):
@@ -48,8 +50,9 @@ class Steps:
     Args:
         model: on ``device``.
         loss: called as ``loss(outputs, labels)``, with ``anchor=modality`` if its ``forward`` takes one, and with
-            ``share=(rank, ranks)`` if it takes that: then each process computes its part of the pairs. Parameters that
-            a loss has (proxies, a classifier) are trained like the model's.
+            ``share=(rank, ranks)`` if it takes that: then each process computes its part of the pairs. Labels come by
+            modality where images are blended (see `mixing`). Parameters that a loss has (proxies, a classifier) are
+            trained like the model's.
         labels: ``(n, c)`` bool of all training rows.
         settings: see `TrainSettings`.
         device: where to train.
@@ -80,7 +83,8 @@ class Steps:
         streams = [source.batches(epoch, own) for source in sources.values()]
         for (rows, anchor), values in zip(steps, zip(*streams, strict=True), strict=True):
             inputs = [value.to(self.device, non_blocking=True) for value in values]
-            yield dict(zip(sources, inputs, strict=True)), rows, anchor
+            labels = labels_by_modality(sources, self.labels, epoch, rows)
+            yield dict(zip(sources, inputs, strict=True)), labels, anchor
 
     def run(self, batches: Iterable[Batch]) -> Tensor:
         """Train on ``batches``; gives the loss of each, ``(batches,)`` on the device."""
@@ -98,12 +102,12 @@ class Steps:
 
     def value(self, batch: Batch) -> Tensor:
         """This rank's part of the loss over the rows of all ranks: the parts add up to it."""
-        inputs, rows, anchor = batch
+        inputs, labels, anchor = batch
         outputs = gather_outputs(self.outputs(inputs, anchor))
         how: dict[str, Any] = {} if anchor is None else {"anchor": anchor}
         if self.shares:
             how["share"] = (rank(), world_size())
-        value: Tensor = self.loss(outputs, self.labels[rows], **how)
+        value: Tensor = self.loss(outputs, labels, **how)
         return value if self.shares else value / world_size()
 
     def _exchange(self, last: bool) -> "nullcontext[None]":
