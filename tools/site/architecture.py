@@ -1,8 +1,8 @@
 """The picture of the architecture, drawn from the code: packages by floor, who imports whom, and the way of the data.
 
-Floors are read from the table in CONTRIBUTING.md, imports from the syntax trees of all modules (those inside functions too),
-and each step of the data's way is a function whose annotations say what it takes and gives. `tests/test_architecture.py`
-holds the code to the rule that the picture shows.
+Floors are read from the table in CONTRIBUTING.md, imports from the syntax trees of all modules (those inside functions
+too), and each step of the data's way is a function whose annotations say what it takes and gives.
+`tests/test_architecture.py` holds the code to the rule that the picture shows.
 """
 
 import ast
@@ -142,7 +142,9 @@ def architecture_svg(imports: Imports, floors: Floors, way: Mapping[str, tuple[s
     ]
     for floor in sorted(set(floors.values())):
         y = _floor_top(floor, floors)
-        parts.append(f'<rect x="8" y="{y}" width="{_WIDTH - 16}" height="{_FLOOR - 26}" rx="6" fill="{_TINTS[floor]}"/>')
+        parts.append(
+            f'<rect x="8" y="{y}" width="{_WIDTH - 16}" height="{_FLOOR - 26}" rx="6" fill="{_TINTS[floor]}"/>'
+        )
         parts.append(f'<text x="26" y="{y + 39}" font-size="18" font-weight="700" fill="{_LINE}">{floor}</text>')
     parts += [_edge(places[unit], places[other]) for unit, other in drawn_edges(imports, floors)]
     parts += [_box(*places[unit], unit, (PACKAGE / unit).is_dir()) for unit in places]
@@ -202,7 +204,8 @@ def _lane(y: float, name: str, begin: str, steps: list[Step]) -> list[str]:
             package, _, function = step.function.partition(".")
             parts.append(
                 f'<path d="M{x + 3:.0f} {middle:.0f}H{x + arrow - 3:.0f}" stroke="{_DATA}" stroke-width="2" '
-                f'marker-end="url(#tip)"/><text x="{x + arrow / 2:.0f}" y="{middle - 9:.0f}" font-size="12" fill="{_INK}" '
+                f'marker-end="url(#tip)"/>'
+                f'<text x="{x + arrow / 2:.0f}" y="{middle - 9:.0f}" fill="{_INK}" font-size="12" '
                 f'text-anchor="middle">{escape(function.split(".", 1)[-1])}</text><text x="{x + arrow / 2:.0f}" '
                 f'y="{middle + 17:.0f}" font-size="11" fill="#627d98" text-anchor="middle">{escape(package)}</text>'
             )

@@ -9,8 +9,8 @@ from channelhash.cli.main import app
 _INTRODUCTION = """# Commands
 
 What `channelhash COMMAND --help` says. `--json` prints one JSON object on stdout and nothing else there; progress and
-messages go to stderr. Exit status: 0, 1 for a failed job, 2 for bad usage or input. An error is one line that says what,
-where and what to do; `channelhash --debug COMMAND …` shows the traceback.
+messages go to stderr. Exit status: 0, 1 for a failed job, 2 for bad usage or input. An error is one line: what, where
+and what to do; `channelhash --debug COMMAND …` shows the traceback.
 """
 
 
@@ -34,7 +34,9 @@ def _section(path: tuple[str, ...], command: Any) -> str:
     context = command.make_context(" ".join(("channelhash", *path)), [], resilient_parsing=True)
     paragraphs = (command.help or "").split("\n\n")
     text = [_one_line(paragraph) for paragraph in paragraphs if not paragraph.startswith("Example: ")]
-    examples = [_one_line(paragraph)[len("Example: ") :] for paragraph in paragraphs if paragraph.startswith("Example: ")]
+    examples = [
+        _one_line(paragraph)[len("Example: ") :] for paragraph in paragraphs if paragraph.startswith("Example: ")
+    ]
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     lines = [f"## {' '.join(path)}", "", *(f"{paragraph}\n" for paragraph in text), f"```\n{usage}\n```", ""]
     if examples:
@@ -55,5 +57,4 @@ def _code(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    escaped = _one_line(text).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")
-    return escaped
+    return _one_line(text).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")

@@ -16,8 +16,8 @@ from channelhash.settings import Settings, settings_of
 _INTRODUCTION = """# Configuration
 
 A run is described by a YAML file with the sections `data`, `model`, `loss`, `train` and `evaluate`. Any key can be
-overridden: `channelhash train run.yaml --set loss.name=sch --set train.epochs=30`. An unknown key is an error that names the
-nearest known one. A run's folder keeps the complete configuration, every default filled in, as `config.yaml`.
+overridden: `channelhash train run.yaml --set loss.name=sch --set train.epochs=30`. An unknown key is an error that
+names the nearest known one. A run's folder keeps the complete configuration, every default filled in, as `config.yaml`.
 
 ```yaml
 data: {kind: features, path: f.npz, queries: 1000, train: 5000}
@@ -26,8 +26,8 @@ loss: {name: dsch, kappa_q: 0.01}
 train: {epochs: 30, batch_size: 128, learning_rate: 1.0e-4, seed: 0}
 ```
 
-Keys are the arguments of the function that they go to ([why](../decisions/0001-records-and-signatures.md)); this page is made
-from those functions.
+Keys are the arguments of the function that they go to ([why](../decisions/0001-records-and-signatures.md)); this page
+is made from those functions.
 """
 
 
@@ -42,7 +42,9 @@ def configuration_page() -> str:
     for name, model in MODELS.items():
         parts.append(f"### model.name: {name}\n\n{_summary(model.create)}\n")
         parts.append(_table(settings_of(model.create, frozenset({"train", "n_bits"})), model.create.__doc__))
-    parts.append("## loss\n\n`name` says which loss it is; its keys are the symbols of its paper. Equations: [losses](api/losses.md).\n")
+    parts.append(
+        "## loss\n\n`name` says which loss it is; keys are its paper's symbols. Equations: [losses](api/losses.md).\n"
+    )
     for name, loss in LOSSES.items():
         parts.append(f"### loss.name: {name}\n\n{_summary(loss)}\n")
         parts.append(_table(settings_of(loss, FROM_RUN), loss.__doc__))
@@ -83,7 +85,9 @@ def _summary(function: Callable[..., Any]) -> str:
 def _range(metadata: list[Any]) -> str:
     """The bounds that a value is held to, such as " ≥ 1"."""
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    return "".join(f" {signs[key]} {value}" for bound in metadata for key, value in _fields_of(bound).items() if key in signs)
+    return "".join(
+        f" {signs[key]} {value}" for bound in metadata for key, value in _fields_of(bound).items() if key in signs
+    )
 
 
 def _fields_of(bound: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `mkdocs build` does beside building: pages and the picture that are made from the code, and a look at the result.
+"""What `mkdocs build` does beside building: pages and a picture made from the code, and a look at the result.
 
 * `reference/commands.md`, `reference/configuration.md` and `images/architecture.svg` are made anew by each build.
 * A built page that would load anything from another host fails the build.
