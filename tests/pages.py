@@ -5,8 +5,8 @@ What a block is, its fence and the line before it say:
 * ``python``: executed; all such blocks of a page share their names;
 * ``sh``: each line is a ``channelhash …`` command, executed in this process; what runs others needs the comment below;
 * with ``title="FILE"``: written to FILE; below ``src/channelhash/`` it is a module of the package while the page runs;
-* ``diff``: begins with ``--- src/channelhash/…/__init__.py``; every added line goes behind the context line above it,
-  which has to be there once, and new entries of the registries count while the page runs;
+* ``diff``: begins with ``--- src/channelhash/…/__init__.py``; every added line goes beside the context line above it
+  (or below, for the first), which has to be there once, and new entries of the registries count while the page runs;
 * ``text`` after a block that ran: lines of its output, in order; ``…`` stands for any, and a number for any number.
 
 ``<!-- not run: reason -->`` before a block: its commands are parsed against the command line, its Python is compiled.
@@ -242,15 +242,20 @@ def _apply(block: Block, state: _State) -> None:
     head, *lines = block.code.splitlines()
     name = head.removeprefix("--- ")
     source = (ROOT / name).read_text(encoding="utf-8").splitlines()
-    place = -1
+    place: int | None = None  # the line of the file that the last line of the block is
+    before: list[str] = []  # added lines that come first
     for line in lines:
-        if line.startswith("+"):
-            assert place >= 0, "an added line needs a context line above it"
+        if line.startswith("+") and place is None:
+            before.append(line[1:])
+        elif line.startswith("+"):
             place += 1
             source.insert(place, line[1:])
         elif line.strip():
             assert source.count(line[1:]) == 1, f"{name}: {line[1:]!r} is not there once"
             place = source.index(line[1:])
+            source[place:place] = before
+            place, before = place + len(before), []
+    assert not before, f"{name}: nothing says where the added lines go"
     package = import_module(".".join(Path(name).parent.parts[1:]))
     edited: dict[str, Any] = {"__name__": package.__name__, "__path__": package.__path__}
     exec(compile("\n".join(source), name, "exec"), edited)
