@@ -1,14 +1,14 @@
-"""What the site's own code makes: pages from commands and registries, and the refusal of what is loaded from elsewhere."""
+"""What the site's own code does: pages made of commands and registries, and nothing loaded from elsewhere."""
 
 import shlex
 import sys
 
 import pytest
-from pages import ROOT, check_command
 
 from channelhash.data import DATA_KINDS
 from channelhash.losses import LOSSES
 from channelhash.models import MODELS
+from pages import ROOT, check_command
 
 sys.path.insert(0, str(ROOT / "tools" / "site"))
 
