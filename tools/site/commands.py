@@ -53,7 +53,7 @@ def _one_line(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    return f"`{_one_line(text)}`".replace("|", "\\|")
+    return f"`{_one_line(text)}`"  # a | within it is no end of a cell
 
 
 def _cell(text: str) -> str:

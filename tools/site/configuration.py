@@ -59,10 +59,16 @@ def _table(settings: type[Settings], docstring: str | None) -> str:
     for name, field in settings.model_fields.items():
         default = "required" if field.is_required() else f"`{_default(field.get_default(call_default_factory=True))}`"
         cells = [f"`{name}`", f"`{_type(field.annotation)}`{_range(field.metadata)}", default, said.get(name, "")]
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        rows.append("| " + " | ".join(map(_cell, cells)) + " |")
     if not rows:
         return "No further keys.\n"
     return "\n".join(["| key | type | default | |", "|---|---|---|---|", *rows, ""])
+
+
+def _cell(text: str) -> str:
+    """A cell of a table: a | ends it, but not within code."""
+    parts = text.split("`")
+    return "`".join(part if number % 2 else part.replace("|", "\\|") for number, part in enumerate(parts))
 
 
 def _descriptions(docstring: str) -> dict[str, str]:
