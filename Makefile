@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install dev demo test test-browser test-slow test-gpu lint clean
+.PHONY: help install dev demo test test-browser test-slow test-gpu notebooks docs docs-serve lint clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,7 +26,7 @@ demo: install  ## the whole job on the embedded data set, a few minutes
 	$(BIN)/channelhash demo
 
 test: dev lint  ## style, types and tests (no GPU, no browser, no network)
-	$(BIN)/python -m pytest -m "not slow and not gpu and not browser"
+	$(BIN)/python -m pytest -m "not slow and not gpu and not browser and not notebook"
 
 test-browser: dev  ## tests of pages, with Debian's chromium
 	$(BIN)/python -m pytest -m browser
@@ -37,10 +37,19 @@ test-slow: dev  ## tests that take minutes
 test-gpu: dev  ## tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
+notebooks: dev  ## run the notebooks of examples/
+	$(BIN)/python -m pytest -m notebook
+
+docs: dev  ## the documentation as a site, in site/; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: dev  ## the same while you write, at http://127.0.0.1:8000
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 lint: dev  ## ruff and mypy --strict
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -26,9 +26,12 @@ def average_precisions_in_order(
     sort block by block, see `torch_counting.precisions_in_order`.
 
     Args:
-        query_codes, database_codes, query_labels, database_labels, device: as in `hamming_histogram`; the order of the
-            database is the order of tied items.
+        query_codes: as in `hamming_histogram`.
+        database_codes: likewise; their order is the order of tied items.
+        query_labels: likewise.
+        database_labels: likewise.
         histogram: `hamming_histogram` of exactly these.
+        device: as in `hamming_histogram`.
 
     Returns:
         ``(nq,)`` in [0, 1]; NaN for a query without relevant items.

@@ -1,0 +1,291 @@
+"""Runs the code blocks of a page of the documentation, in order, as its reader would.
+
+What a block is, its fence and the line before it say:
+
+* ``python``: executed; all such blocks of a page share their names;
+* ``sh``: each line is a ``channelhash …`` command, executed in this process; what runs others needs the comment below;
+* with ``title="FILE"``: written to FILE; below ``src/channelhash/`` it is a module of the package while the page runs;
+* ``diff``: begins with ``--- src/channelhash/…/__init__.py``; every added line goes beside the context line above it
+  (or below, for the first), which has to be there once, and new entries of the registries count while the page runs;
+* ``text`` after a block that ran: lines of its output, in order; ``…`` stands for any, and a number for any number.
+
+``<!-- not run: reason -->`` before a block: its commands are parsed against the command line, its Python is compiled.
+``<!-- background -->``: the commands are started as processes, which end with the page; port 8080 becomes a free one.
+"""
+
+import contextlib
+import io
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from channelhash.cli.main import app
+from small_runs import run_command
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+_FENCE = re.compile(
+    r'^(?:<!-- (?P<note>[^\n]*) -->\n+)?```(?P<kind>\w*)(?: title="(?P<title>[^"\n]+)")?\n(?P<code>.*?)^```$',
+    re.M | re.S,
+)
+_PORT = "8080"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        kind: its language, empty if it has none.
+        code: what is in it.
+        title: the file that it is, if it says so.
+        note: the comment before it, empty if there is none.
+        line: where it begins, for messages.
+    """
+
+    kind: str
+    code: str
+    title: str | None
+    note: str
+    line: int
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is executed."""
+        return not self.note.startswith("not run")
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The fenced blocks of a Markdown text, in order."""
+    return [
+        Block(
+            found["kind"],
+            found["code"],
+            found["title"],
+            found["note"] or "",
+            text[: found.start("code")].count("\n") + 1,
+        )
+        for found in _FENCE.finditer(text)
+    ]
+
+
+def commands_of(block: Block) -> list[list[str]]:
+    """The commands of a shell block as lists of words: without comments and ``NAME=value``, continued lines joined."""
+    found = []
+    for line in block.code.replace("\\\n", " ").splitlines():
+        words: list[str] = []
+        for word in [*shlex.split(line, comments=True), "&&"]:
+            if word in ("&&", "|", ";", "&"):
+                found += [words] if words else []
+                words = []
+            elif words or not re.match(r"[A-Z_]+=", word):
+                words.append(word)
+    return found
+
+
+def check_command(words: list[str]) -> None:
+    """Parse a ``channelhash`` command without running it: it exists, so do its options, and no argument is missing."""
+    command: Any = typer.main.get_command(app)
+    rest = words[1:]
+    while hasattr(command, "commands"):
+        assert (rest or [None])[0] in command.commands, f"no such command: {' '.join(words)}"
+        command, rest = command.commands[rest[0]], rest[1:]
+    context = command.make_context(command.name, [], resilient_parsing=True)
+    try:
+        given, left, _ = command.make_parser(context).parse_args(list(rest))
+    except Exception as error:
+        raise AssertionError(f"{' '.join(words)}: {error}") from None
+    assert not left, f"{' '.join(words)}: what is {left}?"
+    missing = [p.name for p in command.get_params(context) if p.required and given.get(p.name) is None]
+    assert not missing or "--help" in rest, f"{' '.join(words)}: {missing} missing"
+
+
+@dataclass
+class _State:
+    """What a running page has made so far."""
+
+    folder: Path
+    names: dict[str, Any] = field(default_factory=lambda: {"__name__": "page"})
+    output: str = ""
+    patch: pytest.MonkeyPatch = field(default_factory=pytest.MonkeyPatch)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    port: str = _PORT
+    modules: set[str] = field(default_factory=lambda: set(sys.modules))
+
+
+def run_page(path: Path, folder: Path) -> None:
+    """Run all blocks of a page in ``folder``; an assertion or error names the block."""
+    blocks = blocks_of(path.read_text(encoding="utf-8"))
+    with _running(folder) as state:
+        for block in blocks:
+            try:
+                _run(block, state)
+            except BaseException as error:
+                error.add_note(f"{path}, block at line {block.line}")
+                raise
+
+
+@contextlib.contextmanager
+def _running(folder: Path) -> Iterator[_State]:
+    state = _State(folder)
+    if not (folder / "configs").exists():
+        (folder / "configs").symlink_to(ROOT / "configs")  # a reader stands in the root of the repository
+    state.patch.chdir(folder)
+    state.patch.setenv("COLUMNS", "100")
+    try:
+        yield state
+    finally:
+        for process in state.processes:
+            process.kill()
+            process.wait()
+        state.patch.undo()
+        for name in set(sys.modules) - state.modules:
+            if name.startswith("channelhash.") and str(folder) in str(getattr(sys.modules[name], "__file__", "")):
+                parent, _, child = name.rpartition(".")
+                del sys.modules[name]
+                vars(sys.modules[parent]).pop(child, None)
+
+
+def _run(block: Block, state: _State) -> None:
+    if block.title:
+        _write(block, state)
+    elif block.kind == "diff":
+        _apply(block, state)
+    elif block.kind == "text":
+        _compare(block.code, state.output)
+    elif block.kind == "python":
+        code = compile(block.code.replace(_PORT, state.port), f"block at line {block.line}", "exec")
+        if block.runs:
+            state.output = _captured(lambda: exec(code, state.names))
+    elif block.kind == "sh":
+        _run_commands(block, state)
+    else:
+        assert block.kind in ("", "yaml", "json"), f"what is ```{block.kind}?"
+
+
+def _run_commands(block: Block, state: _State) -> None:
+    commands = commands_of(block)
+    if not block.runs:
+        for words in commands:
+            if words[0] == "channelhash":
+                check_command(words)
+        return
+    printed = []
+    for words in commands:
+        assert words[0] == "channelhash", f"only channelhash is run; say why {words[0]} is not: <!-- not run: … -->"
+        check_command(words)
+        words = [word.replace(_PORT, state.port) for word in words]
+        if block.note == "background":
+            _start(words, state)
+        else:
+            printed.append(_captured(lambda words=words: _succeed(words)))
+    state.output = "".join(printed)
+
+
+def _succeed(words: list[str]) -> None:
+    status = run_command(*words[1:])
+    assert status == 0, f"{' '.join(words)} ended with {status}"
+
+
+def _captured(call: Any) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        call()
+    return printed.getvalue()
+
+
+def _start(words: list[str], state: _State) -> None:
+    """Start a server and wait until it listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    words = [word.replace(state.port, port) for word in words]
+    assert port in words, "a server that is started names its port: --port 8080"
+    state.port = port
+    process = subprocess.Popen([sys.executable, "-m", "channelhash", *words[1:]], stdout=subprocess.DEVNULL)
+    state.processes.append(process)
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
+        assert process.poll() is None, f"{' '.join(words)} ended with {process.returncode}"
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(port)), timeout=1):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{' '.join(words)}: does not listen")
+
+
+def _write(block: Block, state: _State) -> None:
+    """Make the file that a block is; a module of the package can be imported from then on."""
+    assert block.title
+    path = state.folder / block.title
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(block.code, encoding="utf-8")
+    if block.title.startswith("src/channelhash/"):
+        package = import_module(".".join(Path(block.title).parent.parts[1:]))
+        if str(path.parent) not in package.__path__:
+            state.patch.setattr(package, "__path__", [*package.__path__, str(path.parent)])
+
+
+def _apply(block: Block, state: _State) -> None:
+    """Put the added lines into the package's file, execute it, and take over what its registries have gained."""
+    head, *lines = block.code.splitlines()
+    name = head.removeprefix("--- ")
+    source = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    place: int | None = None  # the line of the file that the last line of the block is
+    before: list[str] = []  # added lines that come first
+    for line in lines:
+        if line.startswith("+") and place is None:
+            before.append(line[1:])
+        elif line.startswith("+"):
+            place += 1
+            source.insert(place, line[1:])
+        elif line.strip():
+            assert source.count(line[1:]) == 1, f"{name}: {line[1:]!r} is not there once"
+            place = source.index(line[1:])
+            source[place:place] = before
+            place, before = place + len(before), []
+    assert not before, f"{name}: nothing says where the added lines go"
+    package = import_module(".".join(Path(name).parent.parts[1:]))
+    edited: dict[str, Any] = {"__name__": package.__name__, "__path__": package.__path__}
+    exec(compile("\n".join(source), name, "exec"), edited)
+    gained = 0
+    for registry, entries in edited.items():
+        if registry.isupper() and isinstance(entries, dict):
+            there = getattr(package, registry)
+            for key in entries.keys() - there.keys():
+                state.patch.setitem(there, key, entries[key])
+                gained += 1
+    assert gained, f"{name}: no registry has gained an entry"
+
+
+def _compare(shown: str, printed: str) -> None:
+    """Every line that a page shows was printed, in that order; numbers and spacing aside."""
+    lines = [_bare(line) for line in printed.splitlines()]
+    place = 0
+    for line in filter(None, map(str.strip, shown.splitlines())):
+        if line == "…":
+            continue
+        wanted = _bare(line)
+        assert wanted in lines[place:], f"{line!r} is not in the rest of what was printed:\n{printed}"
+        place += lines[place:].index(wanted) + 1
+
+
+def _bare(line: str) -> str:
+    """A line without numbers, rules of tables and spacing."""
+    return " ".join(re.sub(r"[━─]+", "─", re.sub(r"-?\d[\d,.]*(?:e[+-]?\d+)?", "#", line)).split())
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """What one page has left, for another that goes on from it."""
+    shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)

@@ -1,0 +1,84 @@
+"""The rule that CONTRIBUTING.md states and the documentation draws: imports go down, and the data's way is as drawn."""
+
+import ast
+import re
+import sys
+
+import pytest
+
+from pages import ROOT
+
+sys.path.insert(0, str(ROOT / "tools" / "site"))
+
+from architecture import PACKAGE, WAY, architecture_svg, drawn_edges, read_floors, read_imports
+
+FLOORS = read_floors((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+IMPORTS = read_imports()
+
+
+def test_every_package_has_a_floor():
+    assert IMPORTS.keys() == FLOORS.keys(), "the table of floors in CONTRIBUTING.md names what is below channelhash"
+
+
+def test_imports_go_down():
+    up = [
+        f"{unit} imports {other}"
+        for unit, others in IMPORTS.items()
+        for other in others
+        if FLOORS[other] > FLOORS[unit]
+    ]
+    assert not up
+
+
+def test_no_two_packages_need_each_other():
+    """Whatever is left after taking away, again and again, what imports nothing that is left, goes in a circle."""
+    left = {unit: set(others) for unit, others in IMPORTS.items()}
+    while free := [unit for unit, others in left.items() if not others & left.keys()]:
+        for unit in free:
+            del left[unit]
+    assert not left
+
+
+def test_imports_are_found_wherever_they_stand(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "__init__.py").write_text("def f():\n    from channelhash.b import x\n")
+    (tmp_path / "a" / "deep.py").write_text("import channelhash.c\nfrom channelhash import a, __version__\n")
+    for name in "bc":
+        (tmp_path / f"{name}.py").write_text("import numpy\nfrom channelhash.a.deep import y\n" * (name == "c"))
+    assert read_imports(tmp_path) == {"a": {"b", "c"}, "b": set(), "c": {"a"}}
+
+
+def test_what_is_implied_and_the_ground_floor_are_not_drawn():
+    floors = {"top": 3, "middle": 2, "low": 1, "errors": 0}
+    imports = {"top": {"middle", "low", "errors"}, "middle": {"low"}, "low": {"errors"}, "errors": set()}
+    assert drawn_edges(imports, floors) == [("top", "middle"), ("middle", "low")]
+
+
+def _annotations(function: str) -> tuple[set[str], set[str]]:
+    """The names in the annotations of a function's arguments and of its result, as the source has them."""
+    words = function.split(".")
+    place = next(i for i in range(len(words), 0, -1) if (PACKAGE.joinpath(*words[:i]).with_suffix(".py")).exists())
+    node: ast.AST = ast.parse(PACKAGE.joinpath(*words[:place]).with_suffix(".py").read_text(encoding="utf-8"))
+    for word in words[place:]:
+        node = next(child for child in ast.iter_child_nodes(node) if getattr(child, "name", None) == word)
+    assert isinstance(node, ast.FunctionDef)
+
+    def names(annotation: ast.AST | None) -> set[str]:
+        return set(re.findall(r"\w+", ast.unparse(annotation))) if annotation else set()
+
+    return set().union(*(names(argument.annotation) for argument in node.args.args)), names(node.returns)
+
+
+@pytest.mark.parametrize("step", [step for _, steps in WAY.values() for step in steps], ids=lambda step: step.function)
+def test_the_way_of_the_data_is_as_drawn(step):
+    takes, gives = _annotations(step.function)
+    assert step.takes in takes
+    assert step.gives in gives
+
+
+def test_the_picture_shows_every_package():
+    picture = architecture_svg(IMPORTS, FLOORS)
+    for unit in IMPORTS:
+        assert f">{unit}</text>" in picture
+    lines = len(drawn_edges(IMPORTS, FLOORS)) + sum(len(steps) for _, steps in WAY.values())
+    assert picture.count("<path d=") == lines + 1  # and the tip of an arrow

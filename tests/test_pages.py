@@ -1,0 +1,52 @@
+"""What the documentation shows works: its blocks are run, its commands parsed, its pictures there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pages import DOCS, ROOT, blocks_of, check_command, commands_of, copy_folder, run_page
+
+RUN = [*sorted((DOCS / "tutorials").glob("*.md")), *sorted((DOCS / "how-to").glob("*.md")),
+       *sorted((DOCS / "explanation").glob("*.md"))]  # fmt: skip
+#: Page -> the page whose files it goes on from.
+GOES_ON_FROM = {"serve": "own-pictures", "scale-out": "own-pictures"}
+#: Pages that take more than a few seconds.
+SLOW = {"first-run", "paper-tables"}
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """The folder of a page that has run, by its name; a page runs once a session."""
+    folders: dict[str, Path] = {}
+
+    def finish(page: Path) -> Path:
+        if page.stem not in folders:
+            folder = tmp_path_factory.mktemp(page.stem)
+            if before := GOES_ON_FROM.get(page.stem):
+                copy_folder(finish(page.with_stem(before)), folder)
+            run_page(page, folder)
+            folders[page.stem] = folder
+        return folders[page.stem]
+
+    return finish
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in SLOW)) for page in RUN]
+)
+def test_the_blocks_of_a_page_run(page, finished):
+    finished(page)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
+def test_commands_and_pictures_of_a_page_exist(page):
+    text = page.read_text(encoding="utf-8")
+    for block in blocks_of(text):
+        for words in commands_of(block) if block.kind == "sh" else ():
+            if words[0] == "channelhash" and "…" not in " ".join(words):
+                check_command(words)
+    for path in re.findall(r"!\[[^]]*\]\(([^)\s]+)\)", text):
+        assert (page.parent / path).exists() or path == "images/architecture.svg", path
+    for path in re.findall(r"configs/\w+\.yaml", text):
+        assert (ROOT / path).exists(), path

@@ -1,0 +1,68 @@
+"""What the site's own code does: pages made of commands and registries, and nothing loaded from elsewhere."""
+
+import shlex
+import sys
+
+import pytest
+
+from channelhash.data import DATA_KINDS
+from channelhash.losses import LOSSES
+from channelhash.models import MODELS
+from pages import ROOT, check_command
+
+sys.path.insert(0, str(ROOT / "tools" / "site"))
+
+
+def test_every_command_is_on_its_page():
+    from commands import commands_page
+
+    page = commands_page()
+    for words in ("demo", "index create", "data describe", "benchmark search", "serve"):
+        assert f"\n## {words}\n" in page
+    assert "| `--resume` | Go on with an interrupted run in the same folder. |" in page
+    assert "`-k <int>`" in page
+    examples = [line for line in page.splitlines() if line.startswith("channelhash ") and "[" not in line]
+    assert len(examples) > 15
+    for line in examples:
+        check_command(shlex.split(line))
+
+
+def test_every_registered_name_and_its_keys_are_on_the_page_of_keys():
+    from configuration import configuration_page
+
+    page = configuration_page()
+    for section, registry in {"data.kind": DATA_KINDS, "model.name": MODELS, "loss.name": LOSSES}.items():
+        for name in registry:
+            assert f"\n### {section}: {name}\n" in page
+    assert "| `kappa_q` | `float` | `0.01` | weight κ_q of the quantisation error. |" in page
+    assert "| `path` | `path` | required |" in page
+    assert "| `epochs` | `int` ≥ 1 | `200` | passes over the training rows. |" in page
+    described = [line for line in page.splitlines() if line.startswith("| `")]
+    assert [line for line in described if line.endswith("|  |")] == []  # a key without a word on what it does
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("a.html", '<script src="https://cdn.example.org/x.js"></script>', 1),
+        ("a.html", '<link rel="stylesheet" href="//fonts.example.org/x.css">', 1),
+        ("a.html", '<a href="https://example.org">a link to click on</a><img src="own.png">', 0),
+        ("a.css", "@import url(https://fonts.example.org/x.css); a { background: url('own.png') }", 1),
+        ("a.js", "'https://example.org'", 0),
+    ],
+)
+def test_a_page_that_loads_something_from_elsewhere_is_found(tmp_path, name, text, found):
+    from hooks import foreign_resources
+
+    (tmp_path / name).write_text(text)
+    assert len(foreign_resources(tmp_path / name)) == found
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True))
+    assert "hamming_distances" in (tmp_path / "reference" / "api" / "codes.html").read_text()
+    assert "<svg" in (tmp_path / "images" / "architecture.svg").read_text()

@@ -1,0 +1,128 @@
+"""The page "Configuration", made from the signatures that a configuration's keys are."""
+
+import re
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import griffe
+
+from channelhash.config import EvaluateSettings, SplitSettings, TrainSettings
+from channelhash.data import DATA_KINDS
+from channelhash.losses import FROM_RUN, LOSSES
+from channelhash.models import MODELS
+from channelhash.settings import Settings, settings_of
+
+_INTRODUCTION = """# Configuration
+
+A run is described by a YAML file with the sections `data`, `model`, `loss`, `train` and `evaluate`. Any key can be
+overridden: `channelhash train run.yaml --set loss.name=sch --set train.epochs=30`. An unknown key is an error that
+names the nearest known one. A run's folder keeps the complete configuration, every default filled in, as `config.yaml`.
+
+```yaml
+data: {kind: features, path: f.npz, queries: 1000, train: 5000}
+model: {name: features, n_bits: 32}
+loss: {name: dsch, kappa_q: 0.01}
+train: {epochs: 30, batch_size: 128, learning_rate: 1.0e-4, seed: 0}
+```
+
+Keys are the arguments of the function that they go to ([why](../decisions/0001-records-and-signatures.md)); this page
+is made from those functions.
+"""
+
+
+def configuration_page() -> str:
+    """The page as Markdown."""
+    parts = [_INTRODUCTION, "## data\n\n`kind` says which data set it is; its keys are below. For every kind:\n"]
+    parts.append(_table(SplitSettings, SplitSettings.__doc__))
+    for kind, entry in DATA_KINDS.items():
+        parts.append(f"### data.kind: {kind}\n\n{_summary(entry.load)}\n")
+        parts.append(_table(settings_of(entry.load, frozenset({"progress"})), entry.load.__doc__))
+    parts.append("## model\n\n`name` says which model it is, `n_bits` the code length k (32 if left out).\n")
+    for name, model in MODELS.items():
+        parts.append(f"### model.name: {name}\n\n{_summary(model.create)}\n")
+        parts.append(_table(settings_of(model.create, frozenset({"train", "n_bits"})), model.create.__doc__))
+    parts.append(
+        "## loss\n\n`name` says which loss it is; keys are its paper's symbols. Equations: [losses](api/losses.md).\n"
+    )
+    for name, loss in LOSSES.items():
+        parts.append(f"### loss.name: {name}\n\n{_summary(loss)}\n")
+        parts.append(_table(settings_of(loss, FROM_RUN), loss.__doc__))
+    for name, section in {"train": TrainSettings, "evaluate": EvaluateSettings}.items():
+        parts += [f"## {name}\n", _table(section, section.__doc__)]
+    return "\n".join(parts)
+
+
+def _table(settings: type[Settings], docstring: str | None) -> str:
+    said = _descriptions(docstring or "")
+    rows = []
+    for name, field in settings.model_fields.items():
+        default = "required" if field.is_required() else f"`{_default(field.get_default(call_default_factory=True))}`"
+        cells = [f"`{name}`", f"`{_type(field.annotation)}`{_range(field.metadata)}", default, said.get(name, "")]
+        rows.append("| " + " | ".join(map(_cell, cells)) + " |")
+    if not rows:
+        return "No further keys.\n"
+    return "\n".join(["| key | type | default | |", "|---|---|---|---|", *rows, ""])
+
+
+def _cell(text: str) -> str:
+    """A cell of a table: a | ends it, but not within code."""
+    parts = text.split("`")
+    return "`".join(part if number % 2 else part.replace("|", "\\|") for number, part in enumerate(parts))
+
+
+def _descriptions(docstring: str) -> dict[str, str]:
+    """What a docstring's ``Args`` or ``Attributes`` says of each name, in one line."""
+    said = {}
+    for section in griffe.Docstring(docstring).parse("google", warnings=False):
+        if section.kind in (griffe.DocstringSectionKind.parameters, griffe.DocstringSectionKind.attributes):
+            for entry in section.value:
+                words = " ".join(entry.description.split())
+                said[entry.name] = re.sub(r"\bNone\b", "`null`", words).replace("``", "`")
+    return said
+
+
+def _summary(function: Callable[..., Any]) -> str:
+    """The first paragraph of a docstring, without an equation that follows it."""
+    paragraph = " ".join((function.__doc__ or "").split("\n\n")[0].split())
+    return paragraph.removesuffix("::") + ("." if paragraph.endswith("::") else "")
+
+
+def _range(metadata: list[Any]) -> str:
+    """The bounds that a value is held to, such as " ≥ 1"."""
+    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+    return "".join(
+        f" {signs[key]} {value}" for bound in metadata for key, value in _fields_of(bound).items() if key in signs
+    )
+
+
+def _fields_of(bound: Any) -> dict[str, Any]:
+    """The fields of one of annotated_types' bounds, which have slots."""
+    return {name: getattr(bound, name) for name in getattr(bound, "__slots__", ())}
+
+
+def _default(value: object) -> str:
+    """As it is written in YAML."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def _type(annotation: Any) -> str:
+    """A type as a reader of YAML says it: ``str | null``, ``file or folder``, the words of a literal."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _type(arguments[0])
+    if origin is typing.Literal:
+        return " | ".join(map(str, arguments))
+    if origin is not None and arguments and not isinstance(origin, type):  # a union
+        return " | ".join(map(_type, arguments))
+    if origin in (list, tuple):
+        return f"[{_type(arguments[0])}, …]"
+    if origin is dict:
+        return f"{{{_type(arguments[0])}: {_type(arguments[1])}}}"
+    names = {type(None): "null", bool: "true | false", "Path": "path"}
+    name = getattr(annotation, "__name__", str(annotation))
+    if arguments:  # X | Y, whose origin is a class
+        return " | ".join(map(_type, arguments))
+    return names.get(annotation, names.get(name, name))
