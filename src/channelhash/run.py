@@ -11,12 +11,23 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from channelhash.config import RunConfig, SplitSettings, TrainSettings
+from channelhash.codeset import CodeSet
+from channelhash.config import RunConfig, SplitSettings, TrainSettings, read_run_config
 from channelhash.data import DATA_KINDS
+from channelhash.data.joining import choose_by_labels, join_records, join_splits
 from channelhash.data.records import Records
-from channelhash.data.splits import Splits, draw_splits, load_splits, save_splits
+from channelhash.data.splits import Rows, Splits, draw_splits, load_splits, save_splits
 from channelhash.environment import environment, record_environment
 from channelhash.errors import InputError
+from channelhash.extension import (
+    check_extension,
+    describe_extension,
+    extended_model,
+    extension_loss,
+    store_codes,
+    stored_codes,
+    training_rows,
+)
 from channelhash.files import locked, remove_leftovers, write_text
 from channelhash.losses import make_loss
 from channelhash.metrics import HammingHistogram, hamming_histogram
@@ -51,8 +62,23 @@ def silent(stage: str) -> Progress:
 
 
 def load_records(config: RunConfig, progress: Progress | None = None) -> Records:
-    """The records of a configuration's data set; ``progress`` goes to loaders that have any to show."""
-    return load_data(config.kind, config.source, progress)
+    """The records of a configuration's data set; ``progress`` goes to loaders that have any to show.
+
+    Of a run that extends another: the old records, then the new ones (`data.joining.join_records`).
+    """
+    return join_records(load_parts(config, progress))
+
+
+def load_parts(config: RunConfig, progress: Progress | None = None) -> list[Records]:
+    """The collections that `load_records` joins: those of the run that is extended, if any, then the new items."""
+    old = [] if config.extend is None else load_parts(read_run_config(config.extend.run), progress)
+    records = load_data(config.kind, config.source, progress)
+    return [*old, choose_by_labels(records, config.split.only_labels, config.split.without_labels)]
+
+
+def features_of_parts(model: HashModel, parts: list[Records], settings: TrainSettings, stages: Stages) -> Records:
+    """`feature_records` of joined collections; each has a cache of its own, which what came before has filled."""
+    return join_records([feature_records(model, part, settings, stages) for part in parts])
 
 
 def load_data(kind: str, source: Settings, progress: Progress | None = None) -> Records:
@@ -126,47 +152,78 @@ def start_run(config: RunConfig, folder: Path, resume: bool = False, stages: Sta
 
 
 def _train(config: RunConfig, folder: Path, resume: bool, stages: Stages) -> None:
-    records = load_records(config)
+    parts = load_parts(config)
+    records = join_records(parts)
+    n_old = sum(len(part) for part in parts[:-1])
     splits_file = folder / "splits.json"
     if rank() == 0:
         if not (resume and splits_file.exists()):
-            save_splits(make_splits(config.split, records), records, splits_file, config.split.model_dump(mode="json"))
+            save_splits(_make_splits(config, parts), records, splits_file, config.split.model_dump(mode="json"))
         write_text(folder / "problems.txt", "".join(f"{line}\n" for line in records.problems))
         device = local_device(pick_device(config.train.device))
         record_environment(folder / "environment.json", environment(device, world_size()))
     wait_for_all()
     splits = load_splits(splits_file, records)
-    check_batch_size(len(splits.train), config.train.batch_size)
-    train_rows = torch.from_numpy(records.labels[splits.train])
-    model, sources, validate = _prepare(config, records, splits, stages)
-    loss, stage = create_loss(config, train_rows.shape[1]), stages(f"train {config.loss_name}")
-    train(model, loss, sources, train_rows, config.train, folder, validate, stage, resume)
+    loss, rows = create_loss(config, len(records.label_names)), splits.train
+    if config.extend is not None:
+        check_extension(config, loss, parts)
+        rows = training_rows(splits, n_old, config.extend, config.train.seed)
+    check_batch_size(len(rows), config.train.batch_size)
+    model, features, sources = _prepare(config, parts, records, rows, stages)
+    light, stored = model.on_features(), None
+    if config.extend is not None:
+        if rank() == 0:
+            store_codes(config, folder, light, records, features, splits, n_old, stages("encode old items"))
+        wait_for_all()
+        stored = stored_codes(folder)
+        assert stored is not None
+        loss = extension_loss(config, loss, model.modalities, stored, records, splits, rows, n_old)
+    validate = _validation(light, features, splits, config.train, stages, stored)
+    stage = stages(f"train {config.loss_name}")
+    labels = torch.from_numpy(records.labels[rows])
+    train(model, loss, sources, labels, config.train, folder, validate, stage, resume)
     if rank() == 0:
+        if config.extend is not None:
+            describe_extension(config, folder, light, parts, features, splits, rows)
         model.save_pretrained(folder / "model")
     wait_for_all()
 
 
+def _make_splits(config: RunConfig, parts: list[Records]) -> Splits:
+    """The partitions of a run; of an extension the old items keep those that they had."""
+    new = make_splits(config.split, parts[-1])
+    if config.extend is None:
+        return new
+    old = join_records(parts[:-1])
+    return join_splits(load_splits(config.extend.run / "splits.json", old), new, len(old))
+
+
 def _prepare(
-    config: RunConfig, records: Records, splits: Splits, stages: Stages
-) -> tuple[HashModel, dict[str, Source], Callable[[HashModel], Validation] | None]:
-    """The model that is trained, its inputs and its validation. Unless inputs come ``online``, that model has no
-    frozen backbone any more: the memory of the backbone is free again."""
-    train_records = records.take(splits.train)
-    model = create_model(config, train_records).to(local_device(pick_device(config.train.device)))
+    config: RunConfig, parts: list[Records], records: Records, rows: Rows, stages: Stages
+) -> tuple[HashModel, Records, dict[str, Source]]:
+    """The model that is trained, features of all rows, and the inputs of the training rows. Unless inputs come
+    ``online``, that model has no frozen backbone any more: the memory of the backbone is free again."""
+    train_records = records.take(rows)
+    model = create_model(config, train_records) if config.extend is None else extended_model(config.extend)
+    model.to(local_device(pick_device(config.train.device)))
     mode = feature_mode(model, config.train)
-    features = feature_records(model, records, config.train, stages)
-    sources = training_sources(model, train_records, features.take(splits.train), mode, config.train, stages)
-    light = model.on_features()
-    validate = _validation(light, features, splits, config.train, stages)
-    return (model if mode == "online" else light), sources, validate
+    features = features_of_parts(model, parts, config.train, stages)
+    sources = training_sources(model, train_records, features.take(rows), mode, config.train, stages)
+    return (model if mode == "online" else model.on_features()), features, sources
 
 
 def _validation(
-    light: HashModel, features: Records, splits: Splits, settings: TrainSettings, stages: Stages
+    light: HashModel,
+    features: Records,
+    splits: Splits,
+    settings: TrainSettings,
+    stages: Stages,
+    stored: CodeSet | None = None,
 ) -> Callable[[HashModel], Validation] | None:
     """A function that gives tie-aware mAP by task on V_q and V_r; None where there are no validation rows.
 
-    It encodes with ``light``, whose trained parts are those of the model that it is called with.
+    It encodes with ``light``, whose trained parts are those of the model that it is called with. Old items of V_r keep
+    their ``stored`` codes.
     """
     if not len(splits.validation_query) or not len(splits.validation_retrieval):
         return None
@@ -177,9 +234,14 @@ def _validation(
             "give more labelled rows, or set data.validation_queries to 0"
         )
     encoders = {role: encoder_of_rows(light, part, settings, stages) for role, part in parts.items()}
+    fixed = np.isin(splits.validation_retrieval, splits.retrieval[: len(stored) if stored else 0])
+    place = np.searchsorted(splits.retrieval, splits.validation_retrieval[fixed])
 
     def validate(_: HashModel) -> Validation:
         codes = {role: encode(light) for role, encode in encoders.items()}
+        if stored:
+            for modality in light.modalities:
+                codes["database"][modality][fixed] = stored.codes[modality][place]
 
         def histogram(query: str, database: str) -> HammingHistogram:
             return hamming_histogram(

@@ -12,6 +12,7 @@ from channelhash.cli import (
     encode,
     evaluate,
     experiment,
+    extend,
     index,
     landscape,
     report,
@@ -36,6 +37,7 @@ app.add_typer(benchmark.app, name="benchmark")
 for command in (
     demo.demo,
     train.train,
+    extend.extend,
     evaluate.evaluate,
     encode.encode,
     search.search,

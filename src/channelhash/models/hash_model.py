@@ -107,6 +107,8 @@ class HashModel(nn.Module, ModelHubMixin):
         self.n_bits = n_bits
         self.architecture = architecture
         self.branches = nn.ModuleDict(branches)
+        #: Fingerprints of models, oldest first, whose codes this one was trained to stay comparable with.
+        self.extends: tuple[str, ...] = ()
 
     @property
     def modalities(self) -> tuple[str, ...]:
@@ -166,7 +168,9 @@ class HashModel(nn.Module, ModelHubMixin):
                 rows = partial(feature_rows, modality=modality, width=branch.fixed.n_features)
                 branch = Branch(rows, nn.Identity(), branch.head)
             branches[modality] = branch
-        return HashModel(self.name, self.n_bits, self.architecture, branches, self.backbones())
+        light = HashModel(self.name, self.n_bits, self.architecture, branches, self.backbones())
+        light.extends = self.extends
+        return light
 
     def trained_state(self) -> dict[str, Tensor]:
         """What a training changes, by name: parameters and buffers without those of frozen encoders (whose running
@@ -243,7 +247,8 @@ class HashModel(nn.Module, ModelHubMixin):
         return self.encode("text", texts)
 
     def fingerprint(self) -> str:
-        """Hash of architecture and weights; codes are comparable when the fingerprints of their models are equal.
+        """Hash of architecture and weights; codes are comparable when the fingerprints of their models are equal, or
+        one `reads` the other.
 
         Extractors are left out: the model maps features to codes, whoever computes those features and wherever.
         """
@@ -254,6 +259,10 @@ class HashModel(nn.Module, ModelHubMixin):
             parts += [name.encode(), values.cpu().contiguous().numpy().tobytes()]
         return content_hash(*parts)[:16]
 
+    def reads(self, fingerprint: str) -> bool:
+        """Whether codes of the model with this fingerprint are comparable with those of this one."""
+        return fingerprint in (self.fingerprint(), *self.extends)
+
     def _description(self) -> dict[str, Any]:
         description = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
         backbones = self.backbones()
@@ -263,7 +272,8 @@ class HashModel(nn.Module, ModelHubMixin):
         with atomic_path(save_directory / "model.safetensors") as path:
             # Not `save_file`, whose files only their owner may read.
             path.write_bytes(save({name: values.contiguous() for name, values in self.trained_state().items()}))
-        write_text(save_directory / "config.json", json.dumps(self._description(), indent=2))
+        extends = {"extends": list(self.extends)} if self.extends else {}
+        write_text(save_directory / "config.json", json.dumps(self._description() | extends, indent=2))
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **hub: Any) -> Self:
@@ -286,6 +296,7 @@ class HashModel(nn.Module, ModelHubMixin):
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{folder / 'config.json'}: not a model this version can build ({error})") from None
         model = cls(name=name, n_bits=n_bits, architecture=architecture, branches=branches)
+        model.extends = tuple(description.get("extends", ()))
         model._check_backbones(description.get("backbones", {}), folder)
         file = folder / "model.safetensors"
         load_weights(model.trained_state(), read_weights(file), str(file))

@@ -118,7 +118,7 @@ def load_encoder(store: Store, model: Path | None = None) -> HashModel:
             "no model"
         )
     encoder = load_model(folder)
-    if store.model and store.model != encoder.fingerprint():
+    if store.model and not encoder.reads(store.model):
         raise InputError(f"{store.address}: these codes were made by another model than {folder}; encode them again")
     return encoder
 

@@ -110,10 +110,10 @@ def make_service(
 
 def check_model(store: Store, model: HashModel) -> None:
     """Raise `InputError` unless the store's codes can be compared with the model's."""
-    fingerprint = model.fingerprint()
-    if store.model and store.model != fingerprint:
+    if store.model and not model.reads(store.model):
         raise InputError(
-            f"{store.address}: its codes were made by the model {store.model}, not by this one ({fingerprint}); codes "
+            f"{store.address}: its codes were made by the model {store.model}, not by this one "
+            f"({model.fingerprint()}); codes "
             "of two models cannot be compared: give that model with --model, or make the store again"
         )
     if store.n_bits is not None and store.n_bits != model.n_bits:

@@ -47,9 +47,10 @@ class Steps:
 
     Args:
         model: on ``device``.
-        loss: called as ``loss(outputs, labels)``, with ``anchor=modality`` if its ``forward`` takes one, and with
-            ``share=(rank, ranks)`` if it takes that: then each process computes its part of the pairs. Parameters that
-            a loss has (proxies, a classifier) are trained like the model's.
+        loss: called as ``loss(outputs, labels)``, with ``anchor=modality`` if its ``forward`` takes one, with
+            ``share=(rank, ranks)`` if it takes that: then each process computes its part of the pairs, and with
+            ``rows=`` numbers of the batch's training rows if it takes those. Parameters that a loss has (proxies, a
+            classifier) are trained like the model's.
         labels: ``(n, c)`` bool of all training rows.
         settings: see `TrainSettings`.
         device: where to train.
@@ -61,6 +62,7 @@ class Steps:
         self.loss, self.labels, self.settings, self.device = loss.to(device), labels.to(device), settings, device
         self.anchors = model.modalities if takes_anchor(loss) else ()
         self.shares = world_size() > 1 and _takes(loss, "share")
+        self.told_rows = _takes(loss, "rows")
         outputs = Outputs(model, settings.precision)
         if settings.compile:
             outputs.compile()
@@ -103,6 +105,8 @@ class Steps:
         how: dict[str, Any] = {} if anchor is None else {"anchor": anchor}
         if self.shares:
             how["share"] = (rank(), world_size())
+        if self.told_rows:
+            how["rows"] = rows
         value: Tensor = self.loss(outputs, self.labels[rows], **how)
         return value if self.shares else value / world_size()
 
