@@ -158,7 +158,7 @@ def _train(config: RunConfig, folder: Path, resume: bool, stages: Stages) -> Non
     splits_file = folder / "splits.json"
     if rank() == 0:
         if not (resume and splits_file.exists()):
-            save_splits(_make_splits(config, parts), records, splits_file, config.split.model_dump(mode="json"))
+            save_splits(draw_run_splits(config, parts), records, splits_file, config.split.model_dump(mode="json"))
         write_text(folder / "problems.txt", "".join(f"{line}\n" for line in records.problems))
         device = local_device(pick_device(config.train.device))
         record_environment(folder / "environment.json", environment(device, world_size()))
@@ -189,7 +189,7 @@ def _train(config: RunConfig, folder: Path, resume: bool, stages: Stages) -> Non
     wait_for_all()
 
 
-def _make_splits(config: RunConfig, parts: list[Records]) -> Splits:
+def draw_run_splits(config: RunConfig, parts: list[Records]) -> Splits:
     """The partitions of a run; of an extension the old items keep those that they had."""
     new = make_splits(config.split, parts[-1])
     if config.extend is None:

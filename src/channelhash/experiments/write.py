@@ -14,6 +14,7 @@ from channelhash.experiments.baseline_tables import (
     trained,
 )
 from channelhash.experiments.effect_tables import all_effects, effects_plot, effects_tables
+from channelhash.experiments.incremental import incremental_tables
 from channelhash.experiments.paired import compare_methods
 from channelhash.experiments.paper import comparison_table
 from channelhash.experiments.plots import write_grid_plots
@@ -90,6 +91,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], list[Table]]] = {
     "factorial": factorial_tables,
     "reranking": reranking_tables,
     "baselines": baselines_tables,
+    "incremental": incremental_tables,
 }
 
 
