@@ -144,8 +144,14 @@ def database_codes(stored: CodeSet | None, retrieval: Rows, part: Rows, encode: 
     fixed = np.isin(part, retrieval[: len(stored)])
     encoded = encode(part[~fixed])
     kept = stored.take(np.searchsorted(retrieval, part[fixed]))
-    # One set for the model that reads both: it was trained to.
-    return joined([CodeSet(**{**vars(kept), "model": encoded.model}), encoded])
+    assert kept.labels is not None  # an extension has labels
+    # One set for the model that reads both, which was trained to, over the labels of both.
+    same = {
+        "model": encoded.model,
+        "labels": labels_as(kept.labels, kept.label_names, encoded.label_names),
+        "label_names": encoded.label_names,
+    }
+    return joined([CodeSet(**{**vars(kept), **same}), encoded])
 
 
 def store_codes(
