@@ -168,6 +168,10 @@ def test_wrong_input_is_refused_in_one_line(place, extended, tmp_path, capsys):
         refused("--codes", tmp_path / "codes.parquet", says=line)
 
 
+def test_an_extension_is_planned_by_nobody(extended, capsys):
+    assert_refused(capsys, "train", extended / "config.yaml", "--dry-run", says="this configuration extends a run")
+
+
 def test_a_loss_without_channels_cannot_be_extended(place, tmp_path, capsys):
     config = feature_config(tmp_path / "c.yaml", place / "f.npz", "tdsrdh", epochs=1, validate_every=0)
     part = ["--set", "data.without_labels=[label 5]", "--set", "data.queries=30", "--set", "data.train=80"]

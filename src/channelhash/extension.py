@@ -176,11 +176,16 @@ def store_codes(
         splits: of ``records``.
         n_old: number of old items.
         progress: called with (done, n).
+
+    Raises:
+        InputError: the codes that are there are those of another model.
     """
     assert config.extend is not None
-    if (folder / STORED).exists():
-        return
     base, made_by = config.extend.run, light.extends[-1]
+    if (there := stored_codes(folder)) is not None:
+        if there.model != made_by:
+            raise InputError(f"{folder / STORED}: {base} has been trained anew since; extend it into another --out")
+        return
     rows = splits.retrieval[splits.retrieval < n_old]
     old, written = records.take(rows), base / "codes" / "test-retrieval.parquet"
     if written.exists() and (saved := CodeSet.load(written)).model == made_by and saved.ids == old.ids:
