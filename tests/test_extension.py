@@ -16,6 +16,7 @@ from channelhash.data.joining import choose_by_labels
 from channelhash.extension import extension_config
 from channelhash.run import load_records, start_run
 from channelhash.run_evaluation import run_codes
+from picture_runs import clip_model, picture_config, resnet_model, write_pictures
 from small_runs import assert_refused, feature_config, run_command, write_features
 
 NEW = ["--set", "data.only_labels=[label 5]"]
@@ -207,3 +208,28 @@ def test_a_store_goes_on_with_the_extended_model(place, extended, tmp_path, caps
     assert run_command("index", "add", store, tmp_path / "new.npz", "--model", place / "old", "--json") == 0
     assert ch.load_model(store).fingerprint() == model.fingerprint()  # the older one does not take it back
     assert run_command("search", store, "--like", "item000", "-k", "3", "--json") == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["small", pytest.param("cliphash", marks=pytest.mark.slow), pytest.param("tdsrdh", marks=pytest.mark.slow)]
+)
+def test_pictures_and_words_of_a_table(tmp_path, name):
+    """With a frozen backbone as well, whose features of old items are not computed again."""
+    head, *lines = write_pictures(tmp_path, 60).read_text().splitlines()
+    for part in ("old", "new"):
+        chosen = [line for line in lines if line.endswith(",blue") == (part == "new")]
+        (tmp_path / f"{part}.csv").write_text("\n".join([head, *chosen]) + "\n")
+    models = {"small": {"name": "small", "image_size": 16, "width": 8}, "tdsrdh": resnet_model()}
+    model = models[name] if name in models else clip_model(tmp_path)
+    config = picture_config(tmp_path / "c.yaml", tmp_path / "old.csv", model, epochs=1)
+    old, new, store = tmp_path / "run", tmp_path / "run-extended", tmp_path / "s.store"
+    few = ["--set", "data.queries=6", "--set", "data.train=20", "--set", "data.validation_queries=4"]
+    assert run_command("train", config, "--out", old, *few) == 0
+    quick = ["--set", "train.epochs=1", "--set", "data.train=10", "--set", "data.queries=4"]
+    assert run_command("extend", old, "--data", tmp_path / "new.csv", *quick) == 0
+    assert json.loads((new / "extension.json").read_text())["labels"] == {"old": ["green", "red"], "new": ["blue"]}
+    run_codes(new)
+    assert run_command("index", "create", store, tmp_path / "old.csv", "--model", old) == 0
+    assert run_command("index", "add", store, tmp_path / "new.csv", "--model", new) == 0
+    assert run_command("search", store, "--text", "a dark blue picture", "-k", "3") == 0
+    assert len(ch.open_store(store)) == 60
