@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install dev demo test test-browser test-slow test-gpu notebooks docs docs-serve lint clean
+.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu docs docs-serve wheel test-wheel lint clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,19 +26,19 @@ demo: install  ## the whole job on the embedded data set, a few minutes
 	$(BIN)/channelhash demo
 
 test: dev lint  ## style, types and tests (no GPU, no browser, no network)
-	$(BIN)/python -m pytest -m "not slow and not gpu and not browser and not notebook"
+	$(BIN)/python -m pytest -m "not slow and not gpu and not browser and not docs"
 
 test-browser: dev  ## tests of pages, with Debian's chromium
 	$(BIN)/python -m pytest -m browser
 
 test-slow: dev  ## tests that take minutes
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow and not gpu"
 
 test-gpu: dev  ## tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
-notebooks: dev  ## run the notebooks of examples/
-	$(BIN)/python -m pytest -m notebook
+test-docs: dev  ## run what the pages and notebooks show
+	$(BIN)/python -m pytest -m "docs and not slow"
 
 docs: dev  ## the documentation as a site, in site/; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -46,10 +46,20 @@ docs: dev  ## the documentation as a site, in site/; warnings are errors
 docs-serve: dev  ## the same while you write, at http://127.0.0.1:8000
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
+wheel: dev  ## the package as a wheel, in dist/
+	rm -rf dist
+	$(BIN)/python -m build --wheel --outdir dist
+
+test-wheel: wheel  ## the wheel in an empty environment: channelhash demo --quick
+	rm -rf build/wheel && $(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/channelhash-*.whl
+	build/wheel/bin/python -m pip check
+	cd build/wheel && bin/channelhash demo --quick --out demo
+
 lint: dev  ## ruff and mypy --strict
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

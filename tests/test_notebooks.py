@@ -19,7 +19,7 @@ def test_a_notebook_has_no_outputs(path):
             assert (cell.outputs, cell.execution_count) == ([], None)
 
 
-@pytest.mark.notebook
+@pytest.mark.docs
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, tmp_path, monkeypatch):
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")

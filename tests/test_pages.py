@@ -32,6 +32,7 @@ def finished(tmp_path_factory):
     return finish
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize(
     "page", [pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in SLOW)) for page in RUN]
 )

@@ -5,7 +5,7 @@ import yaml
 
 from channelhash.experiments import channel_shapes, grids
 from channelhash.experiments.channel_shapes import weights_of
-from channelhash.experiments.channel_tables import trials_table
+from channelhash.experiments.channel_tables import own_effects, own_effects_tables, trials_table
 from channelhash.experiments.grids import TUNED, make_grid
 from channelhash.experiments.results import read_grid
 from channelhash.experiments.tuning import best_trials
@@ -64,3 +64,16 @@ def test_the_chosen_trial_is_bold():
         ("70.00", True),
         ("60.00", False),
     ]
+
+
+def test_the_own_channel_is_compared_with_each_other_one_seed_by_seed():
+    shares = {"SCH, tuned": (0.50, 0.52), "DSCH, tuned": (0.48, 0.49), "BSCH, tuned": (0.53, 0.56)}
+    results = [made_result(method, seed, shares[method][seed]) for method in shares for seed in (0, 1)]
+    for result in results:
+        for figures in result.epochs["last"]["test"].values():
+            figures["ndcg_graded"] = figures["map_tie_aware"] / 2
+    found = {effect.name: effect for effect in own_effects(results) if effect.task == "image->text"}
+    assert set(found) == {"BSCH, tuned − SCH, tuned", "BSCH, tuned − DSCH, tuned"}
+    assert found["BSCH, tuned − SCH, tuned"].difference == pytest.approx(3.5)
+    names = [table.name for table in own_effects_tables(results)]
+    assert names == ["effects-k32", "ndcg-graded-effects-k32"]

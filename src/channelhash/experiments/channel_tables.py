@@ -1,11 +1,34 @@
 """Tables of ``experiment channels``."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from channelhash.experiments.channel_shapes import weights_of
+from channelhash.experiments.effect_tables import all_option_effects, effects_tables
+from channelhash.experiments.effects import Effect
 from channelhash.experiments.rendering import Cell, Table
 from channelhash.experiments.results import Result
 from channelhash.experiments.tuning import best_trials, validation_score
+
+#: The method of `channels` that the others are tested against.
+OWN = "BSCH, tuned"
+
+
+def own_effects(results: Sequence[Result], figure: str = "map_tie_aware") -> list[Effect]:
+    """`OWN` minus each other method, paired by seed, of every task and code length."""
+    effects = []
+    for base in dict.fromkeys(result.method for result in results if result.method != OWN):
+        pair = [result for result in results if result.method in (OWN, base)]
+        effects += [replace(effect, name=f"{OWN} − {base}") for effect in all_option_effects(pair, base, figure=figure)]
+    return effects
+
+
+def own_effects_tables(results: Sequence[Result]) -> list[Table]:
+    """`own_effects` on tie-aware mAP and on graded NDCG."""
+    tables = effects_tables(own_effects(results))
+    for table in effects_tables(own_effects(results, "ndcg_graded"), figure="graded NDCG"):
+        tables.append(replace(table, name=f"ndcg-graded-{table.name}"))
+    return tables
 
 
 def trials_table(trials: Sequence[Result]) -> Table:

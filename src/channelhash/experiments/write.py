@@ -13,7 +13,7 @@ from channelhash.experiments.baseline_tables import (
     shares_table,
     trained,
 )
-from channelhash.experiments.channel_tables import trials_table
+from channelhash.experiments.channel_tables import OWN, own_effects, own_effects_tables, trials_table
 from channelhash.experiments.effect_tables import all_effects, all_option_effects, effects_plot, effects_tables
 from channelhash.experiments.effects import Effect
 from channelhash.experiments.grids import EXTENSIONS
@@ -30,8 +30,6 @@ from channelhash.experiments.tuning import TRIALS
 from channelhash.files import atomic_path
 from channelhash.plot_style import write_figure
 
-#: The method of `channels` that the others are tested against.
-OWN = "BSCH, tuned"
 _FIGURES = (
     "map_tie_aware",
     "map_lower",
@@ -99,6 +97,7 @@ def channels_tables(results: Sequence[Result]) -> list[Table]:
     return [
         *all_views(losses_table, results),
         losses_table(results, figure="ndcg_graded"),
+        *own_effects_tables(results),
         wins_table(results),
         *([significance_table(comparisons)] if comparisons else []),
     ]
@@ -162,6 +161,10 @@ def _write_plots(experiment: str, results: Sequence[Result], folder: Path) -> No
     if experiment == "extensions" and (effects := _option_effects(results)):
         title = f"What each option adds to {results[0].method}, 95 % intervals over seeds"
         names = {effect.name: effect.name for effect in effects}
+        write_figure(effects_plot(effects, title, names, sideways=True), folder, "effects")
+    if experiment == "channels" and (effects := own_effects(results)):
+        names = {effect.name: effect.name.removeprefix(f"{OWN} − ") for effect in effects}
+        title = f"{OWN}, minus the other channels, 95 % intervals over seeds"
         write_figure(effects_plot(effects, title, names, sideways=True), folder, "effects")
 
 
