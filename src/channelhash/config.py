@@ -23,7 +23,8 @@ from channelhash.losses import (
 from channelhash.models import MODELS
 from channelhash.settings import Settings, SettingsType, pick, read_settings, settings_of, unknown
 
-_SECTIONS = ("data", "model", "loss", "train", "evaluate")
+_SECTIONS = ("data", "model", "loss", "train", "evaluate", "extend")
+_CHOICES = ("only_labels", "without_labels")
 
 
 class SplitSettings(Settings):
@@ -36,6 +37,8 @@ class SplitSettings(Settings):
         seed: of the draw.
         split_method: at random, stratified by labels, so many queries and training rows a label, or as the file has it.
         splits: a file of splits to use instead (``splits.json`` of another run).
+        only_labels: before that, take the rows that have one of these labels; all if None.
+        without_labels: and leave out the rows that have one of these, and the labels themselves.
     """
 
     queries: int | None = None
@@ -44,6 +47,8 @@ class SplitSettings(Settings):
     seed: int = Field(0, ge=0)
     split_method: Method = "random"
     splits: Path | None = None
+    only_labels: list[str] | None = None
+    without_labels: list[str] | None = None
 
 
 class TrainSettings(Settings):
@@ -119,6 +124,31 @@ class EvaluateSettings(Settings):
     cutoffs: tuple[int, ...] = (50, 100, 500, 1000, 5000)
 
 
+class ExtendSettings(Settings):
+    """The section ``extend``: the run goes on from another one, whose codes stay valid (`losses.extension`).
+
+    The section ``data`` describes the new items alone; the run's collection is that of ``run`` and these together.
+
+    Attributes:
+        run: folder of the finished run that is extended; its weights are where the training begins.
+        codes: a file of codes of ``run``'s model with labels, against which new items are placed; None takes the
+            retrieval set of ``run``.
+        stored: weight w_s of the channels between new items and stored codes.
+        keep: weight w_k of old training items staying at their codes.
+        pairs: the loss itself is over the pairs of new items with new, or over all pairs of a batch.
+        partners: at most so many stored codes are drawn for each batch.
+        replay: old training rows that are trained on again, drawn at random; None takes as many as there are new ones.
+    """
+
+    run: Path
+    codes: Path | None = None
+    stored: float = Field(1.0, ge=0)
+    keep: float = Field(1.0, ge=0)
+    pairs: Literal["new", "all"] = "new"
+    partners: int = Field(2048, ge=1)
+    replay: int | None = Field(None, ge=0)
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """A checked configuration, with every default filled in.
@@ -135,6 +165,7 @@ class RunConfig:
         terms: arguments of `LossWithTerms`, what goes beside it; further keys of the section ``loss``.
         train: the training.
         evaluate: the evaluation.
+        extend: the run that this one extends, if any.
     """
 
     kind: str
@@ -148,16 +179,23 @@ class RunConfig:
     terms: Settings
     train: TrainSettings
     evaluate: EvaluateSettings
+    extend: ExtendSettings | None = None
 
     def to_yaml(self) -> str:
         """The complete configuration, readable by `read_config`."""
+        split = _plain(self.split)
+        for key in _CHOICES:  # left out where nothing is chosen: runs from before there was a choice resume
+            if split[key] is None:
+                del split[key]
         sections = {
-            "data": {"kind": self.kind, **_plain(self.source), **_plain(self.split)},
+            "data": {"kind": self.kind, **_plain(self.source), **split},
             "model": {"name": self.model_name, "n_bits": self.n_bits, **_plain(self.model)},
             "loss": {"name": self.loss_name, **_plain(self.loss), **_plain(self.terms)},
             "train": _plain(self.train),
             "evaluate": _plain(self.evaluate),
         }
+        if self.extend is not None:
+            sections["extend"] = _plain(self.extend)
         return yaml.safe_dump(sections, sort_keys=False)
 
 
@@ -221,7 +259,15 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
         terms=terms,
         train=train,
         evaluate=read_settings(EvaluateSettings, values.get("evaluate", {}), "evaluate"),
+        extend=_absolute(read_settings(ExtendSettings, values["extend"], "extend")) if "extend" in values else None,
     )
+
+
+def read_run_config(folder: Path) -> RunConfig:
+    """The configuration of a run's folder."""
+    if not (folder / "config.yaml").exists():
+        raise InputError(f"{folder}: not a run's folder (no config.yaml); give the folder that `train` wrote")
+    return read_config(folder / "config.yaml")
 
 
 def _check_loss(name: str, values: dict[str, Any]) -> tuple[Settings, Settings]:

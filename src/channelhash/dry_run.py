@@ -11,6 +11,7 @@ import torch
 
 from channelhash.config import RunConfig
 from channelhash.data.records import Records
+from channelhash.errors import InputError
 from channelhash.models import HashModel
 from channelhash.run import create_loss, create_model, load_records, make_splits
 from channelhash.training.batches import check_batch_size
@@ -35,6 +36,8 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
         "total": x}}``. Times are of this machine as it is now; reading the collection and validation are not in them.
         ``features`` seconds fill cache and bank, and fall away where those are already there.
     """
+    if config.extend is not None:
+        raise InputError("--dry-run: plans a training from the start, this configuration extends a run; leave it out")
     records = load_records(config)
     splits = make_splits(config.split, records)
     settings = config.train

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,23 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from channelhash.config import RunConfig, SplitSettings, TrainSettings, read_config
+from channelhash.codeset import CodeSet
+from channelhash.config import ExtendSettings, RunConfig, SplitSettings, TrainSettings, read_config, read_run_config
 from channelhash.data import DATA_KINDS
+from channelhash.data.joining import choose_by_labels, join_records, join_splits
 from channelhash.data.records import Records
-from channelhash.data.splits import Splits, draw_splits, load_splits, save_splits
+from channelhash.data.splits import Rows, Splits, draw_splits, load_splits, save_splits
 from channelhash.environment import environment, record_environment
 from channelhash.errors import InputError
+from channelhash.extension import (
+    check_extension,
+    describe_extension,
+    extended_model,
+    extension_loss,
+    store_codes,
+    stored_codes,
+    training_rows,
+)
 from channelhash.files import locked, remove_leftovers, write_text
 from channelhash.losses import TEACHER_LOSSES, make_loss
 from channelhash.metrics import HammingHistogram, hamming_histogram
@@ -51,8 +63,23 @@ def silent(stage: str) -> Progress:
 
 
 def load_records(config: RunConfig, progress: Progress | None = None) -> Records:
-    """The records of a configuration's data set; ``progress`` goes to loaders that have any to show."""
-    return load_data(config.kind, config.source, progress)
+    """The records of a configuration's data set; ``progress`` goes to loaders that have any to show.
+
+    Of a run that extends another: the old records, then the new ones (`data.joining.join_records`).
+    """
+    return join_records(load_parts(config, progress))
+
+
+def load_parts(config: RunConfig, progress: Progress | None = None) -> list[Records]:
+    """The collections that `load_records` joins: those of the run that is extended, if any, then the new items."""
+    old = [] if config.extend is None else load_parts(read_run_config(config.extend.run), progress)
+    records = load_data(config.kind, config.source, progress)
+    return [*old, choose_by_labels(records, config.split.only_labels, config.split.without_labels)]
+
+
+def features_of_parts(model: HashModel, parts: Sequence[Records], settings: TrainSettings, stages: Stages) -> Records:
+    """`feature_records` of joined collections; each has a cache of its own, which what came before has filled."""
+    return join_records([feature_records(model, part, settings, stages) for part in parts])
 
 
 def load_data(kind: str, source: Settings, progress: Progress | None = None) -> Records:
@@ -116,9 +143,9 @@ def start_run(config: RunConfig, folder: Path, resume: bool = False, stages: Sta
     return carry_out(config, folder, resume, lambda: _train(config, folder, resume, stages))
 
 
-def carry_out(config: RunConfig, folder: Path, resume: bool, job: Callable[[], None]) -> dict[str, Any]:
-    """Hold and claim a run's folder for ``config``, and do ``job`` there unless the run is finished; returns and raises
-    as `start_run`."""
+def carry_out(config: RunConfig, folder: Path, resume: bool, job: Callable[[], HashModel]) -> dict[str, Any]:
+    """Hold and claim a run's folder for ``config``, and unless the run is finished do ``job`` there and save the model
+    that it trains as the run's; returns and raises as `start_run`."""
     with (
         joined(local_device(pick_device(config.train.device))),
         _lock(folder) if launched_rank() == 0 else nullcontext(),
@@ -127,7 +154,10 @@ def carry_out(config: RunConfig, folder: Path, resume: bool, job: Callable[[], N
             _claim(folder, config, resume)
         wait_for_all()
         if not from_first((folder / "model" / "config.json").exists()):
-            job()
+            model = job()
+            if rank() == 0:
+                model.save_pretrained(folder / "model")
+            wait_for_all()
     log = read_log(folder / "log.jsonl")
     validations = [entry["validation"] for entry in log if "validation" in entry]
     return {
@@ -139,13 +169,58 @@ def carry_out(config: RunConfig, folder: Path, resume: bool, job: Callable[[], N
     }
 
 
-def _train(config: RunConfig, folder: Path, resume: bool, stages: Stages) -> None:
-    records = load_records(config)
+def _train(config: RunConfig, folder: Path, resume: bool, stages: Stages) -> HashModel:
+    parts = load_parts(config)
+    records = join_records(parts)
     settings = config.split.model_dump(mode="json")
-    splits = keep_splits(folder, records, lambda: make_splits(config.split, records), settings, resume)
+    splits = keep_splits(folder, records, lambda: draw_run_splits(config, parts), settings, resume)
     describe_run(config, folder, records.problems)
+    loss = create_loss(config, len(records.label_names))
+    if config.extend is not None:
+        return _extend(config, config.extend, folder, parts, records, splits, loss, resume, stages)
     labels = torch.from_numpy(records.labels[splits.train])
-    fit(config, folder, records, splits, create_loss(config, labels.shape[1]), labels, resume, stages)
+    train_records = records.take(splits.train)
+    trainee = prepare(config, create_model(config, train_records), parts, records, splits.train, stages)
+    return fit(config, folder, trainee, splits, loss, labels, resume, stages)
+
+
+def _extend(
+    config: RunConfig,
+    extend: ExtendSettings,
+    folder: Path,
+    parts: Sequence[Records],
+    records: Records,
+    splits: Splits,
+    loss: nn.Module,
+    resume: bool,
+    stages: Stages,
+) -> HashModel:
+    """`_train` from the weights of another run on, whose codes stay valid; see `extension`."""
+    check_extension(config, loss, parts)
+    n_old = sum(len(part) for part in parts[:-1])
+    rows = training_rows(splits, n_old, extend, config.train.seed)
+    trainee = prepare(config, extended_model(extend), parts, records, rows, stages)
+    light, features = trainee.light, trainee.features
+    if rank() == 0:
+        store_codes(config, folder, light, records, features, splits, n_old, stages("encode old items"))
+    wait_for_all()
+    stored = stored_codes(folder)
+    assert stored is not None
+    loss = extension_loss(config, loss, light.modalities, stored, records, splits, rows, n_old)
+    labels = torch.from_numpy(records.labels[rows])
+    model = fit(config, folder, trainee, splits, loss, labels, resume, stages, stored)
+    if rank() == 0:
+        describe_extension(config, folder, light, parts, features, splits, rows)
+    return model
+
+
+def draw_run_splits(config: RunConfig, parts: Sequence[Records]) -> Splits:
+    """The partitions of a run; of an extension the old items keep those that they had."""
+    new = make_splits(config.split, parts[-1])
+    if config.extend is None:
+        return new
+    old = join_records(parts[:-1])
+    return join_splits(load_splits(config.extend.run / "splits.json", old), new, len(old))
 
 
 def keep_splits(
@@ -175,61 +250,89 @@ def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> No
         record_environment(folder / "environment.json", environment(device, world_size()))
 
 
+@dataclass(frozen=True)
+class Trainee:
+    """A model with what it is trained on.
+
+    Attributes:
+        model: what is trained: where inputs do not come ``online`` that is ``light``, and the memory of the backbone
+            is free again.
+        light: the same model without frozen backbones, on features.
+        features: all rows of the collection, as ``light`` takes them.
+        sources: inputs of the training rows, as ``model`` takes them.
+    """
+
+    model: HashModel
+    light: HashModel
+    features: Records
+    sources: dict[str, Source]
+
+
+def prepare(
+    config: RunConfig, model: HashModel, parts: Sequence[Records], records: Records, rows: Rows, stages: Stages
+) -> Trainee:
+    """Bring a model to its device, and make or read the features that it is trained and validated on.
+
+    Args:
+        config: what to do.
+        model: untrained, or trained so far; the caller keeps no other reference to it, see `Trainee`.
+        parts: the collection, see `load_parts`; the model has its modalities.
+        records: the same, joined.
+        rows: that are trained on.
+        stages: where progress goes.
+    """
+    check_batch_size(len(rows), config.train.batch_size)
+    model.to(local_device(pick_device(config.train.device)))
+    mode = feature_mode(model, config.train)
+    features = features_of_parts(model, parts, config.train, stages)
+    sources = training_sources(model, records.take(rows), features.take(rows), mode, config.train, stages)
+    light = model.on_features()
+    return Trainee(model if mode == "online" else light, light, features, sources)
+
+
 def fit(
     config: RunConfig,
     folder: Path,
-    records: Records,
+    trainee: Trainee,
     splits: Splits,
     loss: nn.Module,
     targets: torch.Tensor,
     resume: bool,
     stages: Stages,
-    code_space: str = "",
-) -> None:
-    """Train the model of ``config`` on the training rows and save it as the run's.
+    stored: CodeSet | None = None,
+) -> HashModel:
+    """Train a model on its training rows; gives that model, trained.
 
     Args:
         config: what to do.
         folder: a run's folder.
-        records: the collection; the model has its modalities.
-        splits: its partitions.
+        trainee: see `prepare`.
+        splits: partitions of the collection, for the validation.
         loss: see `trainer.train`.
         targets: for each training row what ``loss`` compares its outputs with: labels ``(n, c)``, or a teacher's
             outputs.
         resume: go on from a checkpoint.
         stages: where progress goes.
-        code_space: see `HashModel`.
+        stored: codes that old items of the retrieval set have, whatever the model makes of them now.
     """
-    check_batch_size(len(splits.train), config.train.batch_size)
-    model, sources, validate = _prepare(config, records, splits, stages, code_space)
-    train(model, loss, sources, targets, config.train, folder, validate, stages(f"train {config.loss_name}"), resume)
-    if rank() == 0:
-        model.save_pretrained(folder / "model")
-    wait_for_all()
-
-
-def _prepare(
-    config: RunConfig, records: Records, splits: Splits, stages: Stages, code_space: str
-) -> tuple[HashModel, dict[str, Source], Callable[[HashModel], Validation] | None]:
-    """The model that is trained, its inputs and its validation. Unless inputs come ``online``, that model has no
-    frozen backbone any more: the memory of the backbone is free again."""
-    train_records = records.take(splits.train)
-    model = create_model(config, train_records).to(local_device(pick_device(config.train.device)))
-    model.code_space = code_space
-    mode = feature_mode(model, config.train)
-    features = feature_records(model, records, config.train, stages)
-    sources = training_sources(model, train_records, features.take(splits.train), mode, config.train, stages)
-    light = model.on_features()
-    validate = _validation(light, features, splits, config.train, stages)
-    return (model if mode == "online" else light), sources, validate
+    validate = _validation(trainee.light, trainee.features, splits, config.train, stages, stored)
+    stage = stages(f"train {config.loss_name}")
+    train(trainee.model, loss, trainee.sources, targets, config.train, folder, validate, stage, resume)
+    return trainee.model
 
 
 def _validation(
-    light: HashModel, features: Records, splits: Splits, settings: TrainSettings, stages: Stages
+    light: HashModel,
+    features: Records,
+    splits: Splits,
+    settings: TrainSettings,
+    stages: Stages,
+    stored: CodeSet | None = None,
 ) -> Callable[[HashModel], Validation] | None:
     """A function that gives tie-aware mAP by task on V_q and V_r; None where there are no validation rows.
 
-    It encodes with ``light``, whose trained parts are those of the model that it is called with.
+    It encodes with ``light``, whose trained parts are those of the model that it is called with. Old items of V_r keep
+    their ``stored`` codes.
     """
     if not len(splits.validation_query) or not len(splits.validation_retrieval):
         return None
@@ -240,9 +343,14 @@ def _validation(
             "give more labelled rows, or set data.validation_queries to 0"
         )
     encoders = {role: encoder_of_rows(light, part, settings, stages) for role, part in parts.items()}
+    fixed = np.isin(splits.validation_retrieval, splits.retrieval[: len(stored) if stored else 0])
+    place = np.searchsorted(splits.retrieval, splits.validation_retrieval[fixed])
 
     def validate(_: HashModel) -> Validation:
         codes = {role: encode(light) for role, encode in encoders.items()}
+        if stored:
+            for modality in light.modalities:
+                codes["database"][modality][fixed] = stored.codes[modality][place]
 
         def histogram(query: str, database: str) -> HammingHistogram:
             return hamming_histogram(

@@ -1,9 +1,8 @@
 """From a run's folder to its codes and figures."""
 
 import json
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codeset import CodeSet
-from channelhash.config import RunConfig, read_config
-from channelhash.data.records import Items, Records
+from channelhash.config import read_run_config
+from channelhash.data.joining import join_records
 from channelhash.data.splits import load_splits
 from channelhash.errors import InputError
 from channelhash.evaluation import evaluate_sets
+from channelhash.extension import database_codes, encode_rows, stored_codes
 from channelhash.files import write_text
-from channelhash.models import HashModel, load_model
-from channelhash.models.hash_model import Progress
-from channelhash.run import load_records, silent
-from channelhash.training.frozen_features import Stages, encode_items, feature_records
+from channelhash.models import load_model
+from channelhash.run import features_of_parts, load_parts, silent
+from channelhash.training.frozen_features import Stages
 from channelhash.training.steps import pick_device
 
 
@@ -98,6 +97,8 @@ class RunCodes:
 def run_codes(folder: Path, split: str = "test", checkpoint: str = "last", stages: Stages = silent) -> RunCodes:
     """The codes of a finished run: from ``codes/`` if this very model has written them there, else they are now.
 
+    In a run that extends another, old items of the retrieval set have their stored codes (`extension.stored_codes`).
+
     Args:
         folder: a run's folder.
         split: ``"test"`` or ``"validation"``.
@@ -110,7 +111,8 @@ def run_codes(folder: Path, split: str = "test", checkpoint: str = "last", stage
     config = read_run_config(folder)
     model = load_model(folder / "checkpoints" / "best") if checkpoint == "best" else load_model(folder)
     model.to(pick_device(config.train.device))
-    records = load_records(config)
+    parts = load_parts(config)
+    records = join_records(parts)
     splits = load_splits(folder / "splits.json", records)
     if split == "test":
         rows = {"query": splits.query, "retrieval": splits.retrieval}
@@ -118,7 +120,7 @@ def run_codes(folder: Path, split: str = "test", checkpoint: str = "last", stage
         rows = {"query": splits.validation_query, "retrieval": splits.validation_retrieval}
     if not all(len(part) for part in rows.values()):
         raise InputError(f"{folder / 'splits.json'}: the {split} partition is empty; train with fewer data.train rows")
-    features = feature_records(model, records, config.train, stages)
+    features = features_of_parts(model, parts, config.train, stages)
     light, fingerprint = model.on_features(), model.fingerprint()
     name = split if checkpoint == "last" else f"{split}-{checkpoint}"
     codes = {}
@@ -127,8 +129,9 @@ def run_codes(folder: Path, split: str = "test", checkpoint: str = "last", stage
         if path.exists() and (saved := CodeSet.load(path)).model == fingerprint and len(saved.ids) == len(part):
             codes[role] = saved
             continue
-        found = {name: values[part] for name, values in features.items.items() if isinstance(values, np.ndarray)}
-        codes[role] = encode_records(light, records.take(part), stages(f"encode {role}"), fingerprint, found)
+        stored, advance = stored_codes(folder) if role == "retrieval" else None, stages(f"encode {role}")
+        encode = partial(encode_rows, light, records, features, progress=advance, fingerprint=fingerprint)
+        codes[role] = database_codes(stored, splits.retrieval, part, encode)
         codes[role].save(path)
     return RunCodes(codes["query"], codes["retrieval"], np.isin(rows["retrieval"], splits.train))
 
@@ -137,9 +140,10 @@ def query_outputs(folder: Path, stages: Stages = silent) -> dict[str, NDArray[np
     """Modality -> real-valued outputs ``(nq, k)`` of a finished run's test queries, whose signs are their codes."""
     config, model = read_run_config(folder), load_model(folder)
     model.to(pick_device(config.train.device))
-    records = load_records(config)
-    features = feature_records(model, records, config.train, stages)
-    queries, light = features.take(load_splits(folder / "splits.json", records).query), model.on_features()
+    parts = load_parts(config)
+    features = features_of_parts(model, parts, config.train, stages)
+    splits = load_splits(folder / "splits.json", join_records(parts))
+    queries, light = features.take(splits.query), model.on_features()
     return {modality: light.outputs(modality, queries.items[modality]).numpy() for modality in light.modalities}
 
 
@@ -147,43 +151,3 @@ def plots_folder(folder: Path, split: str, checkpoint: str, leak_free: bool) -> 
     """Where a run's plots are: those of the figures in ``metrics.json`` in ``plots/`` itself."""
     parts = [split] * (split != "test") + [checkpoint] * (checkpoint != "last") + ["leak-free"] * leak_free
     return folder / "plots" / "-".join(parts)
-
-
-def encode_records(
-    model: HashModel,
-    records: Records,
-    progress: Progress | None = None,
-    fingerprint: str | None = None,
-    features: Mapping[str, Items] | None = None,
-) -> CodeSet:
-    """Codes of every modality that both the model and the records have, with labels, texts and picture paths.
-
-    Args:
-        model: encodes.
-        records: what is encoded.
-        progress: called with (done, n) for each modality in turn.
-        fingerprint: the model's, where it is known.
-        features: modality -> features of the same rows, for a model that takes those instead of raw items.
-    """
-    read = dict(records.items) | dict(features or {})
-    modalities = [modality for modality in model.modalities if modality in records.items]
-    return CodeSet(
-        records.ids,
-        {
-            modality: encode_items(model, modality, read[modality], os.cpu_count() or 1, progress)
-            for modality in modalities
-        },
-        records.labels if records.label_names else None,
-        model.n_bits,
-        label_names=records.label_names,
-        texts=records.to_show("text"),
-        images=records.to_show("image"),
-        model=model.fingerprint() if fingerprint is None else fingerprint,
-    )
-
-
-def read_run_config(folder: Path) -> RunConfig:
-    """The configuration of a run's folder."""
-    if not (folder / "config.yaml").exists():
-        raise InputError(f"{folder}: not a run's folder (no config.yaml); give the folder that `train` wrote")
-    return read_config(folder / "config.yaml")

@@ -13,8 +13,8 @@ import pytest
 import channelhash as ch
 from channelhash.codeset import joined
 from channelhash.data.table import load_table
+from channelhash.encoding import encode_records
 from channelhash.files import locked
-from channelhash.run_evaluation import encode_records
 from channelhash.scale.job import shard_files
 from picture_runs import write_pictures
 from scale.dying import SHARD

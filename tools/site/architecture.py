@@ -49,7 +49,7 @@ WAY: dict[str, tuple[str, list[Step]]] = {
     "measure": (
         "Records",
         [
-            Step("run_evaluation.encode_records", "Records", "CodeSet", "CodeSet"),
+            Step("encoding.encode_records", "Records", "CodeSet", "CodeSet"),
             Step("metrics.report.count_tasks", "CodeSet", "HammingHistogram", "histograms"),
             Step("metrics.report.report", "HammingHistogram", "TaskReport", "figures"),
             Step("experiments.tables.losses_table", "Result", "Table", "tables"),

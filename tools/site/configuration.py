@@ -7,7 +7,7 @@ from typing import Any
 
 import griffe
 
-from channelhash.config import EvaluateSettings, SplitSettings, TrainSettings
+from channelhash.config import EvaluateSettings, ExtendSettings, SplitSettings, TrainSettings
 from channelhash.data import DATA_KINDS
 from channelhash.losses import FROM_RUN, LOSSES
 from channelhash.models import MODELS
@@ -15,9 +15,10 @@ from channelhash.settings import Settings, settings_of
 
 _INTRODUCTION = """# Configuration
 
-A run is described by a YAML file with the sections `data`, `model`, `loss`, `train` and `evaluate`. Any key can be
-overridden: `channelhash train run.yaml --set loss.name=sch --set train.epochs=30`. An unknown key is an error that
-names the nearest known one. A run's folder keeps the complete configuration, every default filled in, as `config.yaml`.
+A run is described by a YAML file with the sections `data`, `model`, `loss`, `train` and `evaluate`, and with `extend`
+if it goes on from another run ([how](../incremental.md)). Any key can be overridden: `channelhash train run.yaml
+--set loss.name=sch --set train.epochs=30`. An unknown key is an error that names the nearest known one. A run's folder
+keeps the complete configuration, every default filled in, as `config.yaml`.
 
 ```yaml
 data: {kind: features, path: f.npz, queries: 1000, train: 5000}
@@ -48,7 +49,7 @@ def configuration_page() -> str:
     for name, loss in LOSSES.items():
         parts.append(f"### loss.name: {name}\n\n{_summary(loss)}\n")
         parts.append(_table(settings_of(loss, FROM_RUN), loss.__doc__))
-    for name, section in {"train": TrainSettings, "evaluate": EvaluateSettings}.items():
+    for name, section in {"train": TrainSettings, "evaluate": EvaluateSettings, "extend": ExtendSettings}.items():
         parts += [f"## {name}\n", _table(section, section.__doc__)]
     return "\n".join(parts)
 

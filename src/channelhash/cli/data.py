@@ -135,6 +135,7 @@ def describe(
     from channelhash.config import read_data_section
     from channelhash.data import DATA_KINDS
     from channelhash.data.describe import describe as count
+    from channelhash.data.joining import choose_by_labels
     from channelhash.errors import InputError
     from channelhash.run import load_data, make_splits
 
@@ -145,6 +146,7 @@ def describe(
     splits = None
     with progress_stages() as stages:
         records = load_data(name, source, stages("read"))
+        records = choose_by_labels(records, split.only_labels, split.without_labels)
         try:
             splits = make_splits(split, records)
         except InputError as error:  # a doctor counts what there is, also where it does not suffice

@@ -65,8 +65,8 @@ def encode(
 def _encode_one(run: Path, data: Path, out: Path, root: Path | None, skip_bad: bool) -> dict[str, Any]:
     """All items at once, into one file."""
     from channelhash.data.folder import load_any
+    from channelhash.encoding import encode_records
     from channelhash.models import load_model
-    from channelhash.run_evaluation import encode_records
 
     model = load_model(run)
     records = load_any(data, root, skip_bad)

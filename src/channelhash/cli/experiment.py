@@ -10,7 +10,7 @@ import typer
 from channelhash.cli.output import messages, print_json
 from channelhash.errors import InputError, JobError
 
-NAMES = "losses, gamma-w, architectures, factorial, reranking, extensions, baselines, channels"
+NAMES = "losses, gamma-w, architectures, factorial, reranking, extensions, baselines, channels, incremental"
 
 
 def experiment(
@@ -25,6 +25,7 @@ def experiment(
     out: Path | None = typer.Option(None, help="The grid's folder; experiments/<name>-<data> by default."),
     jobs: int = typer.Option(1, min=1, help="Runs at once."),
     devices: str | None = typer.Option(None, help="Devices for the jobs in turn, e.g. cuda:0,cuda:1."),
+    new_labels: str | None = typer.Option(None, help="For incremental: the labels that come later, e.g. cat,dog."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
 ) -> None:
     """Train and evaluate a grid, and write its tables and plots. Finished runs are never repeated.
@@ -35,9 +36,12 @@ def experiment(
     from channelhash.experiments.channel_shapes import run_channels
     from channelhash.experiments.grid import run_grid
     from channelhash.experiments.grids import make_grid
+    from channelhash.experiments.incremental import run_incremental
     from channelhash.experiments.tuning import TRIAL_BITS
     from channelhash.experiments.write import write_experiment
 
+    if new_labels is not None and name != "incremental":
+        raise InputError(f"--new-labels: goes with incremental, not with {name}; leave it out")
     base = config or dataset
     folder = out or Path("experiments") / f"{name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
     command = shlex.join(["channelhash", *sys.argv[1:]])
@@ -47,6 +51,9 @@ def experiment(
     if run_tuned := {"baselines": run_baselines, "channels": run_channels}.get(name):
         trials = make(bits=[TRIAL_BITS], seeds=1).runs
         results = run_tuned(grid, trials, folder, jobs, places, messages.print)
+    elif name == "incremental":
+        later = [label.strip() for label in (new_labels or "").split(",") if label.strip()]
+        results = run_incremental(grid, later, folder, jobs, places, messages.print)
     else:
         results = run_grid(grid, folder, jobs, places, messages.print)
     written = write_experiment(folder)

@@ -44,7 +44,9 @@ def create(
 def add(
     store: str = _STORE,
     source: Path = typer.Argument(..., help=_SOURCE),
-    model: Path | None = typer.Option(None, help="For a store that holds no model: the run that made its codes."),
+    model: Path | None = typer.Option(
+        None, help="For a store without model: the run that made it. Or a run that extends that."
+    ),
     root: Path | None = typer.Option(None, help="Folder that a table's picture paths are relative to."),
     prune: bool = typer.Option(False, "--prune", help="Remove items whose picture is no longer in the folder."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),

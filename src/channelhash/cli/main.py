@@ -14,6 +14,7 @@ from channelhash.cli import (
     evaluate,
     experiment,
     explain,
+    extend,
     index,
     landscape,
     report,
@@ -38,6 +39,7 @@ app.add_typer(benchmark.app, name="benchmark")
 for command in (
     demo.demo,
     train.train,
+    extend.extend,
     distill.distill,
     evaluate.evaluate,
     encode.encode,

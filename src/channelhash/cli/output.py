@@ -3,8 +3,10 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -89,6 +91,17 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     for row in rows:
         table.add_row(*row)
     results.print(table)
+
+
+def print_trained(result: Mapping[str, Any], folder: Path) -> None:
+    """What a training came to, and what to do next."""
+    typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f}. The run is in {folder}")
+    if result["problems"]:
+        typer.echo(f"{len(result['problems'])} rows were left out or repaired, listed in {folder / 'problems.txt'}")
+    if result["validation"]:
+        rows = [[task.replace("->", " → "), percent(value)] for task, value in result["validation"].items()]
+        print_table("Validation, tie-aware mAP in %", ["task", "mAP"], rows)
+    typer.echo(f"Next: channelhash evaluate {folder}")
 
 
 def percent(share: float) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from channelhash.cli.output import percent, print_json, print_table, progress_stages
+from channelhash.cli.output import print_json, print_table, print_trained, progress_stages
 
 
 def train(
@@ -44,13 +44,7 @@ def train(
     if as_json:
         print_json(result)
         return
-    typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f}. The run is in {folder}")
-    if result["problems"]:
-        typer.echo(f"{len(result['problems'])} rows were left out or repaired, listed in {folder / 'problems.txt'}")
-    if result["validation"]:
-        rows = [[task.replace("->", " → "), percent(value)] for task, value in result["validation"].items()]
-        print_table("Validation, tie-aware mAP in %", ["task", "mAP"], rows)
-    typer.echo(f"Next: channelhash evaluate {folder}")
+    print_trained(result, folder)
 
 
 def _plan_rows(plan: dict[str, Any]) -> list[list[str]]:

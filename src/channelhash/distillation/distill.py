@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from channelhash.config import RunConfig
+from channelhash.config import RunConfig, read_run_config
 from channelhash.data.records import Records
 from channelhash.data.splits import load_splits
 from channelhash.distillation.comparison import Side, compare_sides
@@ -19,8 +19,7 @@ from channelhash.errors import InputError
 from channelhash.files import write_text
 from channelhash.losses import TEACHER_LOSSES
 from channelhash.models import HashModel, load_model
-from channelhash.run import carry_out, describe_run, fit, keep_splits, load_records, silent
-from channelhash.run_evaluation import read_run_config
+from channelhash.run import carry_out, create_model, describe_run, fit, keep_splits, load_records, prepare, silent
 from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.frozen_features import Stages, feature_records
 from channelhash.training.steps import pick_device
@@ -80,7 +79,7 @@ def distill(
     described = folder / "distillation.json"
     _check_teacher(described, from_whom)
 
-    def job() -> None:
+    def job() -> HashModel:
         if rank() == 0:
             write_text(described, json.dumps(from_whom, indent=2))
         settings = {"teacher": str(teacher.folder), "joined": "by id"}
@@ -90,7 +89,15 @@ def distill(
         targets = teacher_outputs(teacher, rows, chosen, stages)
         loss_settings = {name: getattr(config.loss, name) for name in type(config.loss).model_fields}
         loss = TEACHER_LOSSES[config.loss_name](n_bits=config.n_bits, modalities=chosen, **loss_settings)
-        fit(config, folder, learned, splits, loss, targets, resume, stages, code_space=fingerprint)
+        trainee = prepare(
+            config,
+            _student(config, learned.take(splits.train), fingerprint),
+            [learned],
+            learned,
+            splits.train,
+            stages,
+        )
+        return fit(config, folder, trainee, splits, loss, targets, resume, stages)
 
     result = carry_out(config, folder, resume, job)
     if launched_rank() > 0:
@@ -104,6 +111,13 @@ def distill(
         found = from_whom | {"without_partner": alone} | figures
         write_text(described, json.dumps(found, indent=2))
     return result | found
+
+
+def _student(config: RunConfig, train_records: Records, teacher: str) -> HashModel:
+    """The untrained student of the model with the fingerprint ``teacher``, whose codes its own shall be like."""
+    model = create_model(config, train_records)
+    model.code_space = teacher
+    return model
 
 
 def teacher_outputs(

@@ -30,18 +30,27 @@ def student_config(teacher: RunConfig, student: str, data: Path | None, override
 
     Raises:
         InputError: a name or key is unknown or misplaced, the student shall have another code length, or partitions of
-            its own.
+            its own, or extend a run; or ``data`` is left out where the teacher has two collections.
     """
     sections = _own_sections(student)
+    split = teacher.split.model_dump(mode="json")
     if data is not None:
         sections["data"] = {"kind": _kind(data), "path": str(data)}
-    if "data" not in sections:
+    if "data" in sections:  # which rows those are is said by ids, whatever the teacher's were chosen by
+        split |= {"only_labels": None, "without_labels": None}
+    elif teacher.extend is not None:
+        raise InputError(
+            "--data: the teacher extends another run, its items are in two places; give them as one source"
+        )
+    else:
         sections["data"] = {"kind": teacher.kind, **teacher.source.model_dump(mode="json")}
     for override in overrides:
         apply_override(sections, override)
     for key in SplitSettings.model_fields:
         if key in sections["data"]:
             raise InputError(f"data.{key}: the partitions are the teacher's; leave it out")
+    if "extend" in sections:
+        raise InputError("extend: a student learns from its teacher alone, it extends no run; leave the section out")
     n_bits = sections.setdefault("model", {}).setdefault("n_bits", teacher.n_bits)
     if n_bits != teacher.n_bits:
         raise InputError(f"model.n_bits: is {n_bits!r}, but the teacher's codes have {teacher.n_bits}; leave it out")
@@ -50,7 +59,7 @@ def student_config(teacher: RunConfig, student: str, data: Path | None, override
         raise InputError(f"loss.name: {loss!r} takes no teacher; a student's loss is {', '.join(TEACHER_LOSSES)}")
     train = teacher.train.model_dump(mode="json", exclude=set(_OF_ENCODERS))
     evaluate = teacher.evaluate.model_dump(mode="json")
-    sections["data"] |= teacher.split.model_dump(mode="json")
+    sections["data"] |= split
     sections["train"] = train | sections.get("train", {})
     sections["evaluate"] = evaluate | sections.get("evaluate", {})
     return make_config(sections)

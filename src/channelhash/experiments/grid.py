@@ -206,7 +206,7 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, jobs: int, devices: Sequenc
 def _start_job(threads: int) -> None:
     torch.set_num_threads(threads)
     # Numba's loops would set PyTorch's number of threads back to all cores.
-    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]  # set on import
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

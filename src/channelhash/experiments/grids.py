@@ -182,6 +182,13 @@ def extensions(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> lis
     return runs
 
 
+def incremental(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
+    """Trainings on the whole collection, by the base configuration's loss or DSCH; `incremental.run_incremental` makes
+    the others of them."""
+    loss = dict(base.get("loss", METHODS["DSCH"]))
+    return [_run(base, "retrained, re-encoded", loss, n_bits, seed) for n_bits, seed in product(bits, seeds)]
+
+
 #: name of the command -> (what is asked, its runs, code lengths by default).
 GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], list[GridRun]], tuple[int, ...]]] = {
     "losses": ("Losses by code length", losses, PAPER_BITS),
@@ -192,6 +199,7 @@ GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], l
     "extensions": ("Options beside DSCH, one at a time", extensions, (32,)),
     "baselines": ("Losses of the literature under one protocol", baselines, PAPER_BITS),
     "channels": ("Shapes of the channel", channels, PAPER_BITS),
+    "incremental": ("New labels, old codes kept", incremental, (32,)),
 }
 
 

@@ -17,6 +17,7 @@ from channelhash.experiments.channel_tables import OWN, own_effects, own_effects
 from channelhash.experiments.effect_tables import all_effects, all_option_effects, effects_plot, effects_tables
 from channelhash.experiments.effects import Effect
 from channelhash.experiments.grids import EXTENSIONS
+from channelhash.experiments.incremental import incremental_tables
 from channelhash.experiments.paired import compare_methods
 from channelhash.experiments.paper import comparison_table
 from channelhash.experiments.plots import write_grid_plots
@@ -132,6 +133,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], list[Table]]] = {
     "extensions": extensions_tables,
     "baselines": baselines_tables,
     "channels": channels_tables,
+    "incremental": incremental_tables,
 }
 
 #: name of an experiment with trials -> their table.

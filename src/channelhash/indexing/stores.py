@@ -50,7 +50,9 @@ def add_to_store(
     Args:
         address: the store.
         source: see `read_source`.
-        model: for a store without model: the run or saved model that made its codes.
+        model: for a store without model: the run or saved model that made its codes. Or one that extends the store's
+            model (`HashModel.extends`): it encodes what is added, the codes that are there stay, and a store in a
+            folder takes it over, for questions too.
         root: see `read_source`.
         stages: where progress goes.
         prune: see `index_source`.
@@ -65,9 +67,20 @@ def add_to_store(
     if not store.writable:
         raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
     encoder = load_encoder(store, model)
+    made_by = encoder.fingerprint()
+    if store.model in encoder.extends:  # not its code_space: a student asks, but adds nothing
+        made_by = store.model
+        if store.model_folder is not None:
+            _take_over(store.model_folder, encoder)
     store.close()
-    store = open_store(address, encoder.n_bits, encoder.fingerprint())
+    store = open_store(address, encoder.n_bits, made_by)
     return _add(store, encoder, source, root, stages, prune)
+
+
+def _take_over(folder: Path, encoder: HashModel) -> None:
+    """Make ``encoder``, which reads the store's codes, the store's own model; one that extends it in turn stays."""
+    if encoder.fingerprint() not in load_model(folder).extends:
+        encoder.save_pretrained(folder / "model")
 
 
 def _add(

@@ -96,6 +96,13 @@ class LossWithTerms(nn.Module):
         return cast(ChannelLoss, self.loss)
 
 
+def channels_of(loss: nn.Module) -> ChannelLoss | None:
+    """The loss that says which channel a similarity asks for: this one, or the one that has terms beside it here. None
+    if that has no channels."""
+    own = loss.loss if isinstance(loss, LossWithTerms) else loss
+    return cast(ChannelLoss, own) if hasattr(own, "bounds") else None
+
+
 def term_problem(
     kind: type[nn.Module],
     contrastive: float = 0.0,

@@ -96,6 +96,8 @@ class HashModel(nn.Module, ModelHubMixin):
         features_of: modality -> identity of a frozen encoder that is left out: the branch takes its features.
         code_space: fingerprint of the model whose codes these are made to be compared with (the teacher of a distilled
             model); empty if none.
+        extends: fingerprints of the models, oldest first, whose stored codes this one was trained to stay comparable
+            with (`losses.extension`): it may encode what comes beside them.
     """
 
     def __init__(
@@ -106,9 +108,10 @@ class HashModel(nn.Module, ModelHubMixin):
         branches: dict[str, Branch],
         features_of: dict[str, dict[str, str]] | None = None,
         code_space: str = "",
+        extends: Sequence[str] = (),
     ) -> None:
         super().__init__()
-        self.code_space = code_space
+        self.code_space, self.extends = code_space, tuple(extends)
         self._features_of = features_of or {}
         self.name = name
         self.n_bits = n_bits
@@ -173,7 +176,9 @@ class HashModel(nn.Module, ModelHubMixin):
                 rows = partial(feature_rows, modality=modality, width=branch.fixed.n_features)
                 branch = Branch(rows, nn.Identity(), branch.head)
             branches[modality] = branch
-        return HashModel(self.name, self.n_bits, self.architecture, branches, self.backbones(), self.code_space)
+        return HashModel(
+            self.name, self.n_bits, self.architecture, branches, self.backbones(), self.code_space, self.extends
+        )
 
     def trained_state(self) -> dict[str, Tensor]:
         """What a training changes, by name: parameters and buffers without those of frozen encoders (whose running
@@ -269,13 +274,14 @@ class HashModel(nn.Module, ModelHubMixin):
 
     def comparable(self, model: str) -> bool:
         """Whether this model's codes can be compared with those of the model with the fingerprint ``model``."""
-        return model in (self.fingerprint(), self.code_space)
+        return model in (self.fingerprint(), self.code_space, *self.extends)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         with atomic_path(save_directory / "model.safetensors") as path:
             # Not `save_file`, whose files only their owner may read.
             path.write_bytes(save({name: values.contiguous() for name, values in self.trained_state().items()}))
-        write_text(save_directory / "config.json", json.dumps(self._description(), indent=2))
+        extends = {"extends": list(self.extends)} if self.extends else {}
+        write_text(save_directory / "config.json", json.dumps(self._description() | extends, indent=2))
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **hub: Any) -> Self:
@@ -297,8 +303,9 @@ class HashModel(nn.Module, ModelHubMixin):
             raise InputError(f"{folder}: no config.json, this is not a saved model") from None
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{folder / 'config.json'}: not a model this version can build ({error})") from None
-        space = str(description.get("code_space", ""))
-        model = cls(name=name, n_bits=n_bits, architecture=architecture, branches=branches, code_space=space)
+        model = cls(name=name, n_bits=n_bits, architecture=architecture, branches=branches)
+        model.code_space = str(description.get("code_space", ""))
+        model.extends = tuple(description.get("extends", ()))
         model._check_backbones(description.get("backbones", {}), folder)
         file = folder / "model.safetensors"
         load_weights(model.trained_state(), read_weights(file), str(file))

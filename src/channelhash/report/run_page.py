@@ -13,6 +13,7 @@ import yaml
 
 from channelhash.channels import similarity_ratio
 from channelhash.codeset import CodeSet
+from channelhash.config import read_run_config
 from channelhash.environment import read_environments
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES
@@ -23,7 +24,6 @@ from channelhash.report.figures import arrow, evaluations, figure_blocks, headli
 from channelhash.report.health import health_blocks
 from channelhash.report.page import Block, Charts, Folded, Listing, Page, Section, Table, Text, pictures_in
 from channelhash.run import create_loss
-from channelhash.run_evaluation import read_run_config
 from channelhash.training.trainer import read_log, selection_score
 
 _T = TypeVar("_T")

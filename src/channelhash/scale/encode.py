@@ -14,10 +14,10 @@ from PIL import Image, UnidentifiedImageError
 from channelhash.codeset import CodeSet, joined
 from channelhash.data.bulk import KINDS, input_files
 from channelhash.data.bulk.batches import Bad, RawBatch
+from channelhash.encoding import encode_records
 from channelhash.errors import InputError, JobError
 from channelhash.files import atomic_path, locked, write_text
 from channelhash.models import HashModel, load_model
-from channelhash.run_evaluation import encode_records
 from channelhash.scale.engines import ENGINES
 from channelhash.scale.job import BulkJob, bad_path, open_job, shard_path
 from channelhash.settings import pick

@@ -20,8 +20,8 @@ from channelhash.training.distributed import gather_outputs, own_rows, rank, sum
 from channelhash.training.mixing import labels_by_modality
 from channelhash.training.sources import Source
 
-#: Inputs by modality, labels of the global batch, and the modality that is trained (None: both).
-Batch = tuple[dict[str, Tensor], Labels, str | None]
+#: Inputs by modality, rows of the global batch and their labels, and the modality that is trained (None: both).
+Batch = tuple[dict[str, Tensor], Tensor, Labels, str | None]
 
 
 class Outputs(nn.Module):
@@ -49,10 +49,10 @@ class Steps:
 
     Args:
         model: on ``device``.
-        loss: called as ``loss(outputs, labels)``, with ``anchor=modality`` if its ``forward`` takes one, and with
-            ``share=(rank, ranks)`` if it takes that: then each process computes its part of the pairs. Labels come by
-            modality where images are blended (see `mixing`). Parameters that a loss has (proxies, a classifier) are
-            trained like the model's.
+        loss: called as ``loss(outputs, labels)``, with ``anchor=modality`` if its ``forward`` takes one, with
+            ``share=(rank, ranks)`` if it takes that: then each process computes its part of the pairs, and with
+            ``rows=`` numbers of the batch's training rows if it takes those. Labels come by modality where images are
+            blended (see `mixing`). Parameters that a loss has (proxies, a classifier) are trained like the model's.
         labels: ``(n, c)`` bool of all training rows.
         settings: see `TrainSettings`.
         device: where to train.
@@ -64,6 +64,7 @@ class Steps:
         self.loss, self.labels, self.settings, self.device = loss.to(device), labels.to(device), settings, device
         self.anchors = model.modalities if takes_anchor(loss) else ()
         self.shares = world_size() > 1 and _takes(loss, "share")
+        self.told_rows = _takes(loss, "rows")
         outputs = Outputs(model, settings.precision)
         if settings.compile:
             outputs.compile()
@@ -84,7 +85,7 @@ class Steps:
         for (rows, anchor), values in zip(steps, zip(*streams, strict=True), strict=True):
             inputs = [value.to(self.device, non_blocking=True) for value in values]
             labels = labels_by_modality(sources, self.labels, epoch, rows)
-            yield dict(zip(sources, inputs, strict=True)), labels, anchor
+            yield dict(zip(sources, inputs, strict=True)), rows, labels, anchor
 
     def run(self, batches: Iterable[Batch]) -> Tensor:
         """Train on ``batches``; gives the loss of each, ``(batches,)`` on the device."""
@@ -102,11 +103,13 @@ class Steps:
 
     def value(self, batch: Batch) -> Tensor:
         """This rank's part of the loss over the rows of all ranks: the parts add up to it."""
-        inputs, labels, anchor = batch
+        inputs, rows, labels, anchor = batch
         outputs = gather_outputs(self.outputs(inputs, anchor))
         how: dict[str, Any] = {} if anchor is None else {"anchor": anchor}
         if self.shares:
             how["share"] = (rank(), world_size())
+        if self.told_rows:
+            how["rows"] = rows
         value: Tensor = self.loss(outputs, labels, **how)
         return value if self.shares else value / world_size()
 

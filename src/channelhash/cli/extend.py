@@ -1,0 +1,47 @@
+"""``channelhash extend``"""
+
+import json
+from pathlib import Path
+
+import typer
+
+from channelhash.cli.output import print_json, print_trained, progress_stages
+
+
+def extend(
+    run: Path = typer.Argument(..., help="A finished run's folder."),
+    data: Path = typer.Option(
+        ..., help="The new items: a table or a file of features with labels, or a YAML file with the section data."
+    ),
+    out: Path | None = typer.Option(None, help="The new run's folder; <RUN>-extended by default."),
+    root: Path | None = typer.Option(None, help="Folder that a table's picture paths are relative to."),
+    codes: Path | None = typer.Option(
+        None, help="File of codes with labels that RUN encoded: new items are placed among these, not RUN's own items."
+    ),
+    settings: list[str] = typer.Option([], "--set", help="Override a key: section.key=value. May be repeated."),
+    resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted run in the same folder."),
+    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave bad rows out; they are counted and listed."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """Train a run further on new items, with new labels if they have any; codes that it has made stay valid.
+
+    Example: channelhash extend runs/table --data new.csv --out runs/extended
+    """
+    from channelhash.extension import DESCRIPTION, extension_config
+    from channelhash.run import start_run
+    from channelhash.training.distributed import launched_rank
+
+    overrides = [*settings, *(["data.skip_bad=true"] if skip_bad else [])]
+    config = extension_config(run, data, root, codes, overrides)
+    folder = out or run.with_name(f"{run.name}-extended")
+    with progress_stages() as stages:
+        result = start_run(config, folder, resume, stages)
+    if launched_rank() > 0:
+        return  # the first process speaks for all
+    description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    if as_json:
+        print_json({**result, "extension": description})
+        return
+    items, labels = description["items"], description["labels"]
+    typer.echo(f"{items['new']} new items beside {items['old']}; new labels: {', '.join(labels['new']) or 'none'}")
+    print_trained(result, folder)
