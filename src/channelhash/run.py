@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import yaml
 from numpy.typing import NDArray
 from torch import nn
 
@@ -156,7 +157,7 @@ def carry_out(config: RunConfig, folder: Path, resume: bool, job: Callable[[], H
         if not from_first((folder / "model" / "config.json").exists()):
             model = job()
             if rank() == 0:
-                model.save_pretrained(folder / "model")
+                model.save_pretrained(folder / "model", model_card_kwargs=_card_facts(config, folder))
             wait_for_all()
     log = read_log(folder / "log.jsonl")
     validations = [entry["validation"] for entry in log if "validation" in entry]
@@ -288,6 +289,21 @@ def prepare(
     sources = training_sources(model, records.take(rows), features.take(rows), mode, config.train, stages)
     light = model.on_features()
     return Trainee(model if mode == "online" else light, light, features, sources)
+
+
+def _card_facts(config: RunConfig, folder: Path) -> dict[str, Any]:
+    """What a model's card says of its training; of the data its kind alone, as paths are nobody else's business."""
+    written = yaml.safe_load(config.to_yaml())
+    hidden = {"device", "workers"}
+    settings = {
+        "data": {"kind": config.kind},
+        "model": {"name": config.model_name, "n_bits": config.n_bits},
+        "loss": written["loss"],
+        "train": {key: value for key, value in written["train"].items() if key not in hidden},
+    }
+    log = read_log(folder / "log.jsonl")
+    validation = log[-1].get("validation") if log else None
+    return {"settings": settings, "epochs": len(log), "validation": validation}
 
 
 def fit(

@@ -23,7 +23,7 @@ def test_a_card_says_what_the_model_is_and_how_it_was_trained():
     front = yaml.safe_load(card.split("---\n")[1])
     assert front == {"library_name": "channelhash", "tags": ["cross-modal-hashing", "image", "text"]}
     assert "codes of 33 bits (5 bytes an item)" in card
-    assert "1,234,567 trained parameters, fingerprint `abc`" in card
+    assert "1,234,567 trained parameters, fingerprint\n`abc`" in card
     assert yaml.safe_load(re.search(r"```yaml\n(.*?)```", card, re.DOTALL)[1]) == {
         "loss": {"name": "dsch", "kappa_q": 0.01}
     }
@@ -31,7 +31,7 @@ def test_a_card_says_what_the_model_is_and_how_it_was_trained():
 
 
 def test_what_is_not_known_has_no_section():
-    card = model_card("features", 16, ("text",), 5, "abc")
+    card = model_card("small", 16, ("text",), 5, "abc")
     assert "## Training" not in card
     assert "mAP in percent" not in card
     assert 'encode_texts(["a dog on a beach"])' in card

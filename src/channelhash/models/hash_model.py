@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from huggingface_hub import ModelHubMixin, snapshot_download
+from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 from PIL import Image
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from channelhash.data.records import Items
 from channelhash.errors import InputError, JobError
 from channelhash.files import atomic_path, content_hash, write_text
 from channelhash.models.backbones import Frozen, Precision, load_weights, read_weights
+from channelhash.models.model_card import model_card
 
 Picture = Path | str | Image.Image
 Progress = Callable[[int, int], None]
@@ -282,6 +283,11 @@ class HashModel(nn.Module, ModelHubMixin):
             path.write_bytes(save({name: values.contiguous() for name, values in self.trained_state().items()}))
         extends = {"extends": list(self.extends)} if self.extends else {}
         write_text(save_directory / "config.json", json.dumps(self._description() | extends, indent=2))
+
+    def generate_model_card(self, *args: Any, **known: Any) -> ModelCard:
+        """The card that `save_pretrained` writes; ``known`` are further arguments of `model_card.model_card`."""
+        parameters = sum(values.numel() for values in self.trained_state().values())
+        return ModelCard(model_card(self.name, self.n_bits, self.modalities, parameters, self.fingerprint(), **known))
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **hub: Any) -> Self:

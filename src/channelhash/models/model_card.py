@@ -12,8 +12,9 @@ tags: [cross-modal-hashing, {tags}]
 
 # {title}
 
-Maps {modalities} to codes of {n_bits} bits ({n_bytes} bytes an item) that are compared by Hamming distance: items that share
-labels are near, whatever their modality. Architecture `{name}`, {parameters:,} trained parameters, fingerprint `{fingerprint}`.
+Maps {modalities} to codes of {n_bits} bits ({n_bytes} bytes an item) that are compared by Hamming distance: items that
+share labels are near, whatever their modality. Architecture `{name}`, {parameters:,} trained parameters, fingerprint
+`{fingerprint}`.
 
 ## Use
 
@@ -24,8 +25,8 @@ model = ch.load_model("{place}")
 codes = model.{encode}
 ```
 
-`channelhash search`, `index` and `serve` take the folder as `--model`. Codes of two models can be compared only if one was made
-for the other's: the fingerprint is kept with every set of codes, and others are refused.
+`channelhash search`, `index` and `serve` take the folder as `--model`. Codes of two models can be compared only if one
+was made for the other's: the fingerprint is kept with every set of codes, and others are refused.
 """
 _TRAINING = """
 ## Training
@@ -45,10 +46,11 @@ Beside a mAP belongs the chance level of its collection, and test figures: `chan
 _LIMITS = """
 ## Limits
 
-* The codes know the labels that the model was trained on and what goes with them. For other questions, and other kinds of
-  pictures and words, nothing was measured here.
+* The codes know the labels that the model was trained on and what goes with them. For other questions, and other kinds
+  of pictures and words, nothing was measured here.
 * What is near follows the training data, with its gaps and prejudices: whoever labelled it decided what is alike.
-* Whether weights may be passed on depends on the licences of the training data and of any backbone, which this card does not know.
+* Whether weights may be passed on depends on the licences of the training data and of any backbone, which this card does
+  not know.
 """
 
 
@@ -86,7 +88,7 @@ def model_card(
         parameters=parameters,
         fingerprint=fingerprint,
         place=place,
-        encode='encode_images(["photo.jpg"])' if "image" in modalities else 'encode_texts(["a dog on a beach"])',
+        encode=_encoding(name, modalities),
     )
     if settings is not None:
         card += _TRAINING.format(settings=yaml.safe_dump(dict(settings), sort_keys=False))
@@ -98,3 +100,9 @@ def model_card(
             figures=" | ".join(f"{100 * value:.1f}" for value in validation.values()),
         )
     return card + _LIMITS
+
+
+def _encoding(name: str, modalities: tuple[str, ...]) -> str:
+    if name == "features":
+        return f'encode("{modalities[0]}", features)  # rows (n, d) of what it was trained on'
+    return 'encode_images(["photo.jpg"])' if "image" in modalities else 'encode_texts(["a dog on a beach"])'
