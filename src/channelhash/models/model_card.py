@@ -49,8 +49,8 @@ _LIMITS = """
 * The codes know the labels that the model was trained on and what goes with them. For other questions, and other kinds
   of pictures and words, nothing was measured here.
 * What is near follows the training data, with its gaps and prejudices: whoever labelled it decided what is alike.
-* Whether weights may be passed on depends on the licences of the training data and of any backbone, which this card does
-  not know.
+* Whether weights may be passed on depends on the licences of the training data and of any backbone, which this card
+  does not know.
 """
 
 
