@@ -13,6 +13,8 @@ from channelhash.codes import binarize, pack
 from channelhash.config import read_run_config
 from channelhash.data.features import load_features
 from channelhash.data.joining import choose_by_labels
+from channelhash.distillation.student import student_config
+from channelhash.errors import InputError
 from channelhash.extension import extension_config
 from channelhash.run import load_records, start_run
 from channelhash.run_evaluation import run_codes
@@ -152,6 +154,7 @@ def test_wrong_input_is_refused_in_one_line(place, extended, tmp_path, capsys):
     refused("--set", "data.only_labels=null", says="ids are in both collections, such as 'item")
     refused("--set", "data.train=0", says="data.train is 0 for the new items")
     refused("--set", "model.hidden=[16]", says="an extension has the model of")
+    refused("--set", "train.mix_images=0.5", says="a blend of old and new images is neither")
     refused("--set", "extend.kep=1", says="did you mean 'keep'?")
     codes = run_codes(extended).retrieval
     short = {modality: pack(np.zeros((len(codes), 10), dtype=bool)) for modality in codes.codes}
@@ -167,6 +170,16 @@ def test_wrong_input_is_refused_in_one_line(place, extended, tmp_path, capsys):
     for line, file in wrong.items():
         file.save(tmp_path / "codes.parquet")
         refused("--codes", tmp_path / "codes.parquet", says=line)
+
+
+def test_a_student_of_an_extension_is_given_all_items_and_extends_nothing(place, extended):
+    teacher = read_run_config(extended)
+    with pytest.raises(InputError, match="give them as one source"):
+        student_config(teacher, "features", None)
+    student = student_config(teacher, "features", place / "f.npz")
+    assert (student.extend, student.split.only_labels) == (None, None)
+    with pytest.raises(InputError, match="it extends no run"):
+        student_config(teacher, "features", place / "f.npz", ["extend.run=x"])
 
 
 def test_an_extension_is_planned_by_nobody(extended, capsys):

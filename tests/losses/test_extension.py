@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channelhash.losses import DSCHLoss, SCHLoss
+from channelhash.losses import DSCHLoss, LossWithTerms, SCHLoss, SCHOriginalLoss
 from channelhash.losses.extension import ExtensionLoss, keep_loss, stored_loss
 from losses import loss_equations as literal
 from losses.test_losses import assert_same_value_and_gradient, batch
@@ -80,6 +80,24 @@ def test_a_batch_is_parted_into_old_and_new(pairs):
     expected = expected + 0.3 * literal_keep(old, {modality: values[[0, 2, 3]] for modality, values in codes.items()})
     assert_same_value_and_gradient(outputs, loss(outputs, labels, rows), expected)
     assert not loss.state_dict()  # checkpoints hold nothing that never changes
+
+
+def test_channels_are_those_of_the_loss_that_has_terms_beside_it():
+    """With its weights: hardness too, which the pairs with stored codes have like the others."""
+    k, rows = 8, torch.arange(7)
+    outputs, labels = batch(k)
+    codes, _ = stored_codes(k, 7)
+    new, channels = torch.ones(7, dtype=torch.bool), DSCHLoss(k, alpha=2.0, gamma_l=1.5, hardness=1.0)
+    values = []
+    for own in (channels, LossWithTerms(channels, k, balance=0.5)):
+        loss = ExtensionLoss(own, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
+        values.append(loss(outputs, labels, rows) - own(outputs, labels))
+    plain = DSCHLoss(k, alpha=2.0, gamma_l=1.5)
+    loss = ExtensionLoss(plain, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
+    torch.testing.assert_close(values[0], values[1])
+    assert not torch.isclose(values[0], loss(outputs, labels, rows) - plain(outputs, labels))
+    with pytest.raises(ValueError, match="no channels"):
+        ExtensionLoss(SCHOriginalLoss(k), codes, new, *stored_codes(k))
 
 
 @pytest.mark.parametrize("first", [0, 5])
