@@ -9,7 +9,7 @@ from channelhash.experiments.grid import Grid, GridRun, Say, run_grid
 from channelhash.experiments.results import Result, read_grid
 from channelhash.experiments.tuning import TRIALS, best_trials, tuned_grid
 
-#: First trials of each method: the base configuration's learning rate times these, a decade down and up in half decades.
+#: First trials of each method: the base learning rate times these, a decade down and up in half decades.
 RATE_FACTORS = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
 #: Trials of each method at most: while some best lies at an end of the range, all methods get one more there.
 MOST_TRIALS = 9
