@@ -48,6 +48,7 @@ def command(base):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grids, "BASELINES", {name: BASELINES[name] for name in LOSSES_HERE})
         patch.setattr(baselines, "RATE_FACTORS", (0.1, 1.0))
+        patch.setattr(baselines, "MOST_TRIALS", 2)
         yield ["experiment", "baselines", "--config", base, "--bits", "8", "--seeds", "1", "--out", folder]
 
 
@@ -183,6 +184,19 @@ def test_the_best_finished_trial_is_chosen():
     assert rows["A"]["0.01"].text == "failed"
     with pytest.raises(JobError, match="C: none of 1 trials worked, the first: out of memory"):
         best_trials([trial("C", 1e-4, 0.5, status="failed")])
+
+
+def test_the_range_grows_for_all_while_a_best_trial_lies_at_its_end():
+    factors = (0.1, 1.0, 10.0)
+
+    def trials(**scores):
+        return [trial(name, rate, s) for name, found in scores.items() for rate, s in zip(factors, found, strict=True)]
+
+    assert baselines._wider(factors, trials(A=(0.1, 0.5, 0.2), B=(0.1, 0.4, 0.3))) == factors
+    up = baselines._wider(factors, trials(A=(0.5, 0.1, 0.2), B=(0.1, 0.4, 0.6)))
+    assert up == pytest.approx((0.1, 1.0, 10.0, 10 * 10**0.5))
+    down = baselines._wider(factors, trials(A=(0.5, 0.1, 0.2), B=(0.1, 0.6, 0.4)))
+    assert down == pytest.approx((0.1 * 10**-0.5, 0.1, 1.0, 10.0))
 
 
 def test_the_share_of_the_way():

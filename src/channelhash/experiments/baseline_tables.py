@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 
 from channelhash.experiments.anchors import FLOORS, UNQUANTISED
-from channelhash.experiments.baselines import RATE_FACTORS, rate_of
+from channelhash.experiments.baselines import rate_of
 from channelhash.experiments.rendering import Cell, Table
 from channelhash.experiments.results import Result
 from channelhash.experiments.tables import arrow, best_means, outcome, task_names
@@ -184,8 +184,8 @@ def _caption(results: Sequence[Result]) -> str:
     return (
         f"In percent, mean ± sample standard deviation (ddof 1) over {seeds} {'seed' if seeds == 1 else 'seeds'}, test "
         f"queries over R, last epoch. Every loss has the same model, splits and budget: {budget} (TDSRDH passes over "
-        f"the rows once for each modality, so it takes twice the steps), and {len(RATE_FACTORS)} trials of the "
-        "learning rate on validation. Other hyper-parameters are each loss's defaults. Best mean of the losses in "
+        f"the rows once for each modality, so it takes twice the steps), and the same trials of the learning "
+        "rate on validation. Other hyper-parameters are each loss's defaults. Best mean of the losses in "
         "bold. Chance: the share of relevant items. Floors: codes in closed form from the same fixed features. "
         "Ceilings: rankings by the cosine of what is not binary, a model's outputs or the features; across modalities "
         "whose features share no space, of their canonical variates."

@@ -7,10 +7,12 @@ from pathlib import Path
 from channelhash.experiments.anchors import add_anchors
 from channelhash.experiments.grid import Grid, GridRun, Say, run_grid
 from channelhash.experiments.results import Result, read_grid
-from channelhash.experiments.tuning import tuned_grid
+from channelhash.experiments.tuning import TRIALS, best_trials, tuned_grid
 
-#: Trials of each method: the base configuration's learning rate times these, a decade down and up in half decades.
+#: First trials of each method: the base learning rate times these, a decade down and up in half decades.
 RATE_FACTORS = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
+#: Trials of each method at most: while some best lies at an end of the range, all methods get one more there.
+MOST_TRIALS = 9
 
 
 def run_baselines(
@@ -31,11 +33,26 @@ def run_baselines(
         InputError: as `grid.run_grid`; or the runs are not validated.
         JobError: no trial of a method came to an end.
     """
-    rates = [_trial(run, factor) for run in trials for factor in RATE_FACTORS]
-    tuned = tuned_grid(grid, rates, lambda run, best: _at(run, rate_of(best)), folder, jobs, devices, say)
+    factors = RATE_FACTORS
+    while True:
+        rates = [_trial(run, factor) for run in trials for factor in factors]
+        tuned = tuned_grid(grid, rates, lambda run, best: _at(run, rate_of(best)), folder, jobs, devices, say)
+        wider = _wider(factors, read_grid(folder / TRIALS)[1])
+        if len(wider) == len(factors) or len(wider) > MOST_TRIALS:
+            break
+        factors = wider
     run_grid(tuned, folder, jobs, devices, say)
     add_anchors(tuned, folder, say)
     return read_grid(folder)[1]
+
+
+def _wider(factors: tuple[float, ...], trials: Sequence[Result]) -> tuple[float, ...]:
+    """The factors, and half a decade more at an end where a method's best trial lies; the upper end first."""
+    ends = [rate_of(run) for run in (trials[0], trials[len(factors) - 1])]
+    best = {rate_of(run) for run in best_trials(trials).values()}
+    if ends[1] in best:
+        return (*factors, factors[-1] * 10**0.5)
+    return (factors[0] * 10**-0.5, *factors) if ends[0] in best else factors
 
 
 def rate_of(result: Result) -> float:
