@@ -182,7 +182,7 @@ def test_settings_from_the_command_line_end_up_in_the_run(tmp_path):
 
 CONFIG_MISTAKES = [
     ("train.epoch=3", "unknown key train.epoch; did you mean 'epochs'?"),
-    ("loss.gama_w=2", "unknown key loss.gama_w; did you mean 'gamma_w'?"),
+    ("loss.gama_w=2", "unknown key loss.gama_w for loss 'dsch'; did you mean 'gamma_w'?"),
     ("data.pth=x", "unknown key data.pth for kind 'features'; did you mean 'path'?"),
     ("model.name=smal", "unknown model.name 'smal'; did you mean 'small'?"),
     ("loss.name=dshc", "unknown loss.name 'dshc'; did you mean 'dsch'?"),

@@ -62,6 +62,7 @@ def test_a_driver_killed_while_encoding_loses_and_doubles_nothing(cluster, job, 
     assert content(tmp_path / "out") == content(whole)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_evaluating_changes_no_figure(cluster, tmp_path):
     code_set(15, 0).save(tmp_path / "q.parquet")
     shards = write_shards(tmp_path / "shards", code_set(300, 1), [40, 41, 170, 200])

@@ -42,7 +42,7 @@ TERMS = {"hardness": 1.0, "contrastive": 0.1, "balance": 0.5, "average_precision
     ("loss", "terms", "more"),
     [
         ("dsch", {}, {"accumulate": 2}),
-        ("tdsrdh", {}, {}),
+        pytest.param("tdsrdh", {}, {}, marks=pytest.mark.slow),
         pytest.param("dsch", TERMS, {}, marks=pytest.mark.slow),
     ],
     ids=["dsch", "tdsrdh", "terms beside dsch"],
@@ -61,6 +61,7 @@ def test_two_ranks_of_half_a_batch_are_one_of_a_whole(tmp_path, loss, terms, mor
     assert run_process("evaluate", tmp_path / "two").returncode == 0
 
 
+@pytest.mark.slow
 def test_two_ranks_share_a_bank_and_one_writes(tmp_path):
     items = write_pictures(tmp_path)
     section = clip_model(tmp_path, dropout=0.0)

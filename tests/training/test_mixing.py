@@ -110,7 +110,7 @@ def test_labels_of_images_change_and_those_of_texts_do_not(tmp_path):
     steps = Steps(model, DSCHLoss(12), labels, settings, CPU)
     plain = list(steps.batches(held, 3))
     mixed = list(steps.batches(mixed_images(held, labels, settings), 3))
-    for (inputs, before, _), (blended, after, _) in zip(plain, mixed, strict=True):
+    for (inputs, _, before, _), (blended, _, after, _) in zip(plain, mixed, strict=True):
         assert torch.equal(inputs["text"], blended["text"])
         assert torch.equal(before, after["text"])
         same_input = (inputs["image"] == blended["image"]).all(dim=1)
@@ -165,7 +165,7 @@ def test_what_cannot_be_blended_is_refused_before_anything_is_read(tmp_path, cap
     nowhere = tmp_path / "none.npz"
     for loss in ("tdsrdh", "csq", "hashnet"):
         config = feature_config(tmp_path / "c.yaml", nowhere, loss, mix_images=0.5)
-        says = f"train.mix_images: loss {loss!r} has no use for the labels of blended images; take dsch or sch"
+        says = f"train.mix_images: loss {loss!r} has no use for the labels of blended images; take bsch or dsch or sch"
         assert_refused(capsys, "train", config, "--out", tmp_path / "run", says=says)
     config = feature_config(tmp_path / "c.yaml", nowhere, mix_images=0.5)
     values = json.loads(config.read_text())
