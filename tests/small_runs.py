@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from channelhash.cli.main import main
 
@@ -37,6 +38,17 @@ def feature_config(path: Path, features: Path, loss: str = "dsch", **train: obje
         )
     )
     return path
+
+
+def grid_base(folder: Path) -> Path:
+    """A base configuration of a grid's, whose runs take a second."""
+    sections = {
+        "data": {"kind": "features", "path": str(write_features(folder / "f.npz")), "queries": 40, "train": 120},
+        "model": {"name": "features", "hidden": [16]},
+        "train": {"epochs": 1, "batch_size": 60, "learning_rate": 1e-3, "validate_every": 1, "checkpoint_every": 1},
+    }
+    (folder / "base.yaml").write_text(yaml.safe_dump(sections))
+    return folder / "base.yaml"
 
 
 def run_command(*arguments: object) -> int:

@@ -43,7 +43,7 @@ __all__ = [
 
 
 # Numba reads this when it is imported. With more threads than OMP_NUM_THREADS its first parallel loop would raise the
-# number of PyTorch's too, since both use one OpenMP library: training after a validation took up to 40 times as long.
+# number of PyTorch's too, since both use one OpenMP library, and training after a validation waits for cores it lacks.
 if "OMP_NUM_THREADS" in os.environ and "numba" not in sys.modules:
     os.environ.setdefault("NUMBA_NUM_THREADS", os.environ["OMP_NUM_THREADS"])
 

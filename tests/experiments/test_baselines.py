@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-import yaml
 
 from channelhash.baselines.linear import cca_itq
 from channelhash.codes import binarize, pack
@@ -24,21 +23,14 @@ from channelhash.metrics.real_valued import evaluate_cosines
 from channelhash.models import load_model
 from channelhash.run import load_records, make_splits
 from experiments.made_results import made_result
-from small_runs import run_command, write_features
+from small_runs import grid_base, run_command
 
 LOSSES_HERE = ("DNPH", "DSCH")
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("base")
-    sections = {
-        "data": {"kind": "features", "path": str(write_features(folder / "f.npz")), "queries": 40, "train": 120},
-        "model": {"name": "features", "hidden": [16]},
-        "train": {"epochs": 1, "batch_size": 60, "learning_rate": 1e-3, "validate_every": 1, "checkpoint_every": 1},
-    }
-    (folder / "base.yaml").write_text(yaml.safe_dump(sections))
-    return folder / "base.yaml"
+    return grid_base(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """``experiment channels``: every channel's weights are chosen by the same trials, and used at every code length."""
 
 import pytest
-import yaml
 
 from channelhash.experiments import channel_shapes, grids
 from channelhash.experiments.channel_shapes import weights_of
@@ -10,19 +9,12 @@ from channelhash.experiments.grids import TUNED, make_grid
 from channelhash.experiments.results import read_grid
 from channelhash.experiments.tuning import best_trials
 from experiments.made_results import made_result
-from small_runs import run_command, write_features
+from small_runs import grid_base, run_command
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("base")
-    sections = {
-        "data": {"kind": "features", "path": str(write_features(folder / "f.npz")), "queries": 40, "train": 120},
-        "model": {"name": "features", "hidden": [16]},
-        "train": {"epochs": 1, "batch_size": 60, "learning_rate": 1e-3, "validate_every": 1, "checkpoint_every": 1},
-    }
-    (folder / "base.yaml").write_text(yaml.safe_dump(sections))
-    return folder / "base.yaml"
+    return grid_base(tmp_path_factory.mktemp("base"))
 
 
 def test_the_grid_has_the_published_losses_and_every_tuned_channel(base, tmp_path):

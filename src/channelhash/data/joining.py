@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,8 +103,7 @@ def _items(modality: str, first: Items, others: Mapping[str, Items]) -> Items:
         raise InputError(f"the new items have no {modality}s, the old ones have; give both modalities")
     second = others[modality]
     if not isinstance(first, np.ndarray) and not isinstance(second, np.ndarray):
-        both: Any = (*first, *second)  # paths with paths, strings with strings: a modality is one or the other
-        return both  # type: ignore[no-any-return]
+        return cast(Items, (*first, *second))  # paths with paths, strings with strings: a modality is one or the other
     kinds = [values.shape[1] if isinstance(values, np.ndarray) else 0 for values in (first, second)]
     if kinds[0] != kinds[1]:
         old, new = (f"features of width {width}" if width else "raw items" for width in kinds)

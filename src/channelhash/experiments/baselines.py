@@ -10,7 +10,7 @@ from channelhash.experiments.results import Result, read_grid
 from channelhash.experiments.tuning import TRIALS, best_trials, tuned_grid
 
 #: First trials of each method: the base learning rate times these, a decade down and up in half decades.
-RATE_FACTORS = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
+RATE_FACTORS: tuple[float, ...] = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
 #: Trials of each method at most: while some best lies at an end of the range, all methods get one more there.
 MOST_TRIALS = 9
 
