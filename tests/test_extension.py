@@ -16,8 +16,9 @@ from channelhash.data.joining import choose_by_labels
 from channelhash.distillation.student import student_config
 from channelhash.errors import InputError
 from channelhash.extension import extension_config
-from channelhash.run import load_records, start_run
+from channelhash.run import start_run
 from channelhash.run_evaluation import run_codes
+from channelhash.run_inputs import load_records
 from picture_runs import clip_model, picture_config, resnet_model, write_pictures
 from small_runs import assert_refused, feature_config, run_command, write_features
 

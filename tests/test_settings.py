@@ -8,7 +8,7 @@ import yaml
 from channelhash.config import make_config, read_config
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES, TERMS
-from channelhash.run import create_loss
+from channelhash.run_inputs import create_loss
 from channelhash.settings import read_settings, settings_of, unknown
 
 

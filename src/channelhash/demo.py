@@ -10,8 +10,9 @@ from channelhash.codeset import CodeSet
 from channelhash.config import RunConfig, make_config
 from channelhash.contact_sheet import Cell, write_contact_sheet
 from channelhash.models import HashModel, load_model
-from channelhash.run import load_records, start_run
+from channelhash.run import start_run
 from channelhash.run_evaluation import evaluate_run
+from channelhash.run_inputs import load_records
 from channelhash.search.exact import nearest
 from channelhash.search.sheets import ANSWERS, answer_cell, answer_rows
 from channelhash.training.frozen_features import Stages

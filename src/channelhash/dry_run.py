@@ -13,7 +13,7 @@ from channelhash.config import RunConfig
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import HashModel
-from channelhash.run import create_loss, create_model, load_records, make_splits
+from channelhash.run_inputs import create_loss, create_model, load_records, make_splits
 from channelhash.training.batches import check_batch_size
 from channelhash.training.distributed import local_device
 from channelhash.training.frozen_features import feature_mode, raw_source

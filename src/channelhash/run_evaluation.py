@@ -18,8 +18,8 @@ from channelhash.evaluation import evaluate_sets
 from channelhash.extension import database_codes, encode_rows, stored_codes
 from channelhash.files import write_text
 from channelhash.models import load_model
-from channelhash.run import features_of_parts, load_parts, silent
-from channelhash.training.frozen_features import Stages
+from channelhash.run_inputs import features_of_parts, load_parts
+from channelhash.training.frozen_features import Stages, silent
 from channelhash.training.steps import pick_device
 
 

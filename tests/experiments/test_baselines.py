@@ -21,7 +21,7 @@ from channelhash.losses import LOSSES
 from channelhash.metrics import hamming_histogram
 from channelhash.metrics.real_valued import evaluate_cosines
 from channelhash.models import load_model
-from channelhash.run import load_records, make_splits
+from channelhash.run_inputs import load_records, make_splits
 from experiments.made_results import made_result
 from small_runs import grid_base, run_command
 

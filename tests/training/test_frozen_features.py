@@ -15,7 +15,7 @@ from channelhash.data.contents import collection_hash
 from channelhash.data.pictures import Resize
 from channelhash.errors import JobError
 from channelhash.models import MODELS, load_model, tdsrdh
-from channelhash.run import create_model, load_records
+from channelhash.run_inputs import create_model, load_records
 from channelhash.training import feature_cache, frozen_features
 from channelhash.training.feature_cache import augmented_features, cached_features
 from channelhash.training.frozen_features import encode_items, feature_records

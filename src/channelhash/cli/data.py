@@ -137,7 +137,7 @@ def describe(
     from channelhash.data.describe import describe as count
     from channelhash.data.joining import choose_by_labels
     from channelhash.errors import InputError
-    from channelhash.run import load_data, make_splits
+    from channelhash.run_inputs import load_data, make_splits
 
     overrides = [*settings, *(["skip_bad=true"] if skip_bad else [])]
     overrides += [f"{key}={value}" for key, value in (("root", root), ("path", path)) if value is not None]

@@ -14,9 +14,9 @@ from channelhash.codeset import CodeSet
 from channelhash.data.records import Items, Records
 from channelhash.data.splits import Splits
 from channelhash.errors import InputError
+from channelhash.fitting import relevant_pairs
 from channelhash.metrics.report import count_tasks
 from channelhash.models import HashModel
-from channelhash.run import relevant_pairs
 from channelhash.run_evaluation import run_codes
 from channelhash.training.frozen_features import Stages
 

@@ -17,11 +17,13 @@ from channelhash.distillation.comparison import Side, compare_sides
 from channelhash.distillation.partners import Partners, find_partners
 from channelhash.errors import InputError
 from channelhash.files import write_text
+from channelhash.fitting import fit, prepare
 from channelhash.losses import TEACHER_LOSSES
 from channelhash.models import HashModel, load_model
-from channelhash.run import carry_out, create_model, describe_run, fit, keep_splits, load_records, prepare, silent
+from channelhash.run_folder import carry_out, describe_run, keep_splits
+from channelhash.run_inputs import create_model, load_records
 from channelhash.training.distributed import launched_rank, rank
-from channelhash.training.frozen_features import Stages, feature_records
+from channelhash.training.frozen_features import Stages, feature_records, silent
 from channelhash.training.steps import pick_device
 
 

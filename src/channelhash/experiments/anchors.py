@@ -27,9 +27,9 @@ from channelhash.experiments.grid import Grid, GridRun, Say, write_result
 from channelhash.files import write_text
 from channelhash.metrics.real_valued import RankingEvaluation, evaluate_cosines
 from channelhash.models import HashModel, load_model
-from channelhash.run import create_model, load_records, make_splits, silent
+from channelhash.run_inputs import create_model, load_records, make_splits
 from channelhash.training.batches import prepare_inputs
-from channelhash.training.frozen_features import feature_records
+from channelhash.training.frozen_features import feature_records, silent
 from channelhash.training.steps import pick_device
 
 Kind = Literal["floor", "ceiling"]

@@ -32,8 +32,9 @@ from channelhash.extension import database_codes, encode_rows, stored_codes
 from channelhash.files import write_text
 from channelhash.metrics import hamming_histogram
 from channelhash.models import load_model
-from channelhash.run import draw_run_splits, features_of_parts, load_parts, load_records, silent
 from channelhash.run_evaluation import run_codes
+from channelhash.run_inputs import draw_run_splits, features_of_parts, load_parts, load_records
+from channelhash.training.frozen_features import silent
 
 #: Folder of the first trainings below the grid's.
 FIRST = "first"

@@ -18,9 +18,8 @@ from channelhash.errors import InputError
 from channelhash.indexing.source import Source
 from channelhash.indexing.state import STATE, changed_rows, is_file, state_of_file, state_of_values
 from channelhash.models import HashModel
-from channelhash.run import silent
 from channelhash.search.store import Store, Value
-from channelhash.training.frozen_features import Stages
+from channelhash.training.frozen_features import Stages, silent
 
 _BATCH = 256  # items encoded and written at once
 

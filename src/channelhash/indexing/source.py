@@ -14,7 +14,7 @@ from channelhash.data.folder import load_any, pictures_below
 from channelhash.data.records import Records
 from channelhash.data.table_files import ENDINGS, read_rows
 from channelhash.errors import InputError
-from channelhash.run import load_records
+from channelhash.run_inputs import load_records
 from channelhash.search.store import Value
 
 #: Columns of a table that `load_table` reads; all others become metadata as they are.

@@ -6,11 +6,10 @@ from channelhash.errors import InputError
 from channelhash.indexing.encode import Indexed, index_source
 from channelhash.indexing.source import read_source
 from channelhash.models import HashModel, load_model
-from channelhash.run import silent
 from channelhash.search import STORES, open_store
 from channelhash.search.answers import load_encoder
 from channelhash.search.store import Store
-from channelhash.training.frozen_features import Stages
+from channelhash.training.frozen_features import Stages, silent
 from channelhash.training.steps import pick_device
 
 

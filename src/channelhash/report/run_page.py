@@ -23,7 +23,7 @@ from channelhash.report.examples import Thumbnails, retrieval_examples
 from channelhash.report.figures import arrow, evaluations, figure_blocks, headline, shown
 from channelhash.report.health import health_blocks
 from channelhash.report.page import Block, Charts, Folded, Listing, Page, Section, Table, Text, pictures_in
-from channelhash.run import create_loss
+from channelhash.run_inputs import create_loss
 from channelhash.training.trainer import read_log, selection_score
 
 _T = TypeVar("_T")

@@ -30,6 +30,11 @@ _HELD_BYTES = 2 << 30
 _BATCH = 128
 
 
+def silent(stage: str) -> Progress:
+    """`Stages` for whoever does not watch."""
+    return lambda done, total: None
+
+
 def feature_mode(model: HashModel, settings: TrainSettings) -> Mode:
     """How the inputs of frozen encoders come, with ``auto`` resolved.
 
