@@ -145,7 +145,8 @@ def balanced_bounds(
         similarity_ratio: r, see `similarity_ratio`.
         rho: share ρ of the largest gap.
     """
-    gap = min(rho * similarity_ratio, 1.0) * 0.5 * n_bits
+    share = min(rho * similarity_ratio, 1.0) if rho else 0.0  # r is infinite where no pair is dissimilar
+    gap = share * 0.5 * n_bits
     dissimilar = similarity == 0
     lower = dissimilar * similarity.new_tensor(0.5 * n_bits + gap)
     upper = torch.where(dissimilar, float(n_bits), 0.5 * n_bits * (1 - similarity))

@@ -100,7 +100,7 @@ def check_extension(config: RunConfig, loss: nn.Module, parts: Sequence[Records]
     if channels_of(loss) is None:
         raise InputError(
             f"loss.name: {config.loss_name!r} has no channels (bounds) to place new items in; extend with dsch, "
-            "sch or bsch"
+            "sch, bsch or rsch"
         )
     if config.train.mix_images:
         raise InputError(

@@ -13,10 +13,10 @@ from channelhash.errors import InputError, JobError
 from channelhash.experiments import anchors, baselines, grids
 from channelhash.experiments.anchors import fixed_features, run_outputs
 from channelhash.experiments.baseline_tables import baselines_table, learning_rates_table, shares
-from channelhash.experiments.baselines import rate_of, run_baselines
+from channelhash.experiments.baselines import run_baselines
 from channelhash.experiments.grids import BASELINES, make_grid
 from channelhash.experiments.results import read_grid
-from channelhash.experiments.tuning import best_trials
+from channelhash.experiments.tuning import best_trials, rate_of
 from channelhash.losses import LOSSES
 from channelhash.metrics import hamming_histogram
 from channelhash.metrics.real_valued import evaluate_cosines
@@ -57,7 +57,7 @@ def results_of(folder):
 def test_every_loss_of_the_literature_is_in_the_grid(base, tmp_path):
     grid = make_grid("baselines", base, tmp_path, seeds=1)
     assert {run.config.loss_name for run in grid.runs} == set(LOSSES)
-    assert len(grid.runs) == 15 * 4
+    assert len(grid.runs) == 16 * 4
 
 
 def test_the_command_tunes_runs_and_anchors(folder):

@@ -1,4 +1,5 @@
-"""The losses of the literature as their equations are written: NumPy, loops over i, j and bits. Slow on purpose.
+"""The losses of the literature, and RSCH, as their equations are written: NumPy, loops over i, j and bits. Slow on
+purpose.
 
 ``batch``: modality -> (n, k) array; ``labels``: (n, c) of 0 and 1. An item is (modality, sample).
 """
@@ -194,3 +195,24 @@ def sch_original(batch, labels, tau, alpha, beta):
                 above.append(weight * max(0.0, d - high))
             total += math.sqrt(sum(v * v for v in below)) + math.sqrt(sum(v * v for v in above))
     return total / n**2
+
+
+def rsch(batch, labels, rho):
+    n, total, k = len(labels), 0.0, next(iter(batch.values())).shape[1]
+    every = [similarity(labels, i, j) for i, j in itertools.product(range(n), range(n))]
+    zeros = sum(s == 0 for s in every)
+    gap = min(rho * k / 2 * (sum(every) / zeros if zeros else math.inf), k / 2) if rho else 0.0
+    for first in batch.values():
+        for second in batch.values():
+            similar, dissimilar = [], []
+            for i, j in itertools.product(range(n), range(n)):
+                s = similarity(labels, i, j)
+                d = (k - float(np.tanh(first[i]) @ np.tanh(second[j]))) / 2
+                if s > 0:
+                    similar.append(max(0.0, d - k / 2 * (1 - s)))
+                else:
+                    dissimilar.append(max(0.0, k / 2 + gap - d))
+            for violations in (similar, dissimilar):
+                if violations:
+                    total += math.sqrt(sum(v * v for v in violations) / len(violations))
+    return total / len(batch) ** 2

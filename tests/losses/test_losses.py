@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from channelhash.channels import label_similarity
-from channelhash.losses import LOSSES, BSCHLoss, DSCHLoss, SCHLoss, TDSRDHLoss, make_loss
+from channelhash.losses import LOSSES, BSCHLoss, DSCHLoss, RSCHLoss, SCHLoss, TDSRDHLoss, make_loss
 from losses import loss_equations as literal
 
 MODALITIES = ("image", "text", "audio")
@@ -110,6 +112,26 @@ def test_bsch_has_no_gap_that_codes_could_not_attain():
     lower, _ = loss.bounds(label_similarity(labels))
     assert lower.max().item() == pytest.approx(4.0)
     assert BSCHLoss(7, rho=0.0).bounds(label_similarity(labels))[0].max().item() == pytest.approx(3.5)
+
+
+@given(seed=st.integers(0, 10**6), k=st.sampled_from([8, 32]), rho=st.floats(0, 1), pull=st.floats(0, 3))
+def test_rsch_bounds_the_share_of_misplaced_pairs(seed, k, rho, pull):
+    """1 − AUC of a ranking of all pairs, ties counted as misplaced, is at most (loss / Δ)²."""
+    random = torch.Generator().manual_seed(seed)
+    classes = torch.randint(0, 3, (12,), generator=random)
+    labels = torch.nn.functional.one_hot(classes, 4)
+    labels[:, 3] = torch.randint(0, 2, (12,), generator=random)
+    codes = torch.randn(12, k, generator=random, dtype=torch.float64)
+    codes = codes + pull * torch.randn(3, k, generator=random, dtype=torch.float64)[classes]
+    loss = RSCHLoss(k, rho=rho)
+    similarity = label_similarity(labels).double()
+    distances = 0.5 * (k - torch.tanh(codes) @ torch.tanh(codes).T)
+    similar, dissimilar = distances[similarity > 0], distances[similarity == 0]
+    assume(len(dissimilar) > 0)
+    lower, upper = loss.bounds(similarity)
+    gap = lower[similarity == 0].min() - upper[similarity > 0].max()
+    misplaced = (similar[:, None] >= dissimilar[None]).double().mean()
+    assert misplaced <= (loss({"image": codes}, labels) / gap) ** 2 + 1e-9
 
 
 @pytest.mark.parametrize("k", [16, 32, 64, 128])

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 
 from channelhash.experiments.anchors import FLOORS, UNQUANTISED
-from channelhash.experiments.baselines import rate_of
 from channelhash.experiments.rendering import Cell, Table
 from channelhash.experiments.results import Result
 from channelhash.experiments.tables import arrow, best_means, outcome, task_names
-from channelhash.experiments.tuning import validation_score
+from channelhash.experiments.tuning import rate_of, validation_score
 from channelhash.plot_style import COLORS, legend_below
 
 _LOSS = "loss"

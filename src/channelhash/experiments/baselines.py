@@ -1,16 +1,21 @@
 """``experiment baselines``: every loss at its own learning rate, between floor and ceiling."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from channelhash.experiments.anchors import add_anchors
 from channelhash.experiments.grid import Grid, GridRun, Say, run_grid
 from channelhash.experiments.results import Result, read_grid
-from channelhash.experiments.tuning import TRIALS, best_trials, tuned_grid
+from channelhash.experiments.tuning import (
+    RATE_FACTORS,
+    TRIALS,
+    at_best_rate,
+    best_trials,
+    rate_of,
+    rate_trial,
+    tuned_grid,
+)
 
-#: First trials of each method: the base learning rate times these, a decade down and up in half decades.
-RATE_FACTORS: tuple[float, ...] = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
 #: Trials of each method at most: while some best lies at an end of the range, all methods get one more there.
 MOST_TRIALS = 9
 
@@ -35,8 +40,8 @@ def run_baselines(
     """
     factors = RATE_FACTORS
     while True:
-        rates = [_trial(run, factor) for run in trials for factor in factors]
-        tuned = tuned_grid(grid, rates, lambda run, best: _at(run, rate_of(best)), folder, jobs, devices, say)
+        rates = [rate_trial(run, factor) for run in trials for factor in factors]
+        tuned = tuned_grid(grid, rates, at_best_rate, folder, jobs, devices, say)
         wider = _wider(factors, read_grid(folder / TRIALS)[1])
         if len(wider) == len(factors) or len(wider) > MOST_TRIALS:
             break
@@ -53,18 +58,3 @@ def _wider(factors: tuple[float, ...], trials: Sequence[Result]) -> tuple[float,
     if ends[1] in best:
         return (*factors, factors[-1] * 10**0.5)
     return (factors[0] * 10**-0.5, *factors) if ends[0] in best else factors
-
-
-def rate_of(result: Result) -> float:
-    """The learning rate of a run."""
-    return float(result.settings["train"]["learning_rate"])
-
-
-def _trial(run: GridRun, factor: float) -> GridRun:
-    rate = float(f"{factor * run.config.train.learning_rate:.3g}")
-    return replace(_at(run, rate), name=f"{run.name}-lr{rate:g}")
-
-
-def _at(run: GridRun, rate: float) -> GridRun:
-    train = run.config.train.model_copy(update={"learning_rate": rate})
-    return replace(run, config=replace(run.config, train=train))

@@ -1,29 +1,48 @@
-"""``experiment channels``: the shapes of the channel, each with the same terms beside it, tuned alike."""
+"""``experiment channels``: the losses of channels, each with weights and learning rate of its own, chosen alike."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 from channelhash.experiments.grid import Grid, GridRun, Say, run_grid
 from channelhash.experiments.grids import TUNED
 from channelhash.experiments.results import Result, read_grid
-from channelhash.experiments.tuning import tuned_grid
+from channelhash.experiments.tuning import RATE_FACTORS, RATE_TRIALS, at_best_rate, rate_trial, tuned_grid
 
-#: Trials of each channel: weights of the quantisation error, and of the direct AP term per bit of the code. The AP term
-#: is a share, the channel's violations are bits.
-KAPPA_Q = (0.03, 0.1, 0.3)
+#: Trials of each method: values of a weight of its own, times weights of the direct AP term per bit of the code. The AP
+#: term is a share, the channel's violations are bits.
+OWN_WEIGHTS: dict[str, tuple[float, ...]] = {"kappa_q": (0.03, 0.1, 0.3), "rho": (0.0, 0.5, 1.0)}
 AVERAGE_PRECISION_PER_BIT = (0.0, 0.25, 1.0)
+#: method -> its own weight: that of the quantisation error, or of RSCH, which has none, its gap.
+OWN_WEIGHT: dict[str, str] = dict.fromkeys(TUNED, "kappa_q") | {"RSCH, tuned": "rho"}
+
+
+class Weights(NamedTuple):
+    """What is chosen beside a method's channels.
+
+    Attributes:
+        name: key of `OWN_WEIGHTS`.
+        value: its value.
+        per_bit: weight of the direct AP term over the code length.
+    """
+
+    name: str
+    value: float
+    per_bit: float
 
 
 def run_channels(
     grid: Grid, trials: Sequence[GridRun], folder: Path, jobs: int, devices: Sequence[str], say: Say
 ) -> list[Result]:
-    """Choose the weights beside every channel, then run the grid with them. What is there is not done again.
+    """Choose the weights beside every channel, then every method's learning rate, and run the grid with them. What is
+    there is not done again.
 
     Args:
         grid: as `grids.channels` makes it.
-        trials: a run of each method, whose code length and seed its trials have; those of `grids.TUNED` are tuned.
+        trials: a run of each method, whose code length and seed its trials have; those of `grids.TUNED` get weights,
+            all get a learning rate.
         folder: the grid's folder.
         jobs, devices, say: as in `grid.run_grid`.
 
@@ -31,27 +50,36 @@ def run_channels(
         InputError: as `grid.run_grid`; or the runs are not validated.
         JobError: no trial of a method came to an end.
     """
-    asked = [run for run in trials if run.method in TUNED]
-    candidates = [_trial(run, *weights) for run in asked for weights in product(KAPPA_Q, AVERAGE_PRECISION_PER_BIT)]
-    run_grid(tuned_grid(grid, candidates, _adopt, folder, jobs, devices, say), folder, jobs, devices, say)
+    candidates = [_trial(run, weights) for run in trials if run.method in TUNED for weights in _choices(run.method)]
+    both = replace(grid, runs=(*trials, *grid.runs))
+    weighed = tuned_grid(both, candidates, _adopt, folder, jobs, devices, say).runs
+    rates = [rate_trial(run, factor) for run in weighed[: len(trials)] for factor in RATE_FACTORS]
+    grid = replace(grid, runs=weighed[len(trials) :])
+    run_grid(tuned_grid(grid, rates, at_best_rate, folder, jobs, devices, say, RATE_TRIALS), folder, jobs, devices, say)
     return read_grid(folder)[1]
 
 
-def weights_of(result: Result) -> tuple[float, float]:
-    """κ_q, and the weight of the AP term per bit, of a run."""
-    loss = result.settings["loss"]
-    return float(loss["kappa_q"]), float(loss["average_precision"]) / result.n_bits
+def weights_of(result: Result) -> Weights:
+    """The weights of a run; of a method that has none to choose, its κ_q."""
+    name, loss = OWN_WEIGHT.get(result.method, "kappa_q"), result.settings["loss"]
+    return Weights(name, float(loss[name]), float(loss["average_precision"]) / result.n_bits)
 
 
-def _trial(run: GridRun, kappa_q: float, per_bit: float) -> GridRun:
-    return replace(_with(run, kappa_q, per_bit), name=f"{run.name}-q{kappa_q:g}-ap{per_bit:g}")
+def _choices(method: str) -> list[Weights]:
+    name = OWN_WEIGHT[method]
+    return [Weights(name, *values) for values in product(OWN_WEIGHTS[name], AVERAGE_PRECISION_PER_BIT)]
+
+
+def _trial(run: GridRun, weights: Weights) -> GridRun:
+    letter = {"kappa_q": "q", "rho": "rho"}[weights.name]
+    return replace(_with(run, weights), name=f"{run.name}-{letter}{weights.value:g}-ap{weights.per_bit:g}")
 
 
 def _adopt(run: GridRun, best: Result) -> GridRun:
-    return _with(run, *weights_of(best))
+    return _with(run, weights_of(best))
 
 
-def _with(run: GridRun, kappa_q: float, per_bit: float) -> GridRun:
-    loss = run.config.loss.model_copy(update={"kappa_q": kappa_q})
-    terms = run.config.terms.model_copy(update={"average_precision": per_bit * run.config.n_bits})
+def _with(run: GridRun, weights: Weights) -> GridRun:
+    loss = run.config.loss.model_copy(update={weights.name: weights.value})
+    terms = run.config.terms.model_copy(update={"average_precision": weights.per_bit * run.config.n_bits})
     return replace(run, config=replace(run.config, loss=loss, terms=terms))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from channelhash.experiments.channel_shapes import weights_of
+from channelhash.experiments.channel_shapes import Weights, weights_of
 from channelhash.experiments.effect_tables import all_option_effects, effects_tables
 from channelhash.experiments.effects import Effect
 from channelhash.experiments.rendering import Cell, Table
@@ -11,7 +11,9 @@ from channelhash.experiments.results import Result
 from channelhash.experiments.tuning import best_trials, validation_score
 
 #: The method of `channels` that the others are tested against.
-OWN = "BSCH, tuned"
+OWN = "RSCH, tuned"
+#: Own weight of a method -> its symbol.
+SYMBOLS = {"kappa_q": "κ_q", "rho": "ρ"}
 
 
 def own_effects(results: Sequence[Result], figure: str = "map_tie_aware") -> list[Effect]:
@@ -33,23 +35,29 @@ def own_effects_tables(results: Sequence[Result]) -> list[Table]:
 
 def trials_table(trials: Sequence[Result]) -> Table:
     """What each trial of the weights scored on validation; the chosen ones are bold."""
-    columns = sorted({weights_of(result) for result in trials})
+    columns = sorted({weights_of(result).per_bit for result in trials})
     best = best_trials(trials)
     rows = []
     for method in dict.fromkeys(result.method for result in trials):
         mine = {weights_of(result): result for result in trials if result.method == method}
-        cells = [
-            Cell(f"{100 * validation_score(run):.2f}" if run.status == "finished" else run.status, run is best[method])
-            for run in (mine[weights] for weights in columns)
-        ]
-        rows.append((Cell(method), *cells))
+        for name, value in dict.fromkeys((weights.name, weights.value) for weights in mine):
+            runs = [mine[Weights(name, value, per_bit)] for per_bit in columns]
+            cells = [
+                Cell(
+                    f"{100 * validation_score(run):.2f}" if run.status == "finished" else run.status,
+                    run is best[method],
+                )
+                for run in runs
+            ]
+            rows.append((Cell(method), Cell(f"{SYMBOLS[name]} = {value:g}"), *cells))
     return Table(
         "trials",
         "Weights beside the channel on validation",
-        ("Method", *(f"κ_q {kappa:g}, AP {per_bit:g} k" for kappa, per_bit in columns)),
+        ("Method", "Weight", *(f"AP {per_bit:g} k" for per_bit in columns)),
         tuple(rows),
-        "Mean mAP of image → text and text → image on validation after the last epoch, in percent; 32 bits, seed 0. "
-        "Bold: the weights that the method is compared at, at every code length: κ_q of the quantisation error, and of "
-        "the direct AP term times the code length k.",
-        labels=1,
+        "Mean mAP of image → text and text → image on validation after the last epoch, in percent; 32 bits, seed 0, "
+        "the base learning rate. Bold: the weights that the method is compared at, at every code length: κ_q of the "
+        "quantisation error (of RSCH, which has none, the share ρ of the gap), and of the direct AP term times the "
+        "code length k.",
+        labels=2,
     )

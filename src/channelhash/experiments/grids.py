@@ -41,13 +41,15 @@ BASELINES: dict[str, dict[str, Any]] = {
     "SCH, authors' code": {"name": "sch-original"},
     **METHODS,
     "BSCH": {"name": "bsch"},
+    "RSCH": {"name": "rsch"},
 }
 
-#: Channels that differ in their bounds alone; `channels` chooses the weights beside them.
+#: Losses of channels; `channels` chooses the weights beside them. The first three differ in their bounds alone.
 TUNED: dict[str, dict[str, Any]] = {
     "SCH, tuned": {"name": "sch"},
     "DSCH, tuned": {"name": "dsch"},
     "BSCH, tuned": {"name": "bsch"},
+    "RSCH, tuned": {"name": "rsch"},
 }
 
 #: The option that only models with token ids have.

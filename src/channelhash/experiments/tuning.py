@@ -9,10 +9,12 @@ from channelhash.experiments.grid import Grid, GridRun, Say, run_grid
 from channelhash.experiments.results import Result
 from channelhash.training.trainer import selection_score
 
-#: Where the trials are below the grid's folder.
-TRIALS = "tuning"
+#: Where trials are below the grid's folder: of a method's only or first settings, and of learning rates after those.
+TRIALS, RATE_TRIALS = "tuning", "tuning-rates"
 #: Code length of the trials, whatever lengths the grid has; their seed is 0.
 TRIAL_BITS = 32
+#: Learning rates that are tried first: the base configuration's times these, a decade down and up in half decades.
+RATE_FACTORS: tuple[float, ...] = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
 
 
 def tuned_grid(
@@ -23,10 +25,11 @@ def tuned_grid(
     jobs: int,
     devices: Sequence[str],
     say: Say,
+    where: str = TRIALS,
 ) -> Grid:
     """``grid`` with every method's settings taken from the best of its ``trials``; one without trials stays as it is.
 
-    The trials are a grid of their own in ``folder/tuning``: none runs twice either.
+    The trials are a grid of their own below ``folder``: none runs twice either.
 
     Args:
         grid: what is tuned.
@@ -34,6 +37,7 @@ def tuned_grid(
         adopt: a run of the grid and its method's best trial -> the run with that trial's settings.
         folder: the grid's folder.
         jobs, devices, say: as in `grid.run_grid`.
+        where: name of the trials' folder.
 
     Raises:
         InputError: the runs are not validated; or as `grid.run_grid`.
@@ -45,7 +49,7 @@ def tuned_grid(
                 "settings are chosen on validation: train.validate_every and data.validation_queries have to be above 0"
             )
     asked = Grid("trials", f"{grid.title}: trials on validation", grid.command, tuple(trials))
-    best = best_trials(run_grid(asked, folder / TRIALS, jobs, devices, say))
+    best = best_trials(run_grid(asked, folder / where, jobs, devices, say))
     return replace(grid, runs=tuple(adopt(run, best[run.method]) if run.method in best else run for run in grid.runs))
 
 
@@ -69,3 +73,25 @@ def validation_score(result: Result) -> float:
     """What the epoch is picked by too: mean mAP_T of the cross-modal tasks on validation, after the last epoch."""
     tasks = result.epochs["last"]["validation"]
     return selection_score({task: float(figures["map_tie_aware"]) for task, figures in tasks.items()})
+
+
+def rate_of(result: Result) -> float:
+    """The learning rate of a run."""
+    return float(result.settings["train"]["learning_rate"])
+
+
+def rate_trial(run: GridRun, factor: float) -> GridRun:
+    """A trial of ``run`` at ``factor`` times its learning rate."""
+    rate = float(f"{factor * run.config.train.learning_rate:.3g}")
+    return replace(at_rate(run, rate), name=f"{run.name}-lr{rate:g}")
+
+
+def at_rate(run: GridRun, rate: float) -> GridRun:
+    """The same run at another learning rate."""
+    train = run.config.train.model_copy(update={"learning_rate": rate})
+    return replace(run, config=replace(run.config, train=train))
+
+
+def at_best_rate(run: GridRun, best: Result) -> GridRun:
+    """The same run at the learning rate of its method's best trial."""
+    return at_rate(run, rate_of(best))

@@ -26,7 +26,7 @@ from channelhash.experiments.reranking import reranking_tables
 from channelhash.experiments.results import Result, read_grid
 from channelhash.experiments.significance_table import significance_table, wins_table
 from channelhash.experiments.tables import all_views, architectures_table, gamma_w_table, losses_table
-from channelhash.experiments.tuning import TRIALS
+from channelhash.experiments.tuning import RATE_TRIALS, TRIALS
 from channelhash.files import atomic_path
 from channelhash.plot_style import write_figure
 
@@ -57,8 +57,9 @@ def write_experiment(folder: Path) -> list[Path]:
     experiment = str(json.loads((folder / "grid.json").read_text(encoding="utf-8"))["experiment"])
     _write_figures(results, folder / "figures.csv")
     tables = TABLES[experiment](results)
-    if (folder / TRIALS).exists():
-        tables.append(TRIAL_TABLES[experiment](read_grid(folder / TRIALS)[1]))
+    for where, table in TRIAL_TABLES.get(experiment, {}).items():
+        if (folder / where).exists():
+            tables.append(table(read_grid(folder / where)[1]))
     written = write_tables(tables, folder / "tables")
     _write_plots(experiment, results, folder / "plots")
     return written
@@ -91,7 +92,7 @@ def baselines_tables(results: Sequence[Result]) -> list[Table]:
 
 
 def channels_tables(results: Sequence[Result]) -> list[Table]:
-    """By channel and code length: mAP and graded NDCG, wins, and tests of BSCH against the others."""
+    """By channel and code length: mAP and graded NDCG, wins, and tests of the own one against the others."""
     names = [name for name in dict.fromkeys(result.method for result in results) if name != OWN]
     comparisons = compare_methods(results, [(OWN, name) for name in names])
     return [
@@ -136,10 +137,10 @@ TABLES: dict[str, Callable[[Sequence[Result]], list[Table]]] = {
     "incremental": incremental_tables,
 }
 
-#: name of an experiment with trials -> their table.
-TRIAL_TABLES: dict[str, Callable[[Sequence[Result]], Table]] = {
-    "baselines": learning_rates_table,
-    "channels": trials_table,
+#: name of an experiment with trials -> folder of trials -> their table.
+TRIAL_TABLES: dict[str, dict[str, Callable[[Sequence[Result]], Table]]] = {
+    "baselines": {TRIALS: learning_rates_table},
+    "channels": {TRIALS: trials_table, RATE_TRIALS: learning_rates_table},
 }
 
 

@@ -20,6 +20,7 @@ from channelhash.losses.hashnet import HashNetLoss
 from channelhash.losses.hyp2 import HyP2Loss
 from channelhash.losses.idhn import IDHNLoss
 from channelhash.losses.orthohash import OrthoHashLoss
+from channelhash.losses.rsch import RSCHLoss
 from channelhash.losses.sch import SCHLoss
 from channelhash.losses.sch_original import SCHOriginalLoss
 from channelhash.losses.talr import TALRLoss
@@ -29,6 +30,7 @@ from channelhash.losses.tdsrdh import TDSRDHLoss
 LOSSES: dict[str, type[nn.Module]] = {
     "dsch": DSCHLoss,
     "bsch": BSCHLoss,
+    "rsch": RSCHLoss,
     "sch": SCHLoss,
     "sch-original": SCHOriginalLoss,
     "tdsrdh": TDSRDHLoss,
@@ -105,6 +107,7 @@ __all__ = [
     "IDHNLoss",
     "LossWithTerms",
     "OrthoHashLoss",
+    "RSCHLoss",
     "SCHLoss",
     "SCHOriginalLoss",
     "TALRLoss",

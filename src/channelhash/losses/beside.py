@@ -122,5 +122,8 @@ def term_problem(
     if on and "anchor" in inspect.signature(kind.forward).parameters:
         return f"{on[0]}: this loss trains one modality at a time, terms beside a loss train all; set it to 0"
     if memory and not hasattr(kind, "bounds"):
-        return "memory: this loss has no channels for pairs of batch and memory; take dsch, sch or bsch, or set it to 0"
+        return (
+            "memory: this loss has no channels for pairs of batch and memory; take dsch, sch, bsch or rsch, or set it "
+            "to 0"
+        )
     return ""

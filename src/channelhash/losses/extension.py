@@ -117,7 +117,7 @@ class ExtensionLoss(nn.Module):
     ) -> None:
         super().__init__()
         if channels_of(own) is None:
-            raise ValueError("this loss has no channels to place new items in; take dsch, sch or bsch")
+            raise ValueError("this loss has no channels to place new items in; take dsch, sch, bsch or rsch")
         self.own, self.weight_stored, self.weight_keep, self.pairs = own, weight_stored, weight_keep, pairs
         self.partners, self.seed = partners, seed
         self.modalities = tuple(codes)
