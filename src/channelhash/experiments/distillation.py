@@ -28,8 +28,7 @@ from channelhash.experiments.grids import TEACHER
 from channelhash.experiments.results import Result
 from channelhash.run_inputs import draw_run_splits, load_parts, load_records
 
-#: Sizes of the student, settings of the model ``small``; each encodes about twice as many pictures a second as the one
-#: before it.
+#: Sizes of the student, settings of the model ``small``; each encodes more pictures a second than the one before it.
 SIZES: dict[str, dict[str, Any]] = {
     "width 32": {"image_size": 64, "width": 32, "text_width": 256, "hidden": [512]},
     "width 16": {"image_size": 48, "width": 16, "text_width": 128, "hidden": [256]},
