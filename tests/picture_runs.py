@@ -62,6 +62,24 @@ def picture_config(path: Path, items: Path, model: dict[str, object], loss: str 
     return path
 
 
+def write_picture_features(path: Path, n: int = 60) -> Path:
+    """Features of `write_pictures`, as a large encoder might give them."""
+    random, labels = np.random.default_rng(0), np.eye(3, dtype=bool)[np.arange(n) % 3]
+    arrays = {name: labels + 0.1 * random.normal(size=labels.shape) for name in ("image", "text")}
+    ids = np.array([f"item{i:03d}" for i in range(n)])
+    np.savez(path, labels=labels, id=ids, label_names=np.array(WORDS[:3]), **arrays)
+    return path
+
+
+def features_config(path: Path, features: Path, **train: object) -> Path:
+    """A run's configuration on `write_picture_features`."""
+    picture_config(path, features, {"name": "features", "hidden": [16]}, **train)
+    sections = json.loads(path.read_text())
+    sections["data"]["kind"] = "features"
+    path.write_text(json.dumps(sections))
+    return path
+
+
 def clip_model(folder: Path, **settings: object) -> dict[str, object]:
     """The section ``model`` of a small CLIPHash."""
     backbone = tiny_clip(folder / "tiny-clip.json")

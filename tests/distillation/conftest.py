@@ -1,9 +1,6 @@
-import json
-
-import numpy as np
 import pytest
 
-from picture_runs import picture_config, write_pictures
+from picture_runs import features_config, write_picture_features, write_pictures
 from small_runs import feature_config, run_command, write_features
 
 
@@ -20,14 +17,7 @@ def teacher(tmp_path_factory):
 def pictures(tmp_path_factory):
     """(a finished run on features of pictures and their texts, the table with the pictures themselves)."""
     folder = tmp_path_factory.mktemp("pictures")
-    items, random = write_pictures(folder), np.random.default_rng(0)
-    labels = np.eye(3, dtype=bool)[np.arange(60) % 3]
-    arrays = {name: labels + 0.1 * random.normal(size=labels.shape) for name in ("image", "text")}
-    ids = np.array([f"item{i:03d}" for i in range(60)])
-    np.savez(folder / "f.npz", labels=labels, id=ids, label_names=np.array(["red", "green", "blue"]), **arrays)
-    config = picture_config(folder / "c.yaml", items, {"name": "features", "hidden": [16]}, epochs=20)
-    sections = json.loads(config.read_text())
-    sections["data"] |= {"kind": "features", "path": str(folder / "f.npz")}
-    config.write_text(json.dumps(sections))
+    items = write_pictures(folder)
+    config = features_config(folder / "c.yaml", write_picture_features(folder / "f.npz"), epochs=20)
     assert run_command("train", config, "--out", folder / "run") == 0
     return folder / "run", items

@@ -10,7 +10,9 @@ import typer
 from channelhash.cli.output import messages, print_json
 from channelhash.errors import InputError, JobError
 
-NAMES = "losses, gamma-w, architectures, factorial, reranking, extensions, baselines, channels, incremental"
+NAMES = (
+    "losses, gamma-w, architectures, factorial, reranking, extensions, baselines, channels, incremental, distillation"
+)
 
 
 def experiment(
@@ -26,6 +28,9 @@ def experiment(
     jobs: int = typer.Option(1, min=1, help="Runs at once."),
     devices: str | None = typer.Option(None, help="Devices for the jobs in turn, e.g. cuda:0,cuda:1."),
     new_labels: str | None = typer.Option(None, help="For incremental: the labels that come later, e.g. cat,dog."),
+    student: str | None = typer.Option(
+        None, help="For distillation: small, or a YAML file with that model and, optionally, data and train."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
 ) -> None:
     """Train and evaluate a grid, and write its tables and plots. Finished runs are never repeated.
@@ -34,6 +39,7 @@ def experiment(
     """
     from channelhash.experiments.baselines import run_baselines
     from channelhash.experiments.channel_shapes import run_channels
+    from channelhash.experiments.distillation import run_distillation
     from channelhash.experiments.grid import run_grid
     from channelhash.experiments.grids import make_grid
     from channelhash.experiments.incremental import run_incremental
@@ -42,6 +48,8 @@ def experiment(
 
     if new_labels is not None and name != "incremental":
         raise InputError(f"--new-labels: goes with incremental, not with {name}; leave it out")
+    if student is not None and name != "distillation":
+        raise InputError(f"--student: goes with distillation, not with {name}; leave it out")
     base = config or dataset
     folder = out or Path("experiments") / f"{name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
     command = shlex.join(["channelhash", *sys.argv[1:]])
@@ -54,6 +62,8 @@ def experiment(
     elif name == "incremental":
         later = [label.strip() for label in (new_labels or "").split(",") if label.strip()]
         results = run_incremental(grid, later, folder, jobs, places, messages.print)
+    elif name == "distillation":
+        results = run_distillation(grid, student or "small", folder, jobs, places, messages.print)
     else:
         results = run_grid(grid, folder, jobs, places, messages.print)
     written = write_experiment(folder)

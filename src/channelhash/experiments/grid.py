@@ -20,6 +20,7 @@ import yaml
 from numpy.typing import NDArray
 
 from channelhash.config import RunConfig, make_config, read_config
+from channelhash.distillation.distill import distill, load_teacher
 from channelhash.errors import InputError
 from channelhash.evaluation import evaluate_sets
 from channelhash.experiments.results import Result, read_grid
@@ -40,11 +41,13 @@ class GridRun:
         name: stable; also the run's folder below ``runs/``.
         method: what is compared, without code length and seed.
         config: what to train.
+        teacher: folder of the finished run whose codes are learned; None learns from labels.
     """
 
     name: str
     method: str
     config: RunConfig
+    teacher: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,9 @@ def run_grid(
 ) -> list[Result]:
     """Train and evaluate whatever of ``grid`` is not finished in ``folder``; gives all its results.
 
-    Each run is a folder ``runs/<name>`` as `run.start_run` makes it, with ``result.json`` and ``query_ap.npz`` beside.
-    A run that was interrupted goes on at its last checkpoint; one that failed is tried again by the next call.
+    Each run is a folder ``runs/<name>`` as `run.start_run` or `distill` makes it, with ``result.json`` and
+    ``query_ap.npz`` beside. A run that was interrupted goes on at its last checkpoint; one that failed is tried again
+    by the next call.
 
     Args:
         grid: what to run.
@@ -103,11 +107,11 @@ def run_grid(
         return read_grid(folder)[1]
 
 
-def run_and_evaluate(name: str, configuration: str, folder: Path) -> str:
+def run_and_evaluate(name: str, configuration: str, folder: Path, teacher: Path | None = None) -> str:
     """Train one run and write its results; gives an error in one line, or an empty string.
 
     ``configuration`` is `RunConfig.to_yaml`'s text: settings classes are made at run time and cannot be sent to another
-    process.
+    process. ``teacher`` is `GridRun`'s.
     """
     place = folder / "runs" / name
     (place / "failed.txt").unlink(missing_ok=True)
@@ -117,7 +121,10 @@ def run_and_evaluate(name: str, configuration: str, folder: Path) -> str:
         # An interrupted run goes on where it was, also on the device that it had then.
         text = (place / "config.yaml").read_text(encoding="utf-8") if begun else configuration
         config = make_config(yaml.safe_load(text))
-        start_run(config, place, resume=begun)
+        if teacher is None:
+            start_run(config, place, resume=begun)
+        else:
+            distill(load_teacher(teacher), config, place, resume=begun)
         _write_results(config, place, began)
     except Exception as error:  # whatever it is, the other runs go on and the tables show it
         line = " ".join(f"{type(error).__name__}: {error}".split())
@@ -179,14 +186,17 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, jobs: int, devices: Sequenc
     placed = [_on(run, devices[i % len(devices)]) if devices else run for i, run in enumerate(runs)]
     if jobs == 1:
         for run in placed:
-            yield run.name, run_and_evaluate(run.name, run.config.to_yaml(), folder)
+            yield run.name, run_and_evaluate(run.name, run.config.to_yaml(), folder, run.teacher)
         return
     waiting = list(placed)
     while waiting:
         started: dict[Future[str], GridRun] = {}
         threads = max(1, (os.cpu_count() or 1) // jobs)
         with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_job, (threads,)) as pool:
-            started = {pool.submit(run_and_evaluate, run.name, run.config.to_yaml(), folder): run for run in waiting}
+            started = {
+                pool.submit(run_and_evaluate, run.name, run.config.to_yaml(), folder, run.teacher): run
+                for run in waiting
+            }
             for future in as_completed(started):
                 run = started[future]
                 try:

@@ -86,6 +86,9 @@ DATASETS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
+#: The method that `distillation` begins with.
+TEACHER = "teacher"
+
 #: What ``--quick`` changes: one look at everything in minutes, no figure to quote.
 QUICK: dict[str, dict[str, Any]] = {
     "data": {"n_images": 600, "queries": 100, "train": 300},
@@ -191,6 +194,12 @@ def incremental(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> li
     return [_run(base, "retrained, re-encoded", loss, n_bits, seed) for n_bits, seed in product(bits, seeds)]
 
 
+def distillation(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
+    """Teachers, by the base configuration's loss or DSCH; `distillation.run_distillation` adds their students."""
+    loss = dict(base.get("loss", METHODS["DSCH"]))
+    return [_run(base, TEACHER, loss, n_bits, seed) for n_bits, seed in product(bits, seeds)]
+
+
 #: name of the command -> (what is asked, its runs, code lengths by default).
 GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], list[GridRun]], tuple[int, ...]]] = {
     "losses": ("Losses by code length", losses, PAPER_BITS),
@@ -202,6 +211,7 @@ GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], l
     "baselines": ("Losses of the literature under one protocol", baselines, PAPER_BITS),
     "channels": ("Shapes of the channel", channels, PAPER_BITS),
     "incremental": ("New labels, old codes kept", incremental, (32,)),
+    "distillation": ("A large model's codes from small ones", distillation, (32,)),
 }
 
 

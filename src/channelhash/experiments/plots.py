@@ -105,7 +105,7 @@ def code_length_plot(
     tasks = finished[0].tasks(view, checkpoint)
     lengths = sorted({result.n_bits for result in finished})
     methods = list(dict.fromkeys(result.method for result in finished))
-    figure, panels = _panels(tasks)
+    figure, panels = task_panels(tasks)
     for axes, task in zip(panels, tasks, strict=True):
         for number, method in enumerate(methods):
             groups = [
@@ -200,7 +200,7 @@ def _band(axes: Axes, number: int, x: NDArray[Any], values: NDArray[np.float64],
         axes.fill_between(x, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15, linewidth=0)
 
 
-def _panels(tasks: Sequence[str]) -> tuple[Figure, list[Axes]]:
+def task_panels(tasks: Sequence[str]) -> tuple[Figure, list[Axes]]:
     """A panel a task, two in a row."""
     columns = min(2, len(tasks))
     rows = -(-len(tasks) // columns)

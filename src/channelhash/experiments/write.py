@@ -14,6 +14,7 @@ from channelhash.experiments.baseline_tables import (
     trained,
 )
 from channelhash.experiments.channel_tables import OWN, own_effects, own_effects_tables, trials_table
+from channelhash.experiments.distillation_tables import distillation_plots, distillation_tables
 from channelhash.experiments.effect_tables import all_effects, all_option_effects, effects_plot, effects_tables
 from channelhash.experiments.effects import Effect
 from channelhash.experiments.grids import EXTENSIONS
@@ -135,6 +136,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], list[Table]]] = {
     "baselines": baselines_tables,
     "channels": channels_tables,
     "incremental": incremental_tables,
+    "distillation": distillation_tables,
 }
 
 #: name of an experiment with trials -> folder of trials -> their table.
@@ -154,6 +156,10 @@ def _write_plots(experiment: str, results: Sequence[Result], folder: Path) -> No
     if experiment == "baselines":
         for n_bits in sorted({result.n_bits for result in trained(results) if result.status == "finished"}):
             write_figure(baselines_plot(results, n_bits), folder, f"baselines-k{n_bits}")
+        return
+    if experiment == "distillation":
+        for name, figure in distillation_plots(results).items():
+            write_figure(figure, folder, name)
         return
     write_grid_plots(results, folder)
     if experiment == "factorial" and (effects := all_effects(results)):
