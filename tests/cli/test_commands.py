@@ -575,5 +575,6 @@ def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
     assert run_command("demo", "--quick", "--out", tmp_path / "d", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert {tuple(tasks) for tasks in result["losses"].values()} == {tuple(TASKS)}
+    assert set(result["sheets"]) == {"text", "image"}
     for sheet in result["sheets"].values():
         assert Image.open(sheet).size == (8 * 148 + 12, 5 * 192)
