@@ -9,12 +9,15 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
+from channelhash.data import DATA_KINDS
+from channelhash.experiments.grids import GRIDS
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
 from picture_runs import tiny_clip
 from small_runs import assert_refused, feature_config, run_command, run_process, write_features
 
 COMMANDS = ["demo", "train", "evaluate", "encode", "search", "landscape", "experiment losses", "report"]
+COMMANDS += ["extend", "distill", "explain"]
 BENCHMARKS = ("augment", "encode", "train", "metrics", "loss", "search", "scale", "serve")
 COMMANDS += [f"benchmark {name}" for name in BENCHMARKS]
 COMMANDS += [f"index {name}" for name in ("create", "add", "delete", "info", "push", "export-faiss", "import-faiss")]
@@ -28,6 +31,13 @@ TASKS = ["image->text", "text->image", "image->image", "text->text"]
 def test_help_shows_an_example(command, capsys):
     assert run_command(*command.split(), "--help") == 0
     assert f"Example: channelhash {command}" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(("command", "registry"), [("data describe", DATA_KINDS), ("experiment", GRIDS)])
+def test_help_names_all_there_are(command, registry, capsys):
+    assert run_command(*command.split(), "--help") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert ", ".join(registry) in said
 
 
 def test_help_and_version_do_not_import_torch_or_matplotlib():
