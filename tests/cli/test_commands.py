@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
-from channelhash.data import DATA_KINDS
 from channelhash.experiments.grids import GRIDS
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
@@ -33,11 +32,9 @@ def test_help_shows_an_example(command, capsys):
     assert f"Example: channelhash {command}" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(("command", "registry"), [("data describe", DATA_KINDS), ("experiment", GRIDS)])
-def test_help_names_all_there_are(command, registry, capsys):
-    assert run_command(*command.split(), "--help") == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert ", ".join(registry) in said
+def test_the_help_of_experiment_names_all_grids(capsys):
+    assert run_command("experiment", "--help") == 0
+    assert ", ".join(GRIDS) in " ".join(capsys.readouterr().out.split())
 
 
 def test_help_and_version_do_not_import_torch_or_matplotlib():
