@@ -19,6 +19,8 @@ from channelhash.extension import extension_config
 from channelhash.run import start_run
 from channelhash.run_evaluation import run_codes
 from channelhash.run_inputs import load_records
+from channelhash.search.answers import load_encoder
+from channelhash.serve.service import check_model
 from picture_runs import clip_model, picture_config, resnet_model, write_pictures
 from small_runs import assert_refused, feature_config, run_command, write_features
 
@@ -181,6 +183,24 @@ def test_a_student_of_an_extension_is_given_all_items_and_extends_nothing(place,
     assert (student.extend, student.split.only_labels) == (None, None)
     with pytest.raises(InputError, match="it extends no run"):
         student_config(teacher, "features", place / "f.npz", ["extend.run=x"])
+
+
+def test_a_student_of_an_extension_asks_what_its_teacher_may_ask(place, extended, tmp_path, capsys):
+    old, small = place / "old", tmp_path / "small"
+    quick = ["--set", "model.hidden=[8]", "--set", "train.epochs=1"]
+    distill = ["distill", extended, "--student", "features", "--data", place / "f.npz", *quick]
+    assert run_command(*distill, "--out", small) == 0
+    student, store = ch.load_model(small), tmp_path / "s.store"
+    assert student.code_spaces == (ch.load_model(extended).fingerprint(), ch.load_model(old).fingerprint())
+    assert student.extends == ()
+    assert run_command("index", "create", store, place / "f.npz", "--model", old) == 0
+    check_model(ch.open_store(store), student)
+    assert load_encoder(ch.open_store(store), small).fingerprint() == student.fingerprint()
+    assert_refused(capsys, "index", "add", store, place / "f.npz", "--model", small, says="of another model")
+    (tmp_path / "token").write_text("a-token-that-is-long-enough-to-be-one\n")
+    serving = ["--token-file", tmp_path / "token", "--port", 0]
+    assert_refused(capsys, "serve", store, "--model", small, *serving, says="another model made")
+    assert_refused(capsys, "extend", small, "--data", place / "f.npz", *NEW, says="extend the teacher")
 
 
 def test_an_extension_is_planned_by_nobody(extended, capsys):

@@ -21,6 +21,9 @@ def test_every_command_is_on_its_page():
         assert f"\n## {words}\n" in page
     assert "| `--resume` | Go on with an interrupted run in the same folder. |" in page
     assert "`-k <int>`" in page
+    assert "`--set <str> …`" in page
+    assert "list[" not in page
+    assert "range>" not in page
     examples = [line for line in page.splitlines() if line.startswith("channelhash ") and "[" not in line]
     assert len(examples) > 15
     for line in examples:
@@ -36,6 +39,7 @@ def test_every_registered_name_and_its_keys_are_on_the_page_of_keys():
             assert f"\n### {section}: {name}\n" in page
     assert "| `kappa_q` | `float` | `0.01` | weight κ_q of the quantisation error. |" in page
     assert "| `path` | `path` | required |" in page
+    assert "False" not in page
     assert "| `epochs` | `int` ≥ 1 | `200` | passes over the training rows. |" in page
     described = [line for line in page.splitlines() if line.startswith("| `")]
     assert [line for line in described if line.endswith("|  |")] == []  # a key without a word on what it does

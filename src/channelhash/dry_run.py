@@ -72,7 +72,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
         "rows": splits.counts(),
         "device": str(device),
         "features": mode,
-        "memory": _memory(model, mode, len(records), draws, settings.feature_dtype, device),
+        "memory": _memory(model, len(records), draws, settings.feature_dtype, device),
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
     }
 
@@ -111,7 +111,7 @@ def _measured(work: Callable[[], object], device: torch.device, repeats: int = _
     return statistics.median(times[1:])
 
 
-def _memory(model: HashModel, mode: str, n: int, draws: int, dtype: str, device: torch.device) -> dict[str, float]:
+def _memory(model: HashModel, n: int, draws: int, dtype: str, device: torch.device) -> dict[str, float]:
     """Megabytes: weights; gradients and Adam's two averages; the highest use so far; files of features."""
     weights = sum(values.nbytes for values in [*model.parameters(), *model.buffers()])
     trained = sum(values.nbytes for values in model.parameters() if values.requires_grad)

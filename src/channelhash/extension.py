@@ -31,6 +31,7 @@ from channelhash.data.splits import Rows, Splits
 from channelhash.encoding import encode_records
 from channelhash.errors import InputError
 from channelhash.files import write_text
+from channelhash.losses import TEACHER_LOSSES
 from channelhash.losses.beside import channels_of
 from channelhash.losses.extension import ExtensionLoss
 from channelhash.models import HashModel, load_model
@@ -63,9 +64,15 @@ def extension_config(
         overrides: each ``"section.key=value"``.
 
     Raises:
-        InputError: there is no such run or file, or as `config.make_config`.
+        InputError: there is no such run or file, the run is a student's, or as `config.make_config`.
     """
-    base: dict[str, dict[str, Any]] = yaml.safe_load(read_run_config(run).to_yaml())
+    extended = read_run_config(run)
+    if extended.loss_name in TEACHER_LOSSES:
+        raise InputError(
+            f"{run}: a student, which learned from a teacher and not from labels; extend the teacher (named in its "
+            "distillation.json), and distill that extension"
+        )
+    base: dict[str, dict[str, Any]] = yaml.safe_load(extended.to_yaml())
     ending = data.suffix.lower()
     if ending in (".yaml", ".yml"):
         base["data"] = dict(read_sections(data).get("data", {}))

@@ -9,12 +9,14 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
+from channelhash.experiments.grids import GRIDS
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
 from picture_runs import tiny_clip
 from small_runs import assert_refused, feature_config, run_command, run_process, write_features
 
 COMMANDS = ["demo", "train", "evaluate", "encode", "search", "landscape", "experiment losses", "report"]
+COMMANDS += ["extend", "distill", "explain"]
 BENCHMARKS = ("augment", "encode", "train", "metrics", "loss", "search", "scale", "serve")
 COMMANDS += [f"benchmark {name}" for name in BENCHMARKS]
 COMMANDS += [f"index {name}" for name in ("create", "add", "delete", "info", "push", "export-faiss", "import-faiss")]
@@ -28,6 +30,11 @@ TASKS = ["image->text", "text->image", "image->image", "text->text"]
 def test_help_shows_an_example(command, capsys):
     assert run_command(*command.split(), "--help") == 0
     assert f"Example: channelhash {command}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_help_of_experiment_names_all_grids(capsys):
+    assert run_command("experiment", "--help") == 0
+    assert ", ".join(GRIDS) in " ".join(capsys.readouterr().out.split())
 
 
 def test_help_and_version_do_not_import_torch_or_matplotlib():
@@ -575,5 +582,6 @@ def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
     assert run_command("demo", "--quick", "--out", tmp_path / "d", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert {tuple(tasks) for tasks in result["losses"].values()} == {tuple(TASKS)}
+    assert set(result["sheets"]) == {"text", "image"}
     for sheet in result["sheets"].values():
         assert Image.open(sheet).size == (8 * 148 + 12, 5 * 192)

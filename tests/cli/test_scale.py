@@ -18,6 +18,7 @@ def test_json_has_the_plan_its_rates_and_the_simulations(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["bytes"]["codes"] == 16e9
     assert found["money"]["month"] == 100 * found["nodes"]["total"]
+    assert found["rates"]
     assert all(rate["command"] for rate in found["rates"].values())
     assert set(found["job"]) == {"no retry", "retry", "speculative"}
     assert found["serving"]["no"]["answered"] > 0.99

@@ -229,7 +229,7 @@ def test_truncated_files_are_named(tmp_path, ending):
     for part in (0, 1, 4, 9):
         path.write_bytes(whole[: len(whole) * part // 10])
         message = refusal(path)
-        assert message.startswith(f"{path}: not a readable {path.suffix} file, perhaps truncated") or part == 0
+        assert message.startswith(f"{path}: not a readable {path.suffix} file, perhaps truncated")
         assert "\n" not in message
 
 

@@ -161,7 +161,7 @@ def test_a_store_takes_questions_from_the_student_and_items_from_its_own_model(t
     assert load_encoder(store, student).fingerprint() == own.fingerprint()
     check_model(store, own)
     with pytest.raises(InputError, match="two models cannot be compared"):
-        check_model(store, ch.HashModel("features", 12, {}, dict(theirs.branches), code_space="x"))
+        check_model(store, ch.HashModel("features", 12, {}, dict(theirs.branches), code_spaces=["x"]))
     store.close()
     features = teacher.parent / "f.npz"
     assert_refused(capsys, "index", "add", tmp_path / "store", features, "--model", student, says="of another model")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.metrics import counting
-from channelhash.metrics.counting import DistanceCounts, count_distances, count_distances_literally, count_jointly
+from channelhash.metrics.counting import DistanceCounts, count_distances, count_jointly
 from metrics import ranking_equations as literal
 
 
@@ -41,7 +41,7 @@ def test_the_compiled_pass_equals_the_plain_one(k, c, nq, nd, density, seed):
     database, database_labels = collection(nd, k, c, seed + 1, density)
     for actual, expected in zip(
         count_distances(queries, database, query_labels, database_labels, k)[:2],
-        count_distances_literally(queries, database, query_labels, database_labels, k),
+        literal.distance_counts(queries, database, query_labels, database_labels, k),
         strict=True,
     ):
         np.testing.assert_array_equal(actual, expected)
@@ -52,7 +52,7 @@ def test_databases_longer_than_a_block_and_more_queries_than_a_group(k, c):
     queries, query_labels = collection(11, k, c, 0)
     database, database_labels = collection(2500, k, c, 1)
     hist = ch.metrics.hamming_histogram(queries, database, query_labels, database_labels, n_bits=k)
-    total, relevant = count_distances_literally(queries, database, query_labels, database_labels, k)
+    total, relevant = literal.distance_counts(queries, database, query_labels, database_labels, k)
     np.testing.assert_array_equal(hist.total, total)
     np.testing.assert_array_equal(hist.relevant, relevant)
     assert hist.total.dtype == np.int64
@@ -81,7 +81,7 @@ def test_many_items_of_a_size_and_many_sizes_are_counted_alike(n, c):
     queries, query_labels = collection(5, 16, c, 0, 0.5)
     database, database_labels = collection(n, 16, c, 1, 0.5)
     total, relevant, gains = count_distances(queries, database, query_labels, database_labels, 16)
-    expected = count_distances_literally(queries, database, query_labels, database_labels, 16)
+    expected = literal.distance_counts(queries, database, query_labels, database_labels, 16)
     np.testing.assert_array_equal(total, expected[0])
     np.testing.assert_array_equal(relevant, expected[1])
     shared = query_labels.astype(int) @ database_labels.T

@@ -1,5 +1,6 @@
 """The page "Commands", made from the commands themselves: what `--help` says, one section a command."""
 
+import re
 from typing import Any
 
 import typer
@@ -42,10 +43,15 @@ def _section(path: tuple[str, ...], command: Any) -> str:
     if examples:
         lines += ["```sh", *examples, "```", ""]
     records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
-    rows = [f"| {_code(name)} | {_cell(said)} |" for name, said in filter(None, records) if name != "--help"]
+    rows = [f"| {_code(_plain(name))} | {_cell(said)} |" for name, said in filter(None, records) if name != "--help"]
     if rows:
         lines += ["| argument or option | |", "|---|---|", *rows, ""]
     return "\n".join(lines)
+
+
+def _plain(name: str) -> str:
+    """An option with the type of one value: ``<str> …`` for ``<list[str]>``, and a range stands behind its words."""
+    return re.sub(r"<list\[(.*)\]>", r"<\1> …", name).replace(" range>", ">")
 
 
 def _one_line(text: str) -> str:

@@ -32,6 +32,9 @@ is made from those functions.
 """
 
 
+_YAML = {"None": "null", "True": "true", "False": "false"}
+
+
 def configuration_page() -> str:
     """The page as Markdown."""
     parts = [_INTRODUCTION, "## data\n\n`kind` says which data set it is; its keys are below. For every kind:\n"]
@@ -79,7 +82,8 @@ def _descriptions(docstring: str) -> dict[str, str]:
         if section.kind in (griffe.DocstringSectionKind.parameters, griffe.DocstringSectionKind.attributes):
             for entry in section.value:
                 words = " ".join(entry.description.split())
-                said[entry.name] = re.sub(r"\bNone\b", "`null`", words).replace("``", "`")
+                words = re.sub(r"\b(None|True|False)\b", lambda word: f"`{_YAML[word[0]]}`", words)
+                said[entry.name] = words.replace("``", "`")
     return said
 
 
@@ -105,7 +109,7 @@ def _fields_of(bound: Any) -> dict[str, Any]:
 def _default(value: object) -> str:
     """As it is written in YAML."""
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+        return _YAML[str(value)]
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 

@@ -120,7 +120,7 @@ def explain_text(
 
 @app.command()
 def describe(
-    name: str = typer.Argument(..., help="Kind of data: synthetic, table, coco, features, mirflickr25k, nuswide."),
+    name: str = typer.Argument(..., help="Kind of data, data.kind in a configuration: table, coco, features, …"),
     root: Path | None = typer.Option(None, help="Folder of the data (for a table: of its pictures)."),
     path: Path | None = typer.Option(None, help="The file, for kinds that are one."),
     settings: list[str] = typer.Option([], "--set", help="Further key of the section data: key=value."),

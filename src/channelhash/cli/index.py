@@ -65,7 +65,7 @@ def add(
 @app.command()
 def delete(
     store: str = _STORE,
-    ids: list[str] = typer.Argument(None, metavar="[ID]…", help="Items to remove."),
+    ids: list[str] = typer.Argument(None, metavar="ID", help="Items to remove."),
     where: str | None = typer.Option(None, help="Instead, all items that pass a filter: \"label = 'dog'\"."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
 ) -> None:

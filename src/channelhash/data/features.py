@@ -45,7 +45,7 @@ def load_features(
 
     Args:
         path: the file.
-        image_array: name of the image features in the file, where it is none of the above.
+        image_array: name of the image features in the file, where it is none of the recognised ones.
         text_array: likewise of the text features.
         labels_array: likewise of the labels.
         skip_bad: leave rows whose features are not finite out, count and list them.

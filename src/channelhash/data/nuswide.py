@@ -40,7 +40,8 @@ def load_nuswide(
     (`splits.draw_splits`), and both get the id's tags.
 
     Args:
-        root: folder with ``ImageList``, ``Groundtruth`` and ``NUS_WID_Tags``; pictures in one of `PICTURE_LAYOUTS`.
+        root: folder with ``ImageList``, ``Groundtruth`` and ``NUS_WID_Tags``; pictures in ``Flickr`` or ``images``, as
+            `PICTURE_LAYOUTS` has it.
         n_labels: how many of the most frequent labels are kept, ties by name.
         label_names: keep these labels instead.
         require_pictures: a sample without its picture is bad; otherwise there are texts alone.

@@ -93,7 +93,7 @@ def distill(
         loss = TEACHER_LOSSES[config.loss_name](n_bits=config.n_bits, modalities=chosen, **loss_settings)
         trainee = prepare(
             config,
-            _student(config, learned.take(splits.train), fingerprint),
+            _student(config, learned.take(splits.train), (fingerprint, *teacher.model.extends)),
             [learned],
             learned,
             splits.train,
@@ -115,10 +115,10 @@ def distill(
     return result | found
 
 
-def _student(config: RunConfig, train_records: Records, teacher: str) -> HashModel:
-    """The untrained student of the model with the fingerprint ``teacher``, whose codes its own shall be like."""
+def _student(config: RunConfig, train_records: Records, code_spaces: Sequence[str]) -> HashModel:
+    """The untrained student; see `HashModel.code_spaces`."""
     model = create_model(config, train_records)
-    model.code_space = teacher
+    model.code_spaces = tuple(code_spaces)
     return model
 
 

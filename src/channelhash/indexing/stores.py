@@ -67,7 +67,7 @@ def add_to_store(
         raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
     encoder = load_encoder(store, model)
     made_by = encoder.fingerprint()
-    if store.model in encoder.extends:  # not its code_space: a student asks, but adds nothing
+    if store.model in encoder.extends:  # not its code_spaces: a student asks, but adds nothing
         made_by = store.model
         if store.model_folder is not None:
             _take_over(store.model_folder, encoder)

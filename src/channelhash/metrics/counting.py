@@ -185,21 +185,3 @@ def _writeable(values: Words) -> Words:
     """Contiguous, and not the read-only words of a mapped file, which the kernel's signatures do not take: a copy only
     where they are."""
     return np.require(values, requirements=("C", "W"))
-
-
-def count_distances_literally(
-    query_codes: PackedCodes,
-    database_codes: PackedCodes,
-    query_labels: Labels,
-    database_labels: Labels,
-    n_bits: int,
-) -> tuple[Counts, Counts]:
-    """n_d and n_d⁺ as the definition says, in NumPy, one query at a time: the oracle of the compiled pass."""
-    total = np.zeros((len(query_codes), n_bits + 1), dtype=np.int64)
-    relevant = np.zeros_like(total)
-    for q, (code, labels) in enumerate(zip(query_codes, query_labels, strict=True)):
-        distances = np.bitwise_count(database_codes ^ code).sum(axis=1, dtype=np.int64)
-        related = (database_labels & labels).any(axis=1)
-        total[q] = np.bincount(distances, minlength=n_bits + 1)
-        relevant[q] = np.bincount(distances[related], minlength=n_bits + 1)
-    return total, relevant

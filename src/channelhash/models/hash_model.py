@@ -95,8 +95,8 @@ class HashModel(nn.Module, ModelHubMixin):
         architecture: everything ``MODELS[name].build`` needs, JSON-able.
         branches: modality -> `Branch`.
         features_of: modality -> identity of a frozen encoder that is left out: the branch takes its features.
-        code_space: fingerprint of the model whose codes these are made to be compared with (the teacher of a distilled
-            model); empty if none.
+        code_spaces: fingerprints of the models whose codes these are made to be compared with: the teacher of a
+            distilled model and the models that the teacher extends; empty if none. It asks, but adds nothing.
         extends: fingerprints of the models, oldest first, whose stored codes this one was trained to stay comparable
             with (`losses.extension`): it may encode what comes beside them.
     """
@@ -108,11 +108,11 @@ class HashModel(nn.Module, ModelHubMixin):
         architecture: dict[str, Any],
         branches: dict[str, Branch],
         features_of: dict[str, dict[str, str]] | None = None,
-        code_space: str = "",
+        code_spaces: Sequence[str] = (),
         extends: Sequence[str] = (),
     ) -> None:
         super().__init__()
-        self.code_space, self.extends = code_space, tuple(extends)
+        self.code_spaces, self.extends = tuple(code_spaces), tuple(extends)
         self._features_of = features_of or {}
         self.name = name
         self.n_bits = n_bits
@@ -178,7 +178,7 @@ class HashModel(nn.Module, ModelHubMixin):
                 branch = Branch(rows, nn.Identity(), branch.head)
             branches[modality] = branch
         return HashModel(
-            self.name, self.n_bits, self.architecture, branches, self.backbones(), self.code_space, self.extends
+            self.name, self.n_bits, self.architecture, branches, self.backbones(), self.code_spaces, self.extends
         )
 
     def trained_state(self) -> dict[str, Tensor]:
@@ -270,12 +270,12 @@ class HashModel(nn.Module, ModelHubMixin):
 
     def _description(self) -> dict[str, Any]:
         description = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
-        known = {"backbones": self.backbones(), "code_space": self.code_space}
+        known = {"backbones": self.backbones(), "code_space": " ".join(self.code_spaces)}
         return description | {key: value for key, value in known.items() if value}
 
     def comparable(self, model: str) -> bool:
         """Whether this model's codes can be compared with those of the model with the fingerprint ``model``."""
-        return model in (self.fingerprint(), self.code_space, *self.extends)
+        return model in (self.fingerprint(), *self.code_spaces, *self.extends)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         with atomic_path(save_directory / "model.safetensors") as path:
@@ -310,7 +310,7 @@ class HashModel(nn.Module, ModelHubMixin):
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{folder / 'config.json'}: not a model this version can build ({error})") from None
         model = cls(name=name, n_bits=n_bits, architecture=architecture, branches=branches)
-        model.code_space = str(description.get("code_space", ""))
+        model.code_spaces = tuple(str(description.get("code_space", "")).split())
         model.extends = tuple(description.get("extends", ()))
         model._check_backbones(description.get("backbones", {}), folder)
         file = folder / "model.safetensors"

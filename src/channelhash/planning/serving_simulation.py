@@ -31,11 +31,6 @@ class Serving:
     hedge_seconds: float | None = None
 
 
-def availability(serving: Serving) -> float:
-    """Chance that every part has a machine that answers, machines failing independently: (1 − (1 − up)^r)^parts."""
-    return float((1 - (1 - serving.up) ** serving.replicas) ** serving.parts)
-
-
 def simulate(serving: Serving, seed: int, queries: int = 100_000) -> dict[str, float]:
     """Time of a query, that of its slowest part, where all parts answer.
 

@@ -43,7 +43,7 @@ def open_app(
     if encoder is not None and store.n_bits is None:  # what comes in first is this model's
         store.close()
         store = open_store(address, encoder.n_bits, encoder.fingerprint())
-    if token is not None and encoder is not None and store.model == encoder.code_space != "":
+    if token is not None and encoder is not None and store.model in encoder.code_spaces:
         raise InputError(
             f"--token-file: {model} may search {address}, whose codes another model made; leave one of them out"
         )
