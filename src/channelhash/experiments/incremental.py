@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from channelhash.codeset import CodeSet
 from channelhash.config import ExtendSettings, RunConfig, SplitSettings, read_run_config
@@ -27,7 +26,7 @@ from channelhash.errors import InputError
 from channelhash.experiments.grid import Grid, GridRun, Say, run_grid
 from channelhash.experiments.rendering import Cell, Table
 from channelhash.experiments.results import Result
-from channelhash.experiments.tables import arrow, print_spread, spread
+from channelhash.experiments.tables import arrow, difference_cell, print_spread, spread
 from channelhash.extension import database_codes, encode_rows, stored_codes
 from channelhash.files import write_text
 from channelhash.metrics import hamming_histogram
@@ -195,7 +194,7 @@ def incremental_tables(results: Sequence[Result]) -> list[Table]:
                 figures.append((block, Cell(method), *row))
                 if method != RETRAINED:
                     differences = 100 * (values - shares[RETRAINED])
-                    losses.append((block, Cell(method), *map(_difference, differences.T)))
+                    losses.append((block, Cell(method), *map(difference_cell, differences.T)))
     missing = len(cells) - len(whole)
     caption = (
         f"New labels: {', '.join(new)}. Whole ranking of R, old and new items, last epoch, "
@@ -209,12 +208,3 @@ def incremental_tables(results: Sequence[Result]) -> list[Table]:
         Table("incremental", title, header, tuple(figures), f"{caption}: mean ± sample standard deviation."),
         Table("incremental-loss", behind, header, tuple(losses), f"{caption}; {interval}"),
     ]
-
-
-def _difference(points: NDArray[np.float64]) -> Cell:
-    mean = float(points.mean())
-    if len(points) < 2:
-        return Cell(f"{mean:+.2f}".replace("-", "−"))
-    half = float(stats.t.ppf(0.975, len(points) - 1) * points.std(ddof=1) / np.sqrt(len(points)))
-    text = f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
-    return Cell(text.replace("-", "−"), abs(mean) > half)

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.codeset import CodeSet
 from channelhash.experiments.rendering import Cell, Table
 from channelhash.experiments.results import Result
-from channelhash.experiments.tables import arrow, print_spread, spread
+from channelhash.experiments.tables import arrow, difference_cell, print_spread, spread
 from channelhash.files import write_text
 from channelhash.metrics import ranking
 from channelhash.run_evaluation import query_outputs, run_codes
@@ -118,7 +117,7 @@ def reranking_tables(results: Sequence[Result]) -> list[Table]:
             shares = np.array([found[task] for found in figures])  # (seeds, 1 + depths)
             gains = 100 * (shares[:, 1:] - shares[:, :1])
             plain = Cell(print_spread(spread(shares[:, 0].tolist())))
-            rows.append((Cell(f"{method}, k = {n_bits}"), Cell(arrow(task)), plain, *map(_gain, gains.T)))
+            rows.append((Cell(f"{method}, k = {n_bits}"), Cell(arrow(task)), plain, *map(difference_cell, gains.T)))
     seeds = sorted({result.seed for result in results})
     names = ("all" if depth is None else f"first {depth}" for depth in DEPTHS)
     return [
@@ -132,15 +131,6 @@ def reranking_tables(results: Sequence[Result]) -> list[Table]:
             "(not corrected for the number of cells). Ties of either distance count in expectation.",
         )
     ]
-
-
-def _gain(points: NDArray[np.float64]) -> Cell:
-    mean = float(points.mean())
-    if len(points) < 2:
-        return Cell(f"{mean:+.2f}".replace("-", "−"))
-    half = float(stats.t.ppf(0.975, len(points) - 1) * points.std(ddof=1) / np.sqrt(len(points)))
-    text = f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
-    return Cell(text.replace("-", "−"), abs(mean) > half)
 
 
 def _same_modality(task: str) -> bool:
