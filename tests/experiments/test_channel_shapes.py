@@ -24,7 +24,7 @@ def test_the_grid_has_the_published_losses_and_every_tuned_channel(base, tmp_pat
 
 
 def test_the_command_tunes_each_channel_and_keeps_its_weights(base, monkeypatch):
-    monkeypatch.setattr(channel_shapes, "OWN_WEIGHTS", {"kappa_q": (0.1, 0.3), "rho": (0.5,)})
+    monkeypatch.setattr(channel_shapes, "KAPPA_Q", {"BSCH, tuned": (0.1, 0.3), "RSCH, tuned": (0.0,)})
     monkeypatch.setattr(channel_shapes, "AVERAGE_PRECISION_PER_BIT", (0.25,))
     monkeypatch.setattr(channel_shapes, "RATE_FACTORS", (1.0, 2.0))
     kept = {method: TUNED[method] for method in ("BSCH, tuned", "RSCH, tuned")}
@@ -36,9 +36,9 @@ def test_the_command_tunes_each_channel_and_keeps_its_weights(base, monkeypatch)
     )
     trials = read_grid(folder / "tuning")[1]
     assert {(trial.method, *weights_of(trial)) for trial in trials} == {
-        ("BSCH, tuned", "kappa_q", 0.1, 0.25),
-        ("BSCH, tuned", "kappa_q", 0.3, 0.25),
-        ("RSCH, tuned", "rho", 0.5, 0.25),
+        ("BSCH, tuned", 0.1, 0.25),
+        ("BSCH, tuned", 0.3, 0.25),
+        ("RSCH, tuned", 0.0, 0.25),
     }
     rates = best_trials(read_grid(folder / "tuning-rates")[1])
     results = read_grid(folder)[1]
@@ -50,7 +50,7 @@ def test_the_command_tunes_each_channel_and_keeps_its_weights(base, monkeypatch)
     for result in results:
         assert rate_of(result) == rate_of(rates[result.method])
     published = [result for result in results if result.method == "DSCH, as published"]
-    assert {weights_of(result) for result in published} == {("kappa_q", 0.01, 0.0)}
+    assert {weights_of(result) for result in published} == {(0.01, 0.0)}
     lines = {path.name for path in (folder / "tables").glob("*.md")}
     assert {
         "losses-test-last.md",
@@ -69,9 +69,9 @@ def test_the_chosen_trial_is_bold():
 
     table = trials_table([trial(0.03, 0.5), trial(0.1, 0.7), trial(0.3, 0.6)])
     assert [[(cell.text, cell.bold) for cell in row[1:]] for row in table.rows] == [
-        [("κ_q = 0.03", False), ("50.00", False)],
-        [("κ_q = 0.1", False), ("70.00", True)],
-        [("κ_q = 0.3", False), ("60.00", False)],
+        [("0.03", False), ("50.00", False)],
+        [("0.1", False), ("70.00", True)],
+        [("0.3", False), ("60.00", False)],
     ]
 
 

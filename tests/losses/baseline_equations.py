@@ -197,11 +197,8 @@ def sch_original(batch, labels, tau, alpha, beta):
     return total / n**2
 
 
-def rsch(batch, labels, rho):
+def rsch(batch, labels, kappa_q):
     n, total, k = len(labels), 0.0, next(iter(batch.values())).shape[1]
-    every = [similarity(labels, i, j) for i, j in itertools.product(range(n), range(n))]
-    zeros = sum(s == 0 for s in every)
-    gap = min(rho * k / 2 * (sum(every) / zeros if zeros else math.inf), k / 2) if rho else 0.0
     for first in batch.values():
         for second in batch.values():
             similar, dissimilar = [], []
@@ -211,8 +208,11 @@ def rsch(batch, labels, rho):
                 if s > 0:
                     similar.append(max(0.0, d - k / 2 * (1 - s)))
                 else:
-                    dissimilar.append(max(0.0, k / 2 + gap - d))
+                    dissimilar.append(max(0.0, k / 2 - d))
             for violations in (similar, dissimilar):
                 if violations:
-                    total += math.sqrt(sum(v * v for v in violations) / len(violations))
-    return total / len(batch) ** 2
+                    total += math.sqrt(sum(v * v for v in violations) / len(violations)) / len(batch) ** 2
+    for i, bit in itertools.product(range(n), range(k)):
+        values = [math.tanh(codes[i, bit]) for codes in batch.values()]
+        total += kappa_q / n * sum(abs(value - sign(sum(values))) for value in values)
+    return total

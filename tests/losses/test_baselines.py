@@ -62,7 +62,7 @@ DEFAULTS = {
     "dnph": dict(delta=1.0, lambda_u=0.1),
     "talr": dict(alpha=1.0),
     "sch-original": dict(tau=3.0, alpha=1.0, beta=1.0),
-    "rsch": dict(rho=0.0),
+    "rsch": dict(kappa_q=0.0),
 }
 CHANGED = {
     "dcmh": [dict(gamma=0.0), dict(eta=0.3)],
@@ -75,7 +75,7 @@ CHANGED = {
     "dnph": [dict(delta=0.0), dict(lambda_u=2.0)],
     "talr": [dict(alpha=0.3)],
     "sch-original": [dict(tau=0.5), dict(alpha=3.0), dict(beta=0.2)],
-    "rsch": [dict(rho=0.3), dict(rho=1.0)],
+    "rsch": [dict(kappa_q=0.2)],
 }
 BASELINES = list(DEFAULTS)
 BOTH, ONE, THREE = ("image", "text"), ("image",), ("image", "text", "audio")

@@ -1,6 +1,6 @@
 """``experiment channels``: the losses of channels, each with weights and learning rate of its own, chosen alike."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -11,25 +11,16 @@ from channelhash.experiments.grids import TUNED
 from channelhash.experiments.results import Result, read_grid
 from channelhash.experiments.tuning import RATE_FACTORS, RATE_TRIALS, at_best_rate, rate_trial, tuned_grid
 
-#: Trials of each method: values of a weight of its own, times weights of the direct AP term per bit of the code. The AP
-#: term is a share, the channel's violations are bits.
-OWN_WEIGHTS: dict[str, tuple[float, ...]] = {"kappa_q": (0.03, 0.1, 0.3), "rho": (0.0, 0.5, 1.0)}
+#: Trials of each method: κ_q times weights of the direct AP term per bit of the code. The AP term is a share, the
+#: channel's violations are bits. Codes of tanh are nearly binary without a quantisation error too.
+KAPPA_Q: Mapping[str, tuple[float, ...]] = dict.fromkeys(TUNED, (0.03, 0.1, 0.3)) | {"RSCH, tuned": (0.0, 0.1, 0.3)}
 AVERAGE_PRECISION_PER_BIT = (0.0, 0.25, 1.0)
-#: method -> its own weight: that of the quantisation error, or of RSCH, which has none, its gap.
-OWN_WEIGHT: dict[str, str] = dict.fromkeys(TUNED, "kappa_q") | {"RSCH, tuned": "rho"}
 
 
 class Weights(NamedTuple):
-    """What is chosen beside a method's channels.
+    """What is chosen beside a method's channels: κ_q, and the weight of the direct AP term over the code length."""
 
-    Attributes:
-        name: key of `OWN_WEIGHTS`.
-        value: its value.
-        per_bit: weight of the direct AP term over the code length.
-    """
-
-    name: str
-    value: float
+    kappa_q: float
     per_bit: float
 
 
@@ -60,19 +51,17 @@ def run_channels(
 
 
 def weights_of(result: Result) -> Weights:
-    """The weights of a run; of a method that has none to choose, its κ_q."""
-    name, loss = OWN_WEIGHT.get(result.method, "kappa_q"), result.settings["loss"]
-    return Weights(name, float(loss[name]), float(loss["average_precision"]) / result.n_bits)
+    """The weights of a run."""
+    loss = result.settings["loss"]
+    return Weights(float(loss["kappa_q"]), float(loss["average_precision"]) / result.n_bits)
 
 
 def _choices(method: str) -> list[Weights]:
-    name = OWN_WEIGHT[method]
-    return [Weights(name, *values) for values in product(OWN_WEIGHTS[name], AVERAGE_PRECISION_PER_BIT)]
+    return [Weights(*values) for values in product(KAPPA_Q[method], AVERAGE_PRECISION_PER_BIT)]
 
 
 def _trial(run: GridRun, weights: Weights) -> GridRun:
-    letter = {"kappa_q": "q", "rho": "rho"}[weights.name]
-    return replace(_with(run, weights), name=f"{run.name}-{letter}{weights.value:g}-ap{weights.per_bit:g}")
+    return replace(_with(run, weights), name=f"{run.name}-q{weights.kappa_q:g}-ap{weights.per_bit:g}")
 
 
 def _adopt(run: GridRun, best: Result) -> GridRun:
@@ -80,6 +69,6 @@ def _adopt(run: GridRun, best: Result) -> GridRun:
 
 
 def _with(run: GridRun, weights: Weights) -> GridRun:
-    loss = run.config.loss.model_copy(update={weights.name: weights.value})
+    loss = run.config.loss.model_copy(update={"kappa_q": weights.kappa_q})
     terms = run.config.terms.model_copy(update={"average_precision": weights.per_bit * run.config.n_bits})
     return replace(run, config=replace(run.config, loss=loss, terms=terms))

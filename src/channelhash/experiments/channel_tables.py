@@ -12,8 +12,6 @@ from channelhash.experiments.tuning import best_trials, validation_score
 
 #: The method of `channels` that the others are tested against.
 OWN = "RSCH, tuned"
-#: Own weight of a method -> its symbol.
-SYMBOLS = {"kappa_q": "κ_q", "rho": "ρ"}
 
 
 def own_effects(results: Sequence[Result], figure: str = "map_tie_aware") -> list[Effect]:
@@ -40,8 +38,8 @@ def trials_table(trials: Sequence[Result]) -> Table:
     rows = []
     for method in dict.fromkeys(result.method for result in trials):
         mine = {weights_of(result): result for result in trials if result.method == method}
-        for name, value in dict.fromkeys((weights.name, weights.value) for weights in mine):
-            runs = [mine[Weights(name, value, per_bit)] for per_bit in columns]
+        for kappa_q in dict.fromkeys(weights.kappa_q for weights in mine):
+            runs = [mine[Weights(kappa_q, per_bit)] for per_bit in columns]
             cells = [
                 Cell(
                     f"{100 * validation_score(run):.2f}" if run.status == "finished" else run.status,
@@ -49,15 +47,14 @@ def trials_table(trials: Sequence[Result]) -> Table:
                 )
                 for run in runs
             ]
-            rows.append((Cell(method), Cell(f"{SYMBOLS[name]} = {value:g}"), *cells))
+            rows.append((Cell(method), Cell(f"{kappa_q:g}"), *cells))
     return Table(
         "trials",
         "Weights beside the channel on validation",
-        ("Method", "Weight", *(f"AP {per_bit:g} k" for per_bit in columns)),
+        ("Method", "κ_q", *(f"AP {per_bit:g} k" for per_bit in columns)),
         tuple(rows),
         "Mean mAP of image → text and text → image on validation after the last epoch, in percent; 32 bits, seed 0, "
         "the base learning rate. Bold: the weights that the method is compared at, at every code length: κ_q of the "
-        "quantisation error (of RSCH, which has none, the share ρ of the gap), and of the direct AP term times the "
-        "code length k.",
+        "quantisation error, and of the direct AP term times the code length k.",
         labels=2,
     )
