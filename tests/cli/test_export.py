@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from channelhash.data.table import load_table
 from channelhash.models import load_model
 from literal_recipe import exported_codes
+from pages import DOCS, copy_folder, run_page
 from picture_runs import picture_config, write_pictures
 from small_runs import assert_refused, run_command
 
@@ -39,6 +41,12 @@ def test_exported_files_give_the_runs_codes(run, capsys):
         for batch in (1, 7):
             again = exported_codes(run / "onnx", modality, records.items[modality], batch)
             np.testing.assert_array_equal(again, codes)
+
+
+def test_the_documented_program_works(run, tmp_path, capsys):
+    copy_folder(run / "model", tmp_path / "runs" / "mine" / "model")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 120, 3), np.uint8)).save(tmp_path / "photo.jpg")
+    run_page(DOCS / "export.md", tmp_path)
 
 
 def test_a_saved_model_is_exported_as_its_run_is(run, tmp_path, capsys):

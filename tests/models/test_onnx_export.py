@@ -163,6 +163,14 @@ class OtherWhenExported(nn.Module):
         return rows + 1 if torch.onnx.is_in_onnx_export() else rows
 
 
+def test_a_network_that_computes_in_bfloat16_is_refused(records, tmp_path):
+    model = create(clip_model(tmp_path), records)
+    model.set_precision("bfloat16")
+    assert "image: cannot be exported to ONNX (its frozen encoder computes in bfloat16" in refusal(
+        model, tmp_path / "o"
+    )
+
+
 def test_a_model_of_ones_own_that_cannot_be_exported_says_why(tmp_path, capfd):
     def own(prepare, encoder) -> HashModel:
         return HashModel("own", 4, {}, {"image": Branch(prepare, encoder, nn.Linear(3, 4))}).eval()

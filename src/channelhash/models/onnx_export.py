@@ -85,6 +85,8 @@ def _export(model: HashModel, modality: str, path: Path) -> dict[str, Any]:
     branch = model.branch(modality)
     if not hasattr(branch.prepare, "recipe"):  # a model of one's own may have none
         raise _refusal(model, modality, "what prepares its items has no method recipe() that says how")
+    if branch.frozen and branch.frozen.precision == "bfloat16":
+        raise _refusal(model, modality, "its frozen encoder computes in bfloat16, which few programs can run")
     try:
         recipe = branch.prepare.recipe()
     except InputError as error:
@@ -118,7 +120,7 @@ def _write(branch: Branch, inputs: Tensor, path: Path) -> None:
             torch.onnx.export(
                 branch,
                 (inputs,),
-                path,
+                str(path),  # of a Path the exporter does not see that it has a folder for weights beside it
                 input_names=["inputs"],
                 output_names=["outputs"],
                 dynamic_axes={"inputs": {0: "n"}, "outputs": {0: "n"}},
