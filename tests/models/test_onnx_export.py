@@ -4,6 +4,7 @@ import json
 from functools import partial
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from PIL import Image
@@ -51,8 +52,7 @@ def create(settings, records, n_bits=12) -> HashModel:
         SMALL | {"image_size": 48, "tokens": "hashed", "text_encoder": "transformer", "max_tokens": 9},
         SMALL | {"image_size": 17, "min_count": 1, "text_encoder": "transformer"},
         SMALL | {"image_size": 9, "tokens": "hashed", "n_buckets": 7},
-        resnet_model(),
-        resnet_model(mask_padding=False, freeze_backbone=False),
+        resnet_model(mask_padding=False),
         "clip",
         "clip as in the paper, unit length",
     ],
@@ -88,6 +88,27 @@ def test_features_are_standardised_in_the_file(tmp_path):
     for batch in (1, 7):
         codes = exported_codes(tmp_path / "exported", "text", rows[:, :4], batch)
         np.testing.assert_array_equal(codes, model.encode("text", rows[:, :4]))
+
+
+def test_weights_beside_a_large_file_are_one_file_a_modality(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(30, 400)).astype(np.float32)
+    records = Records(tuple(map(str, range(30))), {"image": rows, "text": -rows}, np.ones((30, 1), bool), ("x",))
+    model = create({"name": "features", "hidden": [8]}, records)
+    with torch.no_grad():
+        model.branch("text").head[0].weight.neg_()
+    export = torch.onnx.export
+
+    def as_over_2_gb(branch, inputs, path, **settings) -> None:
+        export(branch, inputs, path, **settings)
+        onnx.save_model(onnx.load(path), path, save_as_external_data=True, all_tensors_to_one_file=False)
+
+    monkeypatch.setattr(torch.onnx, "export", as_over_2_gb)
+    export_onnx(model, tmp_path / "exported")
+    names = {path.name for path in (tmp_path / "exported").iterdir()}
+    assert names == {"export.json", "image.onnx", "image.onnx.data", "text.onnx", "text.onnx.data"}
+    for modality in ("image", "text"):
+        codes = exported_codes(tmp_path / "exported", modality, rows, 7)
+        np.testing.assert_array_equal(codes, model.encode(modality, rows))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +151,7 @@ def nothing_left(folder) -> bool:
 
 def test_words_of_word_vectors_cannot_be_exported_but_pictures_can(records, tmp_path):
     (tmp_path / "w.txt").write_text("2 3\nred 0.5 1 0\nblue 0 1 2\n")
-    model = create(resnet_model(word_vectors=tmp_path / "w.txt"), records)
+    model = create(resnet_model(word_vectors=tmp_path / "w.txt", freeze_backbone=False), records)
     assert refusal(model, tmp_path / "out") == (
         "text: cannot be exported to ONNX (its words are rows of word vectors, which stay outside the model); "
         "export the rest with --modalities image"

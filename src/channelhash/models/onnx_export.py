@@ -72,25 +72,32 @@ def export_onnx(model: HashModel, folder: Path, modalities: Sequence[str] = ()) 
         "bits": _BITS,
         "modalities": {},
     }
+    recipes = {modality: _recipe(model, modality) for modality in modalities or model.modalities}
     with _new_folder(folder) as temporary:
-        for modality in modalities or model.modalities:
-            description["modalities"][modality] = _export(model, modality, temporary / f"{modality}.onnx")
+        for modality, recipe in recipes.items():
+            description["modalities"][modality] = _export(model, modality, recipe, temporary / f"{modality}.onnx")
         text = json.dumps(description, indent=2, ensure_ascii=False)
         (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
     return description
 
 
-def _export(model: HashModel, modality: str, path: Path) -> dict[str, Any]:
-    """Write one branch; gives its entry of ``export.json``."""
+def _recipe(model: HashModel, modality: str) -> dict[str, Any]:
+    """How a branch's inputs are made; `InputError` where that cannot be said."""
     branch = model.branch(modality)
     if not hasattr(branch.prepare, "recipe"):  # a model of one's own may have none
         raise _refusal(model, modality, "what prepares its items has no method recipe() that says how")
     if branch.frozen and branch.frozen.precision == "bfloat16":
         raise _refusal(model, modality, "its frozen encoder computes in bfloat16, which few programs can run")
     try:
-        recipe = branch.prepare.recipe()
+        recipe: dict[str, Any] = branch.prepare.recipe()
     except InputError as error:
         raise _refusal(model, modality, str(error)) from None
+    return recipe
+
+
+def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Write one branch; gives its entry of ``export.json``."""
+    branch = model.branch(modality)
     inputs = model.prepare(modality, _some_items(modality, recipe))
     try:
         _write(branch, inputs.to(model.device), path)
@@ -111,7 +118,9 @@ def _export(model: HashModel, modality: str, path: Path) -> dict[str, Any]:
 
 
 def _write(branch: Branch, inputs: Tensor, path: Path) -> None:
-    """The branch in evaluation mode as an ONNX file; weights of more than 2 GB come to lie in files beside it."""
+    """The branch in evaluation mode as an ONNX file; weights of more than 2 GB in ``<path>.data`` beside it."""
+    parts = path.with_suffix(".parts")
+    parts.mkdir()
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one fused operation, which ONNX does not have
     try:
@@ -120,7 +129,7 @@ def _write(branch: Branch, inputs: Tensor, path: Path) -> None:
             torch.onnx.export(
                 branch,
                 (inputs,),
-                str(path),  # of a Path the exporter does not see that it has a folder for weights beside it
+                str(parts / path.name),  # only a string is a place for more than 2 GB
                 input_names=["inputs"],
                 output_names=["outputs"],
                 dynamic_axes={"inputs": {0: "n"}, "outputs": {0: "n"}},
@@ -129,6 +138,13 @@ def _write(branch: Branch, inputs: Tensor, path: Path) -> None:
             )
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+    if len(list(parts.iterdir())) == 1:
+        (parts / path.name).replace(path)
+    else:  # a file for each tensor, under names that the next modality's tensors have as well
+        onnx = library("onnx", "onnx")
+        whole = onnx.load(parts / path.name)
+        onnx.save_model(whole, path, save_as_external_data=True, location=f"{path.name}.data")
+    shutil.rmtree(parts)
 
 
 def _runner(path: Path) -> Any:
