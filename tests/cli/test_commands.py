@@ -16,7 +16,7 @@ from picture_runs import tiny_clip
 from small_runs import assert_refused, feature_config, run_command, run_process, write_features
 
 COMMANDS = ["demo", "train", "evaluate", "encode", "search", "landscape", "experiment losses", "report"]
-COMMANDS += ["extend", "distill", "explain"]
+COMMANDS += ["extend", "distill", "explain", "export"]
 BENCHMARKS = ("augment", "encode", "train", "metrics", "loss", "search", "scale", "serve")
 COMMANDS += [f"benchmark {name}" for name in BENCHMARKS]
 COMMANDS += [f"index {name}" for name in ("create", "add", "delete", "info", "push", "export-faiss", "import-faiss")]

@@ -1,9 +1,9 @@
 """Reading picture files, and whether they can be used."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,6 +11,30 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from channelhash.errors import InputError
+
+_SQUARE_STEPS = (
+    "open the picture with Pillow; if it is a file, picture.draft('RGB', (2 * size, 2 * size)), by which a large JPEG "
+    "is decoded to a nearby smaller size",
+    "side = min(width, height), left = (width - side) / 2, top = (height - side) / 2, not rounded",
+    "convert('RGB'), then resize((size, size), `filter`, box=(left, top, left + side, top + side)) with Pillow, whose "
+    "filters are antialiased",
+)
+_RESIZE_STEPS = {
+    "shortest": (
+        "open the picture with Pillow, convert('RGB')",
+        "the short side becomes short_side, the long one int(short_side * long / short): resize with Pillow's `filter`",
+        "cut out size x size pixels from left = round((width - size) / 2), top = round((height - size) / 2), rounding "
+        "halves to even",
+    ),
+    "squash": (
+        "open the picture with Pillow, convert('RGB')",
+        "resize((size, size), `filter`) with Pillow",
+    ),
+    "longest": (
+        "open the picture with Pillow, convert('RGB')",
+        "ImageOps.pad(picture, (size, size), `filter`, color=(fill, fill, fill)) with Pillow",
+    ),
+}
 
 
 def picture_problem(path: Path, decode: bool = True) -> str | None:
@@ -57,6 +81,11 @@ class Resize:
         """Pictures as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
         return _read(pictures, self.size, self._resized)
 
+    def recipe(self) -> dict[str, Any]:
+        """How to do the same without this package, JSON-able."""
+        fields = {key: value for key, value in asdict(self).items() if key != "mode"}
+        return _recipe(self.mode, _RESIZE_STEPS[self.mode], **fields | {"short_side": self.short_side or self.size})
+
     def _resized(self, opened: Image.Image) -> Image.Image:
         picture, size = opened.convert("RGB"), self.size
         method = Image.Resampling[self.filter.upper()]
@@ -74,6 +103,21 @@ class Resize:
             wide, high = int(short * width / height), short
         left, top = round((wide - size) / 2), round((high - size) / 2)
         return picture.resize((wide, high), method).crop((left, top, left + size, top + size))
+
+
+@dataclass(frozen=True)
+class Square:
+    """`load_pixels` at one size."""
+
+    size: int
+
+    def __call__(self, pictures: Sequence[Path | str | Image.Image]) -> Tensor:
+        """Pictures as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
+        return load_pixels(pictures, self.size)
+
+    def recipe(self) -> dict[str, Any]:
+        """How to do the same without this package, JSON-able."""
+        return _recipe("square", _SQUARE_STEPS, size=self.size, filter="bilinear")
 
 
 def load_pixels(pictures: Sequence[Path | str | Image.Image], size: int) -> Tensor:
@@ -108,6 +152,11 @@ def _read(
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise InputError(f"{picture}: not a readable picture ({error})") from None
     return torch.from_numpy(batch).permute(0, 3, 1, 2).contiguous()
+
+
+def _recipe(resize: str, steps: Sequence[str], **fields: Any) -> dict[str, Any]:
+    steps = [*steps, "values 0 to 255 as they are, channels R, G, B before rows before columns"]
+    return dict(kind="pixels", resize=resize, steps=steps) | fields
 
 
 def _square(picture: Image.Image, size: int) -> Image.Image:

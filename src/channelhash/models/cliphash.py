@@ -1,7 +1,8 @@
 """``cliphash``: one hash head for the two towers of an OpenCLIP model (``protocol.md`` § 4)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,24 @@ class UnitLength(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """``(n, d)`` to ``(n, d)``."""
         return F.normalize(features, dim=1)
+
+
+@dataclass(frozen=True)
+class PromptTokens:
+    """Texts in a prompt; texts -> ``(n, context)`` int64, as the OpenCLIP model's own ``tokenize`` gives them."""
+
+    prompt: str
+    tokenize: Callable[[Sequence[str]], Tensor]
+
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        return self.tokenize([self.prompt.replace("{}", text) for text in texts])
+
+    def recipe(self) -> dict[str, Any]:
+        """How to do the same without this package, JSON-able."""
+        tokenizer = f"open_clip.{type(self.tokenize).__name__}"
+        length = getattr(self.tokenize, "context_length", None)
+        steps = ["put the text in the place of {} in `prompt`", "token ids as `tokenizer` gives them"]
+        return dict(kind="open_clip", steps=steps, prompt=self.prompt, tokenizer=tokenizer, context_length=length)
 
 
 def create_cliphash_model(
@@ -101,12 +120,9 @@ def build_cliphash_branches(
         inputs = f"{inputs}, unit length" if normalize else inputs
         return Frozen(whole, f"open_clip {backbone} {pretrained}, {side}", inputs, clip.n_features)
 
-    def tokens(texts: Sequence[str]) -> Tensor:
-        return clip.tokenize([prompt.replace("{}", text) for text in texts])
-
     branches = {
         "image": Branch(clip.resize, encoder(clip.image, "image", str(clip.resize)), head),
-        "text": Branch(tokens, encoder(clip.text, "text", f"prompt {prompt!r}"), head),
+        "text": Branch(PromptTokens(prompt, clip.tokenize), encoder(clip.text, "text", f"prompt {prompt!r}"), head),
     }
     return {modality: branches[modality] for modality in modalities}
 

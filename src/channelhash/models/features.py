@@ -1,6 +1,6 @@
 """``features``: a hash head on each modality's precomputed features."""
 
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,7 @@ def build_features_branches(
         named[modality] = Extractor(name, modality, widths[modality])
     return {
         modality: Branch(
-            partial(_features_of, modality=modality, width=width, extractor=named.get(modality)),
+            FeatureRows(modality, width, named.get(modality)),
             Standardize(width),
             hash_head([width, *hidden, n_bits], dropout),
         )
@@ -98,17 +98,32 @@ def build_features_branches(
     }
 
 
-def _features_of(items: Any, modality: str, width: int, extractor: Extractor | None) -> Tensor:
-    if not isinstance(items, np.ndarray):
-        if extractor is None:
-            raise InputError(
-                f"this model was trained on precomputed {modality} features and names no extractor: it cannot encode "
-                f"a raw {modality}; give features of width {width}, or name what makes them: extractors: {{{modality}: "
-                f"KIND:WHAT}} under model when training, under architecture in a saved model's config.json "
-                f"(KIND is {_kinds(modality)})"
-            )
-        items = extractor(items)
-    return feature_rows(items, modality, width)
+@dataclass(frozen=True)
+class FeatureRows:
+    """Rows of features ``(n, width)``; raw items go through ``extractor``, if there is one."""
+
+    modality: str
+    width: int
+    extractor: Extractor | None
+
+    def __call__(self, items: Any) -> Tensor:
+        """Errors as in `feature_rows`, and `InputError` for raw items where there is no extractor."""
+        if not isinstance(items, np.ndarray):
+            if self.extractor is None:
+                raise InputError(
+                    f"this model was trained on precomputed {self.modality} features and names no extractor: it cannot "
+                    f"encode a raw {self.modality}; give features of width {self.width}, or name what makes them: "
+                    f"extractors: {{{self.modality}: KIND:WHAT}} under model when training, under architecture in a "
+                    f"saved model's config.json (KIND is {_kinds(self.modality)})"
+                )
+            items = self.extractor(items)
+        return feature_rows(items, self.modality, self.width)
+
+    def recipe(self) -> dict[str, Any]:
+        """What the network takes, JSON-able."""
+        steps = ["rows of the features that the model was trained on, as they are; the network standardises them"]
+        name = self.extractor.name if self.extractor else None
+        return dict(kind="features", steps=steps, width=self.width, extractor=name)
 
 
 def _kinds(modality: str) -> str:

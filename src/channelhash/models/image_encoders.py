@@ -27,8 +27,17 @@ class SmallConvNet(nn.Module):
         self.n_features = 4 * widths[-1]
 
     def forward(self, pixels: Tensor) -> Tensor:
-        features: Tensor = self.pool(self.blocks((unit_pixels(pixels) - 0.5) / 0.25)).flatten(1)
-        return features
+        maps: Tensor = self.blocks((unit_pixels(pixels) - 0.5) / 0.25)
+        pooled: Tensor = _quarters(maps) if torch.onnx.is_in_onnx_export() else self.pool(maps)
+        return pooled.flatten(1)
+
+
+def _quarters(maps: Tensor) -> Tensor:
+    """``AdaptiveAvgPool2d(2)`` of square maps ``(n, c, s, s)``, as ``(n, c, 4)``: ONNX has no such pooling of odd
+    sides, whose quarters share their middle."""
+    side = int(maps.shape[-1])
+    halves = (slice(0, (side + 1) // 2), slice(side // 2, side))
+    return torch.stack([maps[:, :, rows, columns].mean((2, 3)) for rows in halves for columns in halves], dim=2)
 
 
 def unit_pixels(pixels: Tensor) -> Tensor:

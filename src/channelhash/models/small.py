@@ -1,18 +1,17 @@
 """``small``: a convolutional image encoder and a text encoder trained from scratch, for a laptop."""
 
-from functools import partial
 from typing import Any, Literal
 
 from torch import nn
 
-from channelhash.data.pictures import load_pixels
+from channelhash.data.pictures import Square
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models.hash_head import hash_head
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.image_encoders import SmallConvNet
 from channelhash.models.text_encoders import BagOfTags, TransformerText
-from channelhash.models.token_inputs import hashed_tokens, vocabulary_tokens
+from channelhash.models.token_inputs import HashedTokens, VocabularyTokens
 from channelhash.text.tokens import Vocabulary
 
 
@@ -96,12 +95,13 @@ def build_small_branches(
     branches = {}
     if "image" in modalities:
         image_encoder = SmallConvNet(width)
-        branches["image"] = Branch(partial(load_pixels, size=image_size), image_encoder, head(image_encoder))
+        branches["image"] = Branch(Square(image_size), image_encoder, head(image_encoder))
     if "text" in modalities:
+        prepare: HashedTokens | VocabularyTokens
         if vocabulary is None:
-            prepare, n_tokens = hashed_tokens(n_buckets, max_tokens), n_buckets
+            prepare, n_tokens = HashedTokens(n_buckets, max_tokens), n_buckets
         else:
-            prepare, n_tokens = vocabulary_tokens(vocabulary, max_tokens), len(vocabulary)
+            prepare, n_tokens = VocabularyTokens(Vocabulary(tuple(vocabulary)), max_tokens), len(vocabulary)
         encoder: BagOfTags | TransformerText = (
             BagOfTags(n_tokens, text_width)
             if text_encoder == "bag"

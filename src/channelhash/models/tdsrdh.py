@@ -19,7 +19,7 @@ from channelhash.models.cliphash import check_raw_items
 from channelhash.models.hash_head import hash_head
 from channelhash.models.hash_model import Branch, HashModel, Progress
 from channelhash.models.text_encoders import TransformerText, WordTable
-from channelhash.models.token_inputs import vocabulary_tokens
+from channelhash.models.token_inputs import VocabularyTokens
 from channelhash.models.torchvision_backbones import load_torchvision
 from channelhash.text.tokens import Vocabulary
 from channelhash.text.vector_tokens import SEGMENTATION_WORDS, cached_vector_tokens, encode_vectors, vector_reader
@@ -135,7 +135,8 @@ def build_tdsrdh_branches(
         if word_vectors is None:
             words = vocabulary or []
             table = nn.Embedding(len(words) + 1, _VECTOR_WIDTH, padding_idx=0)
-            branches["text"] = Branch(vocabulary_tokens(words, max_tokens), text_encoder(table, _VECTOR_WIDTH), head)
+            prepare = VocabularyTokens(Vocabulary(tuple(words)), max_tokens)
+            branches["text"] = Branch(prepare, text_encoder(table, _VECTOR_WIDTH), head)
         else:
             vectors = _open(word_vectors)
             if vectors.hash != word_vectors_hash:
@@ -164,6 +165,10 @@ class VectorTexts:
             list(texts), self.vectors, folder, self.segmentation_words, self.max_tokens, progress
         )
         return torch.from_numpy(np.array(tokens))
+
+    def recipe(self) -> dict[str, Any]:
+        """There is none: word vectors and dictionaries are no part of the model."""
+        raise InputError("its words are rows of word vectors, which stay outside the model")
 
 
 def _open(path: str) -> WordVectors:

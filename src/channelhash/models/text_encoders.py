@@ -28,6 +28,10 @@ class BagOfTags(nn.Module):
         self.n_features = n_features
 
     def forward(self, tokens: Tensor) -> Tensor:
+        if torch.onnx.is_in_onnx_export():  # which knows no bags with padding
+            real = (tokens != 0).unsqueeze(-1).to(self.tokens.weight)
+            rows = nn.functional.embedding(tokens, self.tokens.weight) * real
+            return rows.sum(1) / real.sum(1).clamp_min(1)
         features: Tensor = self.tokens(tokens)
         return features
 
@@ -102,14 +106,15 @@ class TransformerText(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """``(n, m)`` token ids to ``(n, n_features)``; a text without tokens gives zeros."""
         real = tokens != 0
-        if self.mask_padding and (used := real.any(0).nonzero()).numel():
+        cut = self.mask_padding and not torch.onnx.is_in_onnx_export()  # an exported network has one width
+        if cut and (used := real.any(0).nonzero()).numel():
             # Masked columns without a token in any row change nothing but cost: captions have 10 tokens, not 128.
             tokens, real = tokens[:, : int(used.max()) + 1], real[:, : int(used.max()) + 1]
         hidden = self.tokens(tokens) + self.positions[: tokens.shape[1]]
         # A row of padding alone would attend to nothing, which is NaN: its first place stays visible and is
         # left out of the mean below. (A first token that was masked is hidden like any other.)
-        hidden_from = ~real
-        hidden_from[:, 0] &= real.any(1)
+        first = ~real[:, :1] & real.any(1, keepdim=True)
+        hidden_from = torch.cat([first, ~real[:, 1:]], dim=1)
         hidden = self.layer(hidden, src_key_padding_mask=hidden_from if self.mask_padding else None)
         weight = real.unsqueeze(-1).to(hidden)
         mean: Tensor = (hidden * weight).sum(1) / weight.sum(1).clamp_min(1)

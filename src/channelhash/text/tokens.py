@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 TokenIds = NDArray[np.int32]
 
+#: What is taken off both ends of a word.
+PUNCTUATION = "#.,;:!?\"'()[]{}…“”„’"
+
 
 def split_words(text: str) -> list[str]:
     """The lower-case words of a text: separated by white space, without a leading ``#`` and enclosing punctuation.
@@ -18,7 +21,7 @@ def split_words(text: str) -> list[str]:
     >>> split_words('#BlueSky, "two  dogs".')
     ['bluesky', 'two', 'dogs']
     """
-    words = (word.strip("#.,;:!?\"'()[]{}…“”„’") for word in text.lower().split())
+    words = (word.strip(PUNCTUATION) for word in text.lower().split())
     return [word for word in words if word]
 
 

@@ -1,0 +1,42 @@
+"""``channelhash export``"""
+
+from pathlib import Path
+
+import typer
+
+from channelhash.cli.output import print_json
+from channelhash.errors import InputError
+
+
+def export(
+    run: Path = typer.Argument(..., help="A run's folder or a saved model."),
+    onnx: bool = typer.Option(False, "--onnx", help="As ONNX files, one a modality, and export.json about them."),
+    modalities: list[str] = typer.Option([], help="What is exported; all by default. May be repeated."),
+    out: Path | None = typer.Option(None, help="Folder to write, not there yet or empty; RUN/onnx by default."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+) -> None:
+    """A trained model's encoders for programs without PyTorch; each file is run and compared with the model.
+
+    export.json says what a file takes, how pictures and texts become that, and how bits come of what it gives.
+
+    Example: channelhash export runs/table --onnx --out exported
+    """
+    if not onnx:
+        raise InputError(f"export: name the format: channelhash export {run} --onnx")
+    from channelhash.models import load_model
+    from channelhash.models.onnx_export import DESCRIPTION, export_onnx
+
+    folder = out or run / "onnx"
+    description = export_onnx(load_model(run), folder, modalities)
+    written = description["modalities"]
+    if as_json:
+        keys = ("model", "fingerprint", "n_bits")
+        files = {modality: str(folder / entry["file"]) for modality, entry in written.items()}
+        differences = {modality: entry["largest_difference"] for modality, entry in written.items()}
+        about = {"out": str(folder), "description": str(folder / DESCRIPTION), "files": files}
+        print_json({**about, **{key: description[key] for key in keys}, "largest_difference": differences})
+        return
+    for modality, entry in written.items():
+        within = f"outputs equal the model's within {entry['largest_difference']:.0e}"
+        typer.echo(f"{folder / entry['file']}: {modality}, {within}")
+    typer.echo(f"How to use them: {folder / DESCRIPTION}")

@@ -1,0 +1,213 @@
+"""Encoders as ONNX files, with a description by which anything that runs ONNX makes the same codes.
+
+``export.json`` is that description; docs/export.md shows how it is read.
+"""
+
+import json
+import os
+import shutil
+import sys
+import uuid
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from channelhash.codes import binarize
+from channelhash.errors import InputError, JobError
+from channelhash.models.hash_model import Branch, HashModel
+from channelhash.optional import library
+from channelhash.seeds import generator
+
+DESCRIPTION = "export.json"
+#: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.
+TOLERANCE = 1e-4
+
+_OPSET = 17
+_CHECKED_ROWS = 7
+_BITS = {
+    "bit": "bit j of a code is 1 where output j >= 0, else 0",
+    "packing": "bit j is bit 7 - j % 8 of byte j // 8, most significant first (numpy.packbits); bits past n_bits are 0",
+}
+
+
+def export_onnx(model: HashModel, folder: Path, modalities: Sequence[str] = ()) -> dict[str, Any]:
+    """Write ``MODALITY.onnx`` for each modality and ``export.json``; all of them, or nothing.
+
+    A file takes what ``prepare`` gives (``export.json`` says how to make it), any number of rows, and gives real-valued
+    outputs ``(n, k)`` float32. Each is run by onnxruntime and compared with the model before it gets its name.
+
+    Args:
+        model: a trained model.
+        folder: where to write; it must not hold anything yet.
+        modalities: which ones; all if empty.
+
+    Returns:
+        What ``export.json`` holds.
+
+    Raises:
+        InputError: the folder is in use, a modality is unknown or cannot be exported (named), a library is missing.
+        JobError: a written file computes something else than the model.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder}: is there already; remove it, or name another folder with --out")
+    if unknown := set(modalities) - set(model.modalities):
+        raise InputError(f"--modalities: this model encodes {', '.join(model.modalities)}, not {min(unknown)}")
+    for module in ("onnx", "onnxruntime"):  # before the work, not after it
+        library(module, "onnx")
+    description: dict[str, Any] = {
+        "model": model.name,
+        "fingerprint": model.fingerprint(),
+        "comparable_with": [*model.code_spaces, *model.extends],
+        "n_bits": model.n_bits,
+        "bytes": -(-model.n_bits // 8),
+        "bits": _BITS,
+        "modalities": {},
+    }
+    recipes = {modality: _recipe(model, modality) for modality in modalities or model.modalities}
+    with _new_folder(folder) as temporary:
+        for modality, recipe in recipes.items():
+            description["modalities"][modality] = _export(model, modality, recipe, temporary / f"{modality}.onnx")
+        text = json.dumps(description, indent=2, ensure_ascii=False)
+        (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
+    return description
+
+
+def _recipe(model: HashModel, modality: str) -> dict[str, Any]:
+    """How a branch's inputs are made; `InputError` where that cannot be said."""
+    branch = model.branch(modality)
+    if not hasattr(branch.prepare, "recipe"):  # a model of one's own may have none
+        raise _refusal(model, modality, "what prepares its items has no method recipe() that says how")
+    if branch.frozen and branch.frozen.precision == "bfloat16":
+        raise _refusal(model, modality, "its frozen encoder computes in bfloat16, which few programs can run")
+    try:
+        recipe: dict[str, Any] = branch.prepare.recipe()
+    except InputError as error:
+        raise _refusal(model, modality, str(error)) from None
+    return recipe
+
+
+def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Write one branch; gives its entry of ``export.json``."""
+    branch = model.branch(modality)
+    inputs = model.prepare(modality, _some_items(modality, recipe))
+    try:
+        _write(branch, inputs.to(model.device), path)
+        run = _runner(path)
+        batches = (inputs, inputs[:1])
+        there = [run(rows.numpy()) for rows in batches]
+        here = [model.outputs_prepared({modality: rows})[modality].numpy() for rows in batches]
+    except Exception as error:  # the exporter and the runtime have many types of their own
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise _refusal(model, modality, first[:200]) from error
+    return {
+        "file": path.name,
+        "input": {"name": "inputs", "dtype": str(inputs.numpy().dtype), "shape": ["n", *inputs.shape[1:]]},
+        "output": {"name": "outputs", "dtype": "float32", "shape": ["n", model.n_bits]},
+        "prepare": recipe,
+        "largest_difference": max(map(partial(_difference, modality), there, here)),
+    }
+
+
+def _write(branch: Branch, inputs: Tensor, path: Path) -> None:
+    """The branch in evaluation mode as an ONNX file; weights of more than 2 GB in ``<path>.data`` beside it."""
+    parts = path.with_suffix(".parts")
+    parts.mkdir()
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # one fused operation, which ONNX does not have
+    try:
+        with warnings.catch_warnings(), _no_output():
+            warnings.simplefilter("ignore")  # of constants in the trace: what is traced is compared below
+            torch.onnx.export(
+                branch,
+                (inputs,),
+                str(parts / path.name),  # only a string is a place for more than 2 GB
+                input_names=["inputs"],
+                output_names=["outputs"],
+                dynamic_axes={"inputs": {0: "n"}, "outputs": {0: "n"}},
+                opset_version=_OPSET,
+                dynamo=False,  # the other exporter needs one more library
+            )
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    if len(list(parts.iterdir())) == 1:
+        (parts / path.name).replace(path)
+    else:  # a file for each tensor, under names that the next modality's tensors have as well
+        onnx = library("onnx", "onnx")
+        whole = onnx.load(parts / path.name)
+        onnx.save_model(whole, path, save_as_external_data=True, location=f"{path.name}.data")
+    shutil.rmtree(parts)
+
+
+def _runner(path: Path) -> Any:
+    onnxruntime = library("onnxruntime", "onnx")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda rows: session.run(["outputs"], {"inputs": rows})[0]
+
+
+def _difference(modality: str, there: NDArray[np.float32], here: NDArray[np.float32]) -> float:
+    """Largest difference between the file's and the model's outputs, which has to be rounding."""
+    if not np.isfinite(here).all():
+        raise JobError(f"{modality}: the model's output is not finite; its weights are damaged, train again")
+    allowed = TOLERANCE * max(1.0, float(np.abs(here).max()))
+    largest = float(np.abs(there - here).max()) if there.shape == here.shape else np.inf
+    certain = np.abs(here) > allowed
+    if not largest <= allowed or (binarize(there) != binarize(here))[certain].any():
+        raise JobError(f"{modality}: the ONNX file computes something else than the model, differing by {largest:.1e}")
+    return largest
+
+
+def _some_items(modality: str, recipe: dict[str, Any]) -> Any:
+    """Random items of a modality, to trace and compare with; texts are of any length, one without a word."""
+    random = generator(0, "export", modality)
+    if recipe["kind"] == "features":
+        return random.normal(size=(_CHECKED_ROWS, recipe["width"])).astype(np.float32)
+    if modality == "image":
+        sizes = [(int(width), int(height)) for width, height in random.integers(20, 80, (_CHECKED_ROWS, 2))]
+        return [Image.fromarray(random.integers(0, 256, (h, w, 3), dtype=np.uint8)) for w, h in sizes]
+    words = recipe.get("words") or [f"word{i}" for i in range(100)]
+    return [" ".join(random.choice(words, length)) for length in (3, 0, 1, 2, 5, 20, 300)]
+
+
+def _refusal(model: HashModel, modality: str, reason: str) -> InputError:
+    others = " ".join(f"--modalities {other}" for other in model.modalities if other != modality)
+    instead = f"; export the rest with {others}" if others else ""
+    return InputError(f"{modality}: cannot be exported to ONNX ({reason}){instead}")
+
+
+@contextmanager
+def _no_output() -> Iterator[None]:
+    """Nothing reaches stdout: where the exporter fails, its compiled half prints the whole network there."""
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder that takes the name ``folder``, which is empty or not there, when the block ends well."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
+    temporary.mkdir()
+    try:
+        yield temporary
+        for path in temporary.iterdir():  # on the disk before the name is
+            with open(path, "rb") as written:
+                os.fsync(written.fileno())
+        temporary.replace(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

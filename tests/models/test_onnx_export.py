@@ -1,0 +1,225 @@
+"""Exported files, against the models that they come from: by what ``export.json`` says, and by nothing else."""
+
+import json
+from functools import partial
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from channelhash.data.pictures import Resize, Square
+from channelhash.data.records import Records
+from channelhash.errors import InputError, JobError
+from channelhash.models import MODELS, HashModel
+from channelhash.models.hash_model import Branch, feature_rows
+from channelhash.models.image_encoders import SmallConvNet
+from channelhash.models.onnx_export import export_onnx
+from literal_recipe import exported_codes, exported_outputs, pixels
+from picture_runs import clip_model, picture_records, resnet_model
+
+TEXTS = ("a red picture", "#Dark, (blue) 'bright' …", "", "unheard-of words", "green " * 200, "a picture", "BLUE  red")
+SMALL = {"name": "small", "width": 8}
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    return picture_records(tmp_path_factory.mktemp("pictures"), 12)
+
+
+@pytest.fixture(scope="module")
+def pictures(records, tmp_path_factory):
+    """Small pictures, and a JPEG that is large enough to be decoded to a smaller size."""
+    folder = tmp_path_factory.mktemp("more")
+    noise = np.random.default_rng(3).integers(0, 256, (40, 61, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((611, 400)).save(folder / "large.jpg")
+    Image.fromarray(noise[..., 0]).resize((33, 90)).save(folder / "grey.png")
+    return [*records.items["image"][:5], folder / "large.jpg", folder / "grey.png"]
+
+
+def create(settings, records, n_bits=12) -> HashModel:
+    torch.manual_seed(0)
+    settings = dict(settings)
+    return MODELS[settings.pop("name")].create(records, n_bits, **settings).eval()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SMALL | {"image_size": 32, "min_count": 1},
+        SMALL | {"image_size": 48, "tokens": "hashed", "text_encoder": "transformer", "max_tokens": 9},
+        SMALL | {"image_size": 17, "min_count": 1, "text_encoder": "transformer"},
+        SMALL | {"image_size": 9, "tokens": "hashed", "n_buckets": 7},
+        resnet_model(mask_padding=False),
+        "clip",
+        "clip as in the paper, unit length",
+    ],
+    ids=str,
+)
+def test_codes_by_the_description_alone_are_the_models(settings, records, pictures, tmp_path):
+    if isinstance(settings, str):
+        more = {"normalize": True, "preprocess": "paper", "freeze_backbone": False} if "unit" in settings else {}
+        settings = clip_model(tmp_path, prompt="a photo of {}", **more)
+    model = create(settings, records)
+    description = export_onnx(model, tmp_path / "exported")
+    assert json.loads((tmp_path / "exported" / "export.json").read_text()) == description
+    assert {path.name for path in (tmp_path / "exported").iterdir()} == {"image.onnx", "text.onnx", "export.json"}
+    assert description["fingerprint"] == model.fingerprint()
+    for modality, items in {"image": pictures, "text": TEXTS}.items():
+        outputs = model.outputs(modality, items).numpy()
+        assert len(np.unique(outputs.round(2), axis=0)) > 4  # untrained: bits alone would tell little
+        for batch in (1, 7):
+            again = exported_outputs(tmp_path / "exported", modality, items, batch)
+            np.testing.assert_allclose(again, outputs, atol=1e-4)
+        codes = exported_codes(tmp_path / "exported", modality, items, 7)
+        np.testing.assert_array_equal(codes, model.encode(modality, items))
+
+
+def test_features_are_standardised_in_the_file(tmp_path):
+    rows = np.random.default_rng(0).normal(50, 20, (30, 6))
+    items = {"image": rows, "text": rows[:, :4]}
+    records = Records(tuple(map(str, range(30))), items, np.ones((30, 1), bool), ("x",))
+    model = create({"name": "features", "hidden": [8]}, records, n_bits=19)
+    description = export_onnx(model, tmp_path / "exported", ["text"])
+    assert list(description["modalities"]) == ["text"]
+    assert not (tmp_path / "exported" / "image.onnx").exists()
+    for batch in (1, 7):
+        codes = exported_codes(tmp_path / "exported", "text", rows[:, :4], batch)
+        np.testing.assert_array_equal(codes, model.encode("text", rows[:, :4]))
+
+
+def test_weights_beside_a_large_file_are_one_file_a_modality(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(30, 400)).astype(np.float32)
+    records = Records(tuple(map(str, range(30))), {"image": rows, "text": -rows}, np.ones((30, 1), bool), ("x",))
+    model = create({"name": "features", "hidden": [8]}, records)
+    with torch.no_grad():
+        model.branch("text").head[0].weight.neg_()
+    export = torch.onnx.export
+
+    def as_over_2_gb(branch, inputs, path, **settings) -> None:
+        export(branch, inputs, path, **settings)
+        onnx.save_model(onnx.load(path), path, save_as_external_data=True, all_tensors_to_one_file=False)
+
+    monkeypatch.setattr(torch.onnx, "export", as_over_2_gb)
+    export_onnx(model, tmp_path / "exported")
+    names = {path.name for path in (tmp_path / "exported").iterdir()}
+    assert names == {"export.json", "image.onnx", "image.onnx.data", "text.onnx", "text.onnx.data"}
+    for modality in ("image", "text"):
+        codes = exported_codes(tmp_path / "exported", modality, rows, 7)
+        np.testing.assert_array_equal(codes, model.encode(modality, rows))
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        Square(16),
+        Resize(16),
+        Resize(16, short_side=21, filter="bicubic"),
+        Resize(16, mode="squash"),
+        Resize(16, mode="longest", fill=77),
+    ],
+    ids=str,
+)
+def test_what_is_said_of_pixels_is_what_is_done(prepare, pictures):
+    recipe = json.loads(json.dumps(prepare.recipe()))
+    literal = np.stack([pixels(recipe, path) for path in pictures])
+    np.testing.assert_array_equal(literal, prepare(pictures).numpy())
+
+
+@pytest.mark.parametrize("side", [1, 2, 3, 4, 5, 8])
+def test_pooling_of_exported_networks_is_that_of_the_model(side, monkeypatch):
+    encoder = SmallConvNet(8).eval()
+    encoder.blocks = nn.Identity()
+    maps = torch.rand(2, 3, side, side)
+    pooled = encoder(maps)
+    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)
+    torch.testing.assert_close(encoder(maps), pooled)
+
+
+def refusal(model, folder, *modalities) -> str:
+    with pytest.raises(InputError) as caught:
+        export_onnx(model, folder, modalities)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def nothing_left(folder) -> bool:
+    return not [path for path in folder.parent.iterdir() if folder.name in path.name]
+
+
+def test_words_of_word_vectors_cannot_be_exported_but_pictures_can(records, tmp_path):
+    (tmp_path / "w.txt").write_text("2 3\nred 0.5 1 0\nblue 0 1 2\n")
+    model = create(resnet_model(word_vectors=tmp_path / "w.txt", freeze_backbone=False), records)
+    assert refusal(model, tmp_path / "out") == (
+        "text: cannot be exported to ONNX (its words are rows of word vectors, which stay outside the model); "
+        "export the rest with --modalities image"
+    )
+    assert nothing_left(tmp_path / "out")
+    assert list(export_onnx(model, tmp_path / "out", ["image"])["modalities"]) == ["image"]
+
+
+class Bessel(nn.Module):
+    """Something that ONNX has no operation for."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return torch.special.i0(rows)
+
+
+class Rows:
+    """Rows of three features, and how they are said to be made."""
+
+    def __call__(self, items) -> torch.Tensor:
+        return feature_rows(items, "image", 3)
+
+    def recipe(self) -> dict:
+        return {"kind": "features", "width": 3}
+
+
+class OtherWhenExported(nn.Module):
+    """Computes something else when it is exported."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows + 1 if torch.onnx.is_in_onnx_export() else rows
+
+
+def test_a_network_that_computes_in_bfloat16_is_refused(records, tmp_path):
+    model = create(clip_model(tmp_path), records)
+    model.set_precision("bfloat16")
+    assert "image: cannot be exported to ONNX (its frozen encoder computes in bfloat16" in refusal(
+        model, tmp_path / "o"
+    )
+
+
+def test_a_model_of_ones_own_that_cannot_be_exported_says_why(tmp_path, capfd):
+    def own(prepare, encoder) -> HashModel:
+        return HashModel("own", 4, {}, {"image": Branch(prepare, encoder, nn.Linear(3, 4))}).eval()
+
+    unsaid = own(partial(feature_rows, modality="image", width=3), nn.Identity())
+    assert "(what prepares its items has no method recipe() that says how)" in refusal(unsaid, tmp_path / "out")
+    unknown = refusal(own(Rows(), Bessel()), tmp_path / "out")
+    assert unknown.startswith("image: cannot be exported to ONNX (Exporting the operator 'aten::i0'")
+    assert capfd.readouterr().out == ""
+    with pytest.raises(JobError, match="image: the ONNX file computes something else than the model"):
+        export_onnx(own(Rows(), OtherWhenExported()), tmp_path / "out")
+    broken = own(Rows(), nn.Identity())
+    with torch.no_grad():
+        broken.branch("image").head.bias[1] = np.nan
+    with pytest.raises(JobError, match="image: the model's output is not finite"):
+        export_onnx(broken, tmp_path / "out")
+    assert nothing_left(tmp_path / "out")
+    assert refusal(own(Rows(), nn.Identity()), tmp_path / "out", "txt") == (
+        "--modalities: this model encodes image, not txt"
+    )
+
+
+def test_a_library_that_is_not_installed_is_named_with_its_extra(tmp_path, monkeypatch):
+    model = HashModel("own", 4, {}, {"image": Branch(Rows(), nn.Identity(), nn.Linear(3, 4))}).eval()
+    for module in ("onnx", "onnxruntime"):
+        with monkeypatch.context() as patch:
+            patch.setitem(__import__("sys").modules, module, None)
+            message = refusal(model, tmp_path / "out")
+        assert message.startswith(f"{module} cannot be imported")
+        assert message.endswith("pip install 'channelhash[onnx]'")
+    assert nothing_left(tmp_path / "out")
