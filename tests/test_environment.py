@@ -1,4 +1,5 @@
 import json
+import os
 import platform
 import re
 import subprocess
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from channelhash.environment import environment, git_commit, read_environments, record_environment
+from channelhash.environment import environment, git_commit, read_environments, record_environment, usable_cores
 from channelhash.errors import InputError
 
 
@@ -20,6 +21,17 @@ def test_the_environment_says_what_computes_and_not_where():
     assert platform.node() not in re.findall(r"[\w.-]+", text)
     assert str(Path.home()) not in text
     assert str(Path.cwd()) not in text
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are given out by Linux alone")
+def test_cores_are_those_that_the_process_was_given():
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    assert usable_cores() == len(before)
 
 
 def test_only_a_tracked_file_has_a_commit(tmp_path):

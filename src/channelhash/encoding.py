@@ -1,10 +1,10 @@
 """Records into sets of codes."""
 
-import os
 from collections.abc import Mapping
 
 from channelhash.codeset import CodeSet
 from channelhash.data.records import Items, Records
+from channelhash.environment import usable_cores
 from channelhash.models.hash_model import HashModel, Progress
 from channelhash.training.frozen_features import encode_items
 
@@ -29,10 +29,7 @@ def encode_records(
     modalities = [modality for modality in model.modalities if modality in records.items]
     return CodeSet(
         records.ids,
-        {
-            modality: encode_items(model, modality, read[modality], os.cpu_count() or 1, progress)
-            for modality in modalities
-        },
+        {modality: encode_items(model, modality, read[modality], usable_cores(), progress) for modality in modalities},
         records.labels if records.label_names else None,
         model.n_bits,
         label_names=records.label_names,

@@ -58,6 +58,11 @@ def environment(device: torch.device, processes: int = 1) -> dict[str, Any]:
     }
 
 
+def usable_cores() -> int:
+    """Cores that this process may run on: a job of a cluster often has few of the machine's."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def git_commit(file: Path) -> str | None:
     """The commit of the checkout that ``file`` is a tracked file of; None without one, or without git.
 

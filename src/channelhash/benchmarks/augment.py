@@ -17,6 +17,7 @@ from channelhash.augment.tables import LEVELS, Level
 from channelhash.benchmarks.pictures import draw_pictures
 from channelhash.benchmarks.timing import Row, compare
 from channelhash.data.pictures import load_pixels
+from channelhash.environment import usable_cores
 from channelhash.seeds import generator
 from channelhash.text.token_cache import cached_tokens
 from channelhash.text.tokens import encode_hashed
@@ -96,7 +97,7 @@ def _text_row(folder: Path, n: int) -> Row:
 def _loader_row(paths: list[Path]) -> Row:
     """The loader at hard augmentation: processor time of all workers over wall time of all cores, from the first batch
     on (starting the processes is not what is measured)."""
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     batches = list(torch.split(torch.arange(len(paths)), 32))
     pictures = AugmentedPictures(Pictures(paths, partial(load_pixels, size=SIZE)), seed=0, level="hard")
     draws = [[(0, row) for row in rows.tolist()] for rows in batches]

@@ -1,6 +1,5 @@
 """Pictures and texts a second from files to codes, and how near that comes to what the model does on tensors alone."""
 
-import os
 import tempfile
 from collections.abc import Mapping
 from functools import partial
@@ -13,6 +12,7 @@ import torch
 from channelhash.benchmarks.pictures import draw_pictures
 from channelhash.benchmarks.timing import Row, compare
 from channelhash.data.records import Records
+from channelhash.environment import usable_cores
 from channelhash.models import MODELS, HashModel
 from channelhash.training.batches import prepare_inputs
 from channelhash.training.frozen_features import encode_items
@@ -68,7 +68,7 @@ def _measure(name: str, settings: Mapping[str, Any], paths: list[Path], device: 
         row = compare(
             f"{title}, {modality}s",
             f"{len(paths)} to {_N_BITS} bits, {device}",
-            partial(encode_items, model, modality, items, os.cpu_count() or 1),
+            partial(encode_items, model, modality, items, usable_cores()),
             "inputs in memory",
             partial(model.outputs_prepared, {modality: inputs}),
             repeats=3,

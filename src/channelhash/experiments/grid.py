@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from channelhash.config import RunConfig, make_config, read_config
 from channelhash.distillation.distill import distill, load_teacher
+from channelhash.environment import usable_cores
 from channelhash.errors import InputError
 from channelhash.evaluation import evaluate_sets
 from channelhash.experiments.results import Result, read_grid
@@ -191,7 +192,7 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, jobs: int, devices: Sequenc
     waiting = list(placed)
     while waiting:
         started: dict[Future[str], GridRun] = {}
-        threads = max(1, (os.cpu_count() or 1) // jobs)
+        threads = max(1, usable_cores() // jobs)
         with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_job, (threads,)) as pool:
             started = {
                 pool.submit(run_and_evaluate, run.name, run.config.to_yaml(), folder, run.teacher): run

@@ -1,6 +1,5 @@
 """Pictures and texts into a store, batch by batch; what is there already is left alone."""
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from channelhash.codes import PackedCodes
 from channelhash.data.pictures import picture_problem
+from channelhash.environment import usable_cores
 from channelhash.errors import InputError
 from channelhash.indexing.source import Source
 from channelhash.indexing.state import STATE, changed_rows, is_file, state_of_file, state_of_values
@@ -135,7 +135,7 @@ def _encoded(
             yield batch, codes, [state_of_values(source, modalities, row) for row in batch], []
         return
     # A process is worth starting for more than one batch only.
-    workers = min(os.cpu_count() or 1, len(batches) - 1) if batches else 0
+    workers = min(usable_cores(), len(batches) - 1) if batches else 0
     loader: DataLoader[Any] = DataLoader(
         _Files(source, model), batch_sampler=batches, num_workers=workers, collate_fn=list, generator=torch.Generator()
     )

@@ -1,6 +1,5 @@
 """Where the inputs of a batch come from, one source a modality."""
 
-import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Protocol
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from channelhash.augment.progressive import augment_batch
 from channelhash.config import TrainSettings
+from channelhash.environment import usable_cores
 from channelhash.models.image_encoders import unit_pixels
 from channelhash.text.augmentation import drop_tokens, mask_tokens, replace_tokens
 from channelhash.text.tokens import TokenIds
@@ -115,4 +115,4 @@ class Bank:
 
 def n_workers(settings: TrainSettings) -> int:
     """Processes that read pictures."""
-    return (os.cpu_count() or 1) if settings.workers is None else settings.workers
+    return usable_cores() if settings.workers is None else settings.workers
