@@ -114,6 +114,13 @@ def test_bsch_has_no_gap_that_codes_could_not_attain():
     assert BSCHLoss(7, rho=0.0).bounds(label_similarity(labels))[0].max().item() == pytest.approx(3.5)
 
 
+def test_no_gap_is_asked_of_a_batch_without_dissimilar_pairs():
+    """r is infinite there, and 0 · ∞ is no number."""
+    outputs, labels = batch(16)
+    labels[:, 0] = True
+    assert torch.isfinite(BSCHLoss(16, rho=0.0)(outputs, labels))
+
+
 @given(seed=st.integers(0, 10**6), k=st.sampled_from([8, 32]), pull=st.floats(0, 3))
 def test_rsch_bounds_the_share_of_misplaced_pairs(seed, k, pull):
     """1 − AUC of a ranking of all pairs, ties counted as misplaced, is at most (loss / Δ)²."""

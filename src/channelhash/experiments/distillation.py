@@ -2,8 +2,8 @@
 
 For each code length and seed a teacher is trained by the base configuration, then for each of `SIZES`
 
-* a student on the teacher's codes;
-* the same without the relational term, λ_r = 0;
+* a student on the teacher's codes, with the relational term (λ_r = 1);
+* the same without it (λ_r = 0), as `distill` trains unless asked otherwise;
 * the same model from labels, by the teacher's loss.
 
 All three have the student's data and training settings, and the teacher's partitions joined by id.
