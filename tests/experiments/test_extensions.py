@@ -9,6 +9,7 @@ from scipy import stats
 from channelhash.experiments.effect_tables import all_option_effects, effects_plot, effects_tables
 from channelhash.experiments.effects import option_effects
 from channelhash.experiments.grids import DATASETS, EXTENSIONS, METHODS, TEXT_AUGMENTATION, make_grid
+from channelhash.experiments.rendering import to_markdown
 from channelhash.experiments.results import read_grid
 from channelhash.experiments.write import extensions_tables
 from experiments.made_results import CROSS_MODAL, made_result
@@ -63,6 +64,7 @@ def test_a_row_is_an_option_and_a_column_a_task():
     assert long.rows[0][1].text.startswith("+2.10 [+1.85, +2.35]")
     assert [cell.bold for row in long.rows for cell in row[1:]] == [True, True, False, False]
     assert long.caption.endswith("So it is.")
+    assert "\n| --- | ---: | ---: |\n" in to_markdown(long)  # every task's column is flush right
 
 
 def test_options_that_the_model_does_not_have_are_named():

@@ -56,5 +56,4 @@ def trials_table(trials: Sequence[Result]) -> Table:
         "Mean mAP of image → text and text → image on validation after the last epoch, in percent; 32 bits, seed 0, "
         "the base learning rate. Bold: the weights that the method is compared at, at every code length: κ_q of the "
         "quantisation error, and of the direct AP term times the code length k.",
-        labels=2,
     )

@@ -76,6 +76,7 @@ def effects_tables(
                 f"Mean difference over {_count(seeds)} seeds, paired by seed, and Student's 95 % interval; in brackets "
                 "the difference over its standard deviation between seeds. Bold: the interval leaves zero out (not "
                 f"corrected for the number of effects). {notes}".strip(),
+                labels=1,
             )
         )
     return tables
