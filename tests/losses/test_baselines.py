@@ -1,5 +1,5 @@
-"""The losses of the literature, and RSCH, against their literal transcriptions, at the edges, and where they hold
-parameters."""
+"""The losses of the literature, RSCH and shaped channels, against their literal transcriptions, at the edges, and where
+they hold parameters."""
 
 import itertools
 import math
@@ -41,9 +41,10 @@ def oracle_of(name, loss, settings):
         "orthohash": ("centres",),
         "greedyhash": ("classifier.weight",),
         "hyp2": ("proxies",),
+        "sch-shaped": ("steps",),  # where they are learned
     }
     transcription = getattr(literal, name.replace("-", "_"))
-    arguments = [state[key] for key in given.get(name, ())]
+    arguments = [state[key] for key in given.get(name, ()) if key in state]
     return lambda batch, labels: transcription(batch, labels, *arguments, **settings)
 
 
@@ -63,6 +64,7 @@ DEFAULTS = {
     "talr": dict(alpha=1.0),
     "sch-original": dict(tau=3.0, alpha=1.0, beta=1.0),
     "rsch": dict(kappa_q=0.0),
+    "sch-shaped": dict(shape="quantile", tau=3.0, kappa_q=0.0),
 }
 CHANGED = {
     "dcmh": [dict(gamma=0.0), dict(eta=0.3)],
@@ -76,6 +78,7 @@ CHANGED = {
     "talr": [dict(alpha=0.3)],
     "sch-original": [dict(tau=0.5), dict(alpha=3.0), dict(beta=0.2)],
     "rsch": [dict(kappa_q=0.2)],
+    "sch-shaped": [dict(shape="rarity"), dict(shape="learned"), dict(tau=0.5), dict(kappa_q=0.2)],
 }
 BASELINES = list(DEFAULTS)
 BOTH, ONE, THREE = ("image", "text"), ("image",), ("image", "text", "audio")

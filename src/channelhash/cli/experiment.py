@@ -11,7 +11,8 @@ from channelhash.cli.output import messages, print_json
 from channelhash.errors import InputError, JobError
 
 NAMES = (
-    "losses, gamma-w, architectures, factorial, reranking, extensions, baselines, channels, incremental, distillation"
+    "losses, gamma-w, architectures, factorial, reranking, extensions, baselines, channels, shapes, incremental, "
+    "distillation"
 )
 
 

@@ -52,6 +52,17 @@ TUNED: dict[str, dict[str, Any]] = {
     "RSCH, tuned": {"name": "rsch"},
 }
 
+#: What `shapes` compares: channels beside the recommended weights, SCH's first.
+SHAPES: dict[str, dict[str, Any]] = {
+    "SCH": {"name": "sch"},
+    "DSCH": {"name": "dsch"},
+    "SCH, quantiles": {"name": "sch-shaped", "shape": "quantile"},
+    "SCH, rare labels": {"name": "sch-shaped", "shape": "rarity"},
+    "SCH, learned": {"name": "sch-shaped", "shape": "learned"},
+}
+#: The weights beside them: κ_q, and of the direct AP term over the code length (``docs/results/channels-compared.md``).
+SHAPES_KAPPA_Q, SHAPES_PER_BIT = 0.3, 0.25
+
 #: The option that only models with token ids have.
 TEXT_AUGMENTATION = "text augmentation"
 #: What `extensions` adds to DSCH, one change each: name -> section -> key -> value.
@@ -174,6 +185,19 @@ def channels(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[
     ]
 
 
+def shapes(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
+    """The channels of `SHAPES`, all with the same weights beside them."""
+    return [
+        _run(base, method, loss | _beside(n_bits), n_bits, seed)
+        for method, loss in SHAPES.items()
+        for n_bits, seed in product(bits, seeds)
+    ]
+
+
+def _beside(n_bits: int) -> dict[str, Any]:
+    return {"kappa_q": SHAPES_KAPPA_Q, "average_precision": SHAPES_PER_BIT * n_bits}
+
+
 def extensions(base: Sections, bits: Sequence[int], seeds: Sequence[int]) -> list[GridRun]:
     """DSCH, and DSCH with each option of `EXTENSIONS` alone; without text augmentation where the model's texts are no
     tokens."""
@@ -209,7 +233,8 @@ GRIDS: dict[str, tuple[str, Callable[[Sections, Sequence[int], Sequence[int]], l
     "reranking": ("Re-ranking by asymmetric distance", reranking, (16, 32, 64)),
     "extensions": ("Options beside DSCH, one at a time", extensions, (32,)),
     "baselines": ("Losses of the literature under one protocol", baselines, PAPER_BITS),
-    "channels": ("Shapes of the channel", channels, PAPER_BITS),
+    "channels": ("Losses of channels, tuned alike", channels, PAPER_BITS),
+    "shapes": ("Shapes of the channel", shapes, PAPER_BITS),
     "incremental": ("New labels, old codes kept", incremental, (32,)),
     "distillation": ("A large model's codes from small ones", distillation, (32,)),
 }

@@ -105,6 +105,18 @@ def channels_tables(results: Sequence[Result]) -> list[Table]:
     ]
 
 
+def shapes_tables(results: Sequence[Result]) -> list[Table]:
+    """What each shape adds to SCH's, on tie-aware mAP and on graded NDCG; figures by shape."""
+    title = f"Shapes minus {results[0].method}"
+    graded = effects_tables(_option_effects(results, "ndcg_graded"), figure="graded NDCG", title=title)
+    return [
+        *effects_tables(_option_effects(results), title=title),
+        *(replace(table, name=f"ndcg-graded-{table.name}") for table in graded),
+        *all_views(losses_table, results),
+        losses_table(results, figure="ndcg_graded"),
+    ]
+
+
 def factorial_tables(results: Sequence[Result]) -> list[Table]:
     """By channel and κ_q: figures, and the effects of both."""
     return [*all_views(losses_table, results), *effects_tables(all_effects(results))]
@@ -121,8 +133,8 @@ def extensions_tables(results: Sequence[Result]) -> list[Table]:
     return [*effects, *all_views(losses_table, results), *compared]
 
 
-def _option_effects(results: Sequence[Result]) -> list[Effect]:
-    return all_option_effects(results, results[0].method)
+def _option_effects(results: Sequence[Result], figure: str = "map_tie_aware") -> list[Effect]:
+    return all_option_effects(results, results[0].method, figure)
 
 
 #: name of the experiment -> its tables.
@@ -135,6 +147,7 @@ TABLES: dict[str, Callable[[Sequence[Result]], list[Table]]] = {
     "extensions": extensions_tables,
     "baselines": baselines_tables,
     "channels": channels_tables,
+    "shapes": shapes_tables,
     "incremental": incremental_tables,
     "distillation": distillation_tables,
 }
@@ -165,8 +178,9 @@ def _write_plots(experiment: str, results: Sequence[Result], folder: Path) -> No
     if experiment == "factorial" and (effects := all_effects(results)):
         title = "Where does DSCH's gain come from? Parts of the published comparison, 95 % intervals"
         write_figure(effects_plot(effects, title), folder, "effects")
-    if experiment == "extensions" and (effects := _option_effects(results)):
-        title = f"What each option adds to {results[0].method}, 95 % intervals over seeds"
+    if experiment in ("extensions", "shapes") and (effects := _option_effects(results)):
+        each = "option adds to" if experiment == "extensions" else "shape adds to the channel of"
+        title = f"What each {each} {results[0].method}, 95 % intervals over seeds"
         names = {effect.name: effect.name for effect in effects}
         write_figure(effects_plot(effects, title, names, sideways=True), folder, "effects")
     if experiment == "channels" and (effects := own_effects(results)):

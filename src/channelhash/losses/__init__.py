@@ -23,6 +23,7 @@ from channelhash.losses.orthohash import OrthoHashLoss
 from channelhash.losses.rsch import RSCHLoss
 from channelhash.losses.sch import SCHLoss
 from channelhash.losses.sch_original import SCHOriginalLoss
+from channelhash.losses.sch_shaped import ShapedSCHLoss
 from channelhash.losses.talr import TALRLoss
 from channelhash.losses.tdsrdh import TDSRDHLoss
 
@@ -33,6 +34,7 @@ LOSSES: dict[str, type[nn.Module]] = {
     "rsch": RSCHLoss,
     "sch": SCHLoss,
     "sch-original": SCHOriginalLoss,
+    "sch-shaped": ShapedSCHLoss,
     "tdsrdh": TDSRDHLoss,
     "dcmh": DCMHLoss,
     "hashnet": HashNetLoss,
@@ -110,6 +112,7 @@ __all__ = [
     "RSCHLoss",
     "SCHLoss",
     "SCHOriginalLoss",
+    "ShapedSCHLoss",
     "TALRLoss",
     "TDSRDHLoss",
     "make_loss",
