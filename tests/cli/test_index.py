@@ -99,6 +99,11 @@ def test_search_asks_filters_and_re_ranks(store, capsys):
     assert (hit["text"], hit["labels"], hit["metadata"]["year"]) == (hit["text"], ["red"], 2013)
 
 
+def test_a_search_without_answers_says_what_kept_them_out(store, capsys):
+    assert run_command("search", store, "--like", "item003", "--where", "year > 3000", "--radius", 2) == 0
+    assert capsys.readouterr().out == f"0 answers: {store} has no item within 2 bits that passes year > 3000\n"
+
+
 def test_search_prints_a_table_and_draws_a_sheet(store, tmp_path, capsys):
     sheet = tmp_path / "sheet.png"
     assert run_command("search", store, "--like", "item003", "-k", "3", "--sheet", sheet) == 0

@@ -50,7 +50,11 @@ def search(
     if as_json:
         print_json({"results": [hit.as_dict() for hit in found]})
         return
-    rows = [[hit.id, str(hit.distance), hit.text, ", ".join(hit.labels)] for hit in found]
-    print_table(f"{len(found)} answers", ["id", "bits", "text", "labels"], rows)
+    if found:
+        rows = [[hit.id, str(hit.distance), hit.text, ", ".join(hit.labels)] for hit in found]
+        print_table(f"{len(found)} answers", ["id", "bits", "text", "labels"], rows)
+    else:
+        asked = [f" within {radius} bits"] * (radius is not None) + [f" that passes {where}"] * (where is not None)
+        typer.echo(f"0 answers: {store} has no item{''.join(asked)}")
     if sheet:
         typer.echo(f"Pictures in {sheet}")
