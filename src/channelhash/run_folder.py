@@ -95,13 +95,20 @@ def _card_facts(config: RunConfig, folder: Path) -> dict[str, Any]:
     return {"settings": settings, "epochs": len(log), "validation": validation}
 
 
+#: What is in a run's folder as soon as something was trained or encoded there.
+_WORK = ("log.jsonl", "checkpoints", "codes", "model")
+
+
 def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
-    """Write ``config.yaml`` into a new folder, or check that a run to resume is the same one."""
+    """Write ``config.yaml`` into a new folder, or into one that a run left before any work was done there (its data
+    could not be read, say); or check that a run to resume is the same one."""
     path = folder / "config.yaml"
     remove_leftovers(path)
     if not path.exists():
         if any(entry.name != ".lock" for entry in folder.iterdir()):
             raise InputError(f"{folder}: is not empty and not a run's folder; choose another --out")
+        write_text(path, config.to_yaml())
+    elif not resume and not any((folder / name).exists() for name in _WORK):
         write_text(path, config.to_yaml())
     elif not resume:
         raise InputError(f"{folder}: already holds a run; add --resume to go on with it, or choose another --out")

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -243,6 +244,24 @@ def test_a_run_killed_before_its_configuration_was_written_starts_again(tmp_path
         (run / name).write_text("")
     assert run_command("train", config, "--out", run) == 0
     assert not list(run.glob(".*.tmp"))
+
+
+def test_a_run_that_failed_before_any_work_leaves_its_folder_to_the_next(tmp_path, capsys):
+    """The mended command is the same with another --set: it may not be told of a run that never was."""
+    features, run = write_features(tmp_path / "f.npz"), tmp_path / "run"
+    wrong = feature_config(tmp_path / "wrong.yaml", tmp_path / "missing.npz", epochs=1)
+    assert_refused(capsys, "train", wrong, "--out", run, says="missing.npz")
+    (run / "splits.json").write_text("of other rows")  # as far as a run comes before its model is made
+    assert_refused(capsys, "train", wrong, "--out", run, says="missing.npz")
+    config = feature_config(tmp_path / "c.yaml", features, epochs=1)
+    assert run_command("train", config, "--out", run) == 0
+    assert str(features) in (run / "config.yaml").read_text()
+    assert json.loads((run / "splits.json").read_text())
+    for work in ("log.jsonl", "checkpoints", "codes", "model"):
+        begun = tmp_path / work
+        (begun / work).mkdir(parents=True)
+        shutil.copy(run / "config.yaml", begun)
+        assert_refused(capsys, "train", config, "--out", begun, says="already holds a run")
 
 
 def test_a_folder_in_use_or_of_another_run_is_refused(tmp_path, capsys):
