@@ -26,6 +26,8 @@ from channelhash.explaining.occlusion import (
 
 #: Evidence below this much of the strongest label's is not put into words.
 _SAID = 0.1
+#: Nor is evidence below this: it would be printed as 0.00.
+_HEARD = 0.005
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class Explanation:
 
     def labels(self) -> list[tuple[str, float]]:
         """Labels that the agreeing bits speak for, the strongest first, those with a tenth of its weight and more."""
-        found = [(name, weight) for name, weight in _strongest_first(self.label_names, self.spoken) if weight > 0]
+        found = [(name, weight) for name, weight in _strongest_first(self.label_names, self.spoken) if weight >= _HEARD]
         return [(name, weight) for name, weight in found if weight >= _SAID * found[0][1]]
 
     def summary(self) -> str:
