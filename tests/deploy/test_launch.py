@@ -68,7 +68,7 @@ def test_the_slurm_script_runs_what_it_says(tmp_path):
 @pytest.mark.slow
 def test_ray_train_with_two_workers_gives_the_run_of_one_process(tmp_path):
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=3)
-    edit(config, dropout=0.0)
+    edit(config, "model", dropout=0.0)
     command = [sys.executable, str(DEPLOY / "ray_train.py"), config.name, "--out", "two", "--workers", "2"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

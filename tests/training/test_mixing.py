@@ -154,7 +154,7 @@ def test_an_interrupted_training_goes_on_bit_by_bit_and_off_is_what_it_was(tmp_p
 @pytest.mark.slow
 def test_two_processes_are_one(tmp_path):
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=2, mix_images=0.7)
-    edit(config, dropout=0.0)
+    edit(config, "model", dropout=0.0)
     assert run_command("train", config, "--out", tmp_path / "one") == 0
     result = run_two(config, tmp_path / "two")
     assert result.returncode == 0, result.stderr
