@@ -303,6 +303,23 @@ def test_why_an_answer_matches_is_shown_and_closed_with_the_keyboard(page, addre
     expect(why).to_be_focused()
 
 
+def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(page, address, folder):
+    held = []
+    page.route("**/info", lambda route: held.append(route))  # the page asks once
+    for question in ("words", "picture"):
+        with page.expect_request("**/info"):
+            page.goto(address)
+        if question == "words":
+            page.locator("#words").fill("red")
+            page.locator("#words").press("Enter")
+        else:
+            page.set_input_files("#file", folder / "images" / "5.png")
+        page.wait_for_timeout(100)  # the handler has run, and found nothing known yet
+        assert page.locator("#results .card").count() == 0, question
+        held.pop().continue_()
+        assert ids(page), question
+
+
 def test_why_a_picture_of_ones_own_matches_shows_both_pictures(page, address, folder):
     page.goto(address)
     page.set_input_files("#file", folder / "images" / "5.png")

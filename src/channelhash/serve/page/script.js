@@ -11,7 +11,7 @@ const form = by("form"), words = by("words"), file = by("file"), radius = by("ra
 let info = null; // what the server searches and allows
 let labels = {}; // label -> number of items
 let allLabels = false; // whether the long tail of labels is shown
-let asked = null; // the state of the search that is shown
+let asked = readState(location.search); // the state of the search that is shown
 let running = null; // stops the search under way
 let explaining = null; // stops the explanation under way
 const previews = new Map(); // code -> address of a picture that was searched with here
@@ -57,7 +57,10 @@ function ask(question) {
   go({ ...controls(), q: "", id: null, code: null, by: null, ...question });
 }
 
-function go(state) {
+/** Show a state, as soon as the server has said what it searches. */
+async function go(state) {
+  await started;
+  if (!info) return; // it did not answer, and the page says so
   history.pushState(null, "", writeState(state));
   show(state);
   window.scrollTo({ top: 0 });
@@ -101,6 +104,8 @@ function search(state, signal) {
 
 /** Search with a picture: the server gives its code, and the code is what stands in the address. */
 async function searchPicture(picked) {
+  await started;
+  if (!info) return;
   if (!info.asks.includes("image")) return fail(new Error("This server cannot encode pictures; search with words."));
   if (picked.size > info.limits.upload_bytes) {
     return fail(new Error(`This picture has ${(picked.size / 1e6).toFixed(1)} MB; the server takes at most ${info.limits.upload_bytes / 1e6} MB.`));
@@ -402,7 +407,7 @@ async function start() {
     words.disabled = by("go").disabled = true;
     words.placeholder = info.asks.length ? "Drop a picture" : "This server has no model: open the address of an item";
   }
-  await show(readState(location.search));
+  show(readState(location.search));
 }
 
-start();
+const started = start();
