@@ -9,8 +9,9 @@ from PIL import Image
 import channelhash as ch
 from channelhash.codes import hamming_distances
 from channelhash.errors import InputError
+from channelhash.explaining.bits import compare_bits
 from channelhash.explaining.deletion import check_maps
-from channelhash.explaining.explanation import MapSettings
+from channelhash.explaining.explanation import Explanation, MapSettings, Side
 from channelhash.search import open_store
 from picture_runs import picture_records
 from small_runs import assert_refused, feature_config, run_command, write_features
@@ -173,3 +174,27 @@ def test_the_check_compares_hiding_what_matters_with_hiding_as_much_elsewhere(fo
 def test_the_run_has_to_have_codes_for_a_check(tmp_path):
     with pytest.raises(InputError, match="no config"):
         check_maps(tmp_path, 5, FAST)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "said"),
+    [
+        ((0.004, -0.2), "2 of 2 bits agree, 0 differ. The agreeing bits speak for no label clearly."),
+        ((0.006, -0.2), "2 of 2 bits agree, 0 differ. Those that agree speak for: sky (0.01)."),
+    ],
+)
+def test_a_label_that_would_be_printed_as_nothing_is_not_named(spoken, said):
+    codes = np.ones(2, dtype=np.float32)
+    explanation = Explanation(
+        sides=(Side("text", "a", codes), Side("text", "b", codes)),
+        bits=compare_bits(codes, codes),
+        distance=0,
+        relaxed_distance=0.0,
+        label_names=("sky", "car"),
+        clear=np.zeros((2, 2)),
+        spoken=np.array(spoken),
+        pictures=(None, None),
+        words=(None, None),
+        remarks=(),
+    )
+    assert explanation.summary() == said

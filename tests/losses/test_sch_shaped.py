@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.channels import label_similarity
-from channelhash.losses import SCHLoss, ShapedSCHLoss
+from channelhash.losses import SCHLoss, ShapedSCHLoss, term_problem
 from channelhash.losses.sch_shaped import rarity_weights, similarity_quantiles
 from losses import baseline_equations as literal
 
@@ -56,8 +56,10 @@ def test_a_learned_shape_begins_as_that_of_sch():
     outputs = batch(labels)
     learned = ShapedSCHLoss(16, "learned", kappa_q=0.1)
     assert learned(outputs, labels).item() == pytest.approx(SCHLoss(16, kappa_q=0.1)(outputs, labels).item(), rel=1e-6)
-    similarity = label_similarity(labels)
-    torch.testing.assert_close(learned.bounds(similarity), SCHLoss(16).bounds(similarity))
+
+
+def test_pairs_outside_of_the_batch_are_refused():
+    assert term_problem(ShapedSCHLoss, memory=16).startswith("memory: this loss has no channels")
 
 
 def test_steps_are_learned_and_equal_their_equation():

@@ -29,7 +29,8 @@ class ShapedSCHLoss(nn.Module):
     * ``learned``: T = g(S), a rising line of 8 pieces from g(0) = 0 to g(1) = 1. The heights of its steps are trained
       with the model, from those of SCH on: the channel goes to where the codes of such pairs come to lie.
 
-    What they are worth: ``docs/results/channel-shapes.md``.
+    The channels are those of a batch. No pair outside of it, with a memory or with stored codes, can be held against
+    them. What they are worth: ``docs/results/channel-shapes.md``.
 
     Args:
         n_bits: code length k.
@@ -40,10 +41,6 @@ class ShapedSCHLoss(nn.Module):
     Raises:
         ValueError: ``n_bits`` is below 1, τ below 0, or there is no such shape.
     """
-
-    #: All pairs weigh the same, and hard ones no more.
-    alpha = beta = gamma_l = 1.0
-    hardness = 0.0
 
     def __init__(self, n_bits: int, shape: Shape = "quantile", tau: float = 3.0, kappa_q: float = 0.0) -> None:
         super().__init__()
@@ -57,9 +54,9 @@ class ShapedSCHLoss(nn.Module):
         if shape == "learned":
             self.steps = nn.Parameter(torch.zeros(_PIECES))
 
-    def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
-        """Lower and upper end of the channel of each similarity, in bits. Quantiles are those of the similarities
-        given; rarity is a matter of labels, and a similarity is taken as it is."""
+    def _bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower and upper end of the channel of each similarity of the batch, in bits; of rare labels it is weighted
+        already."""
         if self.shape == "rarity":
             return sch_bounds(similarity, self.n_bits, self.tau)
         places, heights = similarity_quantiles(similarity) if self.shape == "quantile" else self._line()
@@ -73,7 +70,7 @@ class ShapedSCHLoss(nn.Module):
         codes = items.by_modality(items.codes)
         labels = items.labels[: codes.shape[1]]
         weights = rarity_weights(labels) if self.shape == "rarity" else 1
-        bounds = self.bounds(label_similarity(labels * weights).to(codes))
+        bounds = self._bounds(label_similarity(labels * weights).to(codes))
         directions = unit_rows(items.codes).view_as(codes)
         loss = channel_error(directions, directions, bounds) / codes.shape[1] ** 2
         if self.kappa_q:
