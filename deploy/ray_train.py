@@ -18,7 +18,7 @@ from ray.train.torch import TorchTrainer
 def train_here(job: dict[str, Any]) -> None:
     """What each worker does: Ray Train has joined the processes, the rest is that of ``channelhash train``."""
     from channelhash.config import read_config
-    from channelhash.run import start_run
+    from channelhash.runs.train import start_run
 
     os.chdir(job["folder"])  # paths in the configuration are those of the caller; Ray starts workers elsewhere
     start_run(read_config(Path(job["config"]), job["settings"]), Path(job["out"]), resume=True)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-import channelhash.vision  # noqa: F401  before a test imports anything that imports torchvision
+import channelhash.utils.torchvision_compat  # noqa: F401  before a test imports anything that imports torchvision
 
 # Literal transcriptions and fixture generators are imported by the tests that use them.
 sys.path.insert(0, str(Path(__file__).parent))

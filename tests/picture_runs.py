@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from channelhash.data.records import Records
-from channelhash.seeds import generator
+from channelhash.utils.seeds import generator
 
 WORDS = ("red", "green", "blue", "dark", "bright")
 

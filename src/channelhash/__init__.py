@@ -8,21 +8,21 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from channelhash._version import __version__
+
 if TYPE_CHECKING:
     from channelhash import channels, codes, losses, metrics
-    from channelhash.codeset import CodeSet
-    from channelhash.explaining import explain
+    from channelhash.codes.code_set import CodeSet
+    from channelhash.explanation import explain
     from channelhash.models import HashModel, load_model
     from channelhash.search import Store, open_store
 
-__version__ = "0.1.0"
-
 _MODULES = ("channels", "codes", "losses", "metrics")
 _NAMES = {
-    "CodeSet": "channelhash.codeset",
+    "CodeSet": "channelhash.codes.code_set",
     "HashModel": "channelhash.models",
     "Store": "channelhash.search",
-    "explain": "channelhash.explaining",
+    "explain": "channelhash.explanation",
     "load_model": "channelhash.models",
     "open_store": "channelhash.search",
 }

@@ -9,6 +9,7 @@ import yaml
 from pydantic import Field
 
 from channelhash.data import DATA_KINDS
+from channelhash.data.collection import DataSource
 from channelhash.data.splits import Method
 from channelhash.errors import InputError
 from channelhash.losses import (
@@ -21,7 +22,7 @@ from channelhash.losses import (
     term_problem,
 )
 from channelhash.models import MODELS
-from channelhash.settings import Settings, SettingsType, pick, read_settings, settings_of, unknown
+from channelhash.utils.typed_settings import Settings, SettingsType, pick, read_settings, settings_of, unknown
 
 _SECTIONS = ("data", "model", "loss", "train", "evaluate", "extend")
 _CHOICES = ("only_labels", "without_labels")
@@ -180,6 +181,13 @@ class RunConfig:
     train: TrainSettings
     evaluate: EvaluateSettings
     extend: ExtendSettings | None = None
+
+    @property
+    def sources(self) -> list[DataSource]:
+        """Where the run's collection comes from: what the extended run has, if any, then the section ``data``."""
+        old = [] if self.extend is None else read_run_config(self.extend.run).sources
+        own = DataSource(self.kind, vars(self.source), self.split.only_labels, self.split.without_labels)
+        return [*old, own]
 
     def to_yaml(self) -> str:
         """The complete configuration, readable by `read_config`."""

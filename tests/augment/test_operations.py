@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channelhash.augment import operations as op
-from channelhash.vision import torchvision
+from channelhash.utils.torchvision_compat import torchvision
 
 IMAGE = torch.rand(3, 20, 20, generator=torch.Generator().manual_seed(1))
 OTHER = torch.rand(3, 20, 20, generator=torch.Generator().manual_seed(2))

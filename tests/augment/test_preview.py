@@ -6,7 +6,7 @@ from PIL import Image
 
 from channelhash.augment import preview
 from channelhash.augment.progressive import Step, plan
-from channelhash.contact_sheet import wrap
+from channelhash.utils.image_grid import wrap
 
 
 def test_an_operation_is_described_with_its_parameters():

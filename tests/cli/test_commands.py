@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
-from channelhash.experiments.grids import GRIDS
+from channelhash.lab.experiments.definitions import GRIDS
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
 from picture_runs import tiny_clip
@@ -382,7 +382,7 @@ def test_progressive_augmentation_changes_what_is_trained_on_from_its_epochs_on(
 
 
 def test_benchmark_prints_rows_that_people_script_against(tmp_path, capsys, monkeypatch):
-    from channelhash.benchmarks import augment
+    from channelhash.lab.benchmarks import augment
 
     whole = augment.benchmark_augment
     monkeypatch.setattr(augment, "benchmark_augment", lambda pictures: whole(pictures, n=4, loader_n=96))
@@ -409,7 +409,7 @@ def test_benchmark_train_parts_an_epoch(capsys):
 
 
 def test_benchmark_encode_goes_from_files_to_codes(capsys, monkeypatch, tmp_path):
-    from channelhash.benchmarks import encode
+    from channelhash.lab.benchmarks import encode
 
     clip = {"backbone": str(tiny_clip(tmp_path / "tiny.json")), "pretrained": None, "hidden": [32]}
     monkeypatch.setattr(encode, "_MODELS", (("small", {"image_size": 24}, 20, 0), ("cliphash", clip, 10, 0)))
@@ -421,7 +421,7 @@ def test_benchmark_encode_goes_from_files_to_codes(capsys, monkeypatch, tmp_path
 
 
 def test_benchmarks_of_evaluation_and_losses_print_a_table_or_json(capsys, monkeypatch):
-    from channelhash.benchmarks import loss, metrics
+    from channelhash.lab.benchmarks import loss, metrics
 
     figures, losses, batches = metrics.benchmark_metrics, loss.benchmark_loss, loss.benchmark_batches
     monkeypatch.setattr(metrics, "benchmark_metrics", lambda: figures(6, 100, 2, (50,)))
@@ -563,7 +563,7 @@ def test_synthesize_then_describe(tmp_path, capsys):
 
 def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
     """The demo at a tenth of its quick size; `.ci/run` runs the quick one."""
-    from channelhash import demo
+    from channelhash.runs import demo
 
     def tiny(folder: Path, loss: str, quick: bool, seed: int = 0):
         values = {

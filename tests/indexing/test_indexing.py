@@ -129,13 +129,13 @@ from channelhash.indexing import encode
 from channelhash.indexing.source import read_source
 encode._BATCH = 4
 model = ch.load_model({str(tmp_path / "model")!r})
-def stages(name):
+def progress(name):
     def advance(done, total):
         if name == "encode" and done == 8:
             os.kill(os.getpid(), signal.SIGKILL)
     return advance
 store = ch.open_store({str(place)!r}, model.n_bits, model.fingerprint())
-encode.index_source(store, model, read_source(Path({str(folder)!r})), stages)
+encode.index_source(store, model, read_source(Path({str(folder)!r})), progress)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr

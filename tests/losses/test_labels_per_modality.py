@@ -7,7 +7,7 @@ from channelhash.augment.mixing import mix_labels
 from channelhash.losses import LABELS_PER_MODALITY, LOSSES, DSCHLoss, SCHLoss, make_loss
 from losses import loss_equations as literal
 from losses.test_losses import DSCH_DEFAULTS, assert_same_value_and_gradient, batch
-from losses.test_tiles import in_tiles, value_and_gradients
+from losses.test_tiled_pairs import in_tiles, value_and_gradients
 
 
 def mixed(labels):

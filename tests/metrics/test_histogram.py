@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import channelhash as ch
-from channelhash.metrics import counting
-from channelhash.metrics.counting import DistanceCounts, count_distances, count_jointly
+from channelhash.metrics import count_distances as counting
+from channelhash.metrics.count_distances import DistanceCounts, count_distances, count_jointly
 from metrics import ranking_equations as literal
 
 

@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score
 
 import channelhash as ch
 from channelhash.metrics import HammingHistogram, ranking
-from channelhash.metrics.cutoff import average_precision_at
+from channelhash.metrics.ap_at_k import average_precision_at
 from metrics import ranking_equations as literal
 
 GROUPS = st.lists(st.lists(st.booleans(), max_size=4), min_size=1, max_size=3).filter(

@@ -9,7 +9,7 @@ from PIL import Image
 
 from channelhash.errors import InputError
 from channelhash.models.extractors import Extractor
-from channelhash.vision import torchvision
+from channelhash.utils.torchvision_compat import torchvision
 
 TINY = {
     "embed_dim": 12,
@@ -70,7 +70,7 @@ def test_unknown_torchvision_names_are_refused(pictures):
 @pytest.fixture
 def tiny(tmp_path):
     """The library, a small model that it knows by name, its preprocessing, and a file of its weights."""
-    import open_clip  # after channelhash.vision, which mends torchvision's import where that is needed
+    import open_clip  # after channelhash.utils.torchvision_compat, which mends the import of torchvision
 
     (tmp_path / "channelhash-tiny.json").write_text(json.dumps(TINY))
     open_clip.add_model_config(tmp_path / "channelhash-tiny.json")

@@ -13,11 +13,11 @@ from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS, HashModel, load_model
 from channelhash.models.backbones import Frozen, weights_hash
 from channelhash.models.cliphash import build_cliphash_branches
-from channelhash.models.openclip import load_open_clip
+from channelhash.models.open_clip import load_open_clip
 from channelhash.models.tdsrdh import build_tdsrdh_branches
 from channelhash.models.text_encoders import WordTable
 from channelhash.models.torchvision_backbones import load_torchvision
-from channelhash.vision import torchvision
+from channelhash.utils.torchvision_compat import torchvision
 from picture_runs import clip_model, picture_records, resnet_model, tiny_clip, write_pictures
 
 

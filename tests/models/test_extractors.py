@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import channelhash as ch
-import channelhash.vision  # before sentence_transformers, which may import torchvision
+import channelhash.utils.torchvision_compat  # before sentence_transformers, which may import torchvision
 from channelhash.config import make_config
 from channelhash.data.records import Records
 from channelhash.errors import InputError

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 import channelhash as ch
-from channelhash.data.pictures import load_pixels
+from channelhash.data.images import load_pixels
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model

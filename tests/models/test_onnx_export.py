@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from channelhash.data.pictures import Resize, Square
+from channelhash.data.images import Resize, Square
 from channelhash.data.records import Records
 from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS, HashModel

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from channelhash import files
 from channelhash.scale.encode import ShardEncoder, Written, encode_bulk
+from channelhash.utils import files
 from scale.dying import SHARD, die, is_first
 
 

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import channelhash as ch
-from channelhash.codeset import joined
+from channelhash.codes.code_set import joined
 from channelhash.data.table import load_table
-from channelhash.encoding import encode_records
-from channelhash.files import locked
+from channelhash.models.encode_records import encode_records
 from channelhash.scale.job import shard_files
+from channelhash.utils.files import locked
 from picture_runs import write_pictures
 from scale.dying import SHARD
 from scale.made_inputs import (

@@ -13,7 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from channelhash import codes, open_store
-from channelhash.search import items_database, layers
+from channelhash.search.local import database as items_database
+
+#: Batches and items in each.
+from channelhash.search.local import snapshots as layers
 
 #: Batches and items in each.
 BATCHES, SIZE = 6, 7

@@ -5,10 +5,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from channelhash.codes import unpack
-from channelhash.codeset import CodeSet
-from channelhash.explaining.ask import encoders_of, new_side, stored_side
-from channelhash.explaining.explanation import MapSettings, explain_pair
-from channelhash.explaining.kept_meanings import meanings_of
+from channelhash.codes.code_set import CodeSet
+from channelhash.explanation.api import encoders_of, new_side, stored_side
+from channelhash.explanation.bit_labels_cache import meanings_of
+from channelhash.explanation.explanation import MapSettings, explain_pair
 from channelhash.search import open_store
 from channelhash.serve import Limits, create_app
 from serve.served import N_BITS, ODD_ID, serving

@@ -11,8 +11,8 @@ from PIL import Image
 
 from channelhash.errors import InputError
 from channelhash.serve import Limits, create_app
-from channelhash.serve.item_routes import kept_picture
-from channelhash.serve.tokens import read_token
+from channelhash.serve.auth import read_token
+from channelhash.serve.routes.items import kept_picture
 from serve.served import ODD_ID, TOKEN, WRITER, serving, small_model
 
 

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from channelhash.codeset import CodeSet
+from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.serve import Limits, create_app
 from channelhash.serve.batching import Batcher
-from channelhash.serve.open import open_app
+from channelhash.serve.factory import open_app
 from channelhash.serve.server import allowed_hosts, listen
 from serve.served import TOKEN, WRITER, small_model, small_store
 from small_runs import assert_refused

@@ -5,9 +5,10 @@ import struct
 import numpy as np
 import pytest
 
-from channelhash.text import reading, token_cache
+from channelhash.text import hashtag_reader as reading
+from channelhash.text import token_cache
 from channelhash.text.vector_tokens import cached_vector_tokens, encode_vectors, vector_reader
-from channelhash.text.wordvectors import open_word_vectors
+from channelhash.text.word_vectors import open_word_vectors
 
 WORDS = ["Sunset", "####", "golden", "gate", "zyxwv"]
 

@@ -12,14 +12,14 @@ from safetensors.torch import load_file
 
 from channelhash.config import TrainSettings, read_config
 from channelhash.data.features import load_features
-from channelhash.dry_run import plan_run
 from channelhash.errors import JobError
 from channelhash.losses import DSCHLoss
 from channelhash.models import MODELS
+from channelhash.runs.estimate import plan_run
 from channelhash.training import trainer
 from channelhash.training.batches import prepare_inputs
 from channelhash.training.sources import Held
-from channelhash.training.steps import Steps
+from channelhash.training.step import Steps
 from channelhash.training.trainer import train
 from picture_runs import clip_model, picture_config, write_pictures
 from small_runs import assert_refused, feature_config, run_command, write_features
@@ -143,7 +143,7 @@ def test_a_training_killed_within_an_epoch_resumes_bit_by_bit(tmp_path, features
     assert run_command("train", config, "--out", whole) == 0
     script = f"""
 import os, signal, sys
-from channelhash.training import steps
+from channelhash.training import step as steps
 real, seen = steps.Steps.value, []
 def value(self, batch):
     seen.append(1)

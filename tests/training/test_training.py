@@ -23,7 +23,7 @@ from channelhash.models import MODELS
 from channelhash.training.batches import epoch_batches, prepare_inputs
 from channelhash.training.schedule import learning_rate
 from channelhash.training.sources import Held
-from channelhash.training.steps import epoch_steps
+from channelhash.training.step import epoch_steps
 from channelhash.training.trainer import train
 from small_runs import assert_refused, feature_config, run_command, write_features
 

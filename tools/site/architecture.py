@@ -49,10 +49,10 @@ WAY: dict[str, tuple[str, list[Step]]] = {
     "measure": (
         "Records",
         [
-            Step("encoding.encode_records", "Records", "CodeSet", "CodeSet"),
+            Step("models.encode_records.encode_records", "Records", "CodeSet", "CodeSet"),
             Step("metrics.report.count_tasks", "CodeSet", "HammingHistogram", "histograms"),
             Step("metrics.report.report", "HammingHistogram", "TaskReport", "figures"),
-            Step("experiments.tables.losses_table", "Result", "Table", "tables"),
+            Step("lab.experiments.tables.results.losses_table", "Result", "Table", "tables"),
         ],
     ),
     "search": (
@@ -61,7 +61,7 @@ WAY: dict[str, tuple[str, list[Step]]] = {
             Step("models.hash_model.HashModel.encode", "Items", "PackedCodes", "packed codes"),
             Step("search.store.Store.add", "PackedCodes", "None", "Store"),
             Step("search.store.Store.search", "PackedCodes", "Answers", "Answers"),
-            Step("search.answers.answer", "Store", "Hit", "hits, for people"),
+            Step("search.query.answer", "Store", "Hit", "hits, for people"),
         ],
     ),
 }
@@ -79,10 +79,10 @@ def read_floors(table: str) -> Floors:
 def read_imports(package: Path = PACKAGE) -> Imports:
     """Package or module directly below ``channelhash`` -> those that it imports anywhere in its code.
 
-    The front door (``__init__``, ``__main__``) belongs to no floor and is left out, as are imports of ``__version__``.
+    The front door (``__init__``, ``__main__``) belongs to no floor and is left out.
     """
     units = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    units = {unit for unit in units if not unit.startswith("__")}
+    units = {unit for unit in units if not unit.startswith("__") or unit == "_version"}
     imports: Imports = {unit: set() for unit in sorted(units)}
     for path in sorted(package.rglob("*.py")):
         unit = path.relative_to(package).parts[0].removesuffix(".py")
@@ -124,7 +124,7 @@ def drawn_edges(imports: Imports, floors: Floors) -> list[tuple[str, str]]:
 
 _WIDTH, _LEFT, _FLOOR, _BOX, _GAP = 1180, 56, 92, 36, 14
 _INK, _LINE, _IMPORT, _DATA = "#1f2933", "#9fb3c8", "#7b93ad", "#D55E00"
-_TINTS = ("#eef1f4", "#e8f1fb", "#e6f5ef", "#fdf3e1", "#f8e9f2", "#ece9f8", "#e3eef0")
+_TINTS = ("#eef1f4", "#e8f1fb", "#e6f5ef", "#fdf3e1", "#f8e9f2", "#ece9f8", "#e3eef0", "#f4efe6", "#eef1f4", "#e8f1fb")
 
 
 def architecture_svg(imports: Imports, floors: Floors, way: Mapping[str, tuple[str, list[Step]]] = WAY) -> str:

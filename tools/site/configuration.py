@@ -11,7 +11,7 @@ from channelhash.config import EvaluateSettings, ExtendSettings, SplitSettings, 
 from channelhash.data import DATA_KINDS
 from channelhash.losses import FROM_RUN, LOSSES
 from channelhash.models import MODELS
-from channelhash.settings import Settings, settings_of
+from channelhash.utils.typed_settings import Settings, settings_of
 
 _INTRODUCTION = """# Configuration
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from channelhash.seeds import generator
+from channelhash.utils.seeds import generator
 
 
 class Mix(NamedTuple):

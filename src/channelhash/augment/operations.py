@@ -10,8 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from channelhash.vision import InterpolationMode
-from channelhash.vision import functional as F
+from channelhash.utils.torchvision_compat import InterpolationMode
+from channelhash.utils.torchvision_compat import functional as F
 
 _BILINEAR = InterpolationMode.BILINEAR
 

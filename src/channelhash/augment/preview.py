@@ -10,8 +10,8 @@ from torch import Tensor
 
 from channelhash.augment.progressive import Step, apply, plan
 from channelhash.augment.tables import Level
-from channelhash.contact_sheet import Cell, write_contact_sheet
-from channelhash.data.pictures import load_pixels
+from channelhash.data.images import load_pixels
+from channelhash.utils.image_grid import Cell, write_contact_sheet
 
 _SIZE = 224
 #: Room for the longest plan: a flip, colour jitter with its four parameters in two lines, and two more.

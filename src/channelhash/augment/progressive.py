@@ -14,7 +14,7 @@ from torch import Tensor
 
 from channelhash.augment.operations import OPERATIONS, PARTNERED, PLACED, SEEDED
 from channelhash.augment.tables import GROUPS, TABLE_EPOCHS, Augmentation, Group, Level, mixture
-from channelhash.seeds import generator
+from channelhash.utils.seeds import generator
 
 EasyWeights = Literal["kinds", "angles"]
 

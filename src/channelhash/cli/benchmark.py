@@ -9,7 +9,7 @@ from channelhash.cli.output import print_json, print_table
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
-    from channelhash.benchmarks.timing import Row
+    from channelhash.utils.timing import Row
 
 app = typer.Typer(
     help="Measure speed here, side by side with an alternative.", no_args_is_help=True, rich_markup_mode=None
@@ -25,8 +25,8 @@ def augment(
 
     Example: channelhash benchmark augment
     """
-    from channelhash.benchmarks.augment import benchmark_augment
     from channelhash.data.folder import first_pictures
+    from channelhash.lab.benchmarks.augment import benchmark_augment
 
     _show(benchmark_augment(first_pictures(pictures, 1024) if pictures else None), as_json)
 
@@ -39,7 +39,7 @@ def metrics(
 
     Example: channelhash benchmark metrics
     """
-    from channelhash.benchmarks.metrics import benchmark_metrics
+    from channelhash.lab.benchmarks.metrics import benchmark_metrics
 
     _show(benchmark_metrics(), as_json)
 
@@ -53,7 +53,7 @@ def loss(
 
     Example: channelhash benchmark loss
     """
-    from channelhash.benchmarks.loss import benchmark_batches, benchmark_loss
+    from channelhash.lab.benchmarks.loss import benchmark_batches, benchmark_loss
 
     _show(benchmark_loss() + benchmark_batches(), as_json)
 
@@ -68,8 +68,8 @@ def encode(
 
     Example: channelhash benchmark encode --device cpu
     """
-    from channelhash.benchmarks.encode import benchmark_encode
     from channelhash.data.folder import first_pictures
+    from channelhash.lab.benchmarks.encode import benchmark_encode
 
     _show(benchmark_encode(first_pictures(pictures, 4096) if pictures else None, device), as_json)
 
@@ -84,7 +84,7 @@ def train(
 
     Example: channelhash benchmark train
     """
-    from channelhash.benchmarks.train import benchmark_train
+    from channelhash.lab.benchmarks.train import benchmark_train
 
     _show(benchmark_train(rows, device), as_json)
 
@@ -98,7 +98,7 @@ def scale(
 
     Example: channelhash benchmark scale --largest 1000000
     """
-    from channelhash.benchmarks.scale import benchmark_scale
+    from channelhash.lab.benchmarks.scale import benchmark_scale
 
     _show(benchmark_scale([size for size in (10**power for power in range(4, 20)) if size <= largest]), as_json)
 
@@ -113,8 +113,8 @@ def serve(
 
     Example: channelhash benchmark serve --seconds 60
     """
-    from channelhash.benchmarks.serve import benchmark_serve
-    from channelhash.benchmarks.timing import machine
+    from channelhash.lab.benchmarks.serve import benchmark_serve
+    from channelhash.utils.timing import machine
 
     rows = benchmark_serve(seconds, codes)
     if as_json:
@@ -142,7 +142,7 @@ def search(
 
     Example: channelhash benchmark search --sizes 100000 --bits 64
     """
-    from channelhash.benchmarks.search import benchmark_search
+    from channelhash.lab.benchmarks.search import benchmark_search
 
     lengths = _numbers("--bits", bits, multiples_of=8)
     _show(benchmark_search(_numbers("--sizes", sizes), lengths, _numbers("--first", first), batch), as_json)
@@ -159,7 +159,7 @@ def _numbers(option: str, text: str, multiples_of: int = 1) -> list[int]:
 
 def _show(rows: "list[Row]", as_json: bool) -> None:
     """The rows of any benchmark."""
-    from channelhash.benchmarks.timing import machine
+    from channelhash.utils.timing import machine
 
     if as_json:
         print_json({"rows": rows, "machine": machine()})

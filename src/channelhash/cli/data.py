@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from channelhash.cli.output import messages, percent, print_json, print_table, progress_stages
+from channelhash.cli.output import messages, percent, print_json, print_table, progress_bars
 
 app = typer.Typer(help="Make, look at and check data sets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -23,8 +23,8 @@ def synthesize(
     """
     from channelhash.data.synthetic import synthesize as draw
 
-    with progress_stages() as stages:
-        draw(root, images, seed, stages("draw pictures"))
+    with progress_bars() as progress:
+        draw(root, images, seed, progress("draw pictures"))
     if as_json:
         print_json({"root": str(root), "images": images, "seed": seed})
     else:
@@ -48,8 +48,8 @@ def download(
     from channelhash.data.download import download as fetch
     from channelhash.data.nuswide import PICTURE_LAYOUTS, count_pictures
 
-    with progress_stages() as stages:
-        fetched = fetch(name, root, progress=stages)
+    with progress_bars() as progress:
+        fetched = fetch(name, root, progress=progress)
     result: dict[str, object] = {"root": str(root), "fetched": fetched}
     if name == "nuswide":
         there, listed = count_pictures(root)
@@ -103,10 +103,10 @@ def explain_text(
 
     Example: channelhash data explain-text "goldengate brigde 2007"
     """
-    from channelhash.text.explain import explain
+    from channelhash.text.trace_words import explain
 
-    with progress_stages() as stages:
-        result = explain(text, file, word_vectors, cache, stages("read word vectors"))
+    with progress_bars() as progress:
+        result = explain(text, file, word_vectors, cache, progress("read word vectors"))
     if as_json:
         print_json(result)
         return
@@ -134,25 +134,24 @@ def describe(
     """
     from channelhash.config import read_data_section
     from channelhash.data import DATA_KINDS
+    from channelhash.data.collection import DataSource
     from channelhash.data.describe import describe as count
-    from channelhash.data.joining import choose_by_labels
     from channelhash.errors import InputError
-    from channelhash.run_inputs import load_data, make_splits
+    from channelhash.runs.build import make_splits
 
     overrides = [*settings, *(["skip_bad=true"] if skip_bad else [])]
     overrides += [f"{key}={value}" for key, value in (("root", root), ("path", path)) if value is not None]
     source, split = read_data_section(name, overrides)
     problems = []
     splits = None
-    with progress_stages() as stages:
-        records = load_data(name, source, stages("read"))
-        records = choose_by_labels(records, split.only_labels, split.without_labels)
+    with progress_bars() as progress:
+        records = DataSource(name, vars(source), split.only_labels, split.without_labels).load(progress("read"))
         try:
             splits = make_splits(split, records)
         except InputError as error:  # a doctor counts what there is, also where it does not suffice
             problems.append(str(error))
         result = count(
-            records, splits, DATA_KINDS[name].expected, decode, stages("decode pictures") if decode else None
+            records, splits, DATA_KINDS[name].expected, decode, progress("decode pictures") if decode else None
         )
     result["problems"] += problems
     if as_json:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from channelhash.cli.output import messages, print_json, print_tasks, progress_stages
+from channelhash.cli.output import messages, print_json, print_tasks, progress_bars
 
 
 def demo(
@@ -16,10 +16,10 @@ def demo(
 
     Example: channelhash demo --quick
     """
-    from channelhash.demo import run_demo
+    from channelhash.runs.demo import run_demo
 
-    with progress_stages() as stages:
-        result = run_demo(out, quick, stages, lambda line: messages.print(line))
+    with progress_bars() as progress:
+        result = run_demo(out, quick, progress, lambda line: messages.print(line))
     if as_json:
         print_json(
             {

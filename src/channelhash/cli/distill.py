@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from channelhash.cli.output import percent, percent_or_dash, print_json, print_table, progress_stages
+from channelhash.cli.output import percent, percent_or_dash, print_json, print_table, progress_bars
 
 #: Problems that are printed; all of them are in ``problems.txt``.
 _SHOWN = 3
@@ -34,16 +34,16 @@ def distill(
 
     Example: channelhash distill runs/features --student small --data items.csv --set data.root=images
     """
-    from channelhash.distillation.distill import distill as train_student
-    from channelhash.distillation.distill import load_teacher
-    from channelhash.distillation.student import student_config
+    from channelhash.runs.distill import distill as train_student
+    from channelhash.runs.distill import load_teacher
+    from channelhash.runs.student_config import student_config
     from channelhash.training.distributed import launched_rank
 
     teacher = load_teacher(run)
     config = student_config(teacher.config, student, data, settings)
     folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
-    with progress_stages() as stages:
-        result = train_student(teacher, config, folder, modalities, resume, stages)
+    with progress_bars() as progress:
+        result = train_student(teacher, config, folder, modalities, resume, progress)
     if launched_rank() > 0:
         return  # the first process speaks for all
     if as_json:

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from channelhash.cli.output import messages, print_json, progress_stages
+from channelhash.cli.output import messages, print_json, progress_bars
 from channelhash.errors import InputError
 
 
@@ -50,8 +50,8 @@ def encode(
         if skip_bad:
             raise InputError("--skip-bad: bad items never stop the encoding of shards; leave it out")
         chosen = (engine or Engine.local).value
-        with progress_stages() as stages:
-            result = encode_bulk(run, data, out, chosen, root, shard_items or SHARD_ITEMS, workers, stages("encode"))
+        with progress_bars() as progress:
+            result = encode_bulk(run, data, out, chosen, root, shard_items or SHARD_ITEMS, workers, progress("encode"))
     if as_json:
         print_json(result)
         return
@@ -65,13 +65,13 @@ def encode(
 def _encode_one(run: Path, data: Path, out: Path, root: Path | None, skip_bad: bool) -> dict[str, Any]:
     """All items at once, into one file."""
     from channelhash.data.folder import load_any
-    from channelhash.encoding import encode_records
     from channelhash.models import load_model
+    from channelhash.models.encode_records import encode_records
 
     model = load_model(run)
     records = load_any(data, root, skip_bad)
-    with progress_stages() as stages:
-        codes = encode_records(model, records, stages("encode"))
+    with progress_bars() as progress:
+        codes = encode_records(model, records, progress("encode"))
     codes.save(out)
     for line in records.problems:
         messages.print(f"left out: {line}")

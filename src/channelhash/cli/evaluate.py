@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from channelhash.cli.encode import Engine
-from channelhash.cli.output import print_figures, print_json, progress_stages
+from channelhash.cli.output import print_figures, print_json, progress_bars
 from channelhash.errors import InputError
 
 
@@ -69,18 +69,18 @@ def evaluate(
     if out and out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file; name a folder")
     if run:
-        from channelhash.run_evaluation import evaluate_run, plots_folder
+        from channelhash.runs.evaluate import evaluate_run, plots_folder
 
         if out:
             raise InputError("--out: a run's figures and plots go into its own folder; leave it out")
         split, checkpoint = split or Split.test, checkpoint or Checkpoint.last
-        with progress_stages() as stages:
-            result = evaluate_run(run, split.value, checkpoint.value, leak_free, stages)
+        with progress_bars() as progress:
+            result = evaluate_run(run, split.value, checkpoint.value, leak_free, progress)
         rows = "training rows left out of" if leak_free else "all of"
         title = f"{run}, {split.value} split, {rows} the retrieval set"
         written = f"Plots in {plots_folder(run, split.value, checkpoint.value, leak_free)}"
     else:
-        from channelhash.evaluation import evaluate_code_files, evaluate_export
+        from channelhash.metrics.code_files import evaluate_code_files, evaluate_export
 
         if codes:
             result = evaluate_export(codes, _pairs(array), task, out)
@@ -89,9 +89,9 @@ def evaluate(
             if engine or workers or database.is_dir() or "*" in database.name:
                 from channelhash.scale.evaluate import evaluate_shards
 
-                with progress_stages() as stages:
+                with progress_bars() as progress:
                     chosen = (engine or Engine.local).value
-                    result = evaluate_shards(query, database, chosen, workers, out, stages("evaluate"))
+                    result = evaluate_shards(query, database, chosen, workers, out, progress("evaluate"))
             else:
                 result = evaluate_code_files(query, database, out)
             title = f"{query} searches {database}"

@@ -38,14 +38,14 @@ def experiment(
 
     Example: channelhash experiment losses --dataset synthetic --quick
     """
-    from channelhash.experiments.baselines import run_baselines
-    from channelhash.experiments.channel_shapes import run_channels
-    from channelhash.experiments.distillation import run_distillation
-    from channelhash.experiments.grid import run_grid
-    from channelhash.experiments.grids import make_grid
-    from channelhash.experiments.incremental import run_incremental
-    from channelhash.experiments.tuning import TRIAL_BITS
-    from channelhash.experiments.write import write_experiment
+    from channelhash.lab.experiments.definitions import make_grid
+    from channelhash.lab.experiments.outputs import write_experiment
+    from channelhash.lab.experiments.runner import run_grid
+    from channelhash.lab.experiments.studies.baselines import run_baselines
+    from channelhash.lab.experiments.studies.channels import run_channels
+    from channelhash.lab.experiments.studies.distillation import run_distillation
+    from channelhash.lab.experiments.studies.incremental import run_incremental
+    from channelhash.lab.experiments.tuning import TRIAL_BITS
 
     if new_labels is not None and name != "incremental":
         raise InputError(f"--new-labels: goes with incremental, not with {name}; leave it out")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from channelhash.cli.output import percent, print_json, print_table, progress_stages
+from channelhash.cli.output import percent, print_json, print_table, progress_bars
 from channelhash.cli.search import Modality
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
-    from channelhash.explaining.bits import Bit
-    from channelhash.explaining.explanation import Explanation, MapSettings
+    from channelhash.explanation.agreeing_bits import Bit
+    from channelhash.explanation.explanation import Explanation, MapSettings
 
 
 class Fill(StrEnum):
@@ -49,9 +49,9 @@ def explain(
 
     Example: channelhash explain runs/table --check 200
     """
-    from channelhash.explaining import MapSettings
-    from channelhash.explaining import explain as explained
-    from channelhash.explaining.sheet import draw_explanation
+    from channelhash.explanation import MapSettings
+    from channelhash.explanation import explain as explained
+    from channelhash.explanation.draw import draw_explanation
 
     settings = MapSettings(cells, patch, fill.value)
     if check is not None:
@@ -107,10 +107,10 @@ def _meaning(found: "Explanation", bit: "Bit") -> str:
 
 
 def _check(run: Path, pairs: int, settings: "MapSettings", as_json: bool) -> None:
-    from channelhash.explaining.deletion import check_maps
+    from channelhash.explanation.deletion_check import check_maps
 
-    with progress_stages() as stages:
-        result = check_maps(run, pairs, settings, progress=stages("hide and compare"))
+    with progress_bars() as progress:
+        result = check_maps(run, pairs, settings, progress=progress("hide and compare"))
     if as_json:
         print_json(result)
         return

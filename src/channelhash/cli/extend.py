@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from channelhash.cli.output import print_json, print_trained, progress_stages
+from channelhash.cli.output import print_json, print_trained, progress_bars
 
 
 def extend(
@@ -27,15 +27,15 @@ def extend(
 
     Example: channelhash extend runs/table --data new.csv --out runs/extended
     """
-    from channelhash.extension import DESCRIPTION, extension_config
-    from channelhash.run import start_run
+    from channelhash.runs.extend import DESCRIPTION, extension_config
+    from channelhash.runs.train import start_run
     from channelhash.training.distributed import launched_rank
 
     overrides = [*settings, *(["data.skip_bad=true"] if skip_bad else [])]
     config = extension_config(run, data, root, codes, overrides)
     folder = out or run.with_name(f"{run.name}-extended")
-    with progress_stages() as stages:
-        result = start_run(config, folder, resume, stages)
+    with progress_bars() as progress:
+        result = start_run(config, folder, resume, progress)
     if launched_rank() > 0:
         return  # the first process speaks for all
     description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from channelhash.cli.index_transfer import export_faiss, import_faiss, push
-from channelhash.cli.output import messages, print_json, print_table, progress_stages
+from channelhash.cli.output import messages, print_json, print_table, progress_bars
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def create(
     """
     from channelhash.indexing.stores import create_store
 
-    with progress_stages() as stages:
-        done = create_store(store, model, source, root, stages)
+    with progress_bars() as progress:
+        done = create_store(store, model, source, root, progress)
     _report(store, done, as_json)
 
 
@@ -57,8 +57,8 @@ def add(
     """
     from channelhash.indexing.stores import add_to_store
 
-    with progress_stages() as stages:
-        done = add_to_store(store, source, model, root, stages, prune)
+    with progress_bars() as progress:
+        done = add_to_store(store, source, model, root, progress, prune)
     _report(store, done, as_json)
 
 
@@ -73,7 +73,7 @@ def delete(
 
     Example: channelhash index delete photos.store 2019/beach.jpg 2019/dog.jpg
     """
-    from channelhash.search.answers import open_to_search
+    from channelhash.search.query import open_to_search
 
     if bool(ids) == (where is not None):
         raise InputError("give the ids of the items to delete, or --where with a filter")
@@ -99,7 +99,7 @@ def info(
 
     Example: channelhash index info photos.store
     """
-    from channelhash.search.answers import open_to_search
+    from channelhash.search.query import open_to_search
 
     opened = open_to_search(store)
     facts = {**opened.info(), "labels": opened.label_counts()}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from channelhash.cli.output import print_json, progress_stages
+from channelhash.cli.output import print_json, progress_bars
 
 
 def push(
@@ -19,10 +19,10 @@ def push(
 
     Example: channelhash index push photos.store milvus+http://localhost:19530/photos
     """
-    from channelhash.search.push import push as move
+    from channelhash.search.copy_store import push as move
 
-    with progress_stages() as stages:
-        done = move(store, target, stages("push"))
+    with progress_bars() as progress:
+        done = move(store, target, progress("push"))
     if as_json:
         print_json({"target": target, **asdict(done)})
         return
@@ -46,8 +46,8 @@ def export_faiss(
 
     opened = open_store(store)
     try:
-        with progress_stages() as stages:
-            count = export(opened, out, modality, stages("export"))
+        with progress_bars() as progress:
+            count = export(opened, out, modality, progress("export"))
     finally:
         opened.close()
     if as_json:
@@ -68,8 +68,8 @@ def import_faiss(
     """
     from channelhash.search.faiss_files import import_faiss as read
 
-    with progress_stages() as stages:
-        count = read(file, store, modality, stages("import"))
+    with progress_bars() as progress:
+        count = read(file, store, modality, progress("import"))
     if as_json:
         print_json({"store": store, "items": count})
         return

@@ -19,7 +19,7 @@ def landscape(
 
     Example: channelhash landscape --out landscape.html --plots plots
     """
-    from channelhash.experiments.landscape_page import write_page
+    from channelhash.lab.experiments.landscape.page import write_page
 
     if out.is_dir():
         raise InputError(f"--out {out}: is a folder; name the page, such as {out / 'landscape.html'}")
@@ -28,7 +28,7 @@ def landscape(
     write_page(out)
     paths: list[Path] = []
     if plots:
-        from channelhash.experiments.landscape_plots import write_landscapes
+        from channelhash.lab.experiments.landscape.plots import write_landscapes
 
         paths = write_landscapes(plots)
     if as_json:

@@ -58,7 +58,7 @@ for command in (
 
 def _print_version(value: bool) -> None:
     if value:
-        from channelhash import __version__
+        from channelhash._version import __version__
 
         typer.echo(__version__)
         raise typer.Exit

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from channelhash.utils.progress import StageProgress
+
 #: Progress and remarks go to stderr, so that stdout holds results alone.
 messages = Console(stderr=True, highlight=False)
 results = Console(highlight=False)
-
-StageProgress = Callable[[str], Callable[[int, int], None]]
 
 
 def print_json(result: Mapping[str, Any]) -> None:
@@ -24,7 +24,7 @@ def print_json(result: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def progress_stages() -> Iterator[StageProgress]:
+def progress_bars() -> Iterator[StageProgress]:
     """Stages of a long job as bars with count, rate and time left."""
     columns = (
         TextColumn("{task.description:<22}"),

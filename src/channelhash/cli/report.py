@@ -18,7 +18,7 @@ def report(
 
     Example: channelhash report runs/table
     """
-    from channelhash.report import write_report
+    from channelhash.lab.report import write_report
 
     path = write_report(folder)
     if as_json:

@@ -40,9 +40,10 @@ def scale(
 
     Example: channelhash scale --items 1e9 --bits 64 --queries-per-second 500
     """
-    from channelhash.planning import job_simulation, serving_simulation
-    from channelhash.planning.cost import MONEY, Need, Prices, plan
-    from channelhash.planning.growth import largest, rates, read_growth
+    from channelhash.lab.capacity import serving_simulation
+    from channelhash.lab.capacity import simulation as job_simulation
+    from channelhash.lab.capacity.cost import MONEY, Need, Prices, plan
+    from channelhash.lab.capacity.measured_growth import largest, rates, read_growth
 
     if plots and plots.exists() and not plots.is_dir():
         raise InputError(f"--plots {plots}: is a file; name a folder")
@@ -78,7 +79,7 @@ def scale(
     )
     paths: list[Path] = []
     if plots:
-        from channelhash.planning.plots import write_plots
+        from channelhash.lab.capacity.plots import write_plots
 
         paths = write_plots(plots, measurements, need, rates(measurements), outcomes)
     jobs = {policy: job_simulation.summary(results) for policy, results in outcomes.items()}

@@ -38,7 +38,7 @@ def search(
 
     Example: channelhash search runs/table --text "a dog on a beach" -k 5
     """
-    from channelhash.search.answers import Wanted, ask, draw_answers, open_to_search, picture_of
+    from channelhash.search.query import Wanted, ask, draw_answers, open_to_search, picture_of
 
     wanted = Wanted(k, radius, None, modality.value if modality else None, where, rerank)
     opened = open_to_search(store)

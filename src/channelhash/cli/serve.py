@@ -23,8 +23,8 @@ def serve(
 
     Example: channelhash serve photos.store --port 8080
     """
+    from channelhash.serve.factory import open_app
     from channelhash.serve.limits import Limits
-    from channelhash.serve.open import open_app
     from channelhash.serve.server import address_of, allowed_hosts, listen, run_server
 
     limits = Limits(

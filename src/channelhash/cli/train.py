@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from channelhash.cli.output import print_json, print_table, print_trained, progress_stages
+from channelhash.cli.output import print_json, print_table, print_trained, progress_bars
 
 
 def train(
@@ -24,8 +24,8 @@ def train(
     Example: channelhash train configs/table.yaml --set data.path=items.csv --set train.epochs=30
     """
     from channelhash.config import read_config
-    from channelhash.dry_run import plan_run
-    from channelhash.run import start_run
+    from channelhash.runs.estimate import plan_run
+    from channelhash.runs.train import start_run
     from channelhash.training.distributed import launched_rank
 
     resolved = read_config(config, [*settings, *(["data.skip_bad=true"] if skip_bad else [])])
@@ -37,8 +37,8 @@ def train(
             print_table("Plan", ["what", "value"], _plan_rows(plan))
         return
     folder = out or Path("runs") / config.stem
-    with progress_stages() as stages:
-        result = start_run(resolved, folder, resume, stages)
+    with progress_bars() as progress:
+        result = start_run(resolved, folder, resume, progress)
     if launched_rank() > 0:
         return  # the first process speaks for all
     if as_json:

@@ -8,9 +8,9 @@ from channelhash.data.features import load_features
 from channelhash.data.mirflickr import load_mirflickr
 from channelhash.data.nuswide import load_nuswide
 from channelhash.data.records import Records
-from channelhash.data.simulated import load_simulated
 from channelhash.data.splits import Splits
 from channelhash.data.synthetic import load_synthetic
+from channelhash.data.synthetic.features import load_simulated
 from channelhash.data.table import load_table
 
 
@@ -23,17 +23,19 @@ class DataKind:
         split_sizes: sizes of the literature's partitions, where it has any: ``queries``, ``train``,
             ``validation_queries``.
         expected: counts of the official collection: found, usable, and rows of each partition.
+        reports_progress: whether ``load`` also takes a callback ``progress``.
     """
 
     load: Callable[..., Records]
     split_sizes: dict[str, int] = field(default_factory=dict)
     expected: dict[str, int] = field(default_factory=dict)
+    reports_progress: bool = False
 
 
 #: kind in a configuration -> data set.
 DATA_KINDS: dict[str, DataKind] = {
-    "synthetic": DataKind(load_synthetic),
-    "table": DataKind(load_table),
+    "synthetic": DataKind(load_synthetic, reports_progress=True),
+    "table": DataKind(load_table, reports_progress=True),
     "coco": DataKind(load_coco),
     "features": DataKind(load_features),
     "simulated": DataKind(load_simulated),

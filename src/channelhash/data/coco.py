@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from channelhash.data.pictures import picture_problem
+from channelhash.data.images import picture_problem
 from channelhash.data.records import Items, Records, labels_from_names
 from channelhash.errors import InputError
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.data.pictures import picture_problem
+from channelhash.data.images import picture_problem
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits
 

@@ -13,10 +13,9 @@ from urllib.parse import urlparse
 
 from channelhash.data.archives import unpack
 from channelhash.errors import InputError, JobError
-from channelhash.files import write_text
-from channelhash.settings import pick
-
-Progress = Callable[[int, int], None]
+from channelhash.utils.files import write_text
+from channelhash.utils.progress import Progress
+from channelhash.utils.typed_settings import pick
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.data.array_files import Arrays, read_arrays
-from channelhash.data.parts import join_parts
+from channelhash.data.feature_parts import join_parts
 from channelhash.data.records import Records
 from channelhash.errors import InputError
+from channelhash.utils.array_files import Arrays, read_arrays
 
 _MODALITIES = ("image", "text")
 
@@ -34,7 +34,8 @@ def load_features(
     """Read features of images and texts ``(n, d)`` (or bags of words), and labels ``(n, c)``.
 
     Recognised names are ``image, text, labels``; ``IAll, TAll`` or ``YAll, LAll``; and parted sets ``I_tr, T_tr, L_tr``
-    with ``I_te`` or ``I_db`` and so on (`parts.join_parts`), whose rows have the ids ``train0 …, query0 …``: partitions
+    with ``I_te`` or ``I_db`` and so on (`feature_parts.join_parts`), whose rows have the ids ``train0 …, query0 …``:
+    partitions
     are drawn anew, or with ``data.split_method: given`` as the file has them. Further arrays, all optional: ``id``,
     ``label_names``, and ``image_scale``, ``image_zero`` for quantised features (likewise text): the real value is
     (q − zero) · scale, both a number or one value a column. In sets without parts also ``captions`` and ``pictures``

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from channelhash.data.array_files import ENDINGS
 from channelhash.data.features import load_features
-from channelhash.data.pictures import picture_problem
+from channelhash.data.images import picture_problem
 from channelhash.data.records import Records
 from channelhash.data.table import has_labels, load_table
 from channelhash.errors import InputError
+from channelhash.utils.array_files import ENDINGS
 
 PICTURE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 

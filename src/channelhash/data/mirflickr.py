@@ -6,7 +6,7 @@ from pathlib import Path
 
 from channelhash.data.records import Records, labels_from_names
 from channelhash.errors import InputError
-from channelhash.settings import unknown
+from channelhash.utils.typed_settings import unknown
 
 _PICTURE = re.compile(r"im(\d+)\.jpg$")
 

@@ -9,10 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.files import content_hash
+from channelhash.utils.files import content_hash
 
 #: Raw values of one modality: picture files, texts, or rows of precomputed features ``(n, d)``.
 Items = Sequence[Path] | Sequence[str] | NDArray[np.floating[Any]]
+
+
+def are_files(items: Items) -> bool:
+    """Return whether the raw values of a modality are image files; empty values are not.
+
+    >>> are_files((Path("a.jpg"),)), are_files(("a dog",))
+    (True, False)
+    """
+    return not isinstance(items, np.ndarray) and len(items) > 0 and isinstance(items[0], Path)
 
 
 @dataclass(frozen=True)

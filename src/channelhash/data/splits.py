@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.data.records import Records
-from channelhash.data.stratify import per_class_sample, stratified_sample
+from channelhash.data.stratified_sampling import per_class_sample, stratified_sample
 from channelhash.errors import InputError
-from channelhash.files import content_hash, write_text
-from channelhash.seeds import generator
+from channelhash.utils.files import content_hash, write_text
+from channelhash.utils.seeds import generator
 
 Rows = NDArray[np.int64]
 Method = Literal["random", "stratified", "per_class", "given"]
 
-#: Ids of rows from a file that comes in parts (`parts.join_parts`).
+#: Ids of rows from a file that comes in parts (`feature_parts.join_parts`).
 _PART_ID = re.compile(r"(train|database|query)\d+")
 
 
@@ -55,7 +55,7 @@ def draw_splits(
     together, so they never lie on both sides of query and retrieval. Defaults: a tenth of the rows (at most 2,000)
     as queries, half of the rest as training rows, as many validation as test queries (at most half of R∖T).
 
-    ``method="stratified"`` draws each partition by iterative stratification (`stratify.stratified_sample`);
+    ``method="stratified"`` draws each partition by iterative stratification (`stratified_sampling.stratified_sample`);
     ``"per_class"`` takes ``queries`` and ``train`` as numbers a label, as much of the literature does, and V_q at
     random. Both need unique ids. ``"given"`` follows a features file that comes in parts: Q, T and R = T ∪ database
     are the file's, only V_q is drawn.

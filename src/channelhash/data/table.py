@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from channelhash.data.pictures import picture_problem
+from channelhash.data.images import picture_problem
 from channelhash.data.records import Records, labels_from_names
-from channelhash.data.table_files import Row, read_rows
+from channelhash.data.tabular_files import Row, read_rows
 from channelhash.errors import InputError
-from channelhash.settings import unknown
+from channelhash.utils.typed_settings import unknown
 
 #: What a column of one label may hold, in any case.
 _YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")

@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from channelhash.codes import PackedCodes
-from channelhash.data.pictures import picture_problem
-from channelhash.environment import usable_cores
+from channelhash.data.images import picture_problem
 from channelhash.errors import InputError
 from channelhash.indexing.source import Source
 from channelhash.indexing.state import STATE, changed_rows, is_file, state_of_file, state_of_values
 from channelhash.models import HashModel
 from channelhash.search.store import Store, Value
-from channelhash.training.frozen_features import Stages, silent
+from channelhash.utils.environment import usable_cores
+from channelhash.utils.progress import StageProgress, no_stage_progress
 
 _BATCH = 256  # items encoded and written at once
 
@@ -50,7 +50,7 @@ class Indexed:
 
 
 def index_source(
-    store: Store, model: HashModel, source: Source, stages: Stages = silent, prune: bool = False
+    store: Store, model: HashModel, source: Source, progress: StageProgress = no_stage_progress, prune: bool = False
 ) -> Indexed:
     """Encode the items of ``source`` and put them into ``store``.
 
@@ -62,7 +62,7 @@ def index_source(
         store: can be written to; its codes are ``model``'s.
         model: encodes every modality that it shares with the source.
         source: the items.
-        stages: where progress goes.
+        progress: stage -> its callback.
         prune: for a folder: remove the items of pictures that are no longer in it.
 
     Raises:
@@ -80,9 +80,9 @@ def index_source(
     if prune and source.folder is None:
         raise InputError("--prune: goes with a folder of pictures; leave it out")
     before = set(store.ids())
-    todo = changed_rows(store, source, modalities, before, stages("look"))
+    todo = changed_rows(store, source, modalities, before, progress("look"))
     encoding = time.perf_counter()
-    problems, written, done, advance = list(source.records.problems), set[int](), 0, stages("encode")
+    problems, written, done, advance = list(source.records.problems), set[int](), 0, progress("encode")
     for batch, codes, states, bad in _encoded(model, source, modalities, todo):
         problems += bad
         done += len(batch) + len(bad)

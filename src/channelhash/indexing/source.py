@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from channelhash.config import read_config
+from channelhash.data.collection import load_collection
 from channelhash.data.folder import load_any, pictures_below
 from channelhash.data.records import Records
-from channelhash.data.table_files import ENDINGS, read_rows
+from channelhash.data.tabular_files import ENDINGS, read_rows
 from channelhash.errors import InputError
-from channelhash.run_inputs import load_records
 from channelhash.search.store import Value
 
 #: Columns of a table that `load_table` reads; all others become metadata as they are.
@@ -59,7 +59,7 @@ def read_source(path: Path, root: Path | None = None) -> Source:
     if path.is_dir():
         return _folder(path)
     if path.suffix.lower() in (".yaml", ".yml"):
-        records = load_records(read_config(path))
+        records = load_collection(read_config(path).sources).records
     else:
         records = load_any(path, root, skip_bad=True)
     metadata = _metadata(records)

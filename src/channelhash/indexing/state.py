@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from channelhash.errors import InputError
-from channelhash.files import content_hash
 from channelhash.indexing.source import Source
 from channelhash.search.store import Item, Store
+from channelhash.utils.files import content_hash
 
 #: Metadata key under which an item remembers what it was encoded from: size, time of change and SHA-256 of its
 #: picture's file, or the hash of its text or features. It is written with the codes: a killed job leaves no item

@@ -7,14 +7,18 @@ from channelhash.indexing.encode import Indexed, index_source
 from channelhash.indexing.source import read_source
 from channelhash.models import HashModel, load_model
 from channelhash.search import STORES, open_store
-from channelhash.search.answers import load_encoder
+from channelhash.search.query import load_encoder
 from channelhash.search.store import Store
-from channelhash.training.frozen_features import Stages, silent
-from channelhash.training.steps import pick_device
+from channelhash.utils.device import pick_device
+from channelhash.utils.progress import StageProgress, no_stage_progress
 
 
 def create_store(
-    address: str, model: Path, source: Path | None = None, root: Path | None = None, stages: Stages = silent
+    address: str,
+    model: Path,
+    source: Path | None = None,
+    root: Path | None = None,
+    progress: StageProgress = no_stage_progress,
 ) -> Indexed:
     """A new store with the items of ``source``, see `add_to_store`.
 
@@ -33,7 +37,7 @@ def create_store(
         _claim(Path(address))
         encoder.save_pretrained(Path(address) / "model")
         store = open_store(address, encoder.n_bits, encoder.fingerprint())
-    return _add(store, encoder, source, root, stages, prune=False)
+    return _add(store, encoder, source, root, progress, prune=False)
 
 
 def add_to_store(
@@ -41,7 +45,7 @@ def add_to_store(
     source: Path,
     model: Path | None = None,
     root: Path | None = None,
-    stages: Stages = silent,
+    progress: StageProgress = no_stage_progress,
     prune: bool = False,
 ) -> Indexed:
     """Encode what is new or changed in ``source`` into a store that was made with `create_store`.
@@ -53,7 +57,7 @@ def add_to_store(
             model (`HashModel.extends`): it encodes what is added, the codes that are there stay, and a store in a
             folder takes it over, for questions too.
         root: see `read_source`.
-        stages: where progress goes.
+        progress: stage -> its callback.
         prune: see `index_source`.
 
     Raises:
@@ -73,7 +77,7 @@ def add_to_store(
             _take_over(store.model_folder, encoder)
     store.close()
     store = open_store(address, encoder.n_bits, made_by)
-    return _add(store, encoder, source, root, stages, prune)
+    return _add(store, encoder, source, root, progress, prune)
 
 
 def _take_over(folder: Path, encoder: HashModel) -> None:
@@ -83,13 +87,13 @@ def _take_over(folder: Path, encoder: HashModel) -> None:
 
 
 def _add(
-    store: Store, encoder: HashModel, source: Path | None, root: Path | None, stages: Stages, prune: bool
+    store: Store, encoder: HashModel, source: Path | None, root: Path | None, progress: StageProgress, prune: bool
 ) -> Indexed:
     try:
         if source is None:
             return Indexed()
         encoder.to(pick_device("auto"))
-        return index_source(store, encoder, read_source(source, root), stages, prune)
+        return index_source(store, encoder, read_source(source, root), progress, prune)
     finally:
         store.close()
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from channelhash.losses.beside import LossWithTerms, term_problem
+from channelhash.losses.adaptive_sch import ShapedSCHLoss
+from channelhash.losses.auxiliary import LossWithTerms, term_problem
 from channelhash.losses.bsch import BSCHLoss
 from channelhash.losses.csq import CSQLoss
 from channelhash.losses.dcmh import DCMHLoss
@@ -23,7 +24,6 @@ from channelhash.losses.orthohash import OrthoHashLoss
 from channelhash.losses.rsch import RSCHLoss
 from channelhash.losses.sch import SCHLoss
 from channelhash.losses.sch_original import SCHOriginalLoss
-from channelhash.losses.sch_shaped import ShapedSCHLoss
 from channelhash.losses.talr import TALRLoss
 from channelhash.losses.tdsrdh import TDSRDHLoss
 
@@ -47,10 +47,10 @@ LOSSES: dict[str, type[nn.Module]] = {
     "talr": TALRLoss,
 }
 
-#: Losses that compare with a teacher's outputs instead of labels (`channelhash.distillation`), likewise.
+#: Losses that compare with a teacher's outputs instead of labels (`channelhash.runs`), likewise.
 TEACHER_LOSSES: dict[str, type[nn.Module]] = {"distillation": DistillationLoss}
 
-#: Those that take labels by modality, with fractions in them, where images are blended (`channel_terms.Labels`). The
+#: Those that take labels by modality, with fractions in them, where images are blended (`functional.Labels`). The
 #: others are made of labels that are there or not (centres, proxies, "share a label"), or of one set a sample.
 LABELS_PER_MODALITY = frozenset({"bsch", "dsch", "sch"})
 #: Terms beside a loss that take one set of labels a sample.

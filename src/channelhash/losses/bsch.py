@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from channelhash.channels import balanced_bounds, similarity_ratio
-from channelhash.losses.channel_terms import Labels, Outputs, channel_loss
-from channelhash.losses.hardness import Hardness, check_hardness
-from channelhash.losses.tiles import WHOLE, Share
+from channelhash.losses.functional import Labels, Outputs, channel_loss
+from channelhash.losses.hard_negatives import Hardness, check_hardness
+from channelhash.losses.tiled_pairs import WHOLE, Share
 
 
 class BSCHLoss(nn.Module):
@@ -27,7 +27,7 @@ class BSCHLoss(nn.Module):
         beta: weight β of pairs with S = 0.
         gamma_l: exponent γ_ℓ of a pair's violation.
         kappa_q: weight κ_q of the quantisation error.
-        hardness: η of `hardness.hard_weights`.
+        hardness: η of `hard_negatives.hard_weights`.
 
     Raises:
         ValueError: ``n_bits`` is below 1, ρ is outside 0 … 1, r or η below 0.
@@ -65,7 +65,7 @@ class BSCHLoss(nn.Module):
         return balanced_bounds(similarity, self.n_bits, ratio, self.rho)
 
     def forward(self, outputs: Outputs, labels: Labels, share: Share = WHOLE) -> Tensor:
-        """The loss of one batch, or a share of it, a scalar; arguments as in `channel_terms.channel_loss`."""
+        """The loss of one batch, or a share of it, a scalar; arguments as in `functional.channel_loss`."""
         ratio = self.similarity_ratio
         if ratio is None:  # of the whole batch: bounds are asked for a tile at a time
             rows = torch.cat(list(labels.values())) if isinstance(labels, Mapping) else labels

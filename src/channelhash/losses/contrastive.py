@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from channelhash.channels import label_similarity, unit_rows
-from channelhash.losses.channel_terms import Outputs, checked_batch
+from channelhash.losses.functional import Outputs, checked_batch
 
 
 def contrastive_term(outputs: Outputs, labels: Tensor, temperature: float = 0.07) -> Tensor:

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from channelhash.losses.centres import hash_centres, random_signs
-from channelhash.losses.channel_terms import Outputs
-from channelhash.losses.items import Items, check_labels, loss_of_items, mean_of_labelled
+from channelhash.losses.functional import Outputs
+from channelhash.losses.hash_centers import hash_centres, random_signs
+from channelhash.losses.multimodal import Items, check_labels, loss_of_items, mean_of_labelled
 
 
 class CSQLoss(nn.Module):
@@ -16,7 +16,7 @@ class CSQLoss(nn.Module):
         L = L_C + λ L_Q
         L_C = mean over items and bits of −[c' log h + (1 − c') log(1 − h)],   L_Q = mean log cosh(|2h − 1| − 1)
 
-    with h = (1 + tanh z) / 2 and c' the item's centre in {0, 1}; centres from `centres.hash_centres`.
+    with h = (1 + tanh z) / 2 and c' the item's centre in {0, 1}; centres from `hash_centers.hash_centres`.
 
     Several labels: the centre is the majority of the labels' centres, bit by bit. Ties are broken by one random code,
     drawn once, as in the published code. Items without labels have no centre and are in L_Q alone.
@@ -38,7 +38,7 @@ class CSQLoss(nn.Module):
         self.tie_break: Tensor
 
     def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
         return loss_of_items(outputs, labels, self.n_bits, self._loss)
 
     def centres_of(self, labels: Tensor) -> Tensor:

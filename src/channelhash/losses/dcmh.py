@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from channelhash.losses.channel_terms import Outputs, sign
-from channelhash.losses.items import Items, loss_of_items
+from channelhash.losses.functional import Outputs, sign
+from channelhash.losses.multimodal import Items, loss_of_items
 
 
 class DCMHLoss(nn.Module):
@@ -29,7 +29,7 @@ class DCMHLoss(nn.Module):
         self.n_bits, self.gamma, self.eta = n_bits, gamma, eta
 
     def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
         return loss_of_items(outputs, labels, self.n_bits, self._loss)
 
     def _loss(self, items: Items) -> Tensor:

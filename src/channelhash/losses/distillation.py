@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from channelhash.channels import relaxed_hamming, unit_rows
-from channelhash.losses.channel_terms import Outputs, check_width, checked_batch, sign
+from channelhash.losses.functional import Outputs, check_width, checked_batch, sign
 
 
 class DistillationLoss(nn.Module):

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from channelhash.channels import unit_rows
-from channelhash.files import content_hash
-from channelhash.losses.centres import random_signs
-from channelhash.losses.channel_terms import Outputs
-from channelhash.losses.items import Items, check_labels, loss_of_items
+from channelhash.losses.functional import Outputs
+from channelhash.losses.hash_centers import random_signs
+from channelhash.losses.multimodal import Items, check_labels, loss_of_items
+from channelhash.utils.files import content_hash
 
 
 class DNPHLoss(nn.Module):
@@ -45,7 +45,7 @@ class DNPHLoss(nn.Module):
         self.proxies = nn.Parameter(torch.randn(n_labels, n_bits) / 8)
 
     def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
         return loss_of_items(outputs, labels, self.n_bits, self._loss)
 
     def random_codes(self, labels: Tensor) -> Tensor:

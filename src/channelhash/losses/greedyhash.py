@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from channelhash.losses.channel_terms import Outputs, sign
-from channelhash.losses.items import Items, check_labels, loss_of_items, mean_of_labelled
+from channelhash.losses.functional import Outputs, sign
+from channelhash.losses.multimodal import Items, check_labels, loss_of_items, mean_of_labelled
 from channelhash.losses.orthohash import even_shares
 
 
@@ -31,7 +31,7 @@ class GreedyHashLoss(nn.Module):
         self.classifier = nn.Linear(n_bits, n_labels, bias=False)
 
     def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
         return loss_of_items(outputs, labels, self.n_bits, self._loss)
 
     def _loss(self, items: Items) -> Tensor:

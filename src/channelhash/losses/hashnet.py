@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from channelhash.losses.channel_terms import Outputs
-from channelhash.losses.items import Items, loss_of_items
+from channelhash.losses.functional import Outputs
+from channelhash.losses.multimodal import Items, loss_of_items
 
 
 class HashNetLoss(nn.Module):
@@ -35,7 +35,7 @@ class HashNetLoss(nn.Module):
         self.beta = beta
 
     def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
         return loss_of_items(outputs, labels, self.n_bits, self._loss)
 
     def _loss(self, items: Items) -> Tensor:

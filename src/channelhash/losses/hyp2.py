@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from channelhash.channels import unit_rows
-from channelhash.losses.channel_terms import Outputs
-from channelhash.losses.items import Items, check_labels, loss_of_items
+from channelhash.losses.functional import Outputs
+from channelhash.losses.multimodal import Items, check_labels, loss_of_items
 
 
 class HyP2Loss(nn.Module):
@@ -38,7 +38,7 @@ class HyP2Loss(nn.Module):
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
     def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
         return loss_of_items(outputs, labels, self.n_bits, self._loss)
 
     def _loss(self, items: Items) -> Tensor:

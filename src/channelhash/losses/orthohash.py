@@ -4,9 +4,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from channelhash.channels import unit_rows
-from channelhash.losses.centres import hash_centres
-from channelhash.losses.channel_terms import Outputs
-from channelhash.losses.items import Items, check_labels, loss_of_items, mean_of_labelled
+from channelhash.losses.functional import Outputs
+from channelhash.losses.hash_centers import hash_centres
+from channelhash.losses.multimodal import Items, check_labels, loss_of_items, mean_of_labelled
 
 
 class OrthoHashLoss(nn.Module):
@@ -14,7 +14,7 @@ class OrthoHashLoss(nn.Module):
 
         L = −mean_i Σ_y t_iy log softmax_y(s (cos(z_i, o_y) − m · y_iy))
 
-    over targets o_y from `centres.hash_centres` (the published code draws them at random; the paper names both).
+    over targets o_y from `hash_centers.hash_centres` (the published code draws them at random; the paper names both).
 
     Several labels: t_i is spread evenly over an item's labels and each of their cosines has the margin, the paper's
     "label smoothing". Items without labels are left out.
@@ -37,7 +37,7 @@ class OrthoHashLoss(nn.Module):
         self.centres: Tensor
 
     def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
         return loss_of_items(outputs, labels, self.n_bits, self._loss)
 
     def _loss(self, items: Items) -> Tensor:

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from channelhash.channels import balanced_bounds
-from channelhash.losses.channel_terms import Outputs, quantization_error
-from channelhash.losses.items import Items, loss_of_items
+from channelhash.losses.functional import Outputs, quantization_error
+from channelhash.losses.multimodal import Items, loss_of_items
 
 
 class RSCHLoss(nn.Module):
@@ -33,8 +33,8 @@ class RSCHLoss(nn.Module):
         kappa_q: weight κ_q of the quantisation error.
     """
 
-    #: Pairs with stored codes, or those of a memory, are held against the channels as `memory.ChannelLoss` says: by the
-    #: mean of their violations, in cosines.
+    #: Pairs with stored codes, or those of a memory, are held against the channels as `cross_batch_memory.ChannelLoss`
+    #: says: by the #: mean of their violations, in cosines.
     alpha = beta = gamma_l = 1.0
     hardness = 0.0
 
@@ -47,7 +47,7 @@ class RSCHLoss(nn.Module):
         return balanced_bounds(similarity, self.n_bits, similarity_ratio=0.0)
 
     def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
         return loss_of_items(outputs, labels, self.n_bits, self._loss)
 
     def _loss(self, items: Items) -> Tensor:

@@ -3,9 +3,9 @@
 from torch import Tensor, nn
 
 from channelhash.channels import sch_bounds
-from channelhash.losses.channel_terms import Labels, Outputs, channel_loss
-from channelhash.losses.hardness import Hardness, check_hardness
-from channelhash.losses.tiles import WHOLE, Share
+from channelhash.losses.functional import Labels, Outputs, channel_loss
+from channelhash.losses.hard_negatives import Hardness, check_hardness
+from channelhash.losses.tiled_pairs import WHOLE, Share
 
 
 class SCHLoss(nn.Module):
@@ -19,7 +19,7 @@ class SCHLoss(nn.Module):
         alpha: weight α of pairs with S = 1.
         beta: weight β of pairs with S = 0.
         kappa_q: weight κ_q of the quantisation error.
-        hardness: η ≥ 0 of `hardness.hard_weights`: dissimilar pairs weigh the more, the nearer they are; 0, as
+        hardness: η ≥ 0 of `hard_negatives.hard_weights`: dissimilar pairs weigh the more, the nearer they are; 0, as
             published, weighs them alike.
 
     Raises:
@@ -50,7 +50,7 @@ class SCHLoss(nn.Module):
         return sch_bounds(similarity, self.n_bits, self.tau)
 
     def forward(self, outputs: Outputs, labels: Labels, share: Share = WHOLE) -> Tensor:
-        """The loss of one batch, or a share of it, a scalar; arguments as in `channel_terms.channel_loss`."""
+        """The loss of one batch, or a share of it, a scalar; arguments as in `functional.channel_loss`."""
         return channel_loss(
             outputs,
             labels,

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from channelhash.channels import sch_bounds
-from channelhash.losses.channel_terms import Outputs, set_weights
-from channelhash.losses.items import Items, loss_of_items
+from channelhash.losses.functional import Outputs, set_weights
+from channelhash.losses.multimodal import Items, loss_of_items
 
 
 class SCHOriginalLoss(nn.Module):
@@ -35,7 +35,7 @@ class SCHOriginalLoss(nn.Module):
         self.n_bits, self.tau, self.alpha, self.beta = n_bits, tau, alpha, beta
 
     def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `items.loss_of_items`."""
+        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
         return loss_of_items(outputs, labels, self.n_bits, self._loss)
 
     def _loss(self, items: Items) -> Tensor:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from channelhash.channels import label_similarity
-from channelhash.losses.channel_terms import Outputs, checked_batch, sign
+from channelhash.losses.functional import Outputs, checked_batch, sign
 
 
 class TDSRDHLoss(nn.Module):

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed, unpack
-from channelhash.codeset import CodeSet
-from channelhash.metrics.counting import Labels, by_label_count, count_jointly
-from channelhash.metrics.gains import Counts
+from channelhash.codes.code_set import CodeSet
+from channelhash.metrics.count_distances import Labels, by_label_count, count_jointly
+from channelhash.metrics.graded_relevance import Counts
 from channelhash.metrics.ranking import Figures
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from channelhash.metrics.gains import Counts
+from channelhash.metrics.graded_relevance import Counts
 from channelhash.metrics.ranking import Figures
 
 

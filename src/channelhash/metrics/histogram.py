@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.metrics import ranking
-from channelhash.metrics.counting import checked_pairs, count_distances
-from channelhash.metrics.cutoff import average_precision_at
-from channelhash.metrics.gains import LabelGains
+from channelhash.metrics.ap_at_k import average_precision_at
+from channelhash.metrics.count_distances import checked_pairs, count_distances
+from channelhash.metrics.graded_relevance import LabelGains
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class HammingHistogram:
         return self._mean(lower), self._mean(upper)
 
     def map_at(self, z: int) -> float:
-        """mAP@z in expectation over the orders of ties, see `cutoff.average_precision_at`."""
+        """mAP@z in expectation over the orders of ties, see `ap_at_k.average_precision_at`."""
         return self._mean(average_precision_at(self.total, self.relevant, z))
 
     def precision_at(self, z: int) -> float:
@@ -169,7 +169,7 @@ def hamming_histogram(
     query_sets, database_sets = checked_pairs(query_codes, database_codes, query_labels, database_labels, n_bits)
     if device == "cpu":
         return HammingHistogram(*count_distances(query_codes, database_codes, query_sets, database_sets, n_bits))
-    from channelhash.metrics import torch_counting
+    from channelhash.metrics import torch_kernels as torch_counting
 
     return HammingHistogram(
         *torch_counting.count_distances(query_codes, database_codes, query_sets, database_sets, n_bits, device)

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from channelhash.metrics.curves import pair_shares
 from channelhash.metrics.histogram import HammingHistogram
-from channelhash.plot_style import COLORS, arrow, chance_line, legend_below, line, percent_axis, write_figure
+from channelhash.utils.plotting import COLORS, arrow, chance_line, legend_below, line, percent_axis, write_figure
 
 Histograms = Mapping[str, HammingHistogram]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.metrics.gains import Counts, LabelGains
+from channelhash.metrics.graded_relevance import Counts, LabelGains
 
 Figures = NDArray[np.float64]
 

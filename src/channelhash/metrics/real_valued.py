@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codeset import boolean_labels
+from channelhash.codes.code_set import boolean_labels
 from channelhash.metrics import ranking
-from channelhash.metrics.cutoff import average_precision_at
-from channelhash.metrics.gains import Counts
+from channelhash.metrics.ap_at_k import average_precision_at
+from channelhash.metrics.graded_relevance import Counts
 from channelhash.metrics.ranking import Figures
 
 # Pairs whose similarities are held and sorted at once.

@@ -7,12 +7,12 @@ from typing import Literal, NamedTuple, TypedDict
 import numpy as np
 
 from channelhash.codes import PackedCodes
-from channelhash.codeset import CodeSet
-from channelhash.metrics.counting import Labels
+from channelhash.codes.code_set import CodeSet
+from channelhash.metrics.count_distances import Labels
 from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
-from channelhash.metrics.in_order import average_precisions_in_order
 from channelhash.metrics.ranking import Figures
 from channelhash.metrics.significance import bootstrap_interval
+from channelhash.metrics.tie_oblivious import average_precisions_in_order
 
 # Enough for a percentile interval (Efron and Tibshirani 1993, chapter 14).
 _RESAMPLES = 1000

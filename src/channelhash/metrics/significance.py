@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from channelhash.metrics.ranking import Figures
-from channelhash.seeds import generator
+from channelhash.utils.seeds import generator
 
 # Resamples drawn at once: 100 × 2,100 queries of 8 bytes are 1.7 MB.
 _BATCH = 100

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from channelhash.errors import InputError
 from channelhash.models.cliphash import build_cliphash_branches, create_cliphash_model
-from channelhash.models.features import build_features_branches, create_features_model
+from channelhash.models.feature_heads import build_features_branches, create_features_model
 from channelhash.models.hash_model import Branch, HashModel, ModelKind
 from channelhash.models.small import build_small_branches, create_small_model
 from channelhash.models.tdsrdh import build_tdsrdh_branches, create_tdsrdh_model

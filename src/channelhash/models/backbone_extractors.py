@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from channelhash.data.pictures import Resize
+from channelhash.data.images import Resize
 from channelhash.errors import InputError
 from channelhash.models.backbones import split_source
 
@@ -36,7 +36,7 @@ class TorchvisionImages:
     def load(self, modality: str) -> Extract:
         """The model as a function of pictures."""
         from channelhash.models.torchvision_backbones import load_torchvision
-        from channelhash.vision import torchvision
+        from channelhash.utils.torchvision_compat import torchvision
 
         encoder, _ = load_torchvision(self._name, self._pretrained)
         preset = torchvision.models.get_model_weights(self._name)[self._tag].transforms()
@@ -62,7 +62,7 @@ class OpenClipModel:
 
     def load(self, modality: str) -> Extract:
         """One tower as a function of pictures or texts."""
-        from channelhash.models.openclip import load_open_clip
+        from channelhash.models.open_clip import load_open_clip
 
         clip = load_open_clip(self._name, self._pretrained)
         return _by_batches(clip.image, clip.resize) if modality == "image" else _by_batches(clip.text, clip.tokenize)

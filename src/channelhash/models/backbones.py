@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from channelhash.errors import InputError, JobError
-from channelhash.files import content_hash
-from channelhash.seeds import derive_seed
+from channelhash.utils.files import content_hash
+from channelhash.utils.seeds import derive_seed
 
 Precision = Literal["auto", "float32", "bfloat16"]
 

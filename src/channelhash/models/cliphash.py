@@ -15,7 +15,7 @@ from channelhash.errors import InputError
 from channelhash.models.backbones import Frozen, fixed_random_weights
 from channelhash.models.hash_head import hash_head
 from channelhash.models.hash_model import Branch, HashModel
-from channelhash.models.openclip import Preprocess, load_open_clip
+from channelhash.models.open_clip import Preprocess, load_open_clip
 
 
 class UnitLength(nn.Module):

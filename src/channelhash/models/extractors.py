@@ -19,9 +19,9 @@ from torch import Tensor
 
 from channelhash.errors import InputError
 from channelhash.models.backbone_extractors import OpenClipModel, TorchvisionImages
-from channelhash.models.onnx_images import OnnxImages
-from channelhash.optional import library
-from channelhash.settings import pick, unknown
+from channelhash.models.onnx_preprocessing import OnnxImages
+from channelhash.utils.optional_imports import library
+from channelhash.utils.typed_settings import pick, unknown
 
 #: A sequence of ``n`` raw items to their features ``(n, d)``: anything that NumPy or torch makes a matrix of.
 Extract = Callable[[Sequence[Any]], Any]
@@ -148,7 +148,7 @@ class Extractor:
                     f"{self._modality} items of type {given}: give {wanted}, or features as one NumPy array"
                 )
         if self._extract is None:
-            importlib.import_module("channelhash.vision")  # before anyone's own import of torchvision
+            importlib.import_module("channelhash.utils.torchvision_compat")  # before anyone's own import of torchvision
             try:
                 self._extract = self._kind.load(self._modality)
             except InputError as error:

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.data.records import Items
 from channelhash.errors import InputError, JobError
-from channelhash.files import atomic_path, content_hash, write_text
 from channelhash.models.backbones import Frozen, Precision, load_weights, read_weights
 from channelhash.models.model_card import model_card
+from channelhash.utils.files import atomic_path, content_hash, write_text
+from channelhash.utils.progress import Progress
 
 Picture = Path | str | Image.Image
-Progress = Callable[[int, int], None]
 
 _ENCODE_BATCH = 256
 

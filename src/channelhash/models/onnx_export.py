@@ -24,8 +24,8 @@ from torch import Tensor
 from channelhash.codes import binarize
 from channelhash.errors import InputError, JobError
 from channelhash.models.hash_model import Branch, HashModel
-from channelhash.optional import library
-from channelhash.seeds import generator
+from channelhash.utils.optional_imports import library
+from channelhash.utils.seeds import generator
 
 DESCRIPTION = "export.json"
 #: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.

@@ -4,14 +4,14 @@ from typing import Any, Literal
 
 from torch import nn
 
-from channelhash.data.pictures import Square
+from channelhash.data.images import Square
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models.hash_head import hash_head
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.image_encoders import SmallConvNet
 from channelhash.models.text_encoders import BagOfTags, TransformerText
-from channelhash.models.token_inputs import HashedTokens, VocabularyTokens
+from channelhash.models.tokenize import HashedTokens, VocabularyTokens
 from channelhash.text.tokens import Vocabulary
 
 

@@ -10,20 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from channelhash.data.pictures import Resize
+from channelhash.data.images import Resize
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.files import cache_folder
 from channelhash.models.backbones import Frozen, fixed_random_weights
 from channelhash.models.cliphash import check_raw_items
 from channelhash.models.hash_head import hash_head
-from channelhash.models.hash_model import Branch, HashModel, Progress
+from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.text_encoders import TransformerText, WordTable
-from channelhash.models.token_inputs import VocabularyTokens
+from channelhash.models.tokenize import VocabularyTokens
 from channelhash.models.torchvision_backbones import load_torchvision
 from channelhash.text.tokens import Vocabulary
 from channelhash.text.vector_tokens import SEGMENTATION_WORDS, cached_vector_tokens, encode_vectors, vector_reader
-from channelhash.text.wordvectors import WordVectors, open_word_vectors
+from channelhash.text.word_vectors import WordVectors, open_word_vectors
+from channelhash.utils.files import cache_folder
+from channelhash.utils.progress import Progress
 
 #: Short side to 232 (bilinear, antialias), centre crop of 224 (§ 3).
 RESIZE = Resize(224, short_side=232)

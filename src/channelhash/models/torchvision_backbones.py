@@ -7,8 +7,8 @@ from torch import nn
 
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import Normalize, load_weights, read_weights, weights_source
-from channelhash.settings import unknown
-from channelhash.vision import torchvision
+from channelhash.utils.torchvision_compat import torchvision
+from channelhash.utils.typed_settings import unknown
 
 #: Mean and standard deviation of ImageNet's pixels, as most of torchvision's classification weights want them.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 import torch
 from PIL import Image, UnidentifiedImageError
 
-from channelhash.codeset import CodeSet, joined
+from channelhash.codes.code_set import CodeSet, joined
 from channelhash.data.bulk import KINDS, input_files
 from channelhash.data.bulk.batches import Bad, RawBatch
-from channelhash.encoding import encode_records
 from channelhash.errors import InputError, JobError
-from channelhash.files import atomic_path, locked, write_text
 from channelhash.models import HashModel, load_model
+from channelhash.models.encode_records import encode_records
 from channelhash.scale.engines import ENGINES
 from channelhash.scale.job import BulkJob, bad_path, open_job, shard_path
-from channelhash.settings import pick
-from channelhash.training.steps import pick_device
+from channelhash.utils.device import pick_device
+from channelhash.utils.files import atomic_path, locked, write_text
+from channelhash.utils.typed_settings import pick
 
 #: Items of a shard where nothing else is said: what a killed worker loses is minutes even of a large model's work.
 SHARD_ITEMS = 16384

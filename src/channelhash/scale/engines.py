@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import Any, TypeVar
 
 from channelhash.errors import InputError, JobError
-from channelhash.optional import library
+from channelhash.utils.optional_imports import library
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

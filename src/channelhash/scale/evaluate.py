@@ -6,14 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from channelhash.codeset import CodeSet
+from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
-from channelhash.evaluation import save_figures
 from channelhash.metrics import HammingHistogram
+from channelhash.metrics.code_files import save_figures
 from channelhash.metrics.report import count_tasks, report_tasks
 from channelhash.scale.engines import ENGINES
 from channelhash.scale.job import shard_files
-from channelhash.settings import pick
+from channelhash.utils.typed_settings import pick
 
 # Codes that are read at once.
 _ROWS = 1 << 17

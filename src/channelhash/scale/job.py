@@ -11,8 +11,8 @@ from channelhash.data.bulk import KINDS, input_files
 from channelhash.data.bulk.addresses import File, folder_of
 from channelhash.data.bulk.batches import Shard
 from channelhash.errors import InputError
-from channelhash.files import write_text
 from channelhash.models import HashModel
+from channelhash.utils.files import write_text
 
 _FORMAT = "channelhash bulk codes 1"
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from channelhash.codeset import CodeSet
+from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
-from channelhash.search.checks import check_count
 from channelhash.search.store import Answers, Item, Store
+from channelhash.search.validation import check_count
 
 Opener = Callable[[str, int | None, str], Store]
 
@@ -23,7 +23,7 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "") 
     Raises:
         InputError: there is something else at that address, or a store of another code length or model.
     """
-    from channelhash.search.embedded import open_codes, open_folder  # compiled code, seconds to load
+    from channelhash.search.local.store import open_codes, open_folder  # compiled code, seconds to load
 
     text = str(address)
     if n_bits is not None:
@@ -46,7 +46,7 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "") 
 
 
 def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:
-    from channelhash.search.milvus import open_milvus  # not before it is needed: an optional library
+    from channelhash.search.milvus.store import open_milvus  # not before it is needed: an optional library
 
     return open_milvus(address, n_bits, model)
 

@@ -7,7 +7,6 @@ to a multiple of 8; the padding bits are 0 and change no distance.
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +17,12 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
-from channelhash.files import atomic_path
-from channelhash.optional import library
 from channelhash.search import open_store
-from channelhash.search.checks import DEFAULT_MODALITY, searched_modality
 from channelhash.search.store import Metadata, Store
-
-Progress = Callable[[int, int], None]
+from channelhash.search.validation import DEFAULT_MODALITY, searched_modality
+from channelhash.utils.files import atomic_path
+from channelhash.utils.optional_imports import library
+from channelhash.utils.progress import Progress
 
 _FORMAT = "channelhash faiss 1"
 _BATCH = 10_000

@@ -20,7 +20,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from channelhash.errors import InputError
-from channelhash.settings import unknown
+from channelhash.utils.typed_settings import unknown
 
 #: Longest filter, in characters.
 MAX_LENGTH = 10_000

@@ -6,15 +6,18 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from channelhash import __version__
+from channelhash._version import __version__
 from channelhash.models import HashModel
 from channelhash.search.store import Store
-from channelhash.serve import explain_routes, info_routes, item_routes, search_routes
-from channelhash.serve.guards import bounded_bodies, bounded_concurrency, known_hosts, security_headers
+from channelhash.serve.error_handlers import handle_problems
 from channelhash.serve.limits import Limits
 from channelhash.serve.metrics import measured
-from channelhash.serve.page_routes import page_router
-from channelhash.serve.problems import handle_problems
+from channelhash.serve.middleware import bounded_bodies, bounded_concurrency, known_hosts, security_headers
+from channelhash.serve.routes import explain as explain_routes
+from channelhash.serve.routes import info as info_routes
+from channelhash.serve.routes import items as item_routes
+from channelhash.serve.routes import search as search_routes
+from channelhash.serve.routes.page import page_router
 from channelhash.serve.service import make_service
 
 

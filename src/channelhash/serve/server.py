@@ -9,7 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from channelhash.errors import InputError
-from channelhash.serve.guards import LOOPBACK
+from channelhash.serve.middleware import LOOPBACK
 
 # Seconds that running requests have to finish after the signal to stop.
 _GRACE = 30

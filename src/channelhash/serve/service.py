@@ -19,8 +19,8 @@ from channelhash.errors import InputError
 from channelhash.models import HashModel
 from channelhash.search.store import Item, Store
 from channelhash.serve.batching import Batcher, Outputs
+from channelhash.serve.bit_labels import MeaningCache
 from channelhash.serve.limits import Limits
-from channelhash.serve.meanings import MeaningCache
 from channelhash.serve.metrics import Metrics
 from channelhash.serve.thumbnails import Thumbnails
 from channelhash.serve.uploads import open_picture

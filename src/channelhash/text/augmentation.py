@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from channelhash.seeds import generator
 from channelhash.text.tokens import TokenIds
+from channelhash.utils.seeds import generator
 
 
 def mask_tokens(

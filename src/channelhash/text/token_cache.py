@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from channelhash.errors import InputError
-from channelhash.files import atomic_path, content_hash, write_text
 from channelhash.text.tokens import TokenIds
+from channelhash.utils.files import atomic_path, content_hash, write_text
+from channelhash.utils.progress import Progress
 
 _CHUNK = 2048
-
-Progress = Callable[[int, int], None]
 
 
 def cached_tokens(

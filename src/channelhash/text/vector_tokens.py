@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from channelhash.files import content_hash
-from channelhash.text.reading import TextReader
-from channelhash.text.token_cache import Progress, cached_tokens
+from channelhash.text.hashtag_reader import TextReader
+from channelhash.text.token_cache import cached_tokens
 from channelhash.text.tokens import TokenIds
-from channelhash.text.wordvectors import WordVectors
+from channelhash.text.word_vectors import WordVectors
+from channelhash.utils.files import content_hash
+from channelhash.utils.progress import Progress
 
 #: How many of the most frequent words of word vectors help the segmentation. The protocol names all of them; SymSpell
 #: keeps about 1.2 kB for each, 3.6 GB for 3,000,000.

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.models.hash_model import HashModel, Progress
-from channelhash.seeds import generator
+from channelhash.models.hash_model import HashModel
+from channelhash.utils.progress import Progress
+from channelhash.utils.seeds import generator
 
 # Rows prepared at a time, so that progress shows and a picture's decoded copy is short-lived.
 _CHUNK = 512

@@ -8,16 +8,16 @@ from torch import nn
 from torch.optim import Optimizer
 
 from channelhash.errors import InputError
-from channelhash.files import atomic_path
 from channelhash.models.backbones import load_weights
 from channelhash.models.hash_model import HashModel
+from channelhash.utils.files import atomic_path
 
 
 def save_checkpoint(path: Path, model: HashModel, loss: nn.Module, optimizer: Optimizer, epochs_done: int) -> None:
     """Write what is trained (in the model and in the loss), optimiser state, and the number of finished epochs.
 
     A frozen backbone is named with the hash of its weights, not stored. No generator state: every draw is a function
-    of (seed, epoch), see `channelhash.seeds`.
+    of (seed, epoch), see `channelhash.utils.seeds`.
     """
     state = {
         "model": model.trained_state(),

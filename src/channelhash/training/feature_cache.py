@@ -16,13 +16,15 @@ from torch import Tensor
 
 from channelhash.augment.progressive import plan
 from channelhash.config import TrainSettings
-from channelhash.data.contents import collection_hash
-from channelhash.data.records import Items
-from channelhash.files import cache_folder
+from channelhash.data.content_hash import collection_hash
+from channelhash.data.image_loader import ImageFiles, image_batches
+from channelhash.data.records import Items, are_files
 from channelhash.models.backbones import memory_advice
 from channelhash.models.hash_model import Branch
-from channelhash.training.picture_loader import AugmentedPictures, Pictures, picture_batches
-from channelhash.training.row_file import DType, Progress, RowFile, Rows, row_file
+from channelhash.training.augmented_loader import AugmentedImages
+from channelhash.utils.files import cache_folder
+from channelhash.utils.memmap_cache import DType, RowFile, Rows, row_file
+from channelhash.utils.progress import Progress
 
 _BATCH = 128  # rows that the encoder sees at a time
 _BLOCK = 8 * _BATCH  # rows between two checkpoints of a build
@@ -59,7 +61,7 @@ def cached_features(
             range(start + low, start + low + size)
             for low, size in zip(range(0, len(items) - start, _BATCH), _parts(len(items) - start, _BATCH), strict=True)
         ]
-        inputs = _pictures(branch, items, batches, workers) if _are_files(items) else _others(branch, items, batches)
+        inputs = _pictures(branch, items, batches, workers) if are_files(items) else _others(branch, items, batches)
         return _blocks(_encoded(branch, inputs, device), sizes[first:])
 
     return row_file(folder, "features", key, sizes, frozen.n_features, dtype, compute, progress).check()
@@ -108,8 +110,8 @@ def augmented_features(
         # Drawn when they are needed, not before: 2,000,000 draws take a minute.
         draws = ((epoch, row) for epoch in range(first, epochs) for row in changed(epoch))
         batches = iter(lambda: list(islice(draws, _BATCH)), [])
-        pictures = AugmentedPictures(Pictures(paths, branch.prepare), seed, epochs, settings.easy_weights)
-        encoded = _encoded(branch, picture_batches(pictures, batches, workers), device)
+        pictures = AugmentedImages(ImageFiles(paths, branch.prepare), seed, epochs, settings.easy_weights)
+        encoded = _encoded(branch, image_batches(pictures, batches, workers), device)
         features = _blocks(encoded, (len(changed(epoch)) for epoch in range(first, epochs)))
         for epoch, values in zip(range(first, epochs), features, strict=True):
             block = np.array(plain, dtype=np.float32)
@@ -124,12 +126,8 @@ def _parts(n: int, size: int) -> list[int]:
     return [min(size, n - start) for start in range(0, n, size)]
 
 
-def _are_files(items: Items) -> bool:
-    return isinstance(items[0], Path)
-
-
 def _pictures(branch: Branch, items: Any, batches: Sequence[range], workers: int) -> Iterator[Tensor]:
-    return picture_batches(Pictures(items, branch.prepare), batches, workers)
+    return image_batches(ImageFiles(items, branch.prepare), batches, workers)
 
 
 def _others(branch: Branch, items: Any, batches: Sequence[range]) -> Iterator[Tensor]:

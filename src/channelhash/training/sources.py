@@ -10,12 +10,13 @@ from torch import Tensor
 
 from channelhash.augment.progressive import augment_batch
 from channelhash.config import TrainSettings
-from channelhash.environment import usable_cores
+from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.models.image_encoders import unit_pixels
 from channelhash.text.augmentation import drop_tokens, mask_tokens, replace_tokens
 from channelhash.text.tokens import TokenIds
-from channelhash.training.picture_loader import AugmentedPictures, Pictures, picture_batches
-from channelhash.training.row_file import RowFile
+from channelhash.training.augmented_loader import AugmentedImages
+from channelhash.utils.environment import usable_cores
+from channelhash.utils.memmap_cache import RowFile
 
 
 class Source(Protocol):
@@ -85,17 +86,17 @@ class Held:
 class FromDisk:
     """Pictures read from their files in every epoch, by worker processes: the same draws as `Held` makes."""
 
-    def __init__(self, pictures: Pictures, settings: TrainSettings) -> None:
+    def __init__(self, pictures: ImageFiles, settings: TrainSettings) -> None:
         self.pictures, self.settings = pictures, settings
 
     def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """See `Source`."""
         settings = self.settings
         if settings.augment == "none":
-            return picture_batches(self.pictures, [rows.tolist() for rows in batches], n_workers(settings))
-        augmented = AugmentedPictures(self.pictures, settings.augment_seed, settings.epochs, settings.easy_weights)
+            return image_batches(self.pictures, [rows.tolist() for rows in batches], n_workers(settings))
+        augmented = AugmentedImages(self.pictures, settings.augment_seed, settings.epochs, settings.easy_weights)
         draws = [[(epoch, row) for row in rows.tolist()] for rows in batches]
-        return picture_batches(augmented, draws, n_workers(settings))
+        return image_batches(augmented, draws, n_workers(settings))
 
 
 class Bank:

@@ -13,16 +13,18 @@ from torch import Tensor, nn
 
 from channelhash.config import TrainSettings
 from channelhash.errors import JobError
-from channelhash.files import write_text
 from channelhash.models.backbones import memory_advice
-from channelhash.models.hash_model import HashModel, Progress
-from channelhash.seeds import derive_seed
+from channelhash.models.hash_model import HashModel
 from channelhash.training.batches import check_batch_size
 from channelhash.training.checkpoints import load_checkpoint, save_checkpoint
 from channelhash.training.distributed import from_first, local_device, rank
 from channelhash.training.schedule import learning_rate
 from channelhash.training.sources import Source
-from channelhash.training.steps import Steps, pick_device
+from channelhash.training.step import Steps
+from channelhash.utils.device import pick_device
+from channelhash.utils.files import write_text
+from channelhash.utils.progress import Progress
+from channelhash.utils.seeds import derive_seed
 
 #: Figures of one validation: task name -> tie-aware mAP.
 Validation = dict[str, float]
@@ -57,7 +59,7 @@ def train(
             training, bit by bit on a CPU: every draw is a function of (seed, epoch).
 
     Returns:
-        The log, one dictionary an epoch; shorter than ``settings.epochs`` where ``patience`` ended the training.
+        The log, one dictionary an epoch; shorter than ``typed_settings.epochs`` where ``patience`` ended the training.
 
     Raises:
         JobError: the loss became NaN or infinite (the checkpoint before that epoch is kept), or memory ran out.

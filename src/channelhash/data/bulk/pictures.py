@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from channelhash.data.bulk.addresses import File, open_address
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard, fetch
-from channelhash.files import atomic_path
+from channelhash.utils.files import atomic_path
 
 _SCHEMA = pa.schema({"address": pa.string()})
 

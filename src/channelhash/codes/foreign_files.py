@@ -1,0 +1,263 @@
+"""Hash codes of other toolboxes: one ``.mat``, ``.npz`` or ``.h5`` file that holds both sides, with their labels."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import pack
+from channelhash.codes.code_set import CodeSet, boolean_labels
+from channelhash.errors import InputError
+from channelhash.utils.array_files import Arrays, read_arrays
+
+
+@dataclass(frozen=True)
+class Side:
+    """The array names of the queries, or of the retrieval set.
+
+    Attributes:
+        codes: modality -> its codes; a file has at least one of them.
+        labels: the labels.
+    """
+
+    codes: dict[str, str]
+    labels: str
+
+    @property
+    def names(self) -> list[str]:
+        """All arrays."""
+        return [*self.codes.values(), self.labels]
+
+    def missing(self, arrays: Arrays) -> list[str]:
+        """What the file would have to hold besides."""
+        has_codes = any(name in arrays for name in self.codes.values())
+        return ([] if has_codes else [" or ".join(self.codes.values())]) + [self.labels] * (self.labels not in arrays)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The names that a toolbox gives its arrays.
+
+    Attributes:
+        query: those of the queries.
+        database: those of the retrieval set.
+        plain: one code array a side, whose modality is not said: the task is ``query->database`` unless it is given.
+    """
+
+    query: Side
+    database: Side
+    plain: bool = True
+
+    @property
+    def names(self) -> list[str]:
+        """All arrays."""
+        return self.query.names + self.database.names
+
+    def missing(self, arrays: Arrays) -> list[str]:
+        """What the file would have to hold besides."""
+        return self.query.missing(arrays) + self.database.missing(arrays)
+
+
+#: What is recognised: the plain names, and those that two families of published code write:
+#: `train/hash_train.py` of github.com/QinLab-WFU/DSPH (the image half alone: github.com/Mahiro2211/DSH-pytorch), and
+#: `H000_2_demo_att.py` of github.com/christinecui/WSIH, where "val" and "te" are the queries.
+LAYOUTS = (
+    Layout(Side({"query": "B_q"}, "L_q"), Side({"database": "B_r"}, "L_r")),
+    Layout(
+        Side({"image": "q_img", "text": "q_txt"}, "q_l"), Side({"image": "r_img", "text": "r_txt"}, "r_l"), plain=False
+    ),
+    Layout(Side({"query": "val_B"}, "L_te"), Side({"database": "retrieval_B"}, "L_db")),
+)
+
+
+def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | None = None) -> tuple[CodeSet, CodeSet]:
+    """Queries and retrieval set of another toolbox's file, in one of the `LAYOUTS`.
+
+    Codes are ``(n, k)`` of ±1 or of 0 and 1 (or bool), labels ``(n, c)`` of 0 and 1, or the numbers of classes
+    ``(n,)``, of which each becomes a label of its own.
+
+    Args:
+        path: the file.
+        names: name in a layout -> name in this file, where they differ.
+        task: ``"image->text"``: the modalities of the codes, in a layout that does not name them.
+
+    Returns:
+        (queries, retrieval set), of the same labels and code length, neither empty.
+
+    Raises:
+        InputError: the file cannot be read, lacks an array or holds two layouts; codes and labels differ in length;
+            widths of codes or of labels differ; codes or labels have other values; a side is empty; or the task is
+            not one.
+    """
+    arrays = _renamed(read_arrays(path), names or {}, path)
+    layout = _with_task(_layout_of(arrays, path), task, path)
+    codes = [_read_codes(arrays, side, path) for side in (layout.query, layout.database)]
+    n_bits = _common_length(layout, codes, path)
+    labels = _read_labels(arrays, layout, [len(next(iter(side.values()))) for side in codes], path)
+    query, database = (
+        CodeSet(
+            [f"{role}{row}" for row in range(len(sets))],
+            {modality: pack(bits) for modality, bits in side.items()},
+            sets,
+            n_bits,
+        )
+        for role, side, sets in zip(("query", "item"), codes, labels, strict=True)
+    )
+    return query, database
+
+
+def bits_of(codes: NDArray[Any]) -> NDArray[np.bool_]:
+    """Codes of ±1, or of 0 and 1, as bits ``(n, k)``: +1 and 1 are True.
+
+    Raises:
+        ValueError: another shape or other values. 0 beside −1 is refused: sign(0) is 0 in most toolboxes, and whether
+            such a bit counts as +1 or as −1 decides the figures. NaN is no bit.
+
+    >>> bits_of(np.array([[-1.0, 1.0]])), bits_of(np.array([[0, 1]]))
+    (array([[False,  True]]), array([[False,  True]]))
+    """
+    values = np.asarray(codes)
+    if values.ndim != 2 or values.shape[1] < 1 or values.dtype.kind not in "biuf":
+        raise ValueError(f"codes are an (n, k) matrix of numbers, not {values.shape} {values.dtype}")
+    negative, zero, one = (values == number for number in (-1, 0, 1))
+    if not (negative | zero | one).all():
+        other = _first(values, ~(negative | zero | one))
+        raise ValueError(
+            f"codes are ±1 or 0/1, not {other}; save the signs of real-valued outputs, and packed bits unpacked"
+        )
+    if negative.any() and zero.any():
+        raise ValueError(f"codes are ±1 or 0/1, not both: {_first(values, zero)} beside −1, as sign(0) gives")
+    return np.asarray(one)
+
+
+def _renamed(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
+    """The arrays under the names of the layouts."""
+    known = [name for layout in LAYOUTS for name in layout.names]
+    for name, given in names.items():
+        if name not in known:
+            raise InputError(f"--array {name}={given}: {name} is none of {', '.join(known)}")
+        if given not in arrays:
+            raise InputError(f"{path}: has no array {given!r} to read as {name}; it has {_listed(arrays)}")
+    return {**arrays, **{name: arrays[given] for name, given in names.items()}}
+
+
+def _layout_of(arrays: Arrays, path: Path) -> Layout:
+    """The one layout that the file is complete in."""
+    complete = [layout for layout in LAYOUTS if not layout.missing(arrays)]
+    if len(complete) > 1:
+        raise InputError(f"{path}: holds two exports, one under {' and one under '.join(_title(x) for x in complete)}")
+    if complete:
+        return complete[0]
+    nearest = max(LAYOUTS, key=lambda layout: sum(name in arrays for name in layout.names))
+    if any(name in arrays for name in nearest.names):
+        wanted = f"lacks {' and '.join(nearest.missing(arrays))}"
+    else:
+        wanted = f"needs {'; or '.join(_title(layout) for layout in LAYOUTS)}"
+    raise InputError(f"{path}: {wanted}; it has {_listed(arrays)}. --array NAME=ARRAY reads an array as another")
+
+
+def _with_task(layout: Layout, task: str | None, path: Path) -> Layout:
+    """The layout with the modalities of ``task``."""
+    if task is None:
+        return layout
+    if not layout.plain:
+        raise InputError(f"--task {task}: the arrays of {path} name their modalities; leave it out")
+    asked, _, searched = task.partition("->")
+    if not asked or not searched or "->" in searched:
+        raise InputError(f'--task {task}: expected two modalities, such as "image->text" (in quotes)')
+    (query,), (database,) = layout.query.codes.values(), layout.database.codes.values()
+    return replace(
+        layout,
+        query=replace(layout.query, codes={asked: query}),
+        database=replace(layout.database, codes={searched: database}),
+    )
+
+
+def _read_codes(arrays: Arrays, side: Side, path: Path) -> dict[str, NDArray[np.bool_]]:
+    """Modality -> bits ``(n, k)`` of the modalities that the file has; n >= 1 for all."""
+    found: dict[str, NDArray[np.bool_]] = {}
+    for modality, name in side.codes.items():
+        if name not in arrays:
+            continue
+        if not arrays[name].size:
+            raise InputError(f"{path}: {name} is empty, {arrays[name].shape}; evaluation takes at least one code")
+        try:
+            found[modality] = bits_of(arrays[name])
+        except ValueError as error:
+            raise InputError(f"{path}: {name}: {error}") from None
+        rows, first = len(found[modality]), len(next(iter(found.values())))
+        if rows != first:
+            raise InputError(f"{path}: {name} has {rows} rows, {side.codes[next(iter(found))]} has {first}")
+    return found
+
+
+def _common_length(layout: Layout, codes: list[dict[str, NDArray[np.bool_]]], path: Path) -> int:
+    """The code length k of all code arrays."""
+    lengths = {
+        side.codes[modality]: bits.shape[1]
+        for side, found in zip((layout.query, layout.database), codes, strict=True)
+        for modality, bits in found.items()
+    }
+    if len(set(lengths.values())) > 1:
+        each = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise InputError(f"{path}: codes differ in length: {each} columns; a row is an item, a column a bit")
+    return int(next(iter(lengths.values())))
+
+
+def _read_labels(arrays: Arrays, layout: Layout, rows: list[int], path: Path) -> list[NDArray[np.bool_]]:
+    """Label sets of both sides, with the same columns; ``rows`` says how many codes each side has."""
+    names = [side.labels for side in (layout.query, layout.database)]
+    labels = [_as_column(arrays[name], n) for name, n in zip(names, rows, strict=True)]
+    for name, values, n in zip(names, labels, rows, strict=True):
+        if values.ndim not in (1, 2) or len(values) != n:
+            raise InputError(f"{path}: {n} codes, but {name} is {values.shape}; both have one row an item")
+    if all(values.ndim == 1 for values in labels):
+        return _sets_of_classes(labels, [arrays[name].ndim for name in names], names, path)
+    widths = [values.shape[1] if values.ndim == 2 else 1 for values in labels]
+    if widths[0] != widths[1]:
+        raise InputError(f"{path}: {names[0]} has {widths[0]} columns (labels), {names[1]} has {widths[1]}")
+    sets = []
+    for name, values in zip(names, labels, strict=True):
+        try:
+            sets.append(boolean_labels(values))
+        except ValueError as error:
+            raise InputError(f"{path}: {name}: {error}") from None
+    return sets
+
+
+def _as_column(labels: NDArray[Any], rows: int) -> NDArray[Any]:
+    """One number an item as ``(n,)``: MATLAB has no vectors, only ``(n, 1)`` and ``(1, n)``."""
+    return labels.ravel() if labels.ndim == 2 and labels.shape in ((rows, 1), (1, rows)) else labels
+
+
+def _sets_of_classes(
+    labels: list[NDArray[Any]], dimensions: list[int], names: list[str], path: Path
+) -> list[NDArray[np.bool_]]:
+    """Numbers of classes ``(n,)`` as label sets: a column for each number that occurs on either side."""
+    for name, values in zip(names, labels, strict=True):
+        if values.dtype.kind not in "biuf" or not (np.isfinite(values) & (values == np.round(values))).all():
+            raise InputError(f"{path}: {name} is one column, but not of whole numbers (classes)")
+    classes = np.unique(np.concatenate(labels))
+    if 2 in dimensions and set(classes.tolist()) <= {0, 1}:
+        raise InputError(
+            f"{path}: {' and '.join(names)} are one column of 0 and 1: two classes, or one label that an item has or "
+            "has not? Save two columns for two classes"
+        )
+    return [np.asarray(values[:, None] == classes) for values in labels]
+
+
+def _first(values: NDArray[Any], wrong: NDArray[np.bool_]) -> str:
+    """The first value that is ``wrong``, and where it is."""
+    row, column = divmod(int(wrong.argmax()), wrong.shape[1])
+    return f"{values[row, column]} (row {row}, column {column})"
+
+
+def _title(layout: Layout) -> str:
+    return ", ".join(layout.names)
+
+
+def _listed(arrays: Arrays) -> str:
+    return ", ".join(sorted(arrays)) or "no arrays"

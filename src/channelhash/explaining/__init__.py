@@ -1,6 +1,0 @@
-"""Why a pair of items matches: bits, what they mean, and which parts of a picture or words flip them."""
-
-from channelhash.explaining.ask import explain
-from channelhash.explaining.explanation import Explanation, MapSettings
-
-__all__ = ["Explanation", "MapSettings", "explain"]

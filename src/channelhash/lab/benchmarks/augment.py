@@ -1,0 +1,137 @@
+"""Pictures a second through decode, resize and augmentation, and how busy the loader keeps the cores."""
+
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from channelhash.augment.progressive import apply, plan
+from channelhash.augment.tables import LEVELS, Level
+from channelhash.data.image_loader import ImageFiles, image_batches
+from channelhash.data.images import load_pixels
+from channelhash.lab.benchmarks.pictures import draw_pictures
+from channelhash.text.token_cache import cached_tokens
+from channelhash.text.tokens import encode_hashed
+from channelhash.training.augmented_loader import AugmentedImages
+from channelhash.utils.environment import usable_cores
+from channelhash.utils.seeds import generator
+from channelhash.utils.timing import Row, compare
+
+SIZE = 224
+
+
+def benchmark_augment(pictures: list[Path] | None = None, n: int = 128, loader_n: int = 1024) -> list[Row]:
+    """Rows for decoding and resizing, for each level, and for the loader with one worker a core.
+
+    Args:
+        pictures: files to read; drawn noise pictures of 500 × 375 pixels, as MIRFLICKR's are, if None.
+        n: pictures a timed run, single-threaded.
+        loader_n: pictures that the loader reads.
+
+    Returns:
+        Rows as `timing.compare` gives them; ``what`` says pictures a second, and for the loader the share of the
+        cores' time that was used.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        paths = pictures or draw_pictures(Path(folder), n)
+        chosen = [paths[i % len(paths)] for i in range(n)]
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            rows = [
+                compare(
+                    "decode and resize",
+                    f"{n} pictures to {SIZE} pixels, 1 core",
+                    lambda: load_pixels(chosen, SIZE),
+                    "Pillow at full size, then torchvision resize",
+                    lambda: _plainly(chosen),
+                )
+            ]
+            pixels = load_pixels(chosen, SIZE).float() / 255
+            for level in LEVELS:
+                size = f"{n} pictures of {SIZE} pixels, 1 core"
+                rows.append(compare(f"augment {level}", size, _augmented(pixels, level)))
+            reading = rows[0]["seconds"]
+            rows[0]["what"] += f" ({n / reading:.0f} pictures/s)"
+            for row in rows[1:]:
+                share = row["seconds"] / (row["seconds"] + reading)
+                row["what"] += f" ({n / row['seconds']:.0f} pictures/s, {100 * share:.0f} % of decode to augment)"
+        finally:
+            torch.set_num_threads(threads)
+        rows.append(_text_row(Path(folder), n))
+        rows.append(_loader_row([paths[i % len(paths)] for i in range(loader_n)]))
+    return rows
+
+
+def _augmented(pixels: torch.Tensor, level: Level) -> Callable[[], None]:
+    def run() -> None:
+        for sample, image in enumerate(pixels):
+            apply(image, plan(0, 0, sample, len(pixels), level=level), lambda other: pixels[other])
+
+    return run
+
+
+def _plainly(paths: list[Path]) -> None:
+    from channelhash.utils.torchvision_compat import functional as F
+
+    for path in paths:
+        with Image.open(path) as picture:
+            pixels = torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1)
+        F.center_crop(F.resize(pixels, [SIZE], antialias=True), [SIZE])
+
+
+def _text_row(folder: Path, n: int) -> Row:
+    """The texts of as many samples from the token cache: what the loader waits for on the text side."""
+    texts = [f"word{i} word{i % 97} sunset" for i in range(20_000)]
+    tokens = cached_tokens(texts, lambda part: encode_hashed(part, 16384, 128), "benchmark", folder)
+    rows = generator(0, "benchmark rows").integers(0, len(texts), n)
+    return compare("token ids from the cache", f"{n} of {len(texts)} texts, 128 tokens", lambda: np.array(tokens[rows]))
+
+
+def _loader_row(paths: list[Path]) -> Row:
+    """The loader at hard augmentation: processor time of all workers over wall time of all cores, from the first batch
+    on (starting the processes is not what is measured)."""
+    cores = usable_cores()
+    batches = list(torch.split(torch.arange(len(paths)), 32))
+    pictures = AugmentedImages(ImageFiles(paths, partial(load_pixels, size=SIZE)), seed=0, level="hard")
+    draws = [[(0, row) for row in rows.tolist()] for rows in batches]
+    reader = image_batches(pictures, draws, workers=cores)
+    next(reader)
+    began, done = time.perf_counter(), len(batches[0])
+    used_before = _cpu_seconds(os.getpid())
+    used = used_before
+    for batch in reader:
+        done += len(batch)
+        used = max(used, _cpu_seconds(os.getpid()))
+    seconds = time.perf_counter() - began
+    busy = (used - used_before) / (seconds * cores)
+    rate = (done - len(batches[0])) / seconds
+    return {
+        "what": f"loader, hard ({rate:.0f} pictures/s, cores {100 * busy:.0f} % busy)",
+        "size": f"{done} pictures from disk, {cores} workers",
+        "seconds": seconds,
+        "baseline": "",
+        "baseline_seconds": None,
+        "ratio": None,
+        "peak_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
+    }
+
+
+def _cpu_seconds(process: int) -> float:
+    """Processor time of a process and its living children, from /proc (Linux)."""
+    ticks, total = os.sysconf("SC_CLK_TCK"), 0.0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # ended meanwhile
+        if int(stat.parent.name) == process or int(fields[1]) == process:
+            total += (int(fields[11]) + int(fields[12])) / ticks
+    return total

@@ -1,0 +1,230 @@
+"""A real server on loopback over many codes: requests a second, waiting times, errors and memory."""
+
+import json
+import multiprocessing
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import torch
+
+from channelhash.codes import PackedCodes, pack
+from channelhash.codes.code_set import CodeSet
+from channelhash.data.records import Records
+from channelhash.errors import JobError
+from channelhash.models import MODELS, HashModel
+from channelhash.utils.seeds import generator
+from channelhash.utils.timing import Row
+
+#: Clients that ask at one time, each its next question when it has the answer to the last.
+CLIENTS = (1, 8, 32)
+_N_BITS = 64
+_K = 10
+_WORDS = ("sunset", "sea", "dog", "street", "night", "snow", "red", "boat", "people", "flower", "old", "house")
+
+
+class LoadRow(Row):
+    """One load. ``seconds`` is the median waiting time of a request; ``peak_mb`` the server's memory at its highest.
+
+    Attributes:
+        requests_per_second: answers over the time of the measurement.
+        p50_ms, p95_ms, p99_ms: percentiles of waiting times, in milliseconds.
+        errors: requests with another status than 200, or without an answer.
+        growth_mb: the server's memory at the end beside that after a tenth of the time.
+    """
+
+    requests_per_second: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    errors: int
+    growth_mb: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """What clients measured together: seconds of each answer, and how many requests failed."""
+
+    seconds: list[float]
+    errors: int
+
+
+def benchmark_serve(seconds: float = 60.0, n_codes: int = 1_000_000, clients: Sequence[int] = CLIENTS) -> list[LoadRow]:
+    """Searches by words and by id, from 1, 8 and 32 clients, for ``seconds`` each.
+
+    The model is the small one with random weights, which cost what trained ones do; the codes lie in clusters, as
+    learned ones do. The clients are threads of a process of their own on the same machine, and take their share of
+    its cores. Linux only: the server's memory is read from ``/proc``.
+
+    Args:
+        seconds: length of each measurement.
+        n_codes: size of the store.
+        clients: numbers of clients.
+
+    Raises:
+        JobError: the server does not start.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        model = _model()
+        model.save_pretrained(Path(folder) / "model")
+        codes = clustered_codes(n_codes, _N_BITS)
+        ids = [f"{row:07d}" for row in range(n_codes)]
+        store = Path(folder) / "codes.parquet"
+        CodeSet(ids, {"image": codes}, None, _N_BITS, model=model.fingerprint()).save(store)
+        questions = {
+            "words": _texts(),
+            "an id": [{"id": ids[row]} for row in range(0, n_codes, max(1, n_codes // 500))],
+        }
+        with _server(store, Path(folder) / "model") as (address, process):
+            return [
+                _measured(name, asked, count, seconds, n_codes, address, process)
+                for name, asked in questions.items()
+                for count in clients
+            ]
+
+
+def clustered_codes(n: int, n_bits: int, bits_off: float = 0.08) -> PackedCodes:
+    """``(n, ceil(n_bits / 8))`` packed codes around one centre for a hundred codes; each bit is off the centre's with
+    the probability ``bits_off``."""
+    random = generator(0, "clustered codes")
+    centres = random.random((max(1, n // 100), n_bits)) < 0.5
+    rows = [
+        pack(centres[random.integers(0, len(centres), size)] ^ (random.random((size, n_bits)) < bits_off))
+        for size in (min(100_000, n - start) for start in range(0, n, 100_000))
+    ]
+    return np.concatenate(rows)
+
+
+def _model() -> HashModel:
+    texts = [question["text"] for question in _texts()]
+    records = Records(
+        tuple(map(str, range(len(texts)))), {"text": tuple(texts)}, np.ones((len(texts), 1), dtype=bool), ("label",)
+    )
+    torch.manual_seed(0)
+    return MODELS["small"].create(records, _N_BITS)
+
+
+def _texts() -> list[dict[str, str]]:
+    """Questions of four words each, every pair of words often enough to be in the model's vocabulary."""
+    random = generator(0, "questions")
+    return [{"text": " ".join(random.choice(_WORDS, 4))} for _ in range(200)]
+
+
+@contextmanager
+def _server(store: Path, model: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """A server process and its address; stopped at the end."""
+    command = [sys.executable, "-m", "channelhash.cli.main", "serve", str(store), "--model", str(model), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        match = re.search(r"at (http://\S+)/", process.stdout.readline())
+        if match is None:
+            raise JobError("benchmark serve: the server did not start; try `channelhash serve` to see why")
+        yield match[1], process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _measured(
+    name: str,
+    questions: Sequence[Mapping[str, str]],
+    clients: int,
+    seconds: float,
+    n_codes: int,
+    address: str,
+    process: "subprocess.Popen[str]",
+) -> LoadRow:
+    """One measurement, after a second of warm-up."""
+    bodies = [json.dumps({**question, "k": _K}).encode() for question in questions]
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        pool.apply(load, (address, bodies, clients, min(1.0, seconds)))
+        running = pool.apply_async(load, (address, bodies, clients, seconds))
+        memory = []
+        while not running.ready():
+            memory.append(_megabytes(process.pid))
+            running.wait(max(0.05, seconds / 100))
+        measured = running.get()
+    waits = np.sort(measured.seconds) if measured.seconds else np.full(1, np.nan)
+    p50, p95, p99 = (float(np.quantile(waits, share)) for share in (0.5, 0.95, 0.99))
+    return {
+        "what": f"search by {name}, {clients} client{'s' * (clients > 1)}",
+        "size": f"{n_codes:,} codes of {_N_BITS} bits, top {_K}",
+        "seconds": p50,
+        "baseline": "",
+        "baseline_seconds": None,
+        "ratio": None,
+        "peak_mb": max(memory),
+        "requests_per_second": len(measured.seconds) / seconds,
+        "p50_ms": 1000 * p50,
+        "p95_ms": 1000 * p95,
+        "p99_ms": 1000 * p99,
+        "errors": measured.errors,
+        "growth_mb": memory[-1] - memory[len(memory) // 10],
+    }
+
+
+def load(address: str, bodies: Sequence[bytes], clients: int, seconds: float) -> Load:
+    """Ask ``POST /search`` from several threads, each over one connection, until the time is over.
+
+    Args:
+        address: of the server, without a slash at its end.
+        bodies: requests, asked in turn; every client begins elsewhere.
+        clients: number of threads.
+        seconds: no request starts later than this.
+    """
+    loads: list[Load] = [Load([], 0)] * clients
+    end = time.perf_counter() + seconds
+
+    def client(number: int) -> None:
+        loads[number] = _ask_until(end, address, [*bodies[number * 7 % len(bodies) :], *bodies])
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return Load([wait for part in loads for wait in part.seconds], sum(part.errors for part in loads))
+
+
+def _ask_until(end: float, address: str, bodies: Sequence[bytes]) -> Load:
+    waits: list[float] = []
+    errors = asked = 0
+    host = urlsplit(address).netloc
+    connection = HTTPConnection(host, timeout=60)
+    while (began := time.perf_counter()) < end:
+        body = bodies[asked % len(bodies)]
+        asked += 1
+        try:
+            connection.request("POST", "/search", body, {"Content-Type": "application/json"})
+            answer: Any = connection.getresponse()
+            answer.read()
+            status = answer.status
+        except (OSError, HTTPException):
+            connection.close()
+            connection = HTTPConnection(host, timeout=60)
+            status = 0
+        if status == 200:
+            waits.append(time.perf_counter() - began)
+        else:
+            errors += 1
+    connection.close()
+    return Load(waits, errors)
+
+
+def _megabytes(pid: int) -> float:
+    """Resident memory of a process."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024 / 1e6

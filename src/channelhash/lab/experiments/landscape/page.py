@@ -1,0 +1,70 @@
+"""The interactive landscape as one HTML page that needs nothing else."""
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+
+from channelhash._version import __version__
+from channelhash.lab.experiments.landscape import JUST_ABOVE_ZERO, ChannelLoss, pair_loss
+from channelhash.losses import DSCHLoss, SCHLoss
+from channelhash.utils.files import write_text
+from channelhash.utils.plotting import COLOR_MAP
+from channelhash.utils.seeds import generator
+
+#: Code length that the page starts with.
+START_BITS = 32
+# Colours between which the page interpolates.
+_COLORS = 17
+# Settings and pairs drawn for the page's own check, beside those at the edges.
+_DRAWN = 120
+
+
+def write_page(path: Path) -> None:
+    """Write the page: heat map, surface, cut and channels of both losses, with sliders for their settings.
+
+    It loads nothing from anywhere. The page holds `check_values` and compares them with its own formulas when it is
+    opened.
+    """
+    template = resources.files("channelhash.lab.experiments").joinpath("landscape.html").read_text(encoding="utf-8")
+    write_text(path, template.replace("__FACTS__", json.dumps(page_facts())))
+
+
+def page_facts() -> dict[str, Any]:
+    """What the page takes from Python: defaults of the losses, colours 0 … 255, and values to check itself with."""
+    dsch, sch = DSCHLoss(START_BITS), SCHLoss(START_BITS)
+    names = ("tau", "lambda_neg", "gamma_w", "gamma_l")
+    colors = colormaps[COLOR_MAP](np.linspace(0, 1, _COLORS), bytes=True)[:, :3]
+    return {
+        "version": __version__,
+        "defaults": {
+            "dsch": {"k": START_BITS} | {name: getattr(dsch, name) for name in names},
+            "sch": {"k": START_BITS, "tau": sch.tau},
+        },
+        "just_above_zero": JUST_ABOVE_ZERO,
+        "colors": colors.tolist(),
+        "checks": check_values(),
+    }
+
+
+def check_values() -> list[list[Any]]:
+    """Rows of (loss, k, λ_neg, τ, γ_w, γ_ℓ, S, d, value of `pair_loss`): both losses at the edges and at random."""
+    random = generator(0, "landscape page")
+    rows: list[list[Any]] = []
+    edges = [(S, d) for S in (0.0, JUST_ABOVE_ZERO, 0.5, 1.0) for d in (0.0, 0.25, 0.5, 1.0)]
+    drawn = [(float(S), float(d)) for S, d in random.random((_DRAWN, 2))]
+    for S, share in edges + drawn:
+        k = int(random.integers(1, 17)) * 8
+        lambda_neg, tau = float(random.uniform(0, k)), float(random.uniform(0, 16))
+        gamma_w, gamma_l = float(random.uniform(0.5, 16)), float(random.uniform(0.5, 3))
+        losses: dict[str, ChannelLoss] = {
+            "dsch": DSCHLoss(k, lambda_neg, tau, gamma_w, gamma_l),
+            "sch": SCHLoss(k, tau),
+        }
+        for name, loss in losses.items():
+            value = float(pair_loss(loss, S, share * k))
+            rows.append([name, k, lambda_neg, tau, gamma_w, gamma_l, S, share * k, value])
+    return rows

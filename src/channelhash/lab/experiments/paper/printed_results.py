@@ -1,0 +1,237 @@
+"""The numbers that the paper prints, and one's own runs beside them.
+
+The mAP tables of the paper very probably carry three of four task labels swapped (``docs/paper-notes.md``), so every
+comparison shows both readings: as printed, and under the likely label (``protocol.md`` § 7).
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from math import hypot, isnan
+from typing import Any, Literal
+
+from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.tables.rendering import Cell, Table
+from channelhash.lab.experiments.tables.results import FIGURE_NAMES, Spread, arrow, outcome
+
+PaperTable = Literal["losses", "gamma_w", "architectures"]
+
+#: The paper's sign of a task -> ours.
+TASKS = {"I->T": "image->text", "T->I": "text->image", "I->I": "image->image", "T->T": "text->text"}
+_DATASETS = {"mirflickr25k": "MIRFLICKR-25k", "nuswide": "NUS-WIDE"}
+_MODELS = {"tdsrdh": "TDSRDH", "cliphash": "CLIPHash"}
+# Loss -> the paper's name of it, and what it was run with beside γ_w, which the table says.
+_LOSSES: dict[str, tuple[str, dict[str, float | None]]] = {
+    "dsch": ("DSCH", {"lambda_neg": None, "tau": 1.0, "gamma_l": 1.0, "alpha": 1.0, "beta": 1.0, "kappa_q": 0.01}),
+    "sch": ("SCH", {"tau": 3.0, "alpha": 1.0, "beta": 1.0, "kappa_q": 0.0}),
+    "tdsrdh": ("TDSRDH", {"alpha": 0.05, "beta": 1.0, "epsilon": 0.3}),
+}
+_METRICS = {name: figure for figure, name in FIGURE_NAMES.items()}
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One printed number, mean and standard deviation in percent.
+
+    Attributes:
+        table: ``"losses"``, ``"gamma_w"`` or ``"architectures"``.
+        model: ``"TDSRDH"`` or ``"CLIPHash"``.
+        dataset: ``"MIRFLICKR-25k"`` or ``"NUS-WIDE"``.
+        loss: ``"DSCH"``, ``"SCH"`` or ``"TDSRDH"``.
+        n_bits: code length.
+        gamma_w: γ_w of DSCH, None for the others.
+        metric: ``"mAP_T"`` or ``"ROC-AUC"``.
+        split: ``"test"`` or ``"validation"``.
+        printed_task: the task it is printed under, in our words (`TASKS`).
+        likely_task: the task that it very probably is of.
+        mean: over the authors' runs.
+        std: likewise.
+    """
+
+    table: str
+    model: str
+    dataset: str
+    loss: str
+    n_bits: int
+    gamma_w: float | None
+    metric: str
+    split: str
+    printed_task: str
+    likely_task: str
+    mean: float
+    std: float
+
+
+@cache
+def load_printed() -> tuple[Printed, ...]:
+    """Every number of the paper's four result tables, in their order."""
+    text = resources.files("channelhash.lab.experiments").joinpath("paper_results.csv").read_text(encoding="utf-8")
+    return tuple(
+        Printed(
+            row["table"],
+            row["model"],
+            row["dataset"],
+            row["loss"],
+            int(row["n_bits"]),
+            float(row["gamma_w"]) if row["gamma_w"] else None,
+            row["metric"],
+            row["split"],
+            TASKS[row["printed_task"]],
+            TASKS[row["likely_task"]],
+            float(row["mean"]),
+            float(row["std"]),
+        )
+        for row in csv.DictReader(text.splitlines())
+    )
+
+
+def comparison_table(results: Sequence[Result], table: PaperTable, checkpoint: str = "last") -> Table | None:
+    """Runs beside the paper's numbers of one of its tables, under both readings of its task labels.
+
+    A run is compared if data set, model, code length and every setting of its loss are the paper's; on the partitions
+    that the paper's table is about.
+
+    Returns:
+        A row for each task and printed setting that some run has; None if there is none.
+
+    Raises:
+        InputError: see `results.outcome`.
+    """
+    printed = [number for number in load_printed() if number.table == table]
+    split = printed[0].split
+    rows: list[tuple[Cell, ...]] = []
+    datasets, epochs, pairs = set(), set(), []
+    for metric, task in dict.fromkeys((number.metric, number.printed_task) for number in printed):
+        as_printed = {
+            _setting(number): number for number in printed if (number.metric, number.printed_task) == (metric, task)
+        }
+        as_likely = {
+            _setting(number): number for number in printed if (number.metric, number.likely_task) == (metric, task)
+        }
+        for setting, number in as_printed.items():
+            runs = [result for result in results if _printed_setting(result) == setting]
+            if not runs:
+                continue
+            datasets.add(number.dataset)
+            epochs |= {int(run.settings["train"]["epochs"]) for run in runs}
+            cell = outcome(runs, task, _METRICS[metric], split, checkpoint)
+            found = cell.spread()
+            readings = [_Reading.of(found, number), _Reading.of(found, as_likely[setting])]
+            if number.likely_task != task:
+                pairs.append(readings)
+            rows.append((Cell(f"{metric}, {arrow(task)}"), Cell(_label(number)), Cell(cell.text()), *_cells(*readings)))
+    if not rows:
+        return None
+    return Table(
+        f"paper-{table.replace('_', '-')}-{checkpoint}",
+        f"This project's runs beside the paper's table of {_TITLES[table]}, {' and '.join(sorted(datasets))}",
+        ("Task", "Runs", "Ours", "Printed", "Difference", "Within", "Likely label", "Difference", "Within"),
+        tuple(rows),
+        _caption(epochs, pairs),
+    )
+
+
+_TITLES = {
+    "losses": "losses, TDSRDH model",
+    "gamma_w": "γ_w, TDSRDH model, k = 32",
+    "architectures": "architectures, k = 32",
+}
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A printed number beside one's own mean; the difference is None without one, ``within`` without a spread."""
+
+    printed: Printed
+    difference: float | None
+    within: bool | None
+
+    @classmethod
+    def of(cls, found: Spread | None, printed: Printed) -> "_Reading":
+        if found is None:
+            return cls(printed, None, None)
+        difference = found.mean - printed.mean
+        return cls(printed, difference, None if isnan(found.std) else within_spread(found, printed))
+
+
+def within_spread(ours: Spread, printed: Printed) -> bool:
+    """Whether two means differ by no more than √(std_printed² + std_ours²), the spread of two single runs."""
+    return abs(ours.mean - printed.mean) <= hypot(printed.std, ours.std)
+
+
+def _cells(first: _Reading, second: _Reading) -> list[Cell]:
+    """Printed number, difference and verdict of both readings; the nearer one's difference is bold."""
+    cells = []
+    for this, other in ((first, second), (second, first)):
+        nearer = (
+            this.difference is not None
+            and other.difference is not None
+            and abs(this.difference) < abs(other.difference)
+        )
+        cells += [
+            Cell(f"{this.printed.mean:.2f} ± {this.printed.std:.2f}"),
+            Cell("–" if this.difference is None else f"{this.difference:+.2f}".replace("-", "−"), nearer),
+            Cell({True: "yes", False: "no", None: "–"}[this.within]),
+        ]
+    return cells
+
+
+def _caption(epochs: set[int], pairs: Sequence[Sequence[_Reading]]) -> str:
+    parts = [
+        "In percent, mean ± sample standard deviation over runs. Printed: the number under this task in the paper. "
+        "Likely label: the number that very probably belongs to it. Difference: ours − the paper's, that of the nearer "
+        "reading in bold. Within: the means differ by no more than √(std_printed² + std_ours²), a rule of thumb and no "
+        "test; – where ours is a single run. "
+        f"Ours trained {', '.join(map(str, sorted(epochs)))} epochs, the paper's 200."
+    ]
+    known = [pair for pair in pairs if pair[0].difference is not None]
+    if known:
+        (within, distance), (likely_within, likely_distance) = (_tally(side) for side in zip(*known, strict=True))
+        parts.append(
+            f"Of {len(known)} numbers whose label is in doubt, {within} are within as printed, {likely_within} under "
+            f"the likely label; the mean absolute difference is {distance:.2f} and {likely_distance:.2f}."
+        )
+    return " ".join(parts)
+
+
+def _tally(readings: Sequence[_Reading]) -> tuple[int, float]:
+    """How many lie within the spread, and the mean absolute difference."""
+    distances = [abs(reading.difference) for reading in readings if reading.difference is not None]
+    return sum(reading.within is True for reading in readings), sum(distances) / len(distances)
+
+
+def _label(number: Printed) -> str:
+    if number.table == "gamma_w":
+        return f"γ_w = {number.gamma_w:g}"
+    if number.table == "architectures":
+        return f"{number.model}, {number.loss}"
+    return f"{number.loss}, k = {number.n_bits}"
+
+
+Setting = tuple[str, str, str, int, float | None]
+
+
+def _setting(number: Printed) -> Setting:
+    return number.model, number.dataset, number.loss, number.n_bits, number.gamma_w
+
+
+def _printed_setting(result: Result) -> Setting | None:
+    """What the paper calls the run's setting; None if it has none like it."""
+    if not result.settings:
+        return None
+    model, dataset = _MODELS.get(result.settings["model"]["name"]), _DATASETS.get(result.settings["data"]["kind"])
+    loss = _printed_loss(result.settings["loss"])
+    if model is None or dataset is None or loss is None:
+        return None
+    return model, dataset, loss, result.n_bits, result.settings["loss"].get("gamma_w")
+
+
+def _printed_loss(settings: Mapping[str, Any]) -> str | None:
+    """The paper's name of a loss, if all its settings but γ_w are the paper's."""
+    name, published = _LOSSES.get(settings["name"], ("", {}))
+    given = {key: value for key, value in settings.items() if key not in ("name", "gamma_w", "temperature")}
+    # What the paper does not know is 0: off.
+    same = all(given.get(key, 0) == published.get(key, 0) for key in given.keys() | published.keys())
+    return name if name and same else None

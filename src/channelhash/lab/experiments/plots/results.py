@@ -1,0 +1,227 @@
+"""Plots of a grid's results, as PNG and SVG: training, figures over the code length and over γ_w."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from channelhash.lab.experiments.results import Result
+from channelhash.training.trainer import read_log, selection_score
+from channelhash.utils.plotting import COLORS, arrow, legend_below, line, write_figure
+
+#: The lines of one run's ``log.jsonl``, an epoch each.
+Log = Sequence[Mapping[str, Any]]
+# Methods are moved aside by this much of a code length's place, so that error bars do not lie on one another.
+_ASIDE = 0.05
+
+
+def write_grid_plots(results: Sequence[Result], folder: Path) -> list[Path]:
+    """The plots that a grid's finished runs allow; none if none is finished.
+
+    Args:
+        results: of one data set.
+        folder: where the files go: ``map-over-bits`` if there are several code lengths, ``gamma-w-k<bits>-kq<κ_q>``
+            where runs differ in γ_w alone, and ``training-k<bits>``.
+
+    Returns:
+        The files.
+    """
+    finished = [result for result in results if result.status == "finished"]
+    drawings: dict[str, Callable[[], Figure]] = {}
+    if len({result.n_bits for result in finished}) > 1:
+        drawings["map-over-bits"] = lambda: code_length_plot(finished)
+    for name, sweep in _sweeps(finished).items():
+        drawings[name] = partial(gamma_w_plot, sweep)
+    paths = [path for name, draw in drawings.items() for path in write_figure(draw(), folder, name)]
+    for k in sorted({result.n_bits for result in finished}):
+        logs: dict[str, list[Log]] = {}
+        for result in finished:
+            if result.n_bits == k and (log := read_log(result.folder / "log.jsonl")):
+                logs.setdefault(result.method, []).append(log)
+        if logs:
+            paths += write_figure(training_plot(logs), folder, f"training-k{k}")
+    return paths
+
+
+def training_plot(logs: Mapping[str, Sequence[Log]]) -> Figure:
+    """Loss and validation mAP_T by epoch: of one run with a line a task, or of several methods with a line each.
+
+    Args:
+        logs: method -> logs of its seeds, see `trainer.read_log`; lines are means over seeds, shaded from the lowest to
+            the highest. Losses of several methods have units of their own: each is a share of its first epoch's then.
+    """
+    figure = Figure(figsize=(6.4, 7), layout="constrained")
+    losses, scores = figure.subplots(2, sharex=True)
+    alone = len(logs) == 1
+    for number, (method, seeds) in enumerate(logs.items()):
+        epochs = _epochs(seeds, "loss")
+        values = np.array([[log[epoch]["loss"] for epoch in epochs] for log in seeds], dtype=float)
+        _band(losses, number, epochs + 1, values if alone else 100 * values / values[:, :1], method)
+        validated = _epochs(seeds, "validation")
+        figures: dict[str, Callable[[dict[str, float]], float]] = {method: selection_score}
+        if alone and len(validated):
+            # Cross-modal tasks first, as in every report, so that a task looks the same in all plots.
+            found = seeds[0][int(validated[0])]["validation"]
+            tasks = sorted(found, key=lambda task: len(set(task.split("->"))) == 1)
+            figures = {arrow(task): (lambda found, task=task: found[task]) for task in tasks}  # type: ignore[misc]
+        for offset, (label, pick) in enumerate(figures.items()):
+            values = np.array([[pick(log[epoch]["validation"]) for epoch in validated] for log in seeds], dtype=float)
+            _band(scores, number + offset, validated + 1, 100 * values, label)
+    losses.set_ylabel("mean loss of an epoch" if alone else "loss, % of the first epoch's")
+    losses.set_title("Training loss")
+    scores.set_ylabel(f"{_written('map_tie_aware')}, %")
+    scores.set_title("Validation" if alone else "Validation, mean of the cross-modal tasks")
+    scores.set_xlabel("epoch")
+    scores.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in (losses, scores):
+        axes.grid(alpha=0.3)
+    if alone:
+        figure.suptitle(next(iter(logs)), fontsize=10)
+    legend_below(figure, scores if alone and scores.lines else losses)
+    return figure
+
+
+def code_length_plot(
+    results: Sequence[Result], figure_name: str = "map_tie_aware", view: str = "test", checkpoint: str = "last"
+) -> Figure:
+    """A figure over the code length, one panel a task and one line a method; bars are sample std over seeds.
+
+    Args:
+        results: of one data set; finished ones are drawn.
+        figure_name: a share, as `metrics.evaluate` names it.
+        view: see `results.VIEWS`.
+        checkpoint: ``"last"`` or ``"best"``.
+
+    Raises:
+        ValueError: no run is finished.
+    """
+    finished = _finished(results)
+    tasks = finished[0].tasks(view, checkpoint)
+    lengths = sorted({result.n_bits for result in finished})
+    methods = list(dict.fromkeys(result.method for result in finished))
+    figure, panels = task_panels(tasks)
+    for axes, task in zip(panels, tasks, strict=True):
+        for number, method in enumerate(methods):
+            groups = [
+                [r.figure(task, figure_name, view, checkpoint) for r in finished if (r.method, r.n_bits) == (method, k)]
+                for k in lengths
+            ]
+            aside = _ASIDE * (number - (len(methods) - 1) / 2)
+            means, spreads = _means(groups)
+            line(axes, number, np.arange(len(lengths)) + aside, means, method, spreads)
+        chance = np.mean([result.figure(task, "chance", view, checkpoint) for result in finished])
+        axes.set_title(f"{arrow(task)} (chance {100 * chance:.1f} %)", fontsize=10)
+        axes.set_xticks(range(len(lengths)), [str(k) for k in lengths])
+        axes.set_xlabel("code length k, bits")
+        axes.set_ylabel(f"{_written(figure_name)}, %")
+        axes.grid(alpha=0.3)
+    figure.suptitle(f"{_written(figure_name)} over code length, mean ± sample std of {_seeds(finished)}", fontsize=11)
+    legend_below(figure, panels[0])
+    return figure
+
+
+def gamma_w_plot(results: Sequence[Result], view: str = "validation", checkpoint: str = "last") -> Figure:
+    """mAP_T and ROC-AUC (micro) over γ_w, one line a task; bars are sample std over seeds.
+
+    Args:
+        results: runs of DSCH that differ in nothing but γ_w and seed; finished ones are drawn.
+        view: see `results.VIEWS`.
+        checkpoint: ``"last"`` or ``"best"``.
+
+    Raises:
+        ValueError: no run is finished.
+    """
+    finished = _finished(results)
+    values = sorted({float(result.settings["loss"]["gamma_w"]) for result in finished})
+    figure = Figure(figsize=(6.4, 7), layout="constrained")
+    panels = figure.subplots(2, sharex=True)
+    for axes, name in zip(panels, ("map_tie_aware", "roc_auc_micro"), strict=True):
+        for number, task in enumerate(finished[0].tasks(view, checkpoint)):
+            groups = [
+                [r.figure(task, name, view, checkpoint) for r in finished if r.settings["loss"]["gamma_w"] == value]
+                for value in values
+            ]
+            means, spreads = _means(groups)
+            line(axes, number, np.array(values), means, arrow(task), spreads)
+        axes.set_ylabel(f"{_written(name)}, %")
+        axes.grid(alpha=0.3)
+    panels[-1].set_xlabel("γ$_w$")
+    panels[-1].set_xticks(values)
+    figure.suptitle(
+        f"DSCH over γ$_w$, k = {finished[0].n_bits}, {view} set, mean ± sample std of {_seeds(finished)}", fontsize=11
+    )
+    legend_below(figure, panels[0])
+    return figure
+
+
+def _finished(results: Sequence[Result]) -> list[Result]:
+    finished = [result for result in results if result.status == "finished"]
+    if not finished:
+        raise ValueError("no run is finished: there is nothing to draw")
+    return finished
+
+
+def _sweeps(finished: Sequence[Result]) -> dict[str, list[Result]]:
+    """Validated runs that differ in nothing but γ_w and seed, by the name of their plot; two values of γ_w or more."""
+    groups: dict[str, list[Result]] = {}
+    for result in finished:
+        loss = result.settings["loss"]
+        if "gamma_w" in loss and "validation" in result.epochs["last"]:
+            groups.setdefault(f"gamma-w-k{result.n_bits}-kq{loss['kappa_q']:g}", []).append(result)
+    return {name: group for name, group in groups.items() if len({r.settings["loss"]["gamma_w"] for r in group}) > 1}
+
+
+def _means(groups: Sequence[Sequence[float]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and sample std of each group in percent; NaN for the mean of no values and for the std of one."""
+    means = [100 * float(np.mean(group)) if group else float("nan") for group in groups]
+    spreads = [100 * float(np.std(group, ddof=1)) if len(group) > 1 else float("nan") for group in groups]
+    return np.array(means), np.array(spreads)
+
+
+def _epochs(seeds: Sequence[Log], key: str) -> NDArray[np.int64]:
+    """Epochs, from 0, in which every log has ``key``."""
+    shared = set.intersection(*({number for number, entry in enumerate(log) if key in entry} for log in seeds))
+    return np.array(sorted(shared), dtype=np.int64)
+
+
+def _band(axes: Axes, number: int, x: NDArray[Any], values: NDArray[np.float64], label: str) -> None:
+    """The mean of ``(seeds, epochs)`` as a line, shaded from the lowest to the highest."""
+    if not len(x):
+        return
+    line(axes, number, x, values.mean(axis=0), label)
+    if len(values) > 1:
+        color = COLORS[number % len(COLORS)]
+        axes.fill_between(x, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15, linewidth=0)
+
+
+def task_panels(tasks: Sequence[str]) -> tuple[Figure, list[Axes]]:
+    """A panel a task, two in a row."""
+    columns = min(2, len(tasks))
+    rows = -(-len(tasks) // columns)
+    figure = Figure(figsize=(max(4.6 * columns, 6), 3.2 * rows + 1), layout="constrained")
+    panels = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for axes in panels[len(tasks) :]:
+        axes.set_visible(False)
+    return figure, panels[: len(tasks)]
+
+
+def _written(figure_name: str) -> str:
+    return {"map_tie_aware": "mAP$_T$", "roc_auc_micro": "ROC-AUC (micro)", "ndcg": "NDCG"}.get(
+        figure_name, figure_name
+    )
+
+
+def _seeds(results: Sequence[Result]) -> str:
+    """How many seeds the means are over, in words."""
+    groups: dict[tuple[Any, ...], int] = {}
+    for result in results:
+        key = (result.method, result.n_bits, result.settings["loss"].get("gamma_w"))
+        groups[key] = groups.get(key, 0) + 1
+    few, many = min(groups.values()), max(groups.values())
+    return f"{few} seed{'s' * (few > 1)}" if few == many else f"{few} to {many} seeds"

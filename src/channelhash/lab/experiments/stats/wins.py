@@ -1,0 +1,57 @@
+"""In how many cells of a table one method is best: counted, from the means as they are printed."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from channelhash.lab.experiments.paper.printed_results import Printed
+
+
+class Wins(NamedTuple):
+    """Numbers of cells in which a method is strictly best, level with the best of the others, and behind it."""
+
+    best: int
+    tied: int
+    behind: int
+
+    @property
+    def cells(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
+def count_wins(cells: Sequence[Mapping[str, float]], method: str) -> Wins:
+    """Count ``method`` against the best other one, cell by cell.
+
+    Args:
+        cells: method -> mean in percent; compared to two decimals, as tables print it.
+        method: counted where a cell has it and at least one other.
+    """
+    counts = {1: 0, 0: 0, -1: 0}
+    for cell in cells:
+        others = [round(mean, 2) for name, mean in cell.items() if name != method]
+        if method in cell and others:
+            own, best = round(cell[method], 2), max(others)
+            counts[(own > best) - (own < best)] += 1
+    return Wins(counts[1], counts[0], counts[-1])
+
+
+def printed_test_cells(numbers: Sequence[Printed]) -> dict[tuple[str, str, int, str], dict[str, Printed]]:
+    """The paper's test cells: (model, data set, n_bits, printed task) -> loss -> number.
+
+    The table of architectures repeats numbers of the table of losses; they are one cell.
+    """
+    cells: dict[tuple[str, str, int, str], dict[str, Printed]] = {}
+    for number in numbers:
+        if number.split == "test":
+            key = number.model, number.dataset, number.n_bits, number.printed_task
+            cells.setdefault(key, {})[number.loss] = number
+    return cells
+
+
+def printed_sweep_cells(numbers: Sequence[Printed], metric: str) -> dict[tuple[str, str], dict[str, Printed]]:
+    """The rows of the paper's sweep of γ_w: (data set, printed task) -> γ_w -> number."""
+    cells: dict[tuple[str, str], dict[str, Printed]] = {}
+    for number in numbers:
+        if number.table == "gamma_w" and number.metric == metric:
+            cells.setdefault((number.dataset, number.printed_task), {})[f"{number.gamma_w:g}"] = number
+    return cells

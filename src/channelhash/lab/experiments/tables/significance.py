@@ -1,0 +1,89 @@
+"""Tables of comparisons between methods: tests over queries and seeds, and counts of cells won."""
+
+from collections.abc import Sequence
+
+from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.stats.significance import Comparison
+from channelhash.lab.experiments.stats.wins import count_wins
+from channelhash.lab.experiments.tables.rendering import Cell, Table
+from channelhash.lab.experiments.tables.results import CHECKPOINT_NAMES, VIEW_NAMES, arrow, outcome, spread, task_names
+
+#: A corrected p-value up to this counts as a difference.
+LEVEL = 0.05
+
+
+def significance_table(comparisons: Sequence[Comparison], view: str = "test", checkpoint: str = "last") -> Table:
+    """The comparisons of `significance.compare_methods`, a block a task; p-values up to `LEVEL` in bold."""
+    rows = []
+    for found in comparisons:
+        queries, seeds = found.queries, found.seeds
+        rows.append(
+            (
+                Cell(arrow(found.task)),
+                Cell(f"{found.first} against {found.second}, k = {found.n_bits}"),
+                Cell(_points(queries.difference) if queries else "no common seed"),
+                _p_value(found.queries_p),
+                Cell(str(queries.queries) if queries else "–"),
+                Cell(f"{_points(seeds.lower)} … {_points(seeds.upper)}" if seeds else "–"),
+                _p_value(found.seeds_p),
+                Cell(str(seeds.seeds) if seeds else "–"),
+            )
+        )
+    return Table(
+        f"significance-{view}-{checkpoint}",
+        f"Differences of tie-aware mAP: {VIEW_NAMES[view]}, {CHECKPOINT_NAMES[checkpoint]}",
+        ("Task", "Methods", "Difference", "p (queries)", "Queries", "95 % interval (seeds)", "p (seeds)", "Seeds"),
+        tuple(rows),
+        "First method − second, in percentage points, over their common seeds. Over queries: sign-flip permutation "
+        "test of each query's AP, averaged over seeds; it speaks of these trained models on other queries. Over seeds: "
+        "paired t-test and t interval; it speaks of training again. p with Holm's correction over all comparisons made "
+        f"together, bold up to {LEVEL}; intervals are not corrected. A difference holds where both p are bold.",
+    )
+
+
+def wins_table(results: Sequence[Result], view: str = "test", checkpoint: str = "last") -> Table:
+    """Of each method: cells (task × code length × model) in which its mean is strictly best, tied, and behind.
+
+    A cell in which a run failed or is missing is left out for all methods.
+
+    Raises:
+        InputError: see `results.outcome`.
+    """
+    placed = [result for result in results if result.settings]
+    methods = list(dict.fromkeys(result.method for result in placed))
+    cells, left_out = [], 0
+    for place in dict.fromkeys((result.settings["model"]["name"], result.n_bits) for result in placed):
+        for task in task_names(placed, view, checkpoint):
+            runs: dict[str, list[Result]] = {}
+            for run in placed:
+                if (run.settings["model"]["name"], run.n_bits) == place:
+                    runs.setdefault(run.method, []).append(run)
+            found = {method: outcome(of, task, view=view, checkpoint=checkpoint) for method, of in runs.items()}
+            if any(cell.absent for cell in found.values()):
+                left_out += 1
+            else:
+                cells.append({method: spread(cell.shares).mean for method, cell in found.items()})
+    rows = []
+    for method in methods:
+        wins = count_wins(cells, method)
+        rows.append((Cell(method), *(Cell(str(number)) for number in (*wins, wins.cells))))
+    note = f" Cells left out because a run there has no figure: {left_out}." if left_out else ""
+    return Table(
+        f"wins-{view}-{checkpoint}",
+        f"Cells won by tie-aware mAP: {VIEW_NAMES[view]}, {CHECKPOINT_NAMES[checkpoint]}",
+        ("Method", "Strictly best", "Tied", "Behind", "Cells"),
+        tuple(rows),
+        "A cell is a task at a code length; means over seeds, compared to two decimals as printed. Tied: level with "
+        f"the best of the others. A count is no test: cells share queries, labels and seeds.{note}",
+        labels=1,
+    )
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.2f}".replace("-", "−")
+
+
+def _p_value(value: float | None) -> Cell:
+    if value is None:
+        return Cell("–")
+    return Cell("< 0.001" if value < 0.001 else f"{value:.3f}", value <= LEVEL)

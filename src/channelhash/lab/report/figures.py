@@ -1,0 +1,145 @@
+"""The figures of an evaluation as tables, whatever figures there are: one column a task, one row a figure."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from channelhash.errors import InputError
+from channelhash.lab.report.page import Block, Folded, Table
+
+Tasks = Mapping[str, Mapping[str, Any]]
+
+#: Names that people know; another figure is shown under its key. A group's name stands before the inner key.
+_NAMES = {
+    "map_tie_aware": "mAP tie-aware",
+    "map_interval": "mAP tie-aware, 95 % interval over queries:",
+    "map_lower": "mAP, ties worst",
+    "map_upper": "mAP, ties best",
+    "map_in_order": "mAP, ties in database order",
+    "map_at": "mAP@",
+    "precision_at": "P@",
+    "ndcg": "NDCG",
+    "ndcg_graded": "NDCG by label similarity",
+    "roc_auc_micro": "ROC-AUC micro",
+    "roc_auc_macro": "ROC-AUC macro",
+    "roc_auc_macro_queries": "queries of ROC-AUC macro",
+    "radius_2": "within 2 bits:",
+    "chance": "chance level",
+    "queries": "queries counted",
+    "skipped": "queries skipped",
+    "empty": "queries that find nothing",
+    "by_radius": "by radius:",
+    "precision_recall_curve": "all queries together:",
+}
+
+
+def evaluations(folder: Path) -> list[tuple[str, Tasks]]:
+    """(title, figures) of everything that a run was evaluated on: ``metrics.json``, and a grid's ``result.json``.
+
+    Raises:
+        InputError: a file is not one of figures by task.
+    """
+    found: list[tuple[str, Tasks]] = []
+    if (folder / "metrics.json").exists():
+        metrics = _read(folder / "metrics.json")
+        what = f"{metrics.get('split', 'test')} split, {metrics.get('checkpoint', 'last')} epoch"
+        found.append((what, _tasks(metrics.get("tasks"), folder / "metrics.json")))
+    if (folder / "result.json").exists():
+        epochs = _read(folder / "result.json").get("epochs")
+        for checkpoint, views in (epochs if isinstance(epochs, dict) else {}).items():
+            for view, tasks in views.items() if isinstance(views, dict) else ():
+                title = f"{view.replace('_', ' ')}{' split' * (view != 'leak_free')}, {checkpoint} epoch"
+                if title not in [known for known, _ in found]:
+                    found.append((title, _tasks(tasks, folder / "result.json")))
+    return found
+
+
+def figure_blocks(title: str, tasks: Tasks) -> list[Block]:
+    """A table of the single figures, and folded tables of those that are lists (one number a radius)."""
+    header = ["figure", *[arrow(task) for task in tasks]]
+    singles: list[tuple[str, ...]] = []
+    lists: list[tuple[str, str]] = []
+    for key in dict.fromkeys(key for report in tasks.values() for key in report):
+        values = [report.get(key) for report in tasks.values()]
+        for inner in dict.fromkeys(name for value in values if isinstance(value, dict) for name in value):
+            parts = [value.get(inner) if isinstance(value, dict) else None for value in values]
+            if any(isinstance(part, list) for part in parts):
+                lists.append((key, inner))
+            else:
+                singles.append((_joined(key, inner), *[shown(part) for part in parts]))
+        if any(isinstance(value, list) for value in values):
+            lists.append((key, ""))
+        elif not any(isinstance(value, dict) for value in values):
+            singles.append((_NAMES.get(key, key.replace("_", " ")), *[shown(value) for value in values]))
+    blocks: list[Block] = [Table(header, singles, f"{title}; shares in %")]
+    if lists:
+        blocks.append(Folded("Figures at each radius", [_by_position(tasks, key, inner) for key, inner in lists]))
+    return blocks
+
+
+def shown(value: Any) -> str:
+    """A figure as text: a share (any float) in percent, a count with separators, a dash for what is not defined.
+
+    >>> shown(0.81407), shown(1500), shown(None), shown(float("nan"))
+    ('81.41', '1,500', '–', '–')
+    """
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{100 * value:.2f}"
+
+
+def arrow(task: str) -> str:
+    """A task's name as people read it: ``image → text``."""
+    return task.replace("->", " → ")
+
+
+def _by_position(tasks: Tasks, key: str, inner: str) -> Table:
+    columns = []
+    for report in tasks.values():
+        value = report.get(key)
+        column = value.get(inner) if inner and isinstance(value, dict) else value
+        columns.append(column if isinstance(column, list) else [])
+    rows = [
+        (str(i), *[shown(column[i]) if i < len(column) else "–" for column in columns])
+        for i in range(max(len(column) for column in columns))
+    ]
+    return Table(["bits", *[arrow(task) for task in tasks]], rows, f"{_joined(key, inner)}, in %")
+
+
+def _joined(key: str, inner: str) -> str:
+    name = _NAMES.get(key, f"{key.replace('_', ' ')}:")
+    return f"{name}{inner}" if name.endswith("@") else f"{name} {_NAMES.get(inner, inner.replace('_', ' '))}".strip()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path.name}: not readable ({error}); evaluate the run again") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path.name}: holds no figures of this version; evaluate the run again")
+    return found
+
+
+def _tasks(found: Any, path: Path) -> Tasks:
+    if not isinstance(found, dict) or not found or not all(isinstance(report, dict) for report in found.values()):
+        raise InputError(f"{path.name}: holds no figures by task, as this version writes; evaluate the run again")
+    return found
+
+
+def headline(found: Sequence[tuple[str, Tasks]]) -> list[tuple[str, str]]:
+    """The tie-aware mAP of each task of the first evaluation, cross-modal tasks first, and the chance level."""
+    if not found:
+        return []
+    tasks = found[0][1]
+    facts = [
+        (f"mAP {arrow(task)}", f"{shown(report['map_tie_aware'])} %")
+        for task, report in tasks.items()
+        if isinstance(report.get("map_tie_aware"), float) and task.partition("->")[0] != task.partition("->")[2]
+    ]
+    chances = [report["chance"] for report in tasks.values() if isinstance(report.get("chance"), float)]
+    return facts + [("chance level", f"{shown(chances[0])} %")] * bool(facts and chances)

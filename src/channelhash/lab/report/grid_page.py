@@ -1,0 +1,126 @@
+"""The report of a grid's folder: its runs, and whatever tables and plots lie in ``tables/`` and ``plots/``."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from channelhash.lab.experiments.results import Result, read_grid
+from channelhash.lab.report.figures import arrow, shown
+from channelhash.lab.report.page import Block, Cleaned, Listing, Page, Section, Table, Text, pictures_in
+from channelhash.lab.report.run_page import environment_blocks
+from channelhash.lab.report.sanitize_html import clean
+from channelhash.utils.environment import read_environments
+
+_STATUS = {"finished": "finished", "failed": "failed", "missing": "not run yet"}
+_TASKS = ("image->text", "text->image")
+
+
+def grid_page(folder: Path) -> Page:
+    """The report of a grid.
+
+    Raises:
+        InputError: ``grid.json``, a result or an environment is of another version.
+    """
+    title, results = read_grid(folder)
+    counts = {status: sum(result.status == status for result in results) for status in _STATUS}
+    notes = [
+        f"{counts[status]} of {len(results)} runs {said}."
+        for status, said in (("failed", "failed; their errors are below"), ("missing", "have not ended yet"))
+        if counts[status]
+    ]
+    same, differing = compare_settings([result.settings for result in results])
+    failed = [(result.name, result.error) for result in results if result.status == "failed"]
+    runs: list[Block] = [_run_table(results, differing)]
+    if failed:
+        runs.append(Table(["run", "error"], failed, "Runs that failed"))
+    environments: list[dict[str, Any]] = []
+    for result in results:
+        for found in read_environments(result.folder / "environment.json"):
+            if found not in environments:
+                environments.append(found)
+    return Page(
+        title=title,
+        subtitle=f"A grid of {len(results)} runs",
+        notes=notes,
+        facts=[
+            ("runs finished", f"{counts['finished']:,}"),
+            ("failed", f"{counts['failed']:,}"),
+            ("not run yet", f"{counts['missing']:,}"),
+            ("time of all runs", f"{sum(result.seconds for result in results):,.0f} s"),
+        ],
+        sections=[
+            Section("Tables", _fragments(folder / "tables")),
+            Section("Plots", pictures_in(folder / "plots")),
+            Section("Runs", runs),
+            Section("Configuration", [Text("What all runs have in common:"), Listing(same)] if same else []),
+            Section("Environment", environment_blocks(environments)),
+            Section("Repeat it", _repeat(folder)),
+        ],
+    )
+
+
+def compare_settings(
+    settings: Sequence[Mapping[str, Mapping[str, Any]]],
+) -> tuple[str, list[str]]:
+    """What the configurations of a grid's runs share, and in what they differ.
+
+    Args:
+        settings: section -> key -> value of each run; empty for one that never started, which is not looked at.
+
+    Returns:
+        (the keys with one value in all runs as YAML, empty if there are none; the others as ``section.key``).
+    """
+    started = [found for found in settings if found]
+    names = dict.fromkeys((section, key) for found in started for section, values in found.items() for key in values)
+    same: dict[str, dict[str, Any]] = {}
+    differing = []
+    for section, key in names:
+        values = [found.get(section, {}).get(key, _ABSENT) for found in started]
+        if all(value == values[0] for value in values):
+            same.setdefault(section, {})[key] = values[0]
+        else:
+            differing.append(f"{section}.{key}")
+    return yaml.safe_dump(same, sort_keys=False) if same else "", differing
+
+
+_ABSENT = object()
+
+
+def _run_table(results: Sequence[Result], differing: Sequence[str]) -> Table:
+    tasks = [task for task in _TASKS if any(task in _last(result) for result in results)]
+    header = ["run", "method", "status", "seconds", *[f"mAP {arrow(task)}, %" for task in tasks]]
+    header += [name.replace(".", " ", 1) for name in differing]  # a space, where a narrow column may break
+    rows = []
+    for result in results:
+        settings = [_setting(result.settings, name) for name in differing]
+        seconds = f"{result.seconds:,.1f}" if result.status == "finished" else "–"
+        figures = [shown(_last(result).get(task, {}).get("map_tie_aware")) for task in tasks]
+        rows.append((result.name, result.method, _STATUS[result.status], seconds, *figures, *settings))
+    return Table(header, rows, "Runs, tie-aware mAP after the last epoch, and the settings in which they differ")
+
+
+def _last(result: Result) -> Mapping[str, Mapping[str, Any]]:
+    return result.epochs.get("last", {}).get("test", {})
+
+
+def _setting(settings: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    section, _, key = name.partition(".")
+    value = settings.get(section, {}).get(key, _ABSENT)
+    return "–" if value is _ABSENT else "null" if value is None else str(value)
+
+
+def _fragments(folder: Path) -> list[Block]:
+    return [
+        Cleaned(clean(path.read_text(encoding="utf-8")), path.stem.replace("-", " ").replace("_", " "))
+        for path in sorted(folder.glob("*.html"))
+    ]
+
+
+def _repeat(folder: Path) -> list[Block]:
+    command = json.loads((folder / "grid.json").read_text(encoding="utf-8")).get("command")
+    if not command:
+        return [Text("The grid's folder does not say which command made it; an older version did.")]
+    return [Text("Runs that are finished are not repeated where the folder is still there."), Listing(str(command))]

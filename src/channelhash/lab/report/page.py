@@ -1,0 +1,172 @@
+"""What a page is made of, and how it becomes HTML. All text is escaped; only `Markup` that was cleaned is not."""
+
+import base64
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from channelhash.lab.report.chart import Chart
+
+_NUMBER = re.compile(r"[-−+]?[\d,.]+( %)?|–")
+_NOT_IN_AN_ID = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+    kind: ClassVar[str] = "text"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Lines to copy, or a file as it is."""
+
+    text: str
+    kind: ClassVar[str] = "listing"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows as long as the header; the first column names the rows."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    kind: ClassVar[str] = "table"
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether each column holds numbers alone (or dashes), which stand at its right."""
+        columns = [[row[i] for row in self.rows] for i in range(len(self.header))]
+        return [all(_NUMBER.fullmatch(cell) for cell in column) and set(column) != {"–"} for column in columns]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture within the page; ``uri`` as `data_uri` makes it."""
+
+    uri: str
+    caption: str
+    kind: ClassVar[str] = "picture"
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Line charts side by side."""
+
+    charts: Sequence[Chart]
+    kind: ClassVar[str] = "charts"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A query or an answer.
+
+    Attributes:
+        heading: "query", or the distance.
+        uri: its picture; empty if there is none to show.
+        text: its words; empty if there are none.
+        detail: a line in small print: labels, id.
+        right: whether the answer is right; None for a query and where it is not known.
+    """
+
+    heading: str
+    uri: str
+    text: str
+    detail: str
+    right: bool | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Queries, each with its answers: one row of cards a query."""
+
+    caption: str
+    rows: Sequence[Sequence[Card]]
+    kind: ClassVar[str] = "answers"
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """Part of another page, as `sanitize_html.clean` gives it."""
+
+    markup: Markup
+    caption: str
+    kind: ClassVar[str] = "cleaned"
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Blocks that a reader opens if they care."""
+
+    summary: str
+    blocks: "Sequence[Block]"
+    kind: ClassVar[str] = "folded"
+
+
+Block = Text | Listing | Table | Picture | Charts | Answers | Cleaned | Folded
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, which the table of contents names, and what is below it."""
+
+    title: str
+    blocks: Sequence[Block]
+
+    @property
+    def anchor(self) -> str:
+        """The section's id in the page."""
+        return _NOT_IN_AN_ID.sub("-", self.title.lower()).strip("-")
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report.
+
+    Attributes:
+        title: of what.
+        subtitle: in one line.
+        notes: what a reader must know first: what is missing, what failed.
+        facts: (name, value): the few figures that most readers look for.
+        sections: the rest; those without blocks are left out.
+    """
+
+    title: str
+    subtitle: str
+    notes: Sequence[str]
+    facts: Sequence[tuple[str, str]]
+    sections: Sequence[Section]
+
+
+def render(page: Page) -> str:
+    """The page as one HTML document."""
+    templates = Environment(
+        loader=PackageLoader("channelhash.lab.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    sections = [section for section in page.sections if section.blocks]
+    return templates.get_template("page.html.j2").render(page=page, sections=sections)
+
+
+def data_uri(content: bytes, media_type: str) -> str:
+    """``content`` as an address that holds it."""
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+
+
+def pictures_in(folder: Path) -> list[Picture]:
+    """The PNG files of a folder, by name; none where there is no such folder."""
+    return [
+        Picture(data_uri(path.read_bytes(), "image/png"), path.stem.replace("-", " ").replace("_", " "))
+        for path in sorted(folder.glob("*.png"))
+    ]

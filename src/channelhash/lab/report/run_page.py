@@ -1,0 +1,275 @@
+"""The report of one run's folder: whatever is there, and a note on whatever is not."""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import yaml
+
+from channelhash.channels import similarity_ratio
+from channelhash.codes.code_set import CodeSet
+from channelhash.config import read_run_config
+from channelhash.errors import InputError
+from channelhash.lab.report.chart import line_chart
+from channelhash.lab.report.code_health import health_blocks
+from channelhash.lab.report.examples import Thumbnails, retrieval_examples
+from channelhash.lab.report.figures import arrow, evaluations, figure_blocks, headline, shown
+from channelhash.lab.report.page import Block, Charts, Folded, Listing, Page, Section, Table, Text, pictures_in
+from channelhash.losses import LOSSES
+from channelhash.metrics.code_health import Bounds
+from channelhash.runs.build import create_loss
+from channelhash.training.trainer import read_log, selection_score
+from channelhash.utils.environment import read_environments
+
+_T = TypeVar("_T")
+Sections = Mapping[str, Mapping[str, Any]]
+
+_PROBLEMS = 20
+_LABELS = 24
+_PARTITIONS = {
+    "query": "queries Q",
+    "retrieval": "retrieval set R",
+    "train": "training rows T (in R)",
+    "validation_query": "validation queries (in R∖T)",
+    "validation_retrieval": "validation retrieval set (in R∖T)",
+}
+
+
+def run_page(folder: Path) -> Page:
+    """The report of a run.
+
+    Raises:
+        InputError: ``config.yaml`` is no configuration at all.
+    """
+    notes: list[str] = []
+    settings = read_settings_file(folder / "config.yaml")
+    log = _or_note(notes, folder, _log) or []
+    environments = _or_note(notes, folder, _environments) or []
+    figures = _or_note(notes, folder, evaluations) or []
+    codes = _or_note(notes, folder, _codes)
+    bounds = _or_note(notes, folder, partial(_bounds, codes=codes))
+    counts = _or_note(notes, folder, _partitions) or {}
+    thumbnails = Thumbnails()
+    examples = retrieval_examples(*codes, thumbnails) if codes else []
+    notes += _unfinished(folder, settings, log, bool(figures), codes is not None, bool(environments))
+    if thumbnails.lost:
+        notes.append(f"{len(thumbnails.lost)} pictures of the examples cannot be read any more; their words are shown.")
+    examples_text = "Queries spaced evenly over the query set, not chosen. An answer is right if it shares a label."
+    name = folder.resolve().name
+    return Page(
+        title=name,
+        subtitle=_subtitle(settings),
+        notes=notes,
+        facts=headline(figures),
+        sections=[
+            Section("Figures", [block for title, tasks in figures for block in figure_blocks(title, tasks)]),
+            Section("Plots", pictures_in(folder / "plots")),
+            Section("Training", _training(log)),
+            Section("Data", _data(folder, counts, codes)),
+            Section("Retrieval examples", [Text(examples_text), *examples] if examples else []),
+            Section("Code health", health_blocks(*codes, bounds) if codes else []),
+            Section("Configuration", [Listing(yaml.safe_dump(settings, sort_keys=False))]),
+            Section("Environment", environment_blocks(environments)),
+            Section("Repeat it", _repeat(name, environments)),
+        ],
+    )
+
+
+def read_settings_file(path: Path) -> Sections:
+    """A configuration as it is written, of whichever version: section -> key -> value.
+
+    Raises:
+        InputError: the file is no such thing.
+    """
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not readable YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(found, dict) or not all(isinstance(section, dict) for section in found.values()):
+        raise InputError(f"{path}: is no run's configuration, which has sections with keys")
+    return found
+
+
+def environment_blocks(environments: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """One column a different environment, one row a thing that was recorded."""
+    if not environments:
+        return []
+    flat = [_flat(environment) for environment in environments]
+    keys = dict.fromkeys(key for environment in flat for key in environment)
+    header = ["", "recorded"] if len(flat) == 1 else ["", *[f"part {i}" for i in range(1, len(flat) + 1)]]
+    return [Table(header, [(key, *[environment.get(key, "–") for environment in flat]) for key in keys])]
+
+
+def _or_note(notes: list[str], folder: Path, read: Callable[[Path], _T]) -> _T | None:
+    """What ``read`` gives; where the file is not one of this version, None and a note that says so."""
+    try:
+        return read(folder)
+    except InputError as error:
+        notes.append(str(error).replace(f"{folder}/", ""))  # a page is passed on; where it was made matters to nobody
+        return None
+
+
+def _flat(environment: Mapping[str, Any]) -> dict[str, str]:
+    lines: dict[str, str] = {}
+    for key, value in environment.items():
+        if isinstance(value, dict):
+            lines |= {str(name): str(version) for name, version in value.items()}
+        elif value is not None:
+            lines[key.replace("_", " ")] = str(value)
+    return lines
+
+
+def _log(folder: Path) -> list[dict[str, Any]]:
+    try:
+        log = read_log(folder / "log.jsonl")
+    except ValueError as error:
+        raise InputError(f"log.jsonl: not one JSON object a line ({error})") from None
+    if not all(isinstance(entry, dict) and {"epoch", "loss"} <= set(entry) for entry in log):
+        raise InputError("log.jsonl: lines without epoch and loss, of another version; no training curve is shown")
+    return log
+
+
+def _environments(folder: Path) -> list[dict[str, Any]]:
+    return read_environments(folder / "environment.json")
+
+
+def _codes(folder: Path) -> tuple[CodeSet, CodeSet] | None:
+    query, database = (folder / "codes" / f"test-{role}.parquet" for role in ("query", "retrieval"))
+    if not query.exists() or not database.exists():
+        return None
+    sets = CodeSet.load(query), CodeSet.load(database)
+    return sets if len(sets[0]) and len(sets[1]) else None
+
+
+def _bounds(folder: Path, codes: tuple[CodeSet, CodeSet] | None) -> Bounds | None:
+    """The channels of the run's loss, None if it has none; a configuration of another version is an `InputError`."""
+    config = read_run_config(folder)
+    kind = LOSSES.get(config.loss_name)  # losses of a teacher's have no channels either
+    if not hasattr(kind, "bounds") or codes is None or codes[1].labels is None:
+        return None
+    if getattr(config.loss, "similarity_ratio", 0.0) is None:
+        # Its channels are of each batch's labels; the retrieval set's stand for them.
+        ratio = similarity_ratio(torch.from_numpy(codes[1].labels))
+        config = replace(config, loss=config.loss.model_copy(update={"similarity_ratio": ratio}))
+    # A channel is of code length and settings, whatever the number of labels.
+    bounds: Bounds = create_loss(config, n_labels=0).bounds  # type: ignore[assignment]
+    return bounds
+
+
+def _partitions(folder: Path) -> dict[str, int]:
+    path = folder / "splits.json"
+    if not path.exists():
+        return {}
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        return {str(name): len(part) for name, part in rows.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"splits.json: not the splits of this version ({error})") from None
+
+
+def _unfinished(
+    folder: Path, settings: Sections, log: Sequence[Any], evaluated: bool, encoded: bool, recorded: bool
+) -> list[str]:
+    name = shlex.quote(folder.resolve().name)
+    notes = []
+    if not (folder / "model" / "config.json").exists():
+        asked = settings.get("train", {}).get("epochs", "?")
+        notes.append(
+            f"Training has not ended: {len(log)} of {asked} epochs are done. "
+            f"`channelhash train {name}/config.yaml --out {name} --resume` goes on."
+        )
+    elif not evaluated:
+        notes.append(f"The run was not evaluated: `channelhash evaluate {name}` writes its figures, plots and codes.")
+    elif not encoded:
+        notes.append(
+            f"The codes are not there, so examples and code health are missing: `channelhash evaluate {name}`."
+        )
+    if not recorded and not (folder / "environment.json").exists():
+        notes.append("No environment was recorded: an older version trained this run.")
+    return notes
+
+
+def _subtitle(settings: Sections) -> str:
+    def value(section: str, key: str) -> Any:
+        return settings.get(section, {}).get(key, "?")
+
+    return (
+        f"{value('loss', 'name')} loss, {value('model', 'n_bits')} bits, model {value('model', 'name')}, "
+        f"data {value('data', 'kind')}, {value('train', 'epochs')} epochs, seed {value('train', 'seed')}"
+    )
+
+
+def _training(log: Sequence[Mapping[str, Any]]) -> list[Block]:
+    if not log:
+        return []
+    charts = [line_chart("Mean loss", "epoch", {"loss": [(entry["epoch"] + 1, entry["loss"]) for entry in log]})]
+    validated = [entry for entry in log if entry.get("validation")]
+    seconds = sum(entry.get("seconds", 0) for entry in log)
+    said = f"{len(log)} epochs in {seconds:,.1f} s; last mean loss {log[-1]['loss']:.4f}."
+    if validated:
+        tasks = {
+            arrow(task): [
+                (entry["epoch"] + 1, 100 * entry["validation"].get(task, float("nan"))) for entry in validated
+            ]
+            for task in validated[-1]["validation"]
+        }
+        charts.append(line_chart("Validation, tie-aware mAP, %", "epoch", tasks))
+        best = max(validated, key=lambda entry: selection_score(entry["validation"]))
+        said += f" Best on validation after epoch {best['epoch'] + 1}."
+    return [Text(said), Charts(charts)]
+
+
+def _data(folder: Path, counts: Mapping[str, int], codes: tuple[CodeSet, CodeSet] | None) -> list[Block]:
+    blocks: list[Block] = []
+    if counts:
+        rows = [(_PARTITIONS.get(name, name.replace("_", " ")), f"{count:,}") for name, count in counts.items()]
+        blocks.append(Table(["partition", "rows"], rows, "Partitions"))
+    if codes and codes[0].labels is not None and codes[1].labels is not None and codes[0].label_names:
+        blocks.append(_labels(*codes))
+    problems = folder / "problems.txt"
+    lines = problems.read_text(encoding="utf-8").splitlines() if problems.exists() else []
+    if lines:
+        more = f"\n… and {len(lines) - _PROBLEMS:,} more in problems.txt" if len(lines) > _PROBLEMS else ""
+        blocks += [
+            Text(f"Problems: {len(lines):,} rows were left out or repaired."),
+            Listing("\n".join(lines[:_PROBLEMS]) + more),
+        ]
+    elif counts:
+        blocks.append(Text("Problems: none."))
+    return blocks
+
+
+def _labels(query: CodeSet, database: CodeSet) -> Block:
+    assert query.labels is not None
+    assert database.labels is not None
+    rows = [
+        (name, f"{asked:,}", f"{found:,}", shown(float(asked + found) / (len(query) + len(database))))
+        for name, asked, found in zip(
+            query.label_names, query.labels.sum(axis=0).tolist(), database.labels.sum(axis=0).tolist(), strict=True
+        )
+    ]
+    table = Table(["label", "in Q", "in R", "of all, %"], rows, "Items with each label")
+    return table if len(rows) <= _LABELS else Folded(f"{len(rows)} labels", [table])
+
+
+def _repeat(name: str, environments: Sequence[Mapping[str, Any]]) -> list[Block]:
+    quoted, again = shlex.quote(name), shlex.quote(f"{name}-again")
+    said = (
+        "The configuration above is complete, every default filled in. From the folder that holds this run's "
+        "(or with the configuration above saved as a file):"
+    )
+    commands = [
+        f"channelhash train {quoted}/config.yaml --out {again}",
+        f"channelhash evaluate {again}",
+        f"channelhash report {again}",
+    ]
+    if environments:
+        last = environments[-1]
+        commit = f", commit {last['git_commit']}" if last.get("git_commit") else ""
+        said = f"With channelhash {last.get('channelhash', '?')}{commit} and the versions above. {said}"
+    return [Text(said), Listing("\n".join(commands))]

@@ -1,0 +1,115 @@
+"""SCH's channel with targets that follow the labels at hand instead of their cosine alone."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from channelhash.channels import label_similarity, sch_bounds, unit_rows
+from channelhash.losses.functional import Outputs, channel_error, quantization_error
+from channelhash.losses.multimodal import Items, loss_of_items
+
+#: How a channel's place follows from labels; see `ShapedSCHLoss`.
+Shape = Literal["quantile", "rarity", "learned"]
+#: Pieces of the learned line, each 1 / `_PIECES` of similarity wide.
+_PIECES = 8
+
+
+class ShapedSCHLoss(nn.Module):
+    """The loss of `sch.SCHLoss` with a similarity T in the place of the cosine S of label vectors, in its channels::
+
+        S = 0: [k/2, k]     S > 0: [k/2 (1 − T) − τ, k/2 (1 − T)]
+
+    * ``quantile``: T = F(S) / F(1), where F(S) is the share of the batch's similar pairs that are less similar, and
+      half of those that are as similar. The targets of similar pairs are then spread evenly over [0, k/2], whatever
+      the labels are. It is linear between the values of S that occur.
+    * ``rarity``: T is the cosine of label vectors whose entries are weighted by (−log p_c)^½, with p_c = (n_c + 1) /
+      (n + 2) for n_c of the batch's n samples with label c: to share a rare label says more. Dissimilar pairs stay
+      so.
+    * ``learned``: T = g(S), a rising line of 8 pieces from g(0) = 0 to g(1) = 1. The heights of its steps are trained
+      with the model, from those of SCH on: the channel goes to where the codes of such pairs come to lie.
+
+    The channels are those of a batch. No pair outside of it, with a memory or with stored codes, can be held against
+    them. What they are worth: ``docs/results/channel-shapes.md``.
+
+    Args:
+        n_bits: code length k.
+        shape: ``quantile``, ``rarity`` or ``learned``.
+        tau: channel width τ of pairs with S > 0, in bits.
+        kappa_q: weight κ_q of the quantisation error.
+
+    Raises:
+        ValueError: ``n_bits`` is below 1, τ below 0, or there is no such shape.
+    """
+
+    def __init__(self, n_bits: int, shape: Shape = "quantile", tau: float = 3.0, kappa_q: float = 0.0) -> None:
+        super().__init__()
+        if n_bits < 1:
+            raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
+        if tau < 0:
+            raise ValueError(f"tau is {tau}; no channel is that narrow")
+        if shape not in get_args(Shape):
+            raise ValueError(f"shape is {shape}; there are {', '.join(get_args(Shape))}")
+        self.n_bits, self.shape, self.tau, self.kappa_q = n_bits, shape, tau, kappa_q
+        if shape == "learned":
+            self.steps = nn.Parameter(torch.zeros(_PIECES))
+
+    def _bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower and upper end of the channel of each similarity of the batch, in bits; of rare labels it is weighted
+        already."""
+        if self.shape == "rarity":
+            return sch_bounds(similarity, self.n_bits, self.tau)
+        places, heights = similarity_quantiles(similarity) if self.shape == "quantile" else self._line()
+        return sch_bounds(_interpolated(similarity, places, heights), self.n_bits, self.tau)
+
+    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`. Memory O(m² n²) for m
+        modalities."""
+        return loss_of_items(outputs, labels, self.n_bits, self._loss)
+
+    def _loss(self, items: Items) -> Tensor:
+        codes = items.by_modality(items.codes)
+        labels = items.labels[: codes.shape[1]]
+        weights = rarity_weights(labels) if self.shape == "rarity" else 1
+        bounds = self._bounds(label_similarity(labels * weights).to(codes))
+        directions = unit_rows(items.codes).view_as(codes)
+        loss = channel_error(directions, directions, bounds) / codes.shape[1] ** 2
+        if self.kappa_q:
+            loss = loss + self.kappa_q / codes.shape[1] * quantization_error(codes)
+        return loss
+
+    def _line(self) -> tuple[Tensor, Tensor]:
+        heights = self.steps.softmax(dim=0).cumsum(dim=0)
+        places = torch.linspace(0, 1, _PIECES + 1).to(heights)
+        return places, torch.cat([heights.new_zeros(1), heights[:-1], heights.new_ones(1)])
+
+
+def rarity_weights(labels: Tensor) -> Tensor:
+    """(−log p_c)^½ as in `ShapedSCHLoss`: ``(n, c)`` labels to ``(c,)``, all above 0."""
+    having = labels.bool().sum(dim=0)
+    return torch.log((len(labels) + 2) / (having + 1)).sqrt()
+
+
+def similarity_quantiles(similarity: Tensor) -> tuple[Tensor, Tensor]:
+    """Points (S, F(S) / F(1)) of the quantile function of `ShapedSCHLoss`, ascending, from (0, 0) to (1, 1).
+
+    Args:
+        similarity: any shape, in [0, 1]; zeros count for nothing.
+
+    Returns:
+        Places and heights, one point for each value that occurs besides 0 and 1.
+    """
+    values, counts = torch.unique(similarity[similarity > 0], return_counts=True)
+    if not len(values) or values[-1] < 1:  # a pair of a sample with itself is among those of any batch
+        values, counts = torch.cat([values, values.new_ones(1)]), torch.cat([counts, counts.new_ones(1)])
+    heights = (counts.cumsum(dim=0) - 0.5 * counts).to(values)
+    zero = values.new_zeros(1)
+    return torch.cat([zero, values]), torch.cat([zero, heights / heights[-1]])
+
+
+def _interpolated(x: Tensor, places: Tensor, heights: Tensor) -> Tensor:
+    """Linear between points in ascending order; the first is at or below all ``x``, the last at or above."""
+    right = torch.searchsorted(places, x.contiguous()).clamp(1, len(places) - 1)
+    left = right - 1
+    share = (x - places[left]) / (places[right] - places[left])
+    return heights[left] + share * (heights[right] - heights[left])

@@ -1,0 +1,81 @@
+"""AP@z in expectation over the orders of ties, where the cut-off falls into a group of tied items."""
+
+import numpy as np
+from numba import njit
+
+from channelhash.metrics.graded_relevance import Counts
+from channelhash.metrics.ranking import Figures, average_precision, harmonic_difference
+
+
+def average_precision_at(total: Counts, relevant: Counts, z: int) -> Figures:
+    """AP@z of eq. (lit:ap), in expectation over the orders of ties.
+
+    AP@z divides by the number of relevant items among the first z. Of the group that the cut-off parts, with n items,
+    r of them relevant, behind N items of which R are relevant, m = z − N are taken; the number h of relevant ones
+    among them is hypergeometric, and given h their places are uniform. With H = H_{N+m} − H_N and A the sum of
+    precisions of the groups before,
+
+        E = Σ_h P(h; n, r, m) · (A + h/m · [(R + 1) H + (h−1)/(m−1) · (m − (N + 1) H)]) / (R + h),
+
+    where a term with R + h = 0 is 0.
+
+    Args:
+        total: n_d, ``(nq, k + 1)``.
+        relevant: n_d⁺, likewise.
+        z: cut-off >= 1; more than the database has items means all of them.
+
+    Returns:
+        ``(nq,)`` in [0, 1]; NaN for a query without relevant items. Costs O(nq · (k + √z)).
+    """
+    if z < 1:
+        raise ValueError(f"z is {z}; a cut-off is at least 1")
+    rows = np.arange(len(total))
+    end = np.cumsum(total, axis=1)
+    sizes = np.minimum(z, end[:, -1])
+    cut = (end < sizes[:, None]).sum(axis=1)  # the group that holds rank z
+    n, r = total[rows, cut], relevant[rows, cut]
+    ahead = np.arange(cut.max(initial=0)) < cut[:, None]
+    total_ahead, relevant_ahead = (counts[:, : ahead.shape[1]] * ahead for counts in (total, relevant))
+    relevant_before = relevant_ahead.sum(axis=1)
+    # Sum of precisions of the whole groups before the cut: AP_T of just those, times its divisor.
+    before = np.nan_to_num(average_precision(total_ahead, relevant_ahead)) * relevant_before
+    total_before = end[rows, cut] - n
+    taken = sizes - total_before
+    harmonic = harmonic_difference(total_before, taken)
+    expected = np.empty(len(total))
+    _expectation(n, r, taken, total_before, relevant_before, before, harmonic, expected)
+    return np.where(relevant.sum(axis=1) > 0, expected, np.nan)
+
+
+@njit(
+    "void(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1], float64[::1])",
+    cache=True,
+)
+def _expectation(n, r, m, total_before, relevant_before, before, harmonic, expected):  # type: ignore[no-untyped-def]
+    """The sum over h of each query, outwards from the likeliest h, each probability from its neighbour's; unnormalised
+    weights and one division at the end need no factorials."""
+    for q in range(len(n)):
+        if m[q] == 0:
+            expected[q] = 0.0
+            continue
+        low, high = max(0, m[q] - (n[q] - r[q])), min(r[q], m[q])
+        mode = min(max((m[q] + 1) * (r[q] + 1) // (n[q] + 2), low), high)
+        numerator, weights = 0.0, 0.0
+        for step in (1, -1):
+            h = mode if step == 1 else mode - 1
+            weight = 1.0
+            if step == -1 and h >= low:
+                weight = mode * (n[q] - r[q] - m[q] + mode) / ((r[q] - h) * (m[q] - h))
+            while low <= h <= high and weight > 1e-18:
+                if relevant_before[q] + h > 0:
+                    slope = (h - 1) / (m[q] - 1) if m[q] > 1 else 0.0
+                    spread = m[q] - (total_before[q] + 1) * harmonic[q]
+                    here = h / m[q] * ((relevant_before[q] + 1) * harmonic[q] + slope * spread)
+                    numerator += weight * (before[q] + here) / (relevant_before[q] + h)
+                weights += weight
+                if step == 1:
+                    weight *= (r[q] - h) * (m[q] - h) / ((h + 1) * (n[q] - r[q] - m[q] + h + 1))
+                else:
+                    weight *= h * (n[q] - r[q] - m[q] + h) / ((r[q] - h + 1) * (m[q] - h + 1))
+                h += step
+        expected[q] = numerator / weights

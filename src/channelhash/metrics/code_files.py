@@ -1,0 +1,96 @@
+"""From two code sets to figures and plots, and the same from code files."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from channelhash.codes.code_set import CodeSet
+from channelhash.codes.foreign_files import read_export
+from channelhash.errors import InputError
+from channelhash.metrics import HammingHistogram, TaskReport
+from channelhash.metrics.report import DEFAULT_CUTOFFS, evaluate_tasks
+from channelhash.utils import array_files
+from channelhash.utils.files import write_text
+
+
+def evaluate_sets(
+    query: CodeSet, database: CodeSet, where: str, cutoffs: Sequence[int] = DEFAULT_CUTOFFS
+) -> tuple[dict[str, TaskReport], dict[str, HammingHistogram]]:
+    """Figures of every task, and the counts that they and the plots are made from.
+
+    Args:
+        query: queries with labels.
+        database: what is searched.
+        where: what was evaluated, for messages.
+        cutoffs: z of mAP@z and P@z.
+
+    Raises:
+        InputError: the sets do not fit together, or there is nothing to average; see `metrics.evaluate`.
+    """
+    try:
+        evaluations = evaluate_tasks(query, database, cutoffs)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+    tasks, histograms = {}, {}
+    for task, (histogram, report) in evaluations.items():
+        tasks[task], histograms[task] = report, histogram
+    return tasks, histograms
+
+
+def evaluate_code_files(query: Path, database: Path, out: Path | None = None) -> dict[str, Any]:
+    """All figures of two Parquet files of codes (`CodeSet.save`, ``channelhash encode``).
+
+    Args:
+        query: codes of the queries, with labels.
+        database: codes of what is searched, likewise.
+        out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
+
+    Returns:
+        ``{"n_bits": k, "query": file, "database": file, "tasks": {task: figures}}``.
+
+    Raises:
+        InputError: a file cannot be read or is empty, or the two do not fit together.
+    """
+    for path in (query, database):
+        if path.suffix.lower() in array_files.ENDINGS:
+            raise InputError(f"{path}: is no Parquet file; --codes reads a file of arrays, which holds both sides")
+    sets = {path: CodeSet.load(path) for path in (query, database)}
+    for path, codes in sets.items():
+        if not len(codes):
+            raise InputError(f"{path}: is empty; evaluation takes at least one code")
+    tasks, histograms = evaluate_sets(sets[query], sets[database], f"{query} and {database}")
+    result = {"n_bits": sets[query].n_bits, "query": str(query), "database": str(database), "tasks": tasks}
+    save_figures(result, histograms, out, f"{query.name} → {database.name}")
+    return result
+
+
+def evaluate_export(
+    export: Path, names: Mapping[str, str] | None = None, task: str | None = None, out: Path | None = None
+) -> dict[str, Any]:
+    """All figures of another toolbox's export; ``export``, ``names`` and ``task`` as in `foreign_files.read_export`.
+
+    Args:
+        out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
+
+    Returns:
+        ``{"n_bits": k, "codes": file, "tasks": {task: figures}}``.
+
+    Raises:
+        InputError: as `read_export`, or no query has a relevant item.
+    """
+    query, database = read_export(export, names, task)
+    tasks, histograms = evaluate_sets(query, database, str(export))
+    result = {"n_bits": query.n_bits, "codes": str(export), "tasks": tasks}
+    save_figures(result, histograms, out, export.name)
+    return result
+
+
+def save_figures(result: dict[str, Any], histograms: dict[str, HammingHistogram], out: Path | None, title: str) -> None:
+    """Write ``metrics.json`` and ``plots/`` into the folder ``out``; None writes nothing."""
+    if out is None:
+        return
+    from channelhash.metrics.plots import write_plots  # matplotlib: nothing else here needs it
+
+    write_text(out / "metrics.json", json.dumps(result, indent=2))
+    write_plots(histograms, out / "plots", title)

@@ -1,0 +1,187 @@
+"""From codes and label sets to counts: what goes into the compiled passes, and what comes out."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes, check_packed, words
+from channelhash.codes.code_set import boolean_labels
+from channelhash.metrics import numba_kernels as kernel
+from channelhash.metrics.graded_relevance import Counts, LabelGains, gain_lists, gain_units, label_gains
+
+Labels = NDArray[np.bool_]
+Words = NDArray[np.uint64]
+
+# Cells of the counts by shared labels that are held at once: 32 MB.
+_CELLS = 1 << 22
+# Label sets that are packed at once.
+_ROWS = 1 << 16
+
+
+class DistanceCounts(NamedTuple):
+    """What one pass counts for every query, by distance: n_d and n_d⁺, ``(nq, k + 1)`` int64 each, and the gains."""
+
+    total: Counts
+    relevant: Counts
+    gains: LabelGains
+
+
+class SizeSegments(NamedTuple):
+    """Items in the order of how many labels they have.
+
+    Attributes:
+        order: ``(n,)`` rows of the items.
+        sizes: ``(segments,)`` the numbers of labels that occur, rising.
+        ends: ``(segments,)`` where the items of each end.
+    """
+
+    order: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+def checked_pairs(
+    query_codes: PackedCodes,
+    database_codes: PackedCodes,
+    query_labels: NDArray[Any],
+    database_labels: NDArray[Any],
+    n_bits: int,
+) -> tuple[Labels, Labels]:
+    """The label sets of queries and database as bool.
+
+    Raises:
+        ValueError: lengths or widths do not fit, labels are neither bool nor 0 and 1, or the database is empty.
+    """
+    for name, codes, labels in (("query", query_codes, query_labels), ("database", database_codes, database_labels)):
+        check_packed(codes, n_bits)
+        if np.ndim(labels) != 2 or len(labels) != len(codes):
+            raise ValueError(f"{len(codes)} {name} codes, but {name} labels are {np.shape(labels)}; expected (n, c)")
+    query_sets, database_sets = boolean_labels(query_labels), boolean_labels(database_labels)
+    if query_sets.shape[1] != database_sets.shape[1]:
+        raise ValueError(f"query labels have {query_sets.shape[1]} columns, database labels {database_sets.shape[1]}")
+    if len(database_codes) == 0:
+        raise ValueError("the database is empty")
+    return query_sets, database_sets
+
+
+def count_distances(
+    query_codes: PackedCodes,
+    database_codes: PackedCodes,
+    query_labels: Labels,
+    database_labels: Labels,
+    n_bits: int,
+) -> DistanceCounts:
+    """Histograms of distances of all items, of the relevant ones (those sharing a label) and of the gains, per query.
+
+    Args:
+        query_codes: ``(nq, b)`` packed codes.
+        database_codes: ``(nd, b)`` packed codes.
+        query_labels: ``(nq, c)`` bool.
+        database_labels: ``(nd, c)`` bool.
+        n_bits: code length k.
+
+    O(nq · nd · (k + c) / 64) time on all cores. The memory beside the inputs is two copies of the codes and label sets
+    as 64-bit words, the result, and 32 MB.
+    """
+    database_sets = label_words(database_labels)
+    segments = by_label_count(label_counts(database_sets))
+    items, sets = (_columns(values[segments.order]) for values in (words(database_codes), database_sets))
+    codes, labels = _writeable(words(query_codes)), label_words(query_labels)
+    widths = label_counts(labels) + 1
+    units = gain_units(segments.sizes, int(widths.max(initial=1)))
+    total, relevant, gained = (np.zeros((len(codes), n_bits + 1), dtype=np.int64) for _ in range(3))
+    chunk, lists = max(1, _CELLS // units.size), []
+    for first in range(0, len(codes), chunk):
+        rows = slice(first, first + chunk)
+        shared = np.zeros((len(codes[rows]), *units.shape), dtype=np.int64)
+        kernel.count_by_distance(
+            codes[rows], items, labels[rows], sets, widths[rows], segments.ends, units,
+            kernel.group_size(len(codes[rows])), total[rows], relevant[rows], gained[rows], shared,
+        )  # fmt: skip
+        lists.append(gain_lists(shared, units, first))
+    return DistanceCounts(total, relevant, label_gains(gained, lists))
+
+
+def count_jointly(
+    query_codes: PackedCodes,
+    database_codes: PackedCodes,
+    query_labels: Labels,
+    database_labels: Labels,
+    n_bits: int,
+) -> Counts:
+    """Number of pairs at each distance that share so many labels: ``(k + 1, most labels of a query + 1)`` int64.
+
+    Arguments, time and memory as in `count_distances`.
+    """
+    codes, labels = _writeable(words(query_codes)), label_words(query_labels)
+    items, sets = _columns(words(database_codes)), _columns(label_words(database_labels))
+    group = max(kernel.group_size(len(codes)), -(-len(codes) // 64))
+    width = int(label_counts(labels).max(initial=0)) + 1
+    counts = np.zeros((-(-len(codes) // group), n_bits + 1, width), dtype=np.int64)
+    kernel.count_jointly(codes, items, labels, sets, group, counts)
+    pairs: Counts = counts.sum(axis=0)
+    return pairs
+
+
+def precisions_in_order(
+    query_codes: PackedCodes,
+    database_codes: PackedCodes,
+    query_labels: Labels,
+    database_labels: Labels,
+    total: Counts,
+    relevant: Counts,
+) -> NDArray[np.float64]:
+    """Sum of precisions at a query's relevant items ``(nq,)``, tied items in the order of the database.
+
+    Args:
+        total: n_d of exactly these codes, ``(nq, k + 1)``.
+        relevant: n_d⁺ of exactly these codes and labels, likewise.
+
+    The other arguments, time and memory as in `count_distances`, at about half its speed.
+    """
+    codes, labels = _writeable(words(query_codes)), label_words(query_labels)
+    items, sets = _columns(words(database_codes)), _columns(label_words(database_labels))
+    sums = np.empty(len(codes))
+    before, relevant_before = (np.cumsum(counts, axis=1) - counts for counts in (total, relevant))
+    group = kernel.group_size(len(codes))
+    kernel.sum_precisions_in_order(codes, items, labels, sets, before, relevant_before, group, sums)
+    return sums
+
+
+def by_label_count(size_of_item: NDArray[np.int64]) -> SizeSegments:
+    """Items in the order of how many labels they have, from those numbers ``(n,)``."""
+    counts = np.bincount(size_of_item)
+    # A stable sort of numbers of up to 16 bits goes by their digits and not by comparisons.
+    order = np.argsort(size_of_item.astype(np.min_scalar_type(len(counts))), kind="stable")
+    sizes = np.flatnonzero(counts)
+    return SizeSegments(order, sizes, np.cumsum(counts[sizes]))
+
+
+def label_words(labels: Labels) -> Words:
+    """Label sets ``(n, c)`` as bits of 64-bit words ``(n, ceil(c / 64))``."""
+    n, c = labels.shape
+    packed = np.empty((n, -(-c // 8)), dtype=np.uint8)
+    whole_bytes = np.zeros((min(n, _ROWS), 8 * packed.shape[1]), dtype=np.bool_)  # packing these takes half the time
+    for start in range(0, n, _ROWS):
+        rows = labels[start : start + _ROWS]
+        whole_bytes[: len(rows), :c] = rows
+        packed[start : start + len(rows)] = np.packbits(whole_bytes[: len(rows)]).reshape(len(rows), packed.shape[1])
+    return words(packed)
+
+
+def label_counts(sets: Words) -> NDArray[np.int64]:
+    """Number of labels of each item, from `label_words`."""
+    counts: NDArray[np.int64] = np.bitwise_count(sets).sum(axis=1, dtype=np.int64)
+    return counts
+
+
+def _columns(rows: Words) -> Words:
+    """Words ``(n, words)`` as the kernel takes those of the items, ``(words, n)``."""
+    return _writeable(rows.T)
+
+
+def _writeable(values: Words) -> Words:
+    """Contiguous, and not the read-only words of a mapped file, which the kernel's signatures do not take: a copy only
+    where they are."""
+    return np.require(values, requirements=("C", "W"))

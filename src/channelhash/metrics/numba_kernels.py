@@ -1,0 +1,230 @@
+"""The compiled passes over all query–item pairs. No pass builds an array of pairs.
+
+Codes and label sets are 64-bit words, word by word ``(words, n)``, so that a word of neighbouring items lies side by
+side: the compiler turns a loop over items into vector instructions, unlike a loop over an item's words. Items go
+through in blocks that stay in the first cache, each block for a few queries.
+"""
+
+import numpy as np
+from numba import get_num_threads, njit, prange
+
+from channelhash.codes.popcount import popcount
+
+# Items whose distances are held at once: the buffers of 8 bytes an item stay in the first cache.
+_BLOCK = 1024
+# Queries that go over such a block before it leaves the cache.
+_GROUP = 8
+# The upper half of a word that counts two things at once: all items below, the relevant ones above.
+_HALF = np.uint64(32)
+
+
+def group_size(n_queries: int) -> int:
+    """Queries a task: few if there are few, so that every core has some."""
+    return max(1, min(_GROUP, n_queries // (2 * get_num_threads())))
+
+
+@njit(inline="always")
+def _add_distances(out, code, items, start, size):  # type: ignore[no-untyped-def]
+    """``out[i] +=`` distance of a query's words to item ``start + i``, four words of it at a time."""
+    n_words = len(code)
+    for w in range(0, n_words - 3, 4):
+        a, b, c, d = code[w], code[w + 1], code[w + 2], code[w + 3]
+        items_a, items_b = items[w, start : start + size], items[w + 1, start : start + size]
+        items_c, items_d = items[w + 2, start : start + size], items[w + 3, start : start + size]
+        for i in range(size):
+            out[i] += (
+                popcount(a ^ items_a[i]) + popcount(b ^ items_b[i])  # type: ignore[call-arg]
+                + popcount(c ^ items_c[i]) + popcount(d ^ items_d[i])  # type: ignore[call-arg]
+            )  # fmt: skip
+    for w in range(n_words - n_words % 4, n_words):
+        word, items_w = code[w], items[w, start : start + size]
+        for i in range(size):
+            out[i] += popcount(word ^ items_w[i])  # type: ignore[call-arg]
+
+
+@njit(inline="always")
+def _cells(out, code, labels, width, items, sets, start, size):  # type: ignore[no-untyped-def]
+    """``out[i] = width · distance + number of shared labels`` of a query and item ``start + i``."""
+    if len(code) == 1 and len(labels) == 1:
+        word, wanted = code[0], labels[0]
+        items_0, sets_0 = items[0, start : start + size], sets[0, start : start + size]
+        for i in range(size):
+            out[i] = width * popcount(word ^ items_0[i]) + popcount(wanted & sets_0[i])  # type: ignore[call-arg]
+        return
+    if len(code) == 1:
+        word, items_0 = code[0], items[0, start : start + size]
+        for i in range(size):
+            out[i] = width * popcount(word ^ items_0[i])  # type: ignore[call-arg]
+    else:
+        out[:size] = 0
+        _add_distances(out, code, items, start, size)
+        for i in range(size):
+            out[i] *= width
+    for w in range(len(labels)):
+        wanted = labels[w]
+        if wanted:
+            sets_w = sets[w, start : start + size]
+            for i in range(size):
+                out[i] += popcount(wanted & sets_w[i])  # type: ignore[call-arg]
+
+
+@njit(inline="always")
+def _add_cell(count, d, a, units, total, relevant, gained, shared):  # type: ignore[no-untyped-def]
+    """Add ``count`` items at distance ``d`` that share ``a`` labels to a query's counts."""
+    total[d] += count
+    shared[a] += count
+    if a:
+        relevant[d] += count
+        gained[d] += count * units[a]
+
+
+@njit(
+    "void(uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], int64[::1], int64[::1], int64[:, ::1],"
+    " int64, int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, :, ::1])",
+    cache=True,
+    parallel=True,
+)
+def count_by_distance(codes, items, labels, sets, widths, ends, units, group, total, relevant, gained, shared):  # type: ignore[no-untyped-def]
+    """Add to each query's counts by distance: all items, relevant ones, gains; and to its counts by shared labels.
+
+    The items come in segments of equally many labels. Within one, a pair is counted under (distance, shared labels),
+    and what so many shared labels are worth is looked up once a cell and not once a pair.
+
+    Args:
+        codes: ``(nq, words)``; a query's words side by side, as those of ``labels``.
+        items: ``(words, nd)``.
+        labels: ``(nq, label words)``.
+        sets: ``(label words, nd)``.
+        widths: ``(nq,)`` number of labels of a query + 1.
+        ends: ``(segments,)`` end of each segment of items.
+        units: ``(segments, max(widths))`` gain of an item of that segment that shares so many labels.
+        group: queries a task.
+        total: ``(nq, k + 1)`` to add to, likewise ``relevant`` and ``gained``.
+        shared: ``(nq, segments, max(widths))`` to add to.
+    """
+    n_queries, n_bins = total.shape
+    for task in prange((n_queries + group - 1) // group):
+        first, last = task * group, min((task + 1) * group, n_queries)
+        cells = np.zeros((group, n_bins * np.max(widths[first:last])), dtype=np.int64)
+        buffer = np.empty(_BLOCK, dtype=np.uint64)
+        begin = 0
+        for segment in range(len(ends)):
+            end = ends[segment]
+            for start in range(begin, end, _BLOCK):
+                size = min(_BLOCK, end - start)
+                for q in range(first, last):
+                    row = cells[q - first]
+                    _cells(buffer, codes[q], labels[q], np.uint64(widths[q]), items, sets, start, size)
+                    for i in range(size):
+                        row[buffer[i]] += 1
+                    # Cells are emptied once a segment; where there are more of them than items, after every block by
+                    # the items themselves: otherwise many short segments would cost more than the pairs.
+                    if end - begin < n_bins * widths[q]:
+                        for i in range(size):
+                            cell = np.int64(buffer[i])
+                            count, row[cell] = row[cell], 0
+                            d, a = cell // widths[q], cell % widths[q]
+                            _add_cell(count, d, a, units[segment], total[q], relevant[q], gained[q], shared[q, segment])
+            for q in range(first, last):
+                if end - begin >= n_bins * widths[q]:
+                    row = cells[q - first]
+                    for d in range(n_bins):
+                        for a in range(widths[q]):
+                            cell = d * widths[q] + a
+                            count, row[cell] = row[cell], 0
+                            _add_cell(count, d, a, units[segment], total[q], relevant[q], gained[q], shared[q, segment])
+            begin = end
+
+
+@njit(
+    "void(uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], int64, int64[:, :, ::1])",
+    cache=True,
+    parallel=True,
+)
+def count_jointly(codes, items, labels, sets, group, counts):  # type: ignore[no-untyped-def]
+    """Add all pairs to ``counts[task, distance, shared labels]``, a task being ``group`` queries; arguments as in
+    `count_by_distance`. The last axis has one more than the most labels that a query has."""
+    n_queries, n_bins, width = len(codes), counts.shape[1], counts.shape[2]
+    for task in prange((n_queries + group - 1) // group):
+        first, last = task * group, min((task + 1) * group, n_queries)
+        row = np.zeros(n_bins * width, dtype=np.int64)
+        buffer = np.empty(_BLOCK, dtype=np.uint64)
+        for start in range(0, items.shape[1], _BLOCK):
+            size = min(_BLOCK, items.shape[1] - start)
+            for q in range(first, last):
+                _cells(buffer, codes[q], labels[q], np.uint64(width), items, sets, start, size)
+                for i in range(size):
+                    row[buffer[i]] += 1
+        for d in range(n_bins):
+            for a in range(width):
+                counts[task, d, a] += row[d * width + a]
+
+
+@njit(inline="always")
+def _steps(out, labels, sets, start, size):  # type: ignore[no-untyped-def]
+    """``out[i]``: 1 below, and 1 above if item ``start + i`` shares a label."""
+    if len(labels) == 1:
+        wanted, sets_0 = labels[0], sets[0, start : start + size]
+        for i in range(size):
+            out[i] = np.uint64(1) + (np.uint64((wanted & sets_0[i]) != np.uint64(0)) << _HALF)
+        return
+    out[:size] = 0
+    for w in range(len(labels)):
+        wanted, sets_w = labels[w], sets[w, start : start + size]
+        for i in range(size):
+            out[i] |= wanted & sets_w[i]
+    for i in range(size):
+        out[i] = np.uint64(1) + (np.uint64(out[i] != np.uint64(0)) << _HALF)
+
+
+@njit("float64(uint64[::1], uint64)", fastmath={"reassoc"}, error_model="numpy", cache=True)
+def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
+    """Sum of hits / rank over places that hold both in one word. Terms are added in any order: that is several at a
+    time."""
+    total = 0.0
+    for i in range(n):
+        total += np.float64(places[i] >> _HALF) / np.float64(places[i] & np.uint64(0xFFFFFFFF))
+    return total
+
+
+@njit(
+    "void(uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], int64[:, ::1], int64[:, ::1], int64,"
+    " float64[::1])",
+    cache=True,
+    parallel=True,
+)
+def sum_precisions_in_order(codes, items, labels, sets, before, relevant_before, group, sums):  # type: ignore[no-untyped-def]
+    """Each query's sum of precisions at its relevant items, ties in the order of the items.
+
+    The rank of an item is the number of nearer items, of earlier ones as near, and itself. So with the histograms at
+    hand a second pass with a running counter for each distance gives every rank, without sorting.
+
+    Args:
+        codes, items, labels, sets, group: as in `count_by_distance`, the items in any order; fewer than 2³² items.
+        before: ``(nq, k + 1)`` number of nearer items, N_{d−1}.
+        relevant_before: likewise of the relevant ones, N⁺_{d−1}.
+        sums: ``(nq,)`` to write to.
+    """
+    n_queries, n_bins = before.shape
+    for task in prange((n_queries + group - 1) // group):
+        first, last = task * group, min((task + 1) * group, n_queries)
+        # Relevant items above, all items below, in one word a distance.
+        counters = np.empty((group, n_bins), dtype=np.uint64)
+        for q in range(first, last):
+            sums[q] = 0.0
+            for d in range(n_bins):
+                counters[q - first, d] = np.uint64(before[q, d]) + (np.uint64(relevant_before[q, d]) << _HALF)
+        distances, step = np.empty(_BLOCK, dtype=np.uint64), np.empty(_BLOCK, dtype=np.uint64)
+        places = np.empty(_BLOCK + 1, dtype=np.uint64)
+        for start in range(0, items.shape[1], _BLOCK):
+            size = min(_BLOCK, items.shape[1] - start)
+            for q in range(first, last):
+                _cells(distances, codes[q], labels[q, :0], np.uint64(1), items, sets, start, size)
+                _steps(step, labels[q], sets, start, size)
+                row, n = counters[q - first], np.uint64(0)
+                for i in range(size):
+                    place = row[distances[i]] + step[i]
+                    row[distances[i]] = place
+                    places[n] = place
+                    n += step[i] >> _HALF  # the next one overwrites it unless the item is relevant
+                sums[q] += _sum_of_precisions(places, n)

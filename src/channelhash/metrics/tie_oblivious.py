@@ -1,0 +1,60 @@
+"""Tie-oblivious AP under a stated order: tied items keep the order in which the database holds them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes
+from channelhash.metrics.count_distances import checked_pairs, precisions_in_order
+from channelhash.metrics.histogram import HammingHistogram
+from channelhash.metrics.ranking import Figures, divide
+
+
+def average_precisions_in_order(
+    query_codes: PackedCodes,
+    database_codes: PackedCodes,
+    query_labels: NDArray[Any],
+    database_labels: NDArray[Any],
+    histogram: HammingHistogram,
+    device: str = "cpu",
+) -> Figures:
+    """`ranking.average_precision_in_order` of every query, in a second pass over the pairs.
+
+    The rank of an item is the number of nearer items, which the histogram knows, plus that of earlier ones at its own
+    distance, which the pass counts as it goes: nothing is sorted and no distances are kept. Other devices than the CPU
+    sort block by block, see `torch_kernels.precisions_in_order`.
+
+    Args:
+        query_codes: as in `hamming_histogram`.
+        database_codes: likewise; their order is the order of tied items.
+        query_labels: likewise.
+        database_labels: likewise.
+        histogram: `hamming_histogram` of exactly these.
+        device: as in `hamming_histogram`.
+
+    Returns:
+        ``(nq,)`` in [0, 1]; NaN for a query without relevant items.
+
+    Raises:
+        ValueError: as `hamming_histogram`; or the histogram is of other numbers of queries or items.
+    """
+    query_sets, database_sets = checked_pairs(
+        query_codes, database_codes, query_labels, database_labels, histogram.n_bits
+    )
+    if len(histogram.total) != len(query_codes) or (histogram.total.sum(axis=1) != len(database_codes)).any():
+        raise ValueError(
+            f"the histogram is not of these {len(query_codes)} queries over these {len(database_codes)} items"
+        )
+    positives = histogram.relevant.sum(axis=1)
+    if device == "cpu":
+        sums = precisions_in_order(
+            query_codes, database_codes, query_sets, database_sets, histogram.total, histogram.relevant
+        )
+    else:
+        from channelhash.metrics import torch_kernels as torch_counting
+
+        sums = torch_counting.precisions_in_order(
+            query_codes, database_codes, query_sets, database_sets, histogram.n_bits, device
+        )
+    return divide(sums, positives, np.nan)

@@ -1,0 +1,64 @@
+"""Records into sets of codes."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes
+from channelhash.codes.code_set import CodeSet
+from channelhash.data.image_loader import ImageFiles, image_batches
+from channelhash.data.records import Items, Records, are_files
+from channelhash.models.hash_model import HashModel
+from channelhash.utils.environment import usable_cores
+from channelhash.utils.progress import Progress
+
+# Images read by worker processes are encoded so many at a time.
+_BATCH = 128
+
+
+def encode_records(
+    model: HashModel,
+    records: Records,
+    progress: Progress | None = None,
+    fingerprint: str | None = None,
+    features: Mapping[str, Items] | None = None,
+) -> CodeSet:
+    """Codes of every modality that both the model and the records have, with labels, texts and picture paths.
+
+    Args:
+        model: encodes.
+        records: what is encoded.
+        progress: called with (done, n) for each modality in turn.
+        fingerprint: the model's, where it is known.
+        features: modality -> features of the same rows, for a model that takes those instead of raw items.
+    """
+    read = dict(records.items) | dict(features or {})
+    modalities = [modality for modality in model.modalities if modality in records.items]
+    return CodeSet(
+        records.ids,
+        {modality: encode_items(model, modality, read[modality], usable_cores(), progress) for modality in modalities},
+        records.labels if records.label_names else None,
+        model.n_bits,
+        label_names=records.label_names,
+        texts=records.to_show("text"),
+        images=records.to_show("image"),
+        model=model.fingerprint() if fingerprint is None else fingerprint,
+    )
+
+
+def encode_items(
+    model: HashModel, modality: str, items: Items, workers: int, progress: Progress | None = None
+) -> PackedCodes:
+    """`HashModel.encode`, with image files read by worker processes."""
+    if not are_files(items) or not workers:
+        return model.encode(modality, items, progress)
+    images = ImageFiles(items, model.branch(modality).prepare)  # type: ignore[arg-type]
+    batches = [range(start, min(start + _BATCH, len(items))) for start in range(0, len(items), _BATCH)]
+    codes = []
+    for rows, pixels in zip(batches, image_batches(images, batches, workers), strict=True):
+        codes.append(model.encode_prepared({modality: pixels})[modality])
+        if progress:
+            progress(rows.stop, len(items))
+    joined: NDArray[np.uint8] = np.concatenate(codes)
+    return joined

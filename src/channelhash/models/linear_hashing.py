@@ -1,0 +1,158 @@
+"""Linear hash functions in closed form: random projections, PCA-ITQ and CCA-ITQ.
+
+Each is a function of training features and gives a `LinearMap` a modality; a code is the sign of its outputs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from channelhash.utils.seeds import generator
+
+Array = NDArray[np.float64]
+#: modality -> features ``(n, d)``, row i of each of sample i.
+Features = Mapping[str, NDArray[np.floating[Any]]]
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """x ↦ (x − mean) W.
+
+    Attributes:
+        mean: ``(d,)``.
+        weights: W, ``(d, k)``.
+    """
+
+    mean: Array
+    weights: Array
+
+    def __call__(self, features: NDArray[np.floating[Any]]) -> Array:
+        """``(n, d)`` to ``(n, k)``."""
+        outputs: Array = (np.asarray(features, dtype=np.float64) - self.mean) @ self.weights
+        return outputs
+
+
+def random_projections(features: Features, n_bits: int, seed: int, one_space: bool = False) -> dict[str, LinearMap]:
+    """LSH for cosines (Charikar, STOC 2002): signs of Gaussian projections of the centred features.
+
+    Args:
+        features: training features.
+        n_bits: code length k.
+        seed: of the projections.
+        one_space: the modalities' features live in one space and share a map. Without, each has its own, and codes of
+            different modalities have nothing to do with one another.
+    """
+
+    def fit(name: str, values: Array) -> LinearMap:
+        weights = generator(seed, "random projections", name, n_bits).normal(size=(values.shape[1], n_bits))
+        return LinearMap(values.mean(axis=0), weights)
+
+    return _each(features, one_space, fit)
+
+
+def pca_itq(features: Features, n_bits: int, seed: int, one_space: bool = False) -> dict[str, LinearMap]:
+    """PCA-ITQ (Gong et al., TPAMI 2013, § 3): the k leading principal components, rotated by `itq_rotation`.
+
+    Arguments as in `random_projections`. With fewer features than bits the components that there are get rotated into
+    all bits.
+    """
+
+    def fit(name: str, values: Array) -> LinearMap:
+        mean = values.mean(axis=0)
+        _, vectors = np.linalg.eigh(np.cov(values, rowvar=False).reshape(values.shape[1], -1))
+        weights = _columns(vectors[:, ::-1], n_bits)  # eigenvalues rise
+        rotation = itq_rotation((values - mean) @ weights, seed, name)
+        return LinearMap(mean, weights @ rotation)
+
+    return _each(features, one_space, fit)
+
+
+def cca_itq(features: Features, n_bits: int, seed: int) -> dict[str, LinearMap]:
+    """CCA-ITQ (Gong et al., TPAMI 2013, § 5) of two modalities as the two views: k canonical directions, each scaled by
+    its correlation, and one rotation of both views together.
+
+    Raises:
+        ValueError: there are not two modalities.
+    """
+    maps = cca(features, n_bits)
+    projected = np.concatenate([maps[name](values) for name, values in features.items()])
+    rotation = itq_rotation(projected, seed, "cca")
+    return {name: LinearMap(found.mean, found.weights @ rotation) for name, found in maps.items()}
+
+
+def cca(features: Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, LinearMap]:
+    """Regularised canonical correlation analysis of two modalities.
+
+    Args:
+        features: training features of two modalities.
+        n_dimensions: canonical directions; zeros where there are fewer.
+        rho: added to the variances, in units of their mean; the paper adds 1e-4.
+
+    Returns:
+        Maps into the common space, its directions by falling correlation and scaled by it.
+
+    Raises:
+        ValueError: there are not two modalities.
+    """
+    if len(features) != 2:
+        raise ValueError(f"canonical correlations are of two modalities, not of {', '.join(features)}")
+    views = [np.asarray(values, dtype=np.float64) for values in features.values()]
+    means = [values.mean(axis=0) for values in views]
+    centred = [values - mean for values, mean in zip(views, means, strict=True)]
+    n = len(centred[0])
+    roots = []
+    for values in centred:
+        variances = values.T @ values / n
+        regularised = variances + rho * np.trace(variances) / len(variances) * np.eye(len(variances))
+        roots.append(np.linalg.cholesky(regularised))
+    cross = centred[0].T @ centred[1] / n
+    whitened = solve_triangular(roots[1], solve_triangular(roots[0], cross, lower=True).T, lower=True).T
+    left, correlations, right = np.linalg.svd(whitened, full_matrices=False)
+    directions = [
+        solve_triangular(root, vectors * correlations, lower=True, trans="T")
+        for root, vectors in zip(roots, (left, right.T), strict=True)
+    ]
+    return {
+        name: LinearMap(mean, _columns(found, n_dimensions))
+        for name, mean, found in zip(features, means, directions, strict=True)
+    }
+
+
+def itq_rotation(projected: Array, seed: int, name: str, iterations: int = 50) -> Array:
+    """Iterative quantisation (Gong et al., TPAMI 2013, § 3.2): the rotation R that makes ‖B − VR‖_F small, B = sgn(VR).
+
+    Args:
+        projected: V, ``(n, k)``, centred.
+        seed: of the random rotation that it starts from.
+        name: of what is rotated, another stream of the seed.
+        iterations: the paper's 50.
+
+    Returns:
+        ``(k, k)``, orthogonal.
+    """
+    k = projected.shape[1]
+    rotation, _ = np.linalg.qr(generator(seed, "itq", name, k).normal(size=(k, k)))
+    for _ in range(iterations):
+        bits = np.where(projected @ rotation >= 0, 1.0, -1.0)
+        left, _, right = np.linalg.svd(projected.T @ bits)
+        rotation = left @ right
+    return rotation
+
+
+def _each(features: Features, one_space: bool, fit: Callable[[str, Array], LinearMap]) -> dict[str, LinearMap]:
+    """A map for each modality, or one for all rows of all of them."""
+    views = {name: np.asarray(values, dtype=np.float64) for name, values in features.items()}
+    if one_space:
+        shared = fit("all", np.concatenate(list(views.values())))
+        return dict.fromkeys(views, shared)
+    return {name: fit(name, values) for name, values in views.items()}
+
+
+def _columns(vectors: Array, n: int) -> Array:
+    """The first ``n`` columns, zeros for those that are not there."""
+    kept = vectors[:, :n]
+    return np.pad(kept, ((0, 0), (0, n - kept.shape[1])))

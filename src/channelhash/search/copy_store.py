@@ -1,0 +1,112 @@
+"""Moving the items of a store in a folder to another store, such as a Milvus cluster."""
+
+import json
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from channelhash.errors import InputError, JobError
+from channelhash.search import open_store
+from channelhash.search.local.database import ItemsDatabase
+from channelhash.search.store import Item, Store
+from channelhash.utils.files import content_hash, locked, remove_leftovers, write_text
+from channelhash.utils.progress import Progress
+
+_BATCH = 2000
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What a push did.
+
+    Attributes:
+        items: number of items of the source.
+        resumed: how many of them an earlier push, which did not end, had moved already.
+        target_items: number of items in the target afterwards.
+    """
+
+    items: int
+    resumed: int
+    target_items: int
+
+
+def push(source: Path, target: str, progress: Progress = lambda done, total: None) -> Pushed:
+    """Write all items of a store into another one, in batches, over those that have the same ids there.
+
+    After every batch the last id is noted in the source's folder. A push that was killed goes on there, if the source
+    has not been written to since; if it has, all items are sent again. Batches are upserted, so what is sent twice is
+    there once. Nothing is removed from the target: items deleted from the source since an earlier push stay there.
+
+    Args:
+        source: a store's folder.
+        target: address of another store, for `open_store`.
+        progress: called with the number of items done and of all, after each batch.
+
+    Raises:
+        InputError: the source is no store in a folder; the target has codes of another length or model, or does not
+            take an item; another process pushes between the two.
+        JobError: the target does not answer, or holds another number of items afterwards than it should.
+    """
+    database = source / "items.sqlite"
+    if not database.exists():
+        raise InputError(f"{source}: no store in a folder; make one with `channelhash index create`")
+    if "://" not in target and Path(target).resolve() == source.resolve():
+        raise InputError(f"{target}: is the source; name another store")
+    journal = source / f".push-{content_hash(target.encode())[:16]}.json"
+    try:
+        with locked(journal.with_suffix(".lock"), wait=False):
+            remove_leftovers(journal)
+            version = _version(database)
+            from_store = open_store(source)
+            to_store = open_store(target, from_store.n_bits, from_store.model)
+            try:
+                return _push(from_store, to_store, journal, version, progress)
+            finally:
+                from_store.close()
+                to_store.close()
+    except BlockingIOError:
+        raise InputError(f"{source}: another process is pushing it to {target}; let it end") from None
+
+
+def _push(source: Store, target: Store, journal: Path, version: int, progress: Progress) -> Pushed:
+    ids = source.ids()
+    noted = json.loads(journal.read_text()) if journal.exists() else {}
+    if noted.get("version") != version:
+        noted = {"target": target.address, "version": version, "before": len(target), "last": None}
+    resumed = done = 0 if noted["last"] is None else bisect_right(ids, noted["last"])
+    progress(done, len(ids))
+    while done < len(ids):
+        batch = source.get(ids[done : done + _BATCH])
+        _upsert(target, batch)
+        done += len(batch)
+        write_text(journal, json.dumps({**noted, "last": batch[-1].id}))
+        progress(done, len(ids))
+    journal.unlink(missing_ok=True)  # before the check: if it fails, all items have to be sent again
+    there, before = len(target), noted["before"]
+    if not max(before, len(ids)) <= there <= before + len(ids):
+        raise JobError(
+            f"{target.address}: holds {there:,} items after {len(ids):,} were written to the {before:,} there before;"
+            " was it written to by others meanwhile? Push again"
+        )
+    return Pushed(len(ids), resumed, there)
+
+
+def _upsert(target: Store, items: list[Item]) -> None:
+    alike: dict[tuple[str, ...], list[Item]] = defaultdict(list)
+    for item in items:
+        alike[tuple(sorted(item.codes))].append(item)
+    for modalities, group in alike.items():
+        codes = {modality: np.stack([item.codes[modality] for item in group]) for modality in modalities}
+        target.upsert([item.id for item in group], codes, metadata=[item.metadata for item in group])
+
+
+def _version(database: Path) -> int:
+    items = ItemsDatabase(database)
+    try:
+        with items.reading() as state:
+            return state.version
+    finally:
+        items.close()

@@ -1,0 +1,152 @@
+"""Exact search over many codes, in memory or in mapped files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes, check_packed
+from channelhash.search.index import linear_scan as scan
+from channelhash.search.index import multi_index_hashing as multi_index
+from channelhash.search.index.brute_force import Matches
+from channelhash.search.index.deduplicate import DistinctCodes, Mask, code_words, distinct_codes
+from channelhash.search.index.multi_index_hashing import Tables, build_tables
+
+# Tables are worth their memory for at least so many distinct codes, of at most so many bits: the neighbours of longer
+# codes are too many bits away.
+_FEWEST, _LONGEST = 1 << 18, 64
+# A search in the tables may look at one of so many codes before it is left to the scan.
+_SHARE = 8
+_ALL = np.empty(0, dtype=np.bool_)
+
+
+class CodeIndex:
+    """Codes by row, each distinct one kept once. Answers come nearest first, equal distances by row.
+
+    Where there are tables, a search goes through them (`multi_index`) and falls back to a scan of all distinct codes
+    (`scan`) once that is cheaper; the answers are the same. Several threads may search at the same time.
+    """
+
+    def __init__(self, distinct: DistinctCodes, tables: Tables | None, n_bits: int) -> None:
+        self.n_bits = n_bits
+        self._distinct = distinct
+        self._tables = tables
+        # Kernels are compiled at first use, for arrays that cannot be written to, as those of mapped files.
+        for values in self._arrays().values():
+            values.flags.writeable = False
+
+    @classmethod
+    def build(cls, packed: PackedCodes, n_bits: int, tables: bool | None = None) -> "CodeIndex":
+        """The index of ``(n, ceil(n_bits / 8))`` packed codes, fewer than 2³² of them.
+
+        Args:
+            tables: whether to make tables, which multiply the memory; left out, for many codes of up to 64 bits.
+
+        Raises:
+            ValueError: the codes do not have ``n_bits`` bits, or are too many.
+        """
+        check_packed(packed, n_bits)
+        distinct = distinct_codes(packed, n_bits)
+        if tables is None:
+            tables = distinct.codes.shape[1] >= _FEWEST and n_bits <= _LONGEST
+        return cls(distinct, build_tables(distinct.codes, n_bits) if tables else None, n_bits)
+
+    def save(self, folder: Path) -> None:
+        """Write the index into an existing folder; rename that when it is whole: the files are written in place."""
+        np.save(folder / "n_bits.npy", self.n_bits)
+        for name, values in self._arrays().items():
+            np.save(folder / f"{name}.npy", values)
+
+    @classmethod
+    def load(cls, folder: Path) -> "CodeIndex":
+        """The index that `save` wrote, in mapped files: memory is taken as it is read."""
+
+        def arrays(fields: tuple[str, ...], prefix: str) -> list[Any]:
+            return [np.asarray(np.load(folder / f"{prefix}{name}.npy", mmap_mode="r")) for name in fields]
+
+        has_tables = (folder / "table_layout.npy").exists()
+        tables = Tables(*arrays(Tables._fields, "table_")) if has_tables else None
+        return cls(DistinctCodes(*arrays(DistinctCodes._fields, "")), tables, int(np.load(folder / "n_bits.npy")))
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self._distinct.rows)
+
+    @property
+    def n_distinct(self) -> int:
+        """Number of distinct codes."""
+        return int(self._distinct.codes.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all arrays."""
+        return sum(values.nbytes for values in self._arrays().values())
+
+    def nearest(self, queries: PackedCodes, k: int, allowed: NDArray[np.bool_] | None = None) -> list[Matches]:
+        """The ``k`` nearest rows of every query, or all where there are fewer.
+
+        Args:
+            queries: ``(nq, ceil(n_bits / 8))`` packed codes.
+            k: at least 1.
+            allowed: ``(n,)``, the rows that count; all if left out.
+
+        Raises:
+            ValueError: ``k`` is below 1, or an array does not fit the index.
+        """
+        if k < 1:
+            raise ValueError(f"k is {k}; at least 1 item can be asked for")
+        return self._search(queries, k, self.n_bits, allowed)
+
+    def within(
+        self, queries: PackedCodes, radius: int, allowed: NDArray[np.bool_] | None = None, limit: int | None = None
+    ) -> list[Matches]:
+        """All rows at distance <= ``radius`` of every query, at most the first ``limit`` of them.
+
+        Args and errors otherwise as in `nearest`.
+        """
+        if radius < 0:
+            raise ValueError(f"radius is {radius}; a distance is at least 0")
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit is {limit}; at least 1 item can be asked for")
+        return self._search(queries, limit, min(radius, self.n_bits), allowed)
+
+    def _search(
+        self, queries: PackedCodes, k: int | None, radius: int, allowed: NDArray[np.bool_] | None
+    ) -> list[Matches]:
+        """The first ``k`` rows within ``radius``, or all: from the tables, and what they leave from a scan."""
+        check_packed(queries, self.n_bits)
+        mask = self._mask(allowed)
+        if not len(self) or not len(queries):
+            return [Matches(*np.empty((2, 0), dtype=np.int64)) for _ in queries]
+        words, distinct, n_bits = code_words(queries, self.n_bits), self._distinct, self.n_bits
+        k = None if k is None else min(k, len(self))
+        found: dict[int, Matches] = {}
+        if self._tables is not None:
+            tables, budget = self._tables, int(self.n_distinct / _SHARE)
+            if k is None:
+                found = multi_index.within(words, distinct, tables, n_bits, radius, mask, budget)
+            elif k < budget:
+                found = multi_index.nearest(words, distinct, tables, k, n_bits, radius, mask, budget)
+        rest = [q for q in range(len(words)) if q not in found]
+        if rest:
+            left = words if len(rest) == len(words) else words[rest]
+            scanned = (
+                scan.within(left, distinct, radius, mask)
+                if k is None
+                else scan.nearest(left, distinct, k, n_bits, radius, mask)
+            )
+            found.update(zip(rest, scanned, strict=True))
+        return [found[q] for q in range(len(words))]
+
+    def _mask(self, allowed: NDArray[np.bool_] | None) -> Mask:
+        if allowed is None:
+            return _ALL
+        if allowed.dtype != np.bool_ or allowed.shape != (len(self),):
+            raise ValueError(f"a mask is ({len(self)},) bool, not {allowed.shape} {allowed.dtype}")
+        return np.require(allowed, requirements=["C", "W"])
+
+    def _arrays(self) -> dict[str, NDArray[np.generic]]:
+        """All arrays by the name of their file."""
+        tables = {} if self._tables is None else self._tables._asdict()
+        return self._distinct._asdict() | {f"table_{name}": values for name, values in tables.items()}

@@ -1,0 +1,175 @@
+"""What a search has found of one query so far: codes by number, with their distances.
+
+An entry is one word: the distance above, the number of the code below, 32 bits each. Entries farther than a limit are
+not taken; the limit is the distance of the ``k``-th nearest code, as soon as so many are there. The ``k`` nearest codes
+by (distance, first row) hold the ``k`` nearest rows: a row of any other code comes after the first rows of those ``k``.
+
+A pass keeps, beside the entries, how many codes it has met by distance (``counts``, exact up to the limit) and its
+``state``: the number of entries, the limit, and the number of codes within it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from channelhash.search.index.brute_force import Matches
+from channelhash.search.index.deduplicate import DistinctCodes, Mask
+
+SIZE, LIMIT, WITHIN = 0, 1, 2
+HALF = np.uint64(32)
+LOWER = np.uint64(0xFFFFFFFF)
+
+# Room for entries beside the answers, so that they are seldom sorted out.
+_SPARE = 512
+
+
+class Found(NamedTuple):
+    """Candidates of several passes over different codes, ``[pass, query]``.
+
+    Attributes:
+        entries: ``(passes, nq, capacity)``.
+        counts: ``(passes, nq, n_bits + 1)``.
+        states: ``(passes, nq, 3)``.
+    """
+
+    entries: NDArray[np.uint64]
+    counts: NDArray[np.int64]
+    states: NDArray[np.int64]
+
+
+def capacity(k: int, n_codes: int) -> int:
+    """Entries that a pass over ``n_codes`` codes has room for."""
+    return min(2 * (k + _SPARE), n_codes)
+
+
+def nothing_found(passes: int, n_queries: int, room: int, n_bits: int, radius: int) -> Found:
+    """What passes start from; codes beyond ``radius`` are not taken."""
+    states = np.zeros((passes, n_queries, 3), dtype=np.int64)
+    states[:, :, LIMIT] = radius
+    entries = np.empty((passes, n_queries, room), dtype=np.uint64)
+    return Found(entries, np.zeros((passes, n_queries, n_bits + 1), dtype=np.int64), states)
+
+
+@njit(nogil=True)
+def first_row(c, starts, rows, allowed):  # type: ignore[no-untyped-def]
+    """The first row of code ``c`` that is allowed, -1 if none is. An empty ``allowed`` allows all."""
+    if len(allowed) == 0:
+        return np.int64(rows[starts[c]])
+    for i in range(starts[c], starts[c + 1]):
+        if allowed[rows[i]]:
+            return np.int64(rows[i])
+    return np.int64(-1)
+
+
+@njit(nogil=True)
+def sort_keys(entries, n, starts, rows, allowed):  # type: ignore[no-untyped-def]
+    """Of each entry, its distance above and the first row of its code below: the order of answers."""
+    keys = np.empty(n, dtype=np.uint64)
+    for i in range(n):
+        row = np.uint64(first_row(entries[i] & LOWER, starts, rows, allowed))
+        keys[i] = (entries[i] & ~LOWER) | row
+    return keys
+
+
+@njit(cache=True, nogil=True)
+def _sort_out(k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
+    """Make room: drop what is beyond the limit and, if the limit itself is crowded, all but the ``k`` first codes."""
+    n, limit = 0, np.uint64(state[LIMIT])
+    for i in range(state[SIZE]):
+        if entries[i] >> HALF <= limit:
+            entries[n] = entries[i]
+            n += 1
+    if n > k + _SPARE:
+        kept = entries[:n][np.argsort(sort_keys(entries, n, starts, rows, allowed))[:k]]
+        entries[:k] = kept
+        counts[state[LIMIT]] -= n - k
+        state[WITHIN] = n = k
+    state[SIZE] = n
+
+
+@njit(nogil=True)
+def add(distance, c, k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
+    """Take code ``c``, which is within the limit, unless none of its rows is allowed."""
+    if len(allowed) and first_row(c, starts, rows, allowed) < 0:
+        return
+    if state[SIZE] == len(entries):
+        _sort_out(k, entries, counts, state, starts, rows, allowed)
+    entries[state[SIZE]] = (np.uint64(distance) << HALF) | np.uint64(c)
+    state[SIZE] += 1
+    state[WITHIN] += 1
+    counts[distance] += 1
+    while state[WITHIN] - counts[state[LIMIT]] >= k:
+        state[WITHIN] -= counts[state[LIMIT]]
+        state[LIMIT] -= 1
+
+
+@njit(nogil=True)
+def _best_entries(entries, counts, states, radius, k, starts, rows, allowed):  # type: ignore[no-untyped-def]
+    """Entries of one query that may be among the answers, in their order."""
+    # A pass's counts are exact up to its own limit, within which it has met k codes: this ends there at the latest.
+    limit, met = 0, np.int64(counts[:, 0].sum())
+    while limit < radius and met < k:
+        limit += 1
+        met += np.int64(counts[:, limit].sum())
+    n = 0
+    best = np.empty(states[:, SIZE].sum(), dtype=np.uint64)
+    for p in range(len(entries)):
+        for i in range(states[p, SIZE]):
+            if entries[p, i] >> HALF <= np.uint64(limit):
+                best[n] = entries[p, i]
+                n += 1
+    return best[:n][np.argsort(sort_keys(best, n, starts, rows, allowed))]
+
+
+@njit(nogil=True)
+def _write_rows(best, starts, rows, allowed, out_rows, out_distances):  # type: ignore[no-untyped-def]
+    """Write the rows of these codes, the first by (distance, row); their number."""
+    k, n = len(out_rows), len(best)
+    done, i = 0, 0
+    while i < n and done < k:
+        end, size = i, 0
+        while end < n and best[end] >> HALF == best[i] >> HALF:
+            c = best[end] & LOWER
+            size += int(min(starts[c + np.uint64(1)] - starts[c], np.uint64(k - done)))
+            end += 1
+        tied, t = np.empty(size, dtype=np.uint32), 0
+        for j in range(i, end):
+            c, taken = best[j] & LOWER, 0
+            for e in range(starts[c], starts[c + np.uint64(1)]):
+                if taken == k - done:
+                    break
+                if len(allowed) == 0 or allowed[rows[e]]:
+                    tied[t + taken] = rows[e]
+                    taken += 1
+            t += taken
+        tied = np.sort(tied[:t])
+        for j in range(min(t, k - done)):
+            out_rows[done + j] = tied[j]
+            out_distances[done + j] = np.int64(best[i] >> HALF)
+        done += min(t, k - done)
+        i = end
+    return done
+
+
+@njit(cache=True, nogil=True)
+def _write_answers(entries, counts, states, radius, starts, rows, allowed, out_rows, out_distances, sizes):  # type: ignore[no-untyped-def]
+    for q in range(len(sizes)):
+        k = out_rows.shape[1]
+        best = _best_entries(entries[:, q], counts[:, q], states[:, q], radius, k, starts, rows, allowed)
+        sizes[q] = _write_rows(best, starts, rows, allowed, out_rows[q], out_distances[q])
+
+
+def answers(found: Found, radius: int, k: int, distinct: DistinctCodes, allowed: Mask) -> list[Matches]:
+    """The first ``k`` rows of each query, none of them beyond ``radius``."""
+    n_queries = found.entries.shape[1]
+    rows, distances = np.empty((2, n_queries, k), dtype=np.int64)
+    sizes = np.empty(n_queries, dtype=np.int64)
+    _write_answers(*found, radius, distinct.starts, distinct.rows, allowed, rows, distances, sizes)
+    return [Matches(rows[q, :size], distances[q, :size]) for q, size in enumerate(sizes)]
+
+
+def matches(keys: NDArray[np.uint64]) -> Matches:
+    """Answers from ascending words that hold a distance above and a row below."""
+    return Matches((keys & LOWER).astype(np.int64), (keys >> HALF).astype(np.int64))

@@ -1,0 +1,176 @@
+"""The codes of an items database in the form that is searched, kept up to date with what is written.
+
+They lie in layers: a snapshot in mapped files, which holds nearly all of them; what was written since, in memory; and
+what was written since *that*. Each layer is searched, and the answers are merged.
+"""
+
+import shutil
+import uuid
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.search.filters import parse_filter
+from channelhash.search.local.database import ItemsDatabase, State
+from channelhash.search.local.folder import StoreFolder
+from channelhash.search.local.sorted_codes import SortedCodes
+from channelhash.utils.files import locked
+
+# A layer is made again when the changes since are more than this, and more than this share of it.
+_LEAST_IN_SNAPSHOT, _LEAST_IN_MEMORY, _SHARE = 10_000, 1_000, 0.1
+# Filters whose result is kept; each takes one byte a code.
+_FILTERS = 16
+
+_PREFIX = "snapshot-"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The codes with serials up to ``last`` that are in no lower layer: modality -> codes."""
+
+    codes: dict[str, SortedCodes]
+    last: int
+
+    def __len__(self) -> int:
+        return sum(map(len, self.codes.values()))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A layer's codes of one modality, and which of them count: all, or those that are ``True``."""
+
+    codes: SortedCodes
+    allowed: NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True)
+class View:
+    """All codes as they were at one version of the database: by modality, and by filter and modality."""
+
+    version: int
+    parts: dict[str, list[Part]]
+    filtered: dict[str, dict[str, list[Part]]] = field(default_factory=dict)
+
+
+class CodeLayers:
+    """Views of one database. It is not for several threads at once: the caller holds a lock.
+
+    Args:
+        database: read, and told of new snapshots.
+        n_bits: code length.
+        folder: where snapshots lie; None if everything stays in memory.
+    """
+
+    def __init__(self, database: ItemsDatabase, n_bits: int, folder: StoreFolder | None) -> None:
+        self._database = database
+        self._n_bits = n_bits
+        self._folder = folder
+        self._snapshot_name = ""
+        self._snapshot = Layer({}, 0)
+        self._middle = Layer({}, 0)
+        self._view = View(-1, {})
+
+    def parts(self, where: str | None) -> dict[str, list[Part]]:
+        """modality -> what is searched for the items that pass a filter, as of now."""
+        while True:
+            with self._database.reading() as state:
+                if state.version == self._view.version or self._renew(state):
+                    return self._view.parts if where is None else self._filtered(where)
+            self._make_snapshot(state)
+
+    def settle(self) -> None:
+        """Make the snapshot that the next search would make."""
+        with self._database.reading() as state:
+            due = self._snapshot_due(state)
+        if due:
+            self._make_snapshot(state)
+
+    def _renew(self, state: State) -> bool:
+        """Bring the view to ``state``. Returns False if that takes a new snapshot."""
+        if self._snapshot_due(state):
+            return False
+        if state.snapshot != self._snapshot_name:
+            try:
+                self._snapshot = self._load(state)
+            except (OSError, ValueError):  # thrown away: by another process that has made a new one, or by hand
+                return False
+            self._snapshot_name = state.snapshot
+            self._middle = Layer({}, self._snapshot.last)
+        if self._database.count_after(self._middle.last) > max(_LEAST_IN_MEMORY, _SHARE * len(self._middle)):
+            self._middle = self._read_layer(self._snapshot.last, state)
+        layers = (self._snapshot, self._middle, self._read_layer(self._middle.last, state))
+        removed = self._database.removed()
+        parts = {
+            modality: [_part(layer.codes[modality], removed) for layer in layers if modality in layer.codes]
+            for modality in self._database.modalities()
+        }
+        self._view = View(state.version, parts)
+        return True
+
+    def _filtered(self, where: str) -> dict[str, list[Part]]:
+        """The parts of the view, where the items that do not pass the filter do not count."""
+        kept = self._view.filtered
+        if where not in kept:
+            numbers = self._database.numbers(parse_filter(where, self._database.keys()))
+            kept[where] = {
+                modality: [_passing(part, numbers) for part in parts] for modality, parts in self._view.parts.items()
+            }
+            if len(kept) > _FILTERS:
+                del kept[next(iter(kept))]
+        return kept[where]
+
+    def _snapshot_due(self, state: State) -> bool:
+        if self._folder is None:
+            return False
+        changes = self._database.count_after(state.snapshot_serial) + self._database.count_removed()
+        return changes > max(_LEAST_IN_SNAPSHOT, _SHARE * state.snapshot_size)
+
+    def _read_layer(self, after: int, state: State) -> Layer:
+        """The codes written after a serial, until now."""
+        database = self._database
+        codes = {
+            modality: SortedCodes.build(database.codes(modality, after), self._n_bits)
+            for modality in database.modalities()
+        }
+        return Layer({modality: codes[modality] for modality in codes if len(codes[modality])}, state.last_serial)
+
+    def _load(self, state: State) -> Layer:
+        """The snapshot that ``state`` names."""
+        if not state.snapshot:
+            return Layer({}, 0)
+        assert self._folder is not None
+        folders = (self._folder.path / state.snapshot).iterdir()
+        return Layer({folder.name: SortedCodes.load(folder) for folder in folders}, state.snapshot_serial)
+
+    def _make_snapshot(self, old: State) -> None:
+        """Write a snapshot of all codes in the place of that which ``old`` names, unless another process has done so.
+
+        A snapshot counts from the moment the database names it, so one that is killed before leaves but a folder, which
+        the next one removes. Who still searches in the former one goes on: a removed file lasts while it is mapped.
+        """
+        assert self._folder is not None
+        with locked(self._folder.lock):
+            name = f"{_PREFIX}{uuid.uuid4().hex}"
+            with self._database.reading() as state:
+                if state.snapshot != old.snapshot:
+                    return
+                removed, layer = self._database.removed(), self._read_layer(0, state)
+            for modality, codes in layer.codes.items():
+                codes.save(self._folder.path / name / modality)
+            with self._database.writing():
+                self._database.set_snapshot(name, layer.last, len(layer))
+                self._database.forget_removed(removed)
+            for folder in self._folder.path.glob(f"{_PREFIX}*"):
+                if folder.name != name:
+                    shutil.rmtree(folder)
+
+
+def _part(codes: SortedCodes, removed: NDArray[np.int64]) -> Part:
+    gone = np.isin(codes.serials, removed)
+    return Part(codes, ~gone if gone.any() else None)
+
+
+def _passing(part: Part, numbers: NDArray[np.int64]) -> Part:
+    passing = np.isin(part.codes.items, numbers)
+    return Part(part.codes, passing if part.allowed is None else passing & part.allowed)

@@ -1,0 +1,62 @@
+"""Queries and their answers as rows of a contact sheet, right and wrong answers marked."""
+
+from pathlib import Path
+
+import numpy as np
+
+from channelhash.codes.code_set import CodeSet
+from channelhash.search.index.brute_force import nearest
+from channelhash.utils.image_grid import Cell, bits
+
+#: Answers in a row.
+ANSWERS = 7
+
+
+def answer_rows(
+    query: CodeSet, database: CodeSet, task: str, count: int = 5, answers: int = ANSWERS
+) -> list[list[Cell]]:
+    """One row a query: itself, then the nearest items, right if they share a label with it.
+
+    Args:
+        query: queries with labels, of which some are picked, evenly spaced.
+        database: what is searched, with the same labels.
+        task: e.g. ``"image->text"``: which codes ask, and which are searched. An answer is shown as a picture where
+            there is one, whichever of its codes was found.
+        count: rows, at most as many as there are queries.
+        answers: answers a row.
+
+    Raises:
+        ValueError: labels are missing.
+    """
+    if query.labels is None or database.labels is None:
+        raise ValueError("right and wrong answers go by labels; these codes have none")
+    asked, searched = task.split("->")
+    picked = np.unique(np.linspace(0, len(query) - 1, count).astype(int))
+    found = nearest(query.codes[asked][picked], database.codes[searched], database.ids, answers)
+    rows = []
+    for row, hit in zip(picked.tolist(), found, strict=True):
+        cells = [_query_cell(query, row, asked)]
+        for match, distance in zip(hit.rows.tolist(), hit.distances.tolist(), strict=True):
+            right = bool((query.labels[row] & database.labels[match]).any())
+            cells.append(answer_cell(database, match, distance, right))
+        rows.append(cells)
+    return rows
+
+
+def answer_cell(database: CodeSet, row: int, distance: int, right: bool | None = None) -> Cell:
+    """An answer with its distance: its picture and text, or what else is known of it."""
+    return Cell(_picture(database, row), f"{bits(distance)}: {_words(database, row)}", right)
+
+
+def _query_cell(query: CodeSet, row: int, asked: str) -> Cell:
+    picture = _picture(query, row) if asked == "image" else None
+    labels = ", ".join(query.names_of(row))
+    return Cell(picture, labels if picture else _words(query, row))
+
+
+def _words(codes: CodeSet, row: int) -> str:
+    return (codes.texts[row] if codes.texts else ", ".join(codes.names_of(row))) or str(codes.ids[row])
+
+
+def _picture(codes: CodeSet, row: int) -> Path | None:
+    return Path(codes.images[row]) if codes.images and codes.images[row] else None

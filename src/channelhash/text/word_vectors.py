@@ -1,0 +1,256 @@
+"""Word vectors in word2vec's binary and text formats, converted once into a memory-mapped cache."""
+
+import hashlib
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Generator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.errors import InputError
+from channelhash.utils.files import content_hash
+from channelhash.utils.progress import Progress
+
+_FORMAT = "channelhash word vectors 2"
+_BLOCK = 1 << 20
+_SAMPLES = 16  # blocks of a file that its hash reads, beside its size
+_FILES = ("vectors.npy", "hashes.npy", "rows.npy", "offsets.npy", "words.bin")
+_LONGEST_WORD = 10_000  # bytes; what goes on without a space for longer is no word
+_ABANDONED = 24 * 3600  # seconds after which an unfinished build belongs to no living process
+
+DType = Literal["float16", "float32"]
+Entries = Generator[tuple[str, NDArray[np.float32]], None, None]
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """Lower-case words and their vectors, everything memory-mapped: opening costs no time, and workers share pages.
+
+    Attributes:
+        vectors: ``(V, d)``, the most frequent word first.
+        hash: identifies the words and vectors; part of the key of everything made with them.
+    """
+
+    vectors: NDArray[np.floating]
+    hash: str
+    _hashes: NDArray[np.uint64]
+    _rows: NDArray[np.int32]
+    _offsets: NDArray[np.int64]
+    _words: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def row(self, word: str) -> int | None:
+        """The row of a word, None if it is unknown; a binary search of O(log V)."""
+        wanted = np.uint64(_hash_word(word))
+        place = int(np.searchsorted(self._hashes, wanted))
+        if place == len(self._hashes) or self._hashes[place] != wanted:
+            return None
+        row = int(self._rows[place])
+        return row if self.word(row) == word else None  # an unknown word may have the hash of a known one
+
+    def word(self, row: int) -> str:
+        """The word of a row."""
+        start, end = int(self._offsets[row]), int(self._offsets[row + 1])
+        return self._words[start:end].tobytes().decode()
+
+
+def open_word_vectors(
+    path: Path, cache: Path, dtype: DType = "float16", progress: Progress | None = None
+) -> WordVectors:
+    """The word vectors of a word2vec file (binary if it ends in ``.bin``, else text), through a cache.
+
+    The first opening converts the file, streaming, into a folder below ``cache`` that is named after the file and a
+    hash of it (format version, size and 16 blocks of 1 MiB spread over it), so another file or format never meets a
+    cache of this one. An interrupted conversion starts over. Words are lower-cased; where two casings of a word exist
+    the earlier one, the more frequent, wins (``protocol.md`` § 2).
+
+    Args:
+        path: the word2vec file.
+        cache: folder of caches.
+        dtype: ``"float16"`` or ``"float32"``.
+        progress: called with (words read, words announced) during the conversion.
+
+    Raises:
+        InputError: the file is missing, truncated, not word2vec's, does not fit its first line, or has a number that
+            is not finite in ``dtype``; a cache is damaged (its sizes or sampled blocks differ from what was built).
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: no such file of word vectors")
+    source = content_hash(_FORMAT.encode(), _sampled_hash(path).encode())
+    folder = cache / f"{path.stem}-{dtype}-{source[:16]}"
+    if not folder.is_dir():
+        _build(path, folder, source, dtype, progress)
+    return _open(folder, source)
+
+
+def _open(folder: Path, source: str) -> WordVectors:
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        if meta["source"] != source or meta["files"] != {name: _sampled_hash(folder / name) for name in _FILES}:
+            raise ValueError("content or source differs from what was built")
+        arrays = {name: np.load(folder / name, mmap_mode="r") for name in _FILES[:4]}
+        words = np.memmap(folder / "words.bin", dtype=np.uint8, mode="r")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder}: damaged cache of word vectors ({error}); remove it to build it again") from None
+    return WordVectors(
+        arrays["vectors.npy"],
+        content_hash(source.encode(), str(meta["dtype"]).encode())[:16],
+        arrays["hashes.npy"],
+        arrays["rows.npy"],
+        arrays["offsets.npy"],
+        words,
+    )
+
+
+def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progress | None) -> None:
+    """Convert into a temporary folder, then rename: an interrupted build is never read.
+
+    Processes that open at the same time each build their own; the first one's stays.
+    """
+    cache = folder.parent
+    cache.mkdir(parents=True, exist_ok=True)
+    for entry in cache.iterdir():
+        with suppress(FileNotFoundError):  # its own process may remove it first
+            if entry.name.startswith(f".{folder.name}.") and time.time() - entry.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(entry, ignore_errors=True)
+    temporary = cache / f".{folder.name}.{uuid.uuid4().hex}.tmp"
+    temporary.mkdir()
+    try:
+        _convert(path, temporary, dtype, progress)
+        files = {name: _sampled_hash(temporary / name) for name in _FILES}
+        (temporary / "meta.json").write_text(json.dumps({"source": source, "dtype": dtype, "files": files}))
+        for name in (*_FILES, "meta.json"):  # on the disk before the name is, so that a power cut leaves no zeros
+            with open(temporary / name, "rb") as written:
+                os.fsync(written.fileno())
+        try:
+            temporary.replace(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _convert(path: Path, folder: Path, dtype: DType, progress: Progress | None) -> None:
+    """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their vectors."""
+    count, width, entries = (read_binary if path.suffix == ".bin" else read_text_format)(path)
+    # The first line may promise more than the file can hold: no place for what cannot come. An entry has at least
+    # two bytes a number; the readers name the word where the file ends.
+    places = min(count, path.stat().st_size // (2 * width))
+    if not places:
+        raise InputError(f"{path}: ends in word 1 of {count}; the file is truncated or its first line is wrong")
+    everything = folder / "everything.npy"
+    vectors = np.lib.format.open_memmap(everything, mode="w+", dtype=dtype, shape=(places, width))
+    hashes, ends, blob = np.zeros(places, np.uint64), np.zeros(places + 1, np.int64), bytearray()
+    with closing(entries), np.errstate(over="ignore"):
+        for row, (word, vector) in enumerate(entries):
+            vectors[row] = vector
+            if not np.isfinite(vectors[row]).all():
+                raise InputError(f"{path}: word {row + 1} ({word!r}) has a number that is not finite as {dtype}")
+            lowered = word.lower().encode()
+            blob += lowered
+            hashes[row], ends[row + 1] = _hash_word(lowered.decode()), len(blob)
+            if progress and (row % 10_000 == 9_999 or row + 1 == count):
+                progress(row + 1, count)
+    # The first row of each hash: an earlier casing wins. That two words share one of 2^64 hashes, and the later is
+    # lost, has a chance of 1 in 4 million for 3 million words.
+    unique, first = np.unique(hashes, return_index=True)
+    kept = np.sort(first)
+    compact = np.lib.format.open_memmap(folder / "vectors.npy", mode="w+", dtype=dtype, shape=(len(kept), width))
+    with open(folder / "words.bin", "wb") as words:
+        for start in range(0, len(kept), 100_000):
+            rows = kept[start : start + 100_000]
+            compact[start : start + len(rows)] = vectors[rows]
+            words.write(b"".join(blob[ends[row] : ends[row + 1]] for row in rows.tolist()))
+    compact.flush()
+    del vectors, compact
+    everything.unlink()
+    np.save(folder / "hashes.npy", unique)
+    np.save(folder / "rows.npy", np.searchsorted(kept, first).astype(np.int32))
+    np.save(folder / "offsets.npy", np.concatenate([[0], np.cumsum(np.diff(ends)[kept])]))
+
+
+def read_binary(path: Path) -> tuple[int, int, Entries]:
+    """(words, width, entries) of word2vec's binary format: ``"V d\\n"``, then ``word``, a space, d little-endian
+    float32, and often a newline."""
+    with open(path, "rb") as file:
+        count, width = _header(path, file.readline(200))
+        start = file.tell()
+
+    def entries() -> Entries:
+        with open(path, "rb") as file:
+            file.seek(start)
+            for number in range(1, count + 1):
+                word = bytearray()
+                while (byte := file.read(1)) not in (b" ", b""):
+                    if byte != b"\n":
+                        word += byte
+                    if len(word) > _LONGEST_WORD:
+                        raise InputError(f"{path}: word {number} has no end; {width} numbers a word cannot be right")
+                data = file.read(4 * width)
+                if len(data) < 4 * width:
+                    raise InputError(f"{path}: ends in word {number} of {count}; the file is truncated")
+                yield word.decode("utf-8", errors="replace"), np.frombuffer(data, dtype="<f4")
+            if file.read(2).strip():
+                raise InputError(f"{path}: goes on after {count} words of {width} numbers; its first line is wrong")
+
+    return count, width, entries()
+
+
+def read_text_format(path: Path) -> tuple[int, int, Entries]:
+    """(words, width, entries) of word2vec's text format: ``"V d"``, then a word and d numbers a line."""
+    with open(path, "rb") as file:
+        count, width = _header(path, file.readline(200))
+
+    def entries() -> Entries:
+        with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
+            next(file)
+            number = 0
+            for number, line in enumerate(file, start=1):
+                if number > count:
+                    raise InputError(f"{path}, line {number + 1}: the header says {count} words, here is another")
+                parts = line.rstrip().split(" ")
+                if len(parts) != width + 1:
+                    raise InputError(f"{path}, line {number + 1}: {len(parts) - 1} numbers, the header says {width}")
+                try:
+                    yield parts[0], np.array(parts[1:], dtype=np.float32)
+                except ValueError:
+                    raise InputError(f"{path}, line {number + 1}: not {width} numbers after the word") from None
+            if number != count:
+                raise InputError(f"{path}: has {number} words, the header says {count}; the file is truncated")
+
+    return count, width, entries()
+
+
+def _header(path: Path, line: bytes) -> tuple[int, int]:
+    if line.startswith(b"\x1f\x8b"):
+        raise InputError(f"{path}: is compressed; unpack it first, e.g. with gunzip")
+    parts = line.split()
+    if len(parts) != 2 or not all(part.isdigit() for part in parts) or b"0" in parts:
+        raise InputError(f"{path}: does not begin with the number of words and of dimensions; not a word2vec file")
+    return int(parts[0]), int(parts[1])
+
+
+def _sampled_hash(path: Path) -> str:
+    """Hash of a file's size and of blocks spread over it: 3 GB need not be read to know the file again."""
+    size = path.stat().st_size
+    parts = [str(size).encode()]
+    with open(path, "rb") as file:
+        for sample in range(_SAMPLES):
+            file.seek(max(0, (size - _BLOCK) * sample // (_SAMPLES - 1)))
+            parts.append(file.read(_BLOCK))
+    return content_hash(*parts)
+
+
+def _hash_word(word: str) -> int:
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,48 @@
+"""Augmented images from disk, for worker processes."""
+
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from channelhash.augment.progressive import EasyWeights, apply, plan
+from channelhash.augment.tables import TABLE_EPOCHS, Level
+from channelhash.data.image_loader import ImageFiles
+from channelhash.models.image_encoders import unit_pixels
+
+#: (epoch, sample): which draw of which picture.
+Draw = tuple[int, int]
+
+
+class AugmentedImages(Dataset[Tensor]):
+    """Images by (epoch, sample), decoded, resized and augmented: ``(3, s, s)`` floats in [0, 1].
+
+    A worker needs nothing but those two numbers: every draw is a function of (seed, epoch, sample).
+
+    Args:
+        images: the training rows.
+        seed: of the augmentation.
+        n_epochs: length of the training.
+        easy_weights: see `augment.progressive.plan`.
+        level: this hardness for every image instead of the epoch's mixture.
+    """
+
+    def __init__(
+        self,
+        images: ImageFiles,
+        seed: int,
+        n_epochs: int = TABLE_EPOCHS,
+        easy_weights: EasyWeights = "kinds",
+        level: Level | None = None,
+    ) -> None:
+        self.images, self.seed, self.n_epochs = images, seed, n_epochs
+        self.easy_weights, self.level = easy_weights, level
+
+    def __len__(self) -> int:
+        return len(self.images) * self.n_epochs
+
+    def __getitem__(self, draw: Draw) -> Tensor:
+        epoch, sample = draw
+        steps = plan(self.seed, epoch, sample, len(self.images), self.n_epochs, self.easy_weights, self.level)
+        return apply(self._pixels(sample), steps, self._pixels)
+
+    def _pixels(self, sample: int) -> Tensor:
+        return unit_pixels(self.images[sample])

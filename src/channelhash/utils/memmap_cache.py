@@ -1,0 +1,186 @@
+"""A memory-mapped file of float rows that is computed block by block, once."""
+
+import errno
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.errors import InputError, JobError
+from channelhash.utils.files import content_hash, locked, write_text
+from channelhash.utils.progress import Progress
+
+DType = Literal["float16", "float32"]
+Rows = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """A finished file.
+
+    Attributes:
+        path: the file, in NumPy's own format.
+        rows: ``(n, d)``, memory-mapped.
+        sizes: rows of each block.
+        sums: CRC-32 of each block.
+    """
+
+    path: Path
+    rows: Rows
+    sizes: tuple[int, ...]
+    sums: tuple[int, ...]
+
+    def block(self, number: int) -> Rows:
+        """A copy of a block's rows, compared with its checksum.
+
+        Raises:
+            InputError: the file was changed or damaged.
+        """
+        start = sum(self.sizes[:number])
+        rows: Rows = np.array(self.rows[start : start + self.sizes[number]])
+        if zlib.crc32(rows.data) != self.sums[number]:
+            raise InputError(f"{self.path}: block {number} is damaged; remove the file to compute it again")
+        return rows
+
+    def check(self) -> "RowFile":
+        """Compare all blocks with their checksums; errors as in `block`."""
+        for number in range(len(self.sizes)):
+            self.block(number)
+        return self
+
+
+def row_file(
+    folder: Path,
+    name: str,
+    key: Mapping[str, str],
+    sizes: Sequence[int],
+    width: int,
+    dtype: DType,
+    compute: Callable[[int], Iterator[Rows]],
+    progress: Progress | None = None,
+) -> RowFile:
+    """The file of ``key`` in ``folder``; what of it is missing is computed.
+
+    A build writes each block and its checksum to the disk before it goes on, and takes its final name when it is
+    whole: after a kill it goes on with the first block that is not there. A second process that wants the same file
+    waits for the first.
+
+    Args:
+        folder: folder of caches.
+        name: beginning of the file's name.
+        key: everything that the rows depend on; its hash ends the file's name.
+        sizes: rows of each block.
+        width: d.
+        dtype: how the rows are kept.
+        compute: ``compute(b)`` gives blocks b, b + 1, …, each ``(sizes[b], d)``.
+        progress: called with (rows done, rows).
+
+    Raises:
+        InputError: the file belongs to another key or has another shape, or a row is not finite in ``dtype``.
+        JobError: the disk is full.
+    """
+    whole = {**key, "dtype": dtype, "rows": str(sum(sizes)), "width": str(width)}
+    path = folder / f"{name}-{content_hash(json.dumps(whole, sort_keys=True).encode())[:16]}.npy"
+    with locked(path.with_suffix(".lock")):
+        if not path.exists():
+            _build(path, whole, tuple(sizes), width, dtype, compute, progress)
+    try:
+        meta = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        rows = np.load(path, mmap_mode="r")
+        found, shape = meta["key"], (sum(sizes), width)
+        sums = tuple(int(value) for value in meta["sums"])
+    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        raise InputError(f"{path}: damaged ({error}); remove it to compute it again") from None
+    if found != whole:
+        part = next(part for part in {**whole, **found} if found.get(part) != whole.get(part))
+        raise InputError(f"{path}: belongs to another {part} ({found.get(part)}, not {whole.get(part)}); remove it")
+    if rows.shape != shape or rows.dtype != dtype or len(sums) != len(sizes):
+        raise InputError(f"{path}: is {rows.shape} {rows.dtype}, expected {shape} {dtype}; remove it")
+    return RowFile(path, rows, tuple(sizes), sums)
+
+
+def _build(
+    path: Path,
+    key: Mapping[str, str],
+    sizes: tuple[int, ...],
+    width: int,
+    dtype: DType,
+    compute: Callable[[int], Iterator[Rows]],
+    progress: Progress | None,
+) -> None:
+    partial, journal = path.with_suffix(".partial"), path.with_suffix(".journal")
+    n = sum(sizes)
+    rows = _reopen(partial, (n, width), dtype)
+    if rows is None:
+        journal.unlink(missing_ok=True)
+        rows = _reserve(partial, (n, width), dtype)
+    sums = _finished(rows, journal, sizes)
+    done = sum(sizes[: len(sums)])
+    with open(journal, "w", encoding="utf-8") as log:
+        log.write("".join(f"{value}\n" for value in sums))
+        blocks = compute(len(sums)) if len(sums) < len(sizes) else iter(())
+        for size, block in zip(sizes[len(sums) :], blocks, strict=True):
+            with np.errstate(over="ignore"):  # checked in the next line
+                values = np.ascontiguousarray(block, dtype=dtype)
+            if not np.isfinite(values).all():
+                advice = "; set train.feature_dtype to float32" if dtype == "float16" else ""
+                raise InputError(f"{path.stem}: a feature is not finite in {dtype} (rows from {done} on){advice}")
+            rows[done : done + size] = values
+            rows.flush()
+            sums.append(zlib.crc32(values.data))
+            log.write(f"{sums[-1]}\n")
+            log.flush()
+            os.fsync(log.fileno())
+            done += size
+            if progress:
+                progress(done, n)
+    write_text(path.with_suffix(".json"), json.dumps({"key": key, "sums": sums}, indent=2))
+    os.replace(partial, path)
+    journal.unlink()
+
+
+def _reopen(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any] | None":
+    """The file of an interrupted build, None if there is none that fits."""
+    try:
+        rows = np.load(partial, mmap_mode="r+")
+    except (OSError, ValueError, EOFError):
+        return None
+    return rows if rows.shape == shape and rows.dtype == dtype else None
+
+
+def _reserve(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any]":
+    """A new file with all its space on the disk: writing into a mapping on a full disk would kill the process."""
+    rows = np.lib.format.open_memmap(partial, mode="w+", dtype=dtype, shape=shape)
+    try:
+        with open(partial, "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, partial.stat().st_size))
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        if error.errno != errno.ENOSPC:
+            raise
+        size = rows.nbytes / 1e9
+        raise JobError(
+            f"{partial.parent}: no space left for {size:.1f} GB of features; free some, or set CHANNELHASH_CACHE to "
+            "another disk, or train.feature_dtype to float16"
+        ) from None
+    return rows
+
+
+def _finished(rows: Rows, journal: Path, sizes: tuple[int, ...]) -> list[int]:
+    """Checksums of the first blocks that are really there: the journal's lines, each compared with its rows."""
+    sums: list[int] = []
+    start = 0
+    lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
+    for size, line in zip(sizes, lines, strict=False):  # a kill may have cut the last line short
+        found = zlib.crc32(np.ascontiguousarray(rows[start : start + size]).data)
+        if line != str(found):
+            break
+        sums.append(found)
+        start += size
+    return sums

@@ -1,0 +1,142 @@
+"""Codes in memory and on disk."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import channelhash as ch
+from channelhash.codes.code_set import joined
+from channelhash.errors import InputError
+
+
+def make(n: int = 5, k: int = 12, labelled: bool = True) -> ch.CodeSet:
+    random = np.random.default_rng(n * 100 + k)
+    codes = {m: ch.codes.pack(random.random((n, k)) < 0.5) for m in ("image", "text")}
+    labels = random.random((n, 3)) < 0.5 if labelled else None
+    names = ("sea", "sky", "dog") if labelled else ()
+    texts = [f"text {i}" for i in range(n)]
+    return ch.CodeSet(
+        [f"id{i}" for i in range(n)], codes, labels, k, names, texts, [f"{i}.jpg" for i in range(n)], "abc"
+    )
+
+
+def assert_equal(a: ch.CodeSet, b: ch.CodeSet) -> None:
+    assert a.ids == b.ids
+    assert a.codes.keys() == b.codes.keys()
+    for modality in a.codes:
+        np.testing.assert_array_equal(a.codes[modality], b.codes[modality])
+    np.testing.assert_array_equal(a.labels, b.labels)
+    assert (a.n_bits, a.label_names, a.model) == (b.n_bits, b.label_names, b.model)
+    assert (a.texts, a.images) == (b.texts, b.images)
+
+
+@given(st.integers(0, 9), st.integers(1, 130), st.booleans())
+def test_what_is_saved_is_loaded(tmp_path_factory, n, k, labelled):
+    path = tmp_path_factory.mktemp("codes") / "c.parquet"
+    codes = make(n, k, labelled)
+    codes.save(path)
+    assert_equal(ch.CodeSet.load(path), codes)
+
+
+def test_the_file_is_plain_parquet(tmp_path):
+    codes = make()
+    codes.save(tmp_path / "c.parquet")
+    table = pq.read_table(tmp_path / "c.parquet")
+    assert table.column_names == ["id", "code_image", "code_text", "labels", "text", "image"]
+    assert table.schema.field("code_image").type == pa.binary(2)
+    assert table["code_image"][0].as_py() == codes.codes["image"][0].tobytes()
+    assert table["labels"].to_pylist() == [np.flatnonzero(row).tolist() for row in codes.labels]
+    assert json.loads(table.schema.metadata[b"channelhash"])["n_bits"] == 12
+
+
+def test_take_keeps_rows_together():
+    taken = make().take([3, 1])
+    assert taken.ids == ("id3", "id1")
+    assert taken.texts == ("text 3", "text 1")
+    np.testing.assert_array_equal(taken.codes["text"], make().codes["text"][[3, 1]])
+
+
+def test_damaged_and_foreign_files_are_named(tmp_path):
+    path = tmp_path / "c.parquet"
+    with pytest.raises(InputError, match=r"c\.parquet: no such file of codes"):
+        ch.CodeSet.load(path)
+    make().save(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match="perhaps truncated"):
+        ch.CodeSet.load(path)
+    pq.write_table(pa.table({"id": ["a"]}), path)
+    with pytest.raises(InputError, match="a Parquet file, but not one of codes"):
+        ch.CodeSet.load(path)
+    with pytest.raises(InputError, match="no such file of codes"):
+        ch.CodeSet.load(tmp_path)
+
+
+def described(table: pa.Table, **changes: object) -> pa.Table:
+    """The table with other values in its description."""
+    description = json.loads(table.schema.metadata[b"channelhash"]) | changes
+    return table.replace_schema_metadata({**table.schema.metadata, b"channelhash": json.dumps(description)})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: described(t, n_bits=20), "column code_image is fixed_size_binary.*20 bits"),
+        (lambda t: described(t, n_bits=9), "bits past the 9th are set"),
+        (lambda t: described(t, n_labels=1, label_names=[]), "labels has numbers outside 0 … 0"),
+        (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 1"}), "description.*damaged"),
+        (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 2"}), "'channelhash codes 2'"),
+        (lambda t: t.drop(["id"]), "column id is missing"),
+        (lambda t: t.drop(["code_image", "code_text"]), "at least one modality"),
+        (lambda t: t.set_column(1, "code_image", pa.array(["ab"] * 5)), "column code_image is string"),
+        (lambda t: t.set_column(1, "code_image", pa.array([None] * 5, pa.binary(2))), "code_image has empty cells"),
+        (lambda t: t.set_column(3, "labels", pa.array([0] * 5)), "column labels is int64"),
+    ],
+)
+def test_files_whose_parts_do_not_fit_are_named_in_one_line(tmp_path, change, message):
+    path = tmp_path / "c.parquet"
+    make().save(path)
+    pq.write_table(change(pq.read_table(path)), path)
+    with pytest.raises(InputError, match=rf"c\.parquet: .*{message}") as caught:
+        ch.CodeSet.load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_in_several_row_groups_is_read_whole(tmp_path):
+    path = tmp_path / "c.parquet"
+    make().save(path)
+    pq.write_table(pq.read_table(path), path, row_group_size=2)
+    assert_equal(ch.CodeSet.load(path), make())
+
+
+def test_parts_that_do_not_fit_are_refused():
+    codes = {"image": np.zeros((2, 1), np.uint8)}
+    with pytest.raises(ValueError, match="2 image codes for 3 ids"):
+        ch.CodeSet(["a", "b", "c"], codes, None, 8)
+    with pytest.raises(ValueError, match="codes of 9 bits"):
+        ch.CodeSet(["a", "b"], codes, None, 9)
+    with pytest.raises(ValueError, match="labels are"):
+        ch.CodeSet(["a", "b"], codes, np.ones((3, 2), bool), 8)
+    with pytest.raises(ValueError, match=r"not 2 \(row 0, column 1\)"):
+        ch.CodeSet(["a", "b"], codes, np.array([[1, 2], [0, 1]]), 8)
+    with pytest.raises(ValueError, match="1 texts for 2 ids"):
+        ch.CodeSet(["a", "b"], codes, None, 8, texts=["x"])
+    with pytest.raises(ValueError, match="at least one modality"):
+        ch.CodeSet(["a"], {}, None, 8)
+
+
+def test_a_file_is_read_in_parts_that_join_to_the_whole(tmp_path):
+    codes = make(n=11)
+    codes.save(tmp_path / "c.parquet")
+    parts = list(ch.CodeSet.stream(tmp_path / "c.parquet", rows=4))
+    assert [len(part) for part in parts] == [4, 4, 3]
+    assert_equal(joined(parts), codes)
+    codes.take([]).save(tmp_path / "empty.parquet")
+    assert sum(len(part) for part in ch.CodeSet.stream(tmp_path / "empty.parquet", rows=4)) == 0
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "c.parquet").read_bytes()[:-9])
+    with pytest.raises(InputError, match="perhaps truncated"):
+        list(ch.CodeSet.stream(tmp_path / "cut.parquet", rows=4))

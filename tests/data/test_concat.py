@@ -1,0 +1,75 @@
+"""Rows chosen by labels, and collections joined."""
+
+import numpy as np
+import pytest
+
+from channelhash.data.concat import choose_by_labels, join_records, join_splits, labels_as
+from channelhash.data.records import Records
+from channelhash.data.splits import draw_splits
+from channelhash.errors import InputError
+
+
+def records(prefix, labels, names, **items):
+    ids = tuple(f"{prefix}{row}" for row in range(len(labels)))
+    return Records(ids, items or {"text": ids}, np.array(labels, dtype=bool), tuple(names))
+
+
+ABC = records("i", [[1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]], "abc")
+
+
+def test_rows_are_chosen_by_their_labels():
+    assert choose_by_labels(ABC) is ABC
+    only = choose_by_labels(ABC, only=["a", "c"])
+    assert only.ids == ("i0", "i1", "i2")
+    assert only.label_names == ("a", "b", "c")
+    without = choose_by_labels(ABC, without=["b"])
+    assert without.ids == ("i0", "i2", "i3")
+    assert without.label_names == ("a", "c")
+    np.testing.assert_array_equal(without.labels, [[1, 0], [0, 1], [0, 0]])
+    assert without.removed == {"labels not chosen": 1}
+    assert choose_by_labels(ABC, only=["a"], without=["b"]).ids == ("i0",)
+    both = {*choose_by_labels(ABC, only=["b", "c"]).ids, *choose_by_labels(ABC, without=["b", "c"]).ids}
+    assert both == set(ABC.ids)  # the two parts of a trial are the whole
+    with pytest.raises(InputError, match="no label 'd'; it has a, b, c"):
+        choose_by_labels(ABC, only=["d"])
+    with pytest.raises(InputError, match="leave no row"):
+        choose_by_labels(ABC, only=["b"], without=["a"])
+
+
+def test_labels_are_joined_by_name():
+    other = records("j", [[1, 1], [0, 1]], "db")
+    joined = join_records([ABC, other])
+    assert joined.ids == ("i0", "i1", "i2", "i3", "j0", "j1")
+    assert joined.label_names == ("a", "b", "c", "d")
+    np.testing.assert_array_equal(
+        joined.labels,
+        [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 0, 0]],
+    )
+    assert joined.items["text"] == joined.ids
+    assert joined.found == 6
+    assert join_records([ABC]) is ABC
+    np.testing.assert_array_equal(labels_as(other.labels, "db", "bxd"), [[1, 0, 1], [1, 0, 0]])
+
+
+def test_collections_that_do_not_fit_are_refused():
+    wide, narrow = np.zeros((4, 3), np.float32), np.zeros((2, 2), np.float32)
+    features = records("i", np.eye(4), "abcd", image=wide, text=wide)
+    with pytest.raises(InputError, match="1 ids are in both collections, such as 'i0'"):
+        join_records([features, records("i", [[1]], "a", image=wide[:1], text=wide[:1])])
+    with pytest.raises(InputError, match="the new items have no texts"):
+        join_records([features, records("j", np.eye(2), "ab", image=wide[:2])])
+    with pytest.raises(InputError, match="new images are features of width 2, the old ones features of width 3"):
+        join_records([features, records("j", np.eye(2), "ab", image=narrow, text=wide[:2])])
+    with pytest.raises(InputError, match="new texts are raw items, the old ones features of width 3"):
+        join_records([features, records("j", np.eye(2), "ab", image=wide[:2], text=("x", "y"))])
+
+
+def test_partitions_are_joined_row_by_row():
+    first = draw_splits(records("i", np.ones((20, 1)), "a"), seed=1)
+    second = draw_splits(records("j", np.ones((30, 1)), "a"), seed=2)
+    both = join_splits(first, second, 20)
+    for name, rows in vars(both).items():
+        np.testing.assert_array_equal(rows[rows < 20], getattr(first, name))
+        np.testing.assert_array_equal(rows[rows >= 20] - 20, getattr(second, name))
+        assert (np.diff(rows) > 0).all()
+    assert sorted([*both.query, *both.retrieval]) == list(range(50))

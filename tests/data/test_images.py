@@ -1,0 +1,51 @@
+"""Pictures resized as the pre-trained models' own transforms do it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from channelhash.data.images import Resize
+from channelhash.errors import InputError
+from channelhash.utils.seeds import generator
+from channelhash.utils.torchvision_compat import torchvision
+
+SIZES = [(500, 375), (375, 500), (333, 251), (240, 240), (97, 410), (224, 600)]
+
+
+def picture(width: int, height: int) -> Image.Image:
+    coarse = generator(0, "picture", width, height).integers(0, 256, (9, 11, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_imagenet_pictures_are_those_of_torchvision(size: tuple[int, int]) -> None:
+    preset = torchvision.models.ResNet152_Weights.IMAGENET1K_V2.transforms()
+    mean, std = (torch.tensor(values)[:, None, None] for values in (preset.mean, preset.std))
+    theirs = preset(picture(*size)) * std + mean
+    ours = Resize(224, short_side=232)([picture(*size)])[0].float() / 255
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("filter_", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("mode", ["shortest", "squash", "longest"])
+def test_clip_pictures_are_those_of_open_clip(size: tuple[int, int], filter_: Any, mode: Any) -> None:
+    from open_clip.transform import image_transform
+
+    transform = image_transform(
+        64, is_train=False, mean=(0, 0, 0), std=(1, 1, 1), interpolation=filter_, resize_mode=mode, fill_color=9
+    )
+    ours = Resize(64, filter=filter_, mode=mode, fill=9)([picture(*size)])[0].float() / 255
+    torch.testing.assert_close(ours, transform(picture(*size)), atol=1e-6, rtol=0)
+
+
+def test_a_missing_and_a_broken_picture_are_named(tmp_path: Any) -> None:
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"no picture")
+    with pytest.raises(InputError, match=r"broken\.jpg: not a readable picture"):
+        Resize(32)([broken])
+    with pytest.raises(InputError, match=r"gone\.jpg: no such picture"):
+        Resize(32)([tmp_path / "gone.jpg"])

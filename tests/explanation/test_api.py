@@ -1,0 +1,200 @@
+"""``explain`` from a run, a store and a file: in Python, on the command line, as JSON and as a picture."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import channelhash as ch
+from channelhash.codes import hamming_distances
+from channelhash.errors import InputError
+from channelhash.explanation.agreeing_bits import compare_bits
+from channelhash.explanation.deletion_check import check_maps
+from channelhash.explanation.explanation import Explanation, MapSettings, Side
+from channelhash.search import open_store
+from picture_runs import picture_records
+from small_runs import assert_refused, feature_config, run_command, write_features
+from small_stores import small_model
+
+FAST = MapSettings(cells=3, patch=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """``store`` with pictures, texts and labels, its model, and ``codes.parquet`` of a run that has none."""
+    folder = tmp_path_factory.mktemp("explained")
+    model = small_model(folder)
+    records = picture_records(folder / "data")
+    images, texts = list(records.items["image"]), list(records.items["text"])
+    codes = {"image": model.encode_images(images), "text": model.encode_texts(texts)}
+    names = [[n for n, has in zip(records.label_names, row, strict=True) if has] for row in records.labels.tolist()]
+    model.save_pretrained(folder / "store" / "model")
+    store = open_store(folder / "store", model.n_bits, model.fingerprint())
+    metadata = [{"image": str(i), "text": t, "labels": n} for i, t, n in zip(images, texts, names, strict=True)]
+    store.add(list(records.ids), codes, metadata=metadata)
+    store.close()
+    run = folder / "run"
+    model.save_pretrained(run / "model")
+    (run / "config.yaml").write_text("")
+    shown = dict(label_names=records.label_names, texts=texts, images=images, model=model.fingerprint())
+    whole = ch.CodeSet(records.ids, codes, records.labels, model.n_bits, **shown)
+    (run / "codes").mkdir()
+    whole.save(run / "codes" / "test-retrieval.parquet")
+    whole.take(range(12)).save(run / "codes" / "test-query.parquet")
+    return folder
+
+
+def test_a_picture_and_words_are_explained_by_the_codes_that_a_search_compares(folder):
+    path, text = folder / "data" / "images" / "3.png", "a dark red picture"
+    found = ch.explain(folder / "run", [path], [text], settings=FAST)
+    model = ch.load_model(folder / "run")
+    assert found.distance == hamming_distances(model.encode_images([path]), model.encode_texts([text]))[0, 0]
+    assert [bit.number for bit in found.bits] == list(range(1, 13))
+    assert sum(not bit.agrees for bit in found.bits) == found.distance
+    assert [word.word for word in found.words[1]] == text.split()
+    assert found.pictures[0].influence.shape == (3, 4)
+    assert found.label_names == ("blue", "green", "red")
+    assert not found.remarks
+    assert (folder / "run" / "meanings.json").exists()
+
+
+def test_opened_pictures_and_strings_are_the_files_that_they_name(folder):
+    path = folder / "data" / "images" / "3.png"
+    opened = [ch.explain(folder / "store", [kind, path], settings=None) for kind in (str(path), path, Image.open(path))]
+    assert {each.distance for each in opened} == {0}
+    assert opened[0].pictures == (None, None)
+
+
+def test_an_item_is_explained_by_its_words_and_picture_where_they_are_known(folder):
+    found = ch.explain(folder / "store", likes=["item004", "item004"], by=["image", "text"], settings=FAST)
+    model = ch.load_model(folder / "run")
+    text = [word.word for word in found.words[1]]
+    image = folder / "data" / "images" / "4.png"
+    assert found.distance == hamming_distances(model.encode_images([image]), model.encode_texts([" ".join(text)]))[0, 0]
+    assert found.pictures[0] is not None
+    assert ch.explain(folder / "store", likes=["item004", "item005"]).sides[1].modality == "image"
+
+
+def test_what_is_not_known_or_has_changed_is_said(folder, tmp_path):
+    model = ch.load_model(folder / "run")
+    store = open_store(tmp_path / "store", model.n_bits, model.fingerprint())
+    codes = model.encode_texts(["a red picture", "blue"])
+    metadata = [{}, {"text": "something else: a bright green picture"}]
+    store.add(["bare", "changed"], {"text": codes, "image": codes}, metadata=metadata)
+    store.close()
+    bare = ch.explain(tmp_path / "store", [], [], ["bare", "bare"], ["text", "image"], folder / "run")
+    assert (bare.distance, bare.pictures, bare.words) == (0, (None, None), (None, None))
+    assert bare.remarks == (
+        "no map of bare: its words are not known here",
+        "no map of bare: its picture is not known here",
+    )
+    assert bare.bits[0].strengths == (None, None)
+    assert "No labels are known" in bare.summary()
+    changed = ch.explain(tmp_path / "store", [], ["red"], ["changed"], ["text"], folder / "run")
+    assert "differs in" in changed.remarks[0]
+    assert changed.words[1] is not None
+    without = ch.explain(tmp_path / "store", [], [], ["changed", "bare"], ["text", "text"])
+    assert without.remarks[0].endswith("there is no model to encode it with")
+
+
+def test_only_so_many_words_and_patches_are_looked_at(folder):
+    path = folder / "data" / "images" / "3.png"
+    found = ch.explain(folder / "store", [path], ["red " * 5], settings=MapSettings(3, 1, words=2, positions=11))
+    assert [word.word for word in found.words[1]] == ["red", "red"]
+    assert found.pictures[0] is None
+    assert "12 patches" in found.remarks[0]
+    assert "first 2 words" in found.remarks[1]
+
+
+def test_the_command_prints_a_table_and_writes_json_and_a_picture(folder, tmp_path, capsys):
+    pair = ("--image", folder / "data" / "images" / "3.png", "--text", "a dark red picture", "--cells", 3, "--patch", 1)
+    assert run_command("explain", folder / "run", *pair, "--sheet", tmp_path / "why.png") == 0
+    out = capsys.readouterr().out
+    assert "of 12 bits agree" in out
+    assert all(word in out for word in ("a", "dark", "red", "picture", "agrees", "bits that flip"))
+    with Image.open(tmp_path / "why.png") as sheet:
+        colours = {colour for _, colour in sheet.convert("RGB").getcolors(1 << 24)}
+    assert {(0xD5, 0x5E, 0x00), (0x00, 0x72, 0xB2)} & colours
+    assert run_command("explain", folder / "run", *pair, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["n_bits"] == len(found["bits"]) == 12
+    assert found["distance"] == sum(not bit["agrees"] for bit in found["bits"])
+    assert np.array(found["sides"][0]["map"]["influence"]).shape == (3, 4)
+    assert [word["word"] for word in found["sides"][1]["words"]] == ["a", "dark", "red", "picture"]
+    assert run_command("explain", folder / "run", *pair, "--no-maps", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["sides"][0]["map"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--text", "red"), "two of --image, --text and --like, not 1"),
+        (("--text", "a", "--text", "b", "--like", "c"), "not 3"),
+        (("--text", "red", "--text", " "), "is empty"),
+        (("--text", "red", "--image", "nowhere.png"), "nowhere.png: no such picture"),
+        (("--text", "red", "--like", "nobody"), "no item with this id"),
+        (("--text", "red", "--text", "blue", "--by", "text"), "--by"),
+        (("--text", "red", "--text", "blue", "--patch", "9"), "patch: a side of 9"),
+        (("--text", "red", "--text", "blue", "--sheet", "why.jpg"), "end in .png"),
+        (("--text", "red", "--check", "5"), "--check"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused_in_a_line(folder, capsys, arguments, says):
+    assert_refused(capsys, "explain", folder / "store", *arguments, says=says)
+
+
+def test_a_model_of_features_has_bits_and_meanings_and_says_why_no_maps(tmp_path, capsys):
+    config = feature_config(tmp_path / "config.json", write_features(tmp_path / "f.npz"))
+    assert run_command("train", config, "--out", tmp_path / "run") == 0
+    assert run_command("evaluate", tmp_path / "run") == 0
+    ids = open_store(tmp_path / "run").ids()[:2]
+    likes = ("--like", ids[0], "--like", ids[1], "--by", "image", "--by", "text")
+    capsys.readouterr()
+    assert run_command("explain", tmp_path / "run", *likes, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["remarks"]) == 2
+    assert any(bit["meaning"] for bit in found["bits"])
+    assert_refused(capsys, "explain", tmp_path / "run", *likes[:2], "--text", "words", says="names no extractor")
+    assert_refused(capsys, "explain", tmp_path / "run", "--check", "4", says="needs the pictures and texts")
+
+
+def test_the_check_compares_hiding_what_matters_with_hiding_as_much_elsewhere(folder, capsys):
+    command = ("explain", folder / "run", "--check", "3", "--cells", "2", "--patch", "1")
+    assert run_command(*command, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["pairs"] == 3
+    assert [row["what"] for row in found["rows"]][-2:] == ["words, one", "words, half"]
+    for row in found["rows"]:
+        assert row["difference"]["mean"] == pytest.approx(row["most"]["relaxed"] - row["other"]["relaxed"])
+    assert run_command(*command) == 0
+    assert "half" in capsys.readouterr().out  # a narrow terminal breaks the line before it
+
+
+def test_the_run_has_to_have_codes_for_a_check(tmp_path):
+    with pytest.raises(InputError, match="no config"):
+        check_maps(tmp_path, 5, FAST)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "said"),
+    [
+        ((0.004, -0.2), "2 of 2 bits agree, 0 differ. The agreeing bits speak for no label clearly."),
+        ((0.006, -0.2), "2 of 2 bits agree, 0 differ. Those that agree speak for: sky (0.01)."),
+    ],
+)
+def test_a_label_that_would_be_printed_as_nothing_is_not_named(spoken, said):
+    codes = np.ones(2, dtype=np.float32)
+    explanation = Explanation(
+        sides=(Side("text", "a", codes), Side("text", "b", codes)),
+        bits=compare_bits(codes, codes),
+        distance=0,
+        relaxed_distance=0.0,
+        label_names=("sky", "car"),
+        clear=np.zeros((2, 2)),
+        spoken=np.array(spoken),
+        pictures=(None, None),
+        words=(None, None),
+        remarks=(),
+    )
+    assert explanation.summary() == said

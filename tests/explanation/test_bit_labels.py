@@ -1,0 +1,146 @@
+"""Correlations of bits with labels against NumPy's, and which of them are called clear."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from channelhash.codes import pack
+from channelhash.codes.code_set import CodeSet
+from channelhash.explanation.agreeing_bits import compare_bits
+from channelhash.explanation.bit_labels import EFFECT, Meanings, bit_label_correlation, clear_from, spoken_for
+from channelhash.explanation.bit_labels_cache import meanings_of, of_codes
+from channelhash.search import open_store
+
+N, K = 400, 11
+
+
+def coded(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Bits of which the first is a label's, the second its opposite, the third constant, the others chance."""
+    random = np.random.default_rng(seed)
+    labels = random.random((N, 4)) < (0.3, 0.1, 0.5, 0.02)
+    bits = random.random((N, K)) < 0.4
+    bits[:, 0], bits[:, 1], bits[:, 2] = labels[:, 0], ~labels[:, 1], True
+    return bits, labels
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000))
+def test_the_correlation_is_numpys(seed):
+    random = np.random.default_rng(seed)
+    bits, labels = random.random((int(random.integers(2, 30)), 5)) < 0.4, None
+    labels = random.random((len(bits), 3)) < 0.4
+    found = bit_label_correlation(pack(bits), 5, labels)
+    for j in range(5):
+        for label in range(3):
+            if len({*bits[:, j].tolist()}) == 1 or len({*labels[:, label].tolist()}) == 1:
+                assert math.isnan(found[j, label])
+            else:
+                assert found[j, label] == pytest.approx(np.corrcoef(bits[:, j], labels[:, label])[0, 1], abs=1e-9)
+
+
+def test_many_rows_are_counted_in_blocks(monkeypatch):
+    bits, labels = coded()
+    whole = bit_label_correlation(pack(bits), K, labels)
+    monkeypatch.setattr("channelhash.explanation.bit_labels._ROWS", 7)
+    np.testing.assert_array_equal(bit_label_correlation(pack(bits), K, labels), whole)
+
+
+def test_what_is_clear_is_significant_and_no_small_effect():
+    assert clear_from(10**6, 500) == EFFECT
+    # 500 tests at 5 %: each at 1e-4 two-sided, |z| > 3.8906; φ = z / sqrt(n).
+    assert clear_from(100, 500) == pytest.approx(0.38906, abs=1e-4)
+
+
+def test_chance_is_called_clear_in_at_most_some_of_many_worlds():
+    random = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(200):
+        bits, labels = random.random((60, 8)) < 0.5, random.random((60, 10)) < 0.5
+        wrong += bool((np.abs(bit_label_correlation(pack(bits), 8, labels)) >= clear_from(60, 80)).any())
+    assert wrong <= 24  # 5 % of 200 are 10; 24 and more have a probability below 1e-4
+
+
+def test_a_meaning_has_to_be_clear_in_both_modalities_with_the_same_sign():
+    image = np.array([[0.6, -0.5, 0.4, np.nan], [0.1, 0.9, -0.6, 0.0]])
+    text = np.array([[0.3, 0.5, 0.0, 0.7], [0.9, 0.8, -0.3, 0.0]])
+    meanings = Meanings(("a", "b", "c", "d"), {"image": image, "text": text}, {"image": 10_000, "text": 10_000})
+    np.testing.assert_array_equal(meanings.clear(("image", "text")), [[0.3, 0, 0, 0], [0, 0.8, -0.3, 0]])
+    np.testing.assert_array_equal(meanings.clear(("text", "text")), np.nan_to_num(text))
+
+
+def test_agreeing_bits_speak_for_labels_by_their_values_and_shares():
+    first, second = np.array([1.0, -2.0, 0.5], np.float32), np.array([0.5, -1.0, -3.0], np.float32)
+    clear = np.array([[0.5, -0.3], [-0.4, 0.2], [0.9, 0.9]])
+    bits = compare_bits(first, second)
+    agreeing = [(j, bit) for j, bit in enumerate(bits) if bit.agrees]
+    total = sum(bit.share for _, bit in agreeing)
+    expected = [
+        sum((1 if bit.values[0] else -1) * bit.share / total * clear[j, label] for j, bit in agreeing)
+        for label in (0, 1)
+    ]
+    np.testing.assert_allclose(spoken_for(bits, clear), expected)
+    assert expected[0] > 0 > expected[1]
+    assert not spoken_for(compare_bits(first, -first), clear).any()
+
+
+def run_folder(folder, seed: int = 0) -> CodeSet:
+    """What `open_store` takes for a run: a configuration and codes of the retrieval set."""
+    bits, labels = coded(seed)
+    codes = CodeSet(
+        [str(i) for i in range(N)], {"image": pack(bits), "text": pack(bits[:, ::-1])}, labels, K, ("a", "b", "c", "d"),
+        model=f"model {seed}",
+    )  # fmt: skip
+    (folder / "codes").mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text("")
+    codes.save(folder / "codes" / "test-retrieval.parquet")
+    return codes
+
+
+def test_a_runs_meanings_are_kept_and_counted_again_when_the_codes_are_others(tmp_path, monkeypatch):
+    codes = run_folder(tmp_path / "run")
+    counted = meanings_of(open_store(tmp_path / "run"))
+    np.testing.assert_array_equal(counted.correlations["image"], of_codes(codes).correlations["image"])
+    assert json.loads((tmp_path / "run" / "meanings.json").read_text())["model"] == "model 0"
+    with monkeypatch.context() as patch:
+        patch.setattr("channelhash.explanation.bit_labels_cache.of_codes", lambda codes: pytest.fail("counted again"))
+        kept = meanings_of(open_store(tmp_path / "run"))
+    assert (kept.label_names, kept.rows) == (counted.label_names, dict(counted.rows))
+    for modality, values in counted.correlations.items():
+        np.testing.assert_array_equal(kept.correlations[modality], values)  # NaN where constant, both
+    other = of_codes(run_folder(tmp_path / "run", seed=1))
+    np.testing.assert_array_equal(
+        meanings_of(open_store(tmp_path / "run")).correlations["text"], other.correlations["text"]
+    )
+    assert json.loads((tmp_path / "run" / "meanings.json").read_text())["model"] == "model 1"
+
+
+def test_a_damaged_file_is_counted_again(tmp_path):
+    run_folder(tmp_path / "run")
+    (tmp_path / "run" / "meanings.json").write_text('{"format": ')
+    assert meanings_of(open_store(tmp_path / "run")).rows == {"image": N, "text": N}
+
+
+def test_of_a_store_labelled_items_are_counted_and_of_a_file_all(tmp_path):
+    codes = run_folder(tmp_path / "run")
+    codes.save(tmp_path / "codes.parquet")
+    whole = of_codes(codes)
+    file = meanings_of(open_store(tmp_path / "codes.parquet"))
+    np.testing.assert_array_equal(file.correlations["image"], whole.correlations["image"])
+    store = open_store(tmp_path / "store", K)
+    labelled = [{"labels": codes.names_of(i)} for i in range(N)]
+    store.add(list(codes.ids), codes.codes, metadata=labelled)
+    store.add(["unlabelled"], codes.codes["image"][:1], "image", [{"year": 1}])
+    counted = meanings_of(store)
+    assert counted.rows == {"image": N, "text": N}
+    np.testing.assert_allclose(counted.correlations["text"], whole.correlations["text"])
+
+
+def test_without_labels_there_are_no_meanings(tmp_path):
+    store = open_store(tmp_path / "store", 8)
+    assert meanings_of(store) is None
+    store.add(["a"], pack(np.ones((1, 8), bool)), "image")
+    assert meanings_of(store) is None

@@ -1,0 +1,33 @@
+"""The load benchmark asks a real server; its codes lie in clusters."""
+
+import json
+
+import numpy as np
+import pytest
+
+from channelhash.codes import hamming_distances
+from channelhash.lab.benchmarks.serve import benchmark_serve, clustered_codes
+from small_runs import run_command
+
+
+@pytest.mark.slow
+def test_a_small_load_has_no_errors_and_all_figures(monkeypatch, capsys):
+    monkeypatch.setattr("channelhash.lab.benchmarks.serve.benchmark_serve", lambda *_: benchmark_serve(0.3, 2000, (2,)))
+    assert run_command("benchmark", "serve", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["what"] for row in rows] == ["search by words, 2 clients", "search by an id, 2 clients"]
+    for row in rows:
+        assert row["errors"] == 0
+        assert row["requests_per_second"] > 0
+        assert 0 < row["p50_ms"] <= row["p95_ms"] <= row["p99_ms"]
+        assert row["peak_mb"] > 10
+        assert row["size"] == "2,000 codes of 64 bits, top 10"
+
+
+def test_codes_lie_near_others_and_far_from_most():
+    codes = clustered_codes(3000, 64)
+    assert codes.shape == (3000, 8)
+    distances = hamming_distances(codes[:50], codes)
+    distances[np.arange(50), np.arange(50)] = 64
+    assert (distances.min(axis=1) <= 16).all()
+    assert 28 < np.median(distances) < 36

@@ -1,0 +1,130 @@
+"""The page needs nothing else, computes what Python computes, and follows its sliders: seen through a browser."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from channelhash.lab.experiments.landscape import pair_loss
+from channelhash.lab.experiments.landscape.page import page_facts, write_page
+from channelhash.losses import DSCHLoss, SCHLoss
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "landscape.html"
+    write_page(path)
+    return path
+
+
+def opened(path, address: str = "") -> str:
+    """The page's document after its scripts ran. Fails, and does not skip, where there is no browser."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    browser = next(filter(None, map(shutil.which, names)), None)
+    if browser is None:
+        pytest.fail("these tests drive Chromium: install it (Debian: apt-get install chromium), or -m 'not browser'")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    command += [f"--user-data-dir={path.parent / 'profile'}", "--dump-dom", f"{path.as_uri()}{address}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return html.unescape(done.stdout)
+
+
+def reading(document: str) -> dict[str, float]:
+    (tag,) = re.findall(r'<p id="reading"[^>]*>', document)
+    return {name: float(value) for name, value in re.findall(r'data-(\w+)="([^"]+)"', tag)}
+
+
+def test_the_page_names_no_other_host_and_holds_its_values(page):
+    text = page.read_text()
+    assert not re.findall(r"(?:https?:)?//[a-z]+\.", text)
+    assert not re.findall(r"<(?:link|script|img)[^>]+(?:src|href)=(?!\"data:)", text)
+    assert "__FACTS__" not in text
+    (facts,) = re.findall(r'<script type="application/json" id="facts">(.*?)</script>', text, flags=re.DOTALL)
+    assert json.loads(facts) == page_facts()
+
+
+def test_the_values_that_the_page_checks_are_those_of_the_losses():
+    rows = page_facts()["checks"]
+    for name, k, lambda_neg, tau, gamma_w, gamma_l, similarity, distance, value in rows:
+        loss = DSCHLoss(k, lambda_neg, tau, gamma_w, gamma_l) if name == "dsch" else SCHLoss(k, tau)
+        assert value == float(pair_loss(loss, similarity, distance))
+    assert {row[0] for row in rows} == {"dsch", "sch"}
+    for name in ("dsch", "sch"):
+        inside = [row[-1] == 0 for row in rows if row[0] == name]
+        assert 0.02 < sum(inside) / len(inside) < 0.9
+        assert any(row[0] == name and row[6] == 0 and row[-1] > 0 for row in rows)
+
+
+@pytest.mark.browser
+def test_the_page_says_that_its_numbers_are_those_of_python(page):
+    document = opened(page)
+    assert f"{len(page_facts()['checks'])} values of the Python losses come out the same" in document
+    assert 'class="bad"' not in document
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("(1 - S) ** p.gamma_w", "(1 - S) ** 8"),
+        ("- p.tau * S;", ";"),
+        ("S === 0 ? [0.5 * p.k, p.k]", "false ? [0, 0]"),
+        ('p.loss === "sch" ? 1 : p.gamma_l', "p.gamma_l"),
+    ],
+)
+def test_a_wrong_formula_is_noticed(page, tmp_path, right, wrong):
+    text = page.read_text()
+    assert text.count(right) == 1
+    (tmp_path / "wrong.html").write_text(text.replace(right, wrong))
+    document = opened(tmp_path / "wrong.html")
+    assert "These numbers are not those of the Python losses" in document
+    assert 'id="check" class="bad"' in document
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("address", "loss", "similarity", "distance"),
+    [
+        ("", DSCHLoss(32), 0.4, 20),
+        ("#loss=sch&S=0&d=8", SCHLoss(32), 0.0, 8),
+        ("#loss=sch&k=64&tau=5&S=0.25&d=60.5", SCHLoss(64, tau=5.0), 0.25, 60.5),
+        ("#loss=dsch&k=64&lambda_neg=20&tau=2&gamma_w=4&gamma_l=2&S=0.3&d=60", None, 0.3, 60),
+        ("#loss=nothing&k=many", DSCHLoss(72), 0.4, 45),
+    ],
+)
+def test_the_address_sets_the_page(page, address, loss, similarity, distance):
+    loss = loss or DSCHLoss(64, lambda_neg=20.0, tau=2.0, gamma_w=4.0, gamma_l=2.0)
+    shown = reading(opened(page, address))
+    assert shown["loss"] == pytest.approx(float(pair_loss(loss, similarity, distance)), rel=1e-12)
+
+
+@pytest.mark.browser
+def test_sliders_and_keys_move_the_page(page, tmp_path):
+    script = """<script>
+      const set = (name, value) => { inputs[name].value = value;
+        inputs[name].dispatchEvent(new Event("input", {bubbles: true})); };
+      const before = byId("surface").toDataURL();
+      byId("surface").dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowLeft", cancelable: true}));
+      const turned = byId("surface").toDataURL() !== before;
+      set("k", 64); set("tau", 4); set("gamma_w", 2); set("S", 0.2); set("d", 50);
+      const heat = byId("heat").toDataURL();
+      document.querySelector("[value=sch]").click();
+      const tauOfSch = inputs.tau.value;
+      document.querySelector("[value=dsch]").click();
+      document.body.dataset.seen = JSON.stringify([turned, heat === byId("heat").toDataURL(), tauOfSch,
+        inputs.lambda_neg.value, inputs.lambda_neg.max, inputs.gamma_w.disabled, location.hash]);
+    </script></body>"""
+    (tmp_path / "driven.html").write_text(page.read_text().replace("</body>", script))
+    document = opened(tmp_path / "driven.html")
+    (seen,) = re.findall(r"data-seen='?\"?(\[.*?\])[\"']?[ >]", document)
+    turned, same_again, tau_of_sch, lambda_neg, most, disabled, address = json.loads(seen)
+    assert turned
+    assert same_again
+    assert (tau_of_sch, lambda_neg, most, disabled) == ("3", "32", "64", False)
+    assert "gamma_w=2" in address
+    expected = pair_loss(DSCHLoss(64, tau=4.0, gamma_w=2.0), 0.2, 50)
+    assert reading(document)["loss"] == pytest.approx(float(expected), rel=1e-12)

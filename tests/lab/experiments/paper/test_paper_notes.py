@@ -1,0 +1,150 @@
+"""Every number that `docs/paper-notes.md` quotes of the paper's tables comes out of the tables."""
+
+from pathlib import Path
+
+import pytest
+
+from channelhash.lab.experiments.paper.label_permutation import figures_by_setting, shape
+from channelhash.lab.experiments.paper.printed_results import load_printed, within_spread
+from channelhash.lab.experiments.stats.wins import count_wins, printed_sweep_cells, printed_test_cells
+from channelhash.lab.experiments.tables.results import Spread
+
+PAGE = (Path(__file__).parents[4] / "docs" / "paper-notes.md").read_text(encoding="utf-8")
+NUMBERS = load_printed()
+SHORT = {"image->text": "I→T", "text->image": "T→I", "image->image": "I→I", "text->text": "T→T"}
+CELLS = printed_test_cells(NUMBERS)
+
+
+def shape_line(name, metric, split, label):
+    chosen = [number for number in NUMBERS if number.metric == metric and split in (None, number.split)]
+    found = shape(figures_by_setting(chosen, label))
+    highest = ", ".join(f"{SHORT[task]} in {count}" for task, count in found.highest.items())
+    return (
+        f"| {name} | {found.settings} | {found.smallest_gap:.2f}, {found.mean_gap:.2f}, {found.largest_gap:.2f} "
+        f"| {highest} |"
+    )
+
+
+def agrees(one, other):
+    """Whether two printed means lie within their joint spread."""
+    return within_spread(Spread(one.mean, one.std, 3), other)
+
+
+def sweep_line(metric):
+    cells = printed_sweep_cells(NUMBERS, metric)
+    wins = count_wins([{name: number.mean for name, number in cell.items()} for cell in cells.values()], "8")
+    others = [agrees(cell["8"], number) for cell in cells.values() for name, number in cell.items() if name != "8"]
+    return (
+        f"- γ_w = 8 by {metric}: strictly best in {wins.best} of {wins.cells} rows, tied in {wins.tied}, behind in "
+        f"{wins.behind}; of its {len(others)} comparisons with another γ_w, {sum(others)} lie within the joint spread."
+    )
+
+
+def wins_line():
+    wins = count_wins([{name: number.mean for name, number in cell.items()} for cell in CELLS.values()], "DSCH")
+    counts = f"strictly best in {wins.best}, tied in {wins.tied}, behind in {wins.behind}"
+    return f"- DSCH on the {wins.cells} test cells: {counts}."
+
+
+def task_line(printed, likely):
+    """Of one printed task, named as it likely is."""
+    found = [
+        {name: number.mean for name, number in cell.items()}
+        for cell in CELLS.values()
+        if {(number.printed_task, number.likely_task) for number in cell.values()} == {(printed, likely)}
+    ]
+    wins = count_wins(found, "DSCH")
+    return f"| {SHORT[printed]} | {SHORT[likely]} | {wins.best} | {wins.tied} | {wins.behind} |"
+
+
+def long_codes_line():
+    cells = [
+        {name: number.mean for name, number in cell.items()}
+        for (_, _, n_bits, _), cell in CELLS.items()
+        if n_bits >= 64
+    ]
+    wins = count_wins(cells, "DSCH")
+    return f"- At 64 and 128 bits: strictly best in {wins.best} of {wins.cells}."
+
+
+def losses_line():
+    wins = count_wins(
+        [
+            {name: number.mean for name, number in cell.items()}
+            for (model, *_), cell in CELLS.items()
+            if model == "TDSRDH"
+        ],
+        "DSCH",
+    )
+    return f"- On the {wins.cells} of them with the TDSRDH model: behind in {wins.behind}, tied in {wins.tied}."
+
+
+def gain_line():
+    gains = [cell["DSCH"].mean - cell["SCH"].mean for cell in CELLS.values()]
+    level = sum(agrees(cell["DSCH"], cell["SCH"]) for cell in CELLS.values())
+    return (
+        f"- DSCH − SCH over the {len(gains)} cells: {min(gains):+.2f} to {max(gains):+.2f} points, mean "
+        f"{sum(gains) / len(gains):+.2f}; within the joint spread in {level}."
+    ).replace("-0", "−0")
+
+
+LINES = [
+    shape_line("mAP_T, as printed", "mAP_T", None, "printed_task"),
+    shape_line("mAP_T, as printed, validation", "mAP_T", "validation", "printed_task"),
+    shape_line("mAP_T, likely labels", "mAP_T", None, "likely_task"),
+    shape_line("mAP_T, likely labels, validation", "mAP_T", "validation", "likely_task"),
+    shape_line("ROC-AUC, validation", "ROC-AUC", "validation", "printed_task"),
+    wins_line(),
+    *(
+        task_line(*labels)
+        for labels in dict.fromkeys((n.printed_task, n.likely_task) for n in NUMBERS if n.split == "test")
+    ),
+    losses_line(),
+    long_codes_line(),
+    gain_line(),
+    sweep_line("ROC-AUC"),
+    sweep_line("mAP_T"),
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_quoted_number_comes_out_of_the_tables(line):
+    assert line in PAGE.splitlines()
+
+
+def test_text_to_text_is_the_lowest_everywhere_under_either_reading():
+    for metric in ("mAP_T", "ROC-AUC"):
+        for label in ("printed_task", "likely_task"):
+            figures = figures_by_setting([number for number in NUMBERS if number.metric == metric], label)
+            assert all(min(tasks, key=tasks.get) == "text->text" for tasks in figures)
+
+
+def test_the_one_cell_behind_by_pictures_or_across_modalities():
+    behind = [
+        key
+        for key, cell in CELLS.items()
+        if key[3] != "text->text" and cell["DSCH"].mean <= max(cell["SCH"].mean, cell["TDSRDH"].mean)
+    ]
+    assert behind == [("TDSRDH", "MIRFLICKR-25k", 16, "image->image")]
+
+
+def test_the_example_run_swapped_as_the_likely_labels_say():
+    row = {
+        line.split(" | ")[0].lstrip("| "): [float(value) for value in line.split(" | ")[1:5]]
+        for line in PAGE.splitlines()
+        if line.count(" | ") == 5 and line[2] in "mR"
+    }
+    likely = {SHORT[n.printed_task]: SHORT[n.likely_task] for n in NUMBERS if n.metric == "mAP_T"}
+    correct = dict(zip(SHORT.values(), row["mAP_T"], strict=True))
+    assert row["mAP_T, filled like the published code's record"] == [correct[likely[task]] for task in SHORT.values()]
+
+
+def test_no_count_of_the_claims_goes_unchecked():
+    section = PAGE[PAGE.index("## What the printed numbers say") : PAGE.index("## Where text")]
+    claims = [line for line in section.splitlines() if line.startswith("- ") or (line[:2] == "| " and "→" in line)]
+    assert set(claims) <= set(LINES)
+    assert len(claims) == 10
+
+
+def test_the_number_of_printed_numbers():
+    assert f"The printed numbers ({len(NUMBERS)}, four tables)" in PAGE

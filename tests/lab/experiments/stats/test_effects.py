@@ -1,0 +1,85 @@
+"""Effects of a factorial grid."""
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from channelhash.errors import InputError
+from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.stats.effects import factorial_effects
+
+
+def result(loss, kappa_q, seed, value, gamma_w=8.0, status="finished"):
+    settings = {"loss": {"name": loss, "kappa_q": kappa_q}, "model": {"n_bits": 32}, "train": {"seed": seed}}
+    if loss == "dsch":
+        settings["loss"]["gamma_w"] = gamma_w
+    epochs = {"last": {"test": {"image->text": {"map_tie_aware": value}}}}
+    return Result(f"{loss}{kappa_q}{seed}", Path(), loss, settings, status, epochs=epochs)
+
+
+def grid(channel=0.02, term=0.05, both=0.01, seeds=5):
+    """mAP = 0.5 + channel·[DSCH] + term·[κ_q > 0] + both·[both] + a shift of the seed + a little noise."""
+    random = np.random.default_rng(0)
+    shifts, runs = random.normal(0, 0.1, seeds), []
+    for loss, kappa, seed in product(("sch", "dsch"), (0.0, 0.01), range(seeds)):
+        dsch, quantised = loss == "dsch", kappa > 0
+        value = 0.5 + channel * dsch + term * quantised + both * (dsch and quantised)
+        runs.append(result(loss, kappa, seed, value + shifts[seed] + random.normal(0, 1e-4)))
+    return runs
+
+
+def by_name(results):
+    return {effect.name.strip(): effect for effect in factorial_effects(results, "image->text", 32)}
+
+
+def test_effects_are_the_terms_that_made_the_figures():
+    effects = by_name(grid())
+    expected = {
+        "channel: DSCH − SCH, κ_q 0": 2,
+        "channel: DSCH − SCH, κ_q 0.01": 3,
+        "quantisation: SCH, κ_q 0.01 − 0": 5,
+        "quantisation: DSCH, κ_q 0.01 − 0": 6,
+        "interaction: the term's effect in DSCH − in SCH": 1,
+        "published comparison: DSCH, κ_q 0.01 − SCH, κ_q 0": 8,
+        "of it the channel": 2.5,
+        "of it the quantisation term": 5.5,
+    }
+    assert {name: round(effect.difference, 1) for name, effect in effects.items()} == pytest.approx(expected)
+    assert all(effect.clear and effect.seeds == 5 for effect in effects.values())
+
+
+def test_the_interval_is_students_over_seeds():
+    runs = grid()
+    effect = by_name(runs)["channel: DSCH − SCH, κ_q 0"]
+    values = {
+        loss: [
+            100 * run.figure("image->text")
+            for run in runs
+            if run.settings["loss"] | {"gamma_w": 0} == dict(name=loss, kappa_q=0.0, gamma_w=0)
+        ]
+        for loss in ("sch", "dsch")
+    }
+    test = stats.ttest_rel(values["dsch"], values["sch"])
+    interval = test.confidence_interval(0.95)
+    assert (effect.lower, effect.upper) == pytest.approx((interval.low, interval.high))
+    assert effect.standardized == pytest.approx(test.statistic / 5**0.5)
+
+
+def test_no_effect_is_not_clear():
+    random = np.random.default_rng(1)
+    runs = [
+        result(loss, kappa, seed, 0.5 + random.normal(0, 0.01))
+        for loss, kappa, seed in product(("sch", "dsch"), (0.0, 0.01), range(5))
+    ]
+    effects = by_name(runs)
+    assert not effects["channel: DSCH − SCH, κ_q 0"].clear
+
+
+def test_unfinished_runs_are_left_out_and_said():
+    runs = [run for run in grid() if run.seed < 3 or run.settings["loss"]["name"] == "sch"]
+    assert {effect.seeds for effect in by_name(runs).values() if "DSCH" in effect.name} == {3}
+    with pytest.raises(InputError, match="two seeds or more of SCH and DSCH"):
+        by_name([run for run in runs if run.seed == 0])

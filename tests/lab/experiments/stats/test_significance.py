@@ -1,0 +1,125 @@
+"""Tests over seeds and queries are the textbook's, pair what belongs together, and refuse what does not."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from channelhash.errors import InputError
+from channelhash.lab.experiments.stats.significance import compare_methods, holm, seed_test
+from channelhash.metrics import paired_test
+from lab.experiments.made_results import made_result
+
+SCH = {"name": "sch", "kappa_q": 0.0}
+TASK = "image->text"
+
+
+def grid(shares, seeds=(0, 1, 2), queries=40, n_bits=32):
+    """method -> share: a run a seed, the mAP with noise of its own."""
+    results = []
+    for method, share in shares.items():
+        for seed in seeds:
+            random = np.random.default_rng([seed, len(results)])
+            ap = np.clip(share + 0.1 * random.normal(size=queries), 0, 1)
+            ap[3] = np.nan
+            loss = {"name": method}
+            results.append(
+                made_result(method, seed, {TASK: float(np.nanmean(ap))}, n_bits, loss=loss, query_ap={TASK: ap})
+            )
+    return results
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=6).filter(
+        lambda pairs: np.std([a - b for a, b in pairs]) > 1e-3
+    )
+)
+def test_over_seeds_it_is_the_paired_t_test(pairs):
+    first, second = zip(*pairs, strict=True)
+    found, expected = seed_test(first, second), stats.ttest_rel(first, second)
+    assert found.p_value == pytest.approx(expected.pvalue, abs=1e-9)
+    assert found[1:3] == pytest.approx(tuple(expected.confidence_interval(0.95)), abs=1e-9)
+    assert found.difference == pytest.approx(np.mean(first) - np.mean(second), abs=1e-12)
+    assert found.seeds == len(pairs)
+
+
+def test_equal_differences_leave_no_doubt():
+    assert seed_test([0.5, 0.75], [0.25, 0.5]) == (0.25, 0.25, 0.25, 0.0, 2)
+    assert seed_test([0.5, 0.75], [0.5, 0.75]) == (0.0, 0.0, 0.0, 1.0, 2)
+    with pytest.raises(ValueError, match="two or more common seeds"):
+        seed_test([0.5], [0.25])
+
+
+def holm_by_steps(p_values, level):
+    """Reject the smallest while p ≤ level / (number of hypotheses left)."""
+    rejected = set()
+    for step, place in enumerate(np.argsort(p_values, kind="stable")):
+        if p_values[place] > level / (len(p_values) - step):
+            break
+        rejected.add(int(place))
+    return rejected
+
+
+@given(st.lists(st.integers(1, 1000).map(lambda p: p / 1001), max_size=8), st.integers(1, 300).map(lambda p: p / 997))
+def test_holm_rejects_what_the_stepwise_test_rejects(p_values, level):
+    assert {place for place, p in enumerate(holm(p_values)) if p <= level} == holm_by_steps(p_values, level)
+
+
+def test_holm_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_a_clear_difference_shows_and_p_values_are_corrected_together():
+    results = grid({"a": 0.3, "b": 0.5, "c": 0.5}, queries=300)
+    found = compare_methods(results, resamples=2000)
+    assert [(one.first, one.second) for one in found] == [("b", "a"), ("c", "a"), ("c", "b")]
+    clear, _, level = found
+    assert clear.queries.difference == pytest.approx(clear.seeds.difference)
+    assert clear.queries.queries == 299
+    assert clear.seeds.difference == pytest.approx(0.2, abs=0.03)
+    assert max(clear.queries_p, clear.seeds_p) < 0.05 < min(level.queries_p, level.seeds_p)
+    assert [one.queries_p for one in found] == holm([one.queries.p_value for one in found])
+    assert [one.seeds_p for one in found] == holm([one.seeds.p_value for one in found])
+
+
+def test_queries_are_averaged_over_the_common_seeds():
+    results = [*grid({"a": 0.3}, seeds=(0, 2, 5)), *grid({"b": 0.4}, seeds=(5, 1, 0, 7))]
+    (found,) = compare_methods(results, resamples=500)
+    runs = {(result.method, result.seed): result for result in results}
+    sides = [
+        np.mean([runs[method, seed].query_ap["last", "test", TASK] for seed in (0, 5)], axis=0) for method in ("b", "a")
+    ]
+    assert found.queries == paired_test(*sides, resamples=500)
+    assert found.seeds.seeds == 2
+    figures = [[runs[method, seed].figure(TASK) for seed in (0, 5)] for method in ("b", "a")]
+    assert found.seeds == seed_test(*figures)
+
+
+def test_pairs_can_be_chosen_and_lengths_stay_apart():
+    results = [*grid({"a": 0.3, "b": 0.5, "c": 0.5}), *grid({"a": 0.4, "c": 0.5}, n_bits=64)]
+    found = compare_methods(results, [("a", "b"), ("a", "c")], resamples=100)
+    assert [(one.first, one.second, one.n_bits) for one in found] == [("a", "b", 32), ("a", "c", 32), ("a", "c", 64)]
+    with pytest.raises(InputError, match="no method 'd' in this grid; it has a, b, c"):
+        compare_methods(results, [("a", "d")])
+
+
+def test_too_few_common_seeds_give_no_test():
+    (found,) = compare_methods([*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(0, 1))], resamples=100)
+    assert found.queries is not None
+    assert (found.seeds, found.seeds_p) == (None, None)
+    (found,) = compare_methods([*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(1,))], resamples=100)
+    assert (found.queries, found.queries_p, found.seeds, found.seeds_p) == (None,) * 4
+
+
+def test_failed_runs_take_no_part():
+    results = [*grid({"a": 0.3, "b": 0.5}), made_result("a", 3, status="failed"), made_result("b", 3, status="missing")]
+    assert compare_methods(results, resamples=100)[0].seeds.seeds == 3
+    assert compare_methods([made_result("a", 0, status="failed"), made_result("b", 0, status="missing")]) == []
+
+
+def test_runs_of_other_queries_are_refused():
+    with pytest.raises(InputError, match="a-k32-seed0 and b-k32-seed0 were not evaluated on the same queries"):
+        compare_methods([*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(0,), queries=41)])
+    with pytest.raises(InputError, match="has no AP of single queries"):
+        compare_methods([made_result("a", 0), made_result("b", 0, loss=SCH)])

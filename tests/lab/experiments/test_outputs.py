@@ -1,0 +1,63 @@
+"""What an experiment leaves in its folder."""
+
+import csv
+
+import pytest
+import yaml
+
+from channelhash.lab.experiments.definitions import GRIDS
+from channelhash.lab.experiments.results import read_grid
+from small_runs import run_command, write_features
+
+
+@pytest.fixture
+def base(tmp_path):
+    sections = {
+        "data": {"kind": "features", "path": str(write_features(tmp_path / "f.npz")), "queries": 40, "train": 120},
+        "model": {"name": "features", "hidden": [16]},
+        "train": {"epochs": 2, "batch_size": 32, "learning_rate": 1e-3, "validate_every": 1},
+    }
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(sections))
+    return tmp_path / "base.yaml"
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "tables", "plots"),
+    [
+        ("losses", "8,12", ["losses-test-last", "significance-test-last", "wins-test-last"], ["map-over-bits"]),
+        ("gamma-w", "8", ["gamma-w-validation-last", "gamma-w-test-last"], ["gamma-w-k8-kq0.01"]),
+        ("factorial", "8", ["losses-test-last", "effects-k8"], ["effects", "training-k8"]),
+    ],
+)
+def test_each_grid_leaves_its_tables_plots_and_figures(base, tmp_path, name, bits, tables, plots):
+    out = tmp_path / "grid"
+    arguments = ["experiment", name, "--config", base, "--bits", bits, "--seeds", "2", "--out", out]
+    assert run_command(*arguments) == 0
+    for table in tables:
+        assert {path.suffix for path in (out / "tables").glob(f"{table}.*")} == {".md", ".tex", ".csv", ".html"}
+    for plot in plots:
+        assert (out / "plots" / f"{plot}.png").stat().st_size > 5_000
+        assert (out / "plots" / f"{plot}.svg").exists()
+    _, results = read_grid(out)
+    with open(out / "figures.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(results) * 2 * 3 * 4  # checkpoints, views, tasks
+    row = next(row for row in rows if row["run"] == results[0].name and row["view"] == "leak_free")
+    expected = results[0].figure(row["task"], view="leak_free", checkpoint=row["checkpoint"])
+    assert float(row["map_tie_aware"]) == expected
+    assert run_command("report", out) == 0
+    assert tables[0].split("-")[0] in (out / "report.html").read_text().lower()
+
+
+def test_one_seed_gives_tables_without_effects(base, tmp_path):
+    out = tmp_path / "grid"
+    arguments = ["experiment", "factorial", "--config", base, "--bits", "8", "--seeds", "1", "--out", out]
+    assert run_command(*arguments) == 0
+    assert (out / "tables" / "losses-test-last.md").exists()
+    assert not list((out / "tables").glob("effects*"))
+
+
+def test_every_grid_has_tables():
+    from channelhash.lab.experiments.outputs import TABLES
+
+    assert set(TABLES) == set(GRIDS)

@@ -1,0 +1,190 @@
+"""Grids: nothing runs twice, a kill loses little, a failure stops no other run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import yaml
+
+from channelhash.errors import InputError
+from channelhash.lab.experiments import runner as module
+from channelhash.lab.experiments.definitions import DATASETS, GRIDS, METHODS, PAPER_BITS, PAPER_GAMMA_W, make_grid
+from channelhash.lab.experiments.results import read_grid
+from channelhash.lab.experiments.runner import run_grid
+from channelhash.runs.evaluate import evaluate_run
+from channelhash.utils.files import locked
+from small_runs import assert_refused, run_command, write_features
+
+
+@pytest.fixture
+def base(tmp_path):
+    sections = {
+        "data": {"kind": "features", "path": str(write_features(tmp_path / "f.npz")), "queries": 40, "train": 120},
+        "model": {"name": "features", "hidden": [16]},
+        "train": {"epochs": 3, "batch_size": 32, "learning_rate": 1e-3, "validate_every": 1, "checkpoint_every": 1},
+    }
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(sections))
+    return tmp_path / "base.yaml"
+
+
+def small(base, folder, name="losses", seeds=1, **more):
+    return make_grid(name, base, folder, bits=[8], seeds=seeds, **more)
+
+
+def times(folder):
+    return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("runs/*/result.json")}
+
+
+def test_a_grid_runs_once_and_grows(base, tmp_path):
+    folder = tmp_path / "grid"
+    results = run_grid(small(base, folder), folder)
+    assert [result.status for result in results] == ["finished"] * 4
+    assert [result.method for result in results] == list(METHODS)
+    before = times(folder)
+    said = []
+    run_grid(small(base, folder, seeds=2), folder, say=said.append)
+    assert "8 runs, 4 of them finished before" in said[0]
+    after = times(folder)
+    assert len(after) == 8
+    assert all(after[name] == stamp for name, stamp in before.items())
+    title, results = read_grid(folder)
+    assert title == "Losses by code length, features"
+    assert len(results) == 8
+
+
+def test_results_are_those_of_evaluate(base, tmp_path):
+    folder = tmp_path / "grid"
+    result = run_grid(small(base, folder), folder)[0]
+    for leak_free, view in ((False, "test"), (True, "leak_free")):
+        tasks = evaluate_run(result.folder, leak_free=leak_free)["tasks"]
+        assert json.loads(json.dumps(tasks)) == result.epochs["last"][view]
+    for (checkpoint, view, task), values in result.query_ap.items():
+        assert np.nanmean(values) == pytest.approx(result.figure(task, view=view, checkpoint=checkpoint))
+    assert {checkpoint for checkpoint, _, _ in result.query_ap} == {"last", "best"}
+    log = [json.loads(line) for line in (result.folder / "log.jsonl").read_text().splitlines()]
+    for task, value in log[-1]["validation"].items():
+        assert result.figure(task, view="validation") == pytest.approx(value)
+
+
+def test_several_jobs_give_the_same(base, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    alone = run_grid(small(base, one, seeds=1), one)
+    together = run_grid(small(base, two, seeds=1), two, jobs=2, devices=("cpu",))
+    assert [result.epochs for result in together] == [result.epochs for result in alone]
+
+
+def test_a_failed_run_is_shown_and_tried_again(base, tmp_path, monkeypatch):
+    folder, real = tmp_path / "grid", module.start_run
+
+    def breaks(config, place, resume):
+        if config.loss_name == "sch" and config.loss.kappa_q == 0:
+            raise RuntimeError("no luck\ntoday")
+        return real(config, place, resume=resume)
+
+    monkeypatch.setattr(module, "start_run", breaks)
+    results = {result.method: result for result in run_grid(small(base, folder), folder)}
+    assert results["SCH"].status == "failed"
+    assert results["SCH"].error == "RuntimeError: no luck today"
+    assert [result.status for result in results.values()].count("finished") == 3
+    monkeypatch.undo()
+    assert {result.status for result in run_grid(small(base, folder), folder)} == {"finished"}
+    assert not list(folder.glob("runs/*/failed.txt"))
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_killed_grid_goes_on(base, tmp_path, jobs):
+    folder = tmp_path / "grid"
+    arguments = ["experiment", "losses", "--config", base, "--bits", "8", "--seeds", "1", "--out", folder]
+    arguments += ["--jobs", jobs]
+    command = [sys.executable, "-m", "channelhash", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while len(times(folder)) < 2:
+        assert process.poll() is None
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = times(folder)
+    assert 2 <= len(finished) < 4
+    assert run_command(*arguments) == 0
+    after = times(folder)
+    assert len(after) == 4
+    assert all(after[name] == stamp for name, stamp in finished.items())
+
+
+def test_a_killed_job_fails_its_run_and_no_other(base, tmp_path, monkeypatch):
+    """A run whose process dies is named; the others end in a new pool."""
+    folder = tmp_path / "grid"
+    grid = small(base, folder)
+    monkeypatch.setattr(module, "run_and_evaluate", _dies_for_tdsrdh)
+    outcomes = dict(module._outcomes(grid.runs, folder, 2, ()))
+    assert set(outcomes) == {run.name for run in grid.runs}
+    dead = [name for name, error in outcomes.items() if "its process was killed" in error]
+    assert dead == ["tdsrdh-k8-seed0"]
+
+
+def _dies_for_tdsrdh(name, configuration, folder, teacher):
+    if name.startswith("tdsrdh"):
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ""
+
+
+def test_two_processes_and_another_configuration_are_refused(base, tmp_path):
+    folder = tmp_path / "grid"
+    folder.mkdir()
+    with locked(folder / ".lock"), pytest.raises(InputError, match="another process is running this grid"):
+        run_grid(small(base, folder), folder)
+    run_grid(small(base, folder), folder)
+    with pytest.raises(InputError, match="was made with another configuration or version"):
+        run_grid(small(base, folder, overrides=["train.epochs=4"]), folder)
+
+
+def test_the_grids_are_the_papers(base, tmp_path):
+    sizes = {name: len(make_grid(name, base, tmp_path, seeds=3).runs) for name in ("losses", "gamma-w")}
+    assert sizes == {"losses": 4 * len(PAPER_BITS) * 3, "gamma-w": len(PAPER_GAMMA_W) * 3}
+    sweep = make_grid("gamma-w", base, tmp_path, seeds=1).runs
+    assert [run.config.loss.gamma_w for run in sweep] == [2, 4, 6, 8, 10, 12, 14]
+    assert {run.config.n_bits for run in sweep} == {32}
+    factorial = make_grid("factorial", base, tmp_path, seeds=5).runs
+    assert len(factorial) == 2 * 3 * 3 * 5 + 3 * 5
+    losses = {run.method: run.config for run in make_grid("losses", base, tmp_path, seeds=1).runs}
+    assert losses["SCH"].loss.kappa_q == 0
+    assert losses["SCH + quantisation"].loss.kappa_q == losses["DSCH"].loss.kappa_q == 0.01
+
+
+@pytest.mark.parametrize("dataset", list(DATASETS))
+@pytest.mark.parametrize("name", list(GRIDS))
+def test_every_grid_fits_every_data_set(name, dataset, tmp_path):
+    runs = make_grid(name, dataset, tmp_path, seeds=1).runs
+    assert len({run.name for run in runs}) == len(runs)
+    if dataset != "synthetic":
+        train = runs[0].config.train
+        assert (train.epochs, train.batch_size, train.learning_rate) == (200, 128, 1e-5)
+        assert train.augment == "progressive"
+        if name == "architectures":
+            assert {run.config.model_name for run in runs} == {"tdsrdh", "cliphash"}
+
+
+def test_the_command_prints_runs_and_tables(base, tmp_path, capsys):
+    arguments = ["experiment", "losses", "--config", base, "--bits", "8", "--seeds", "1", "--out", tmp_path / "g"]
+    assert run_command(*arguments, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [run["loss"] for run in result["runs"]] == ["tdsrdh", "sch", "sch", "dsch"]
+    assert all(run["n_bits"] == 8 and len(run["tasks"]) == 4 for run in result["runs"])
+    assert all(os.path.exists(path) for path in result["tables"])
+
+
+def test_bad_input_is_named(base, tmp_path, capsys):
+    out = ["--out", tmp_path / "g"]
+    assert_refused(capsys, "experiment", "loses", "--config", base, *out, says="did you mean 'losses'")
+    assert_refused(capsys, "experiment", "losses", "--dataset", "nuswid", *out, says="did you mean 'nuswide'")
+    assert_refused(capsys, "experiment", "losses", "--config", base, "--bits", "8;16", *out, says="write code lengths")
+    assert_refused(capsys, "experiment", "losses", "--config", base, "--quick", *out, says="goes with --dataset")
+    assert_refused(
+        capsys, "experiment", "losses", "--dataset", "mirflickr25k", "--data", tmp_path / "none", *out, says="none"
+    )

@@ -1,0 +1,240 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from channelhash.lab.report import write_report
+from channelhash.lab.report.figures import shown
+from lab.report.html_page import ReadPage, read_page
+from small_runs import assert_refused, feature_config, run_command, write_features
+
+HOSTILE = '<script>alert("a & b")</script>'
+SECTIONS = ["Figures", "Plots", "Training", "Data", "Retrieval examples", "Code health", "Configuration"]
+SECTIONS += ["Environment", "Repeat it"]
+
+
+def page_of(folder: Path) -> ReadPage:
+    return read_page(write_report(folder).read_text(encoding="utf-8"))
+
+
+def hostile_features(path: Path) -> Path:
+    """Features whose captions, ids and label names try to be elements; every other picture is there."""
+    write_features(path)
+    with np.load(path) as arrays:
+        known = dict(arrays)
+    n, c = known["labels"].shape
+    pictures = path.parent / "pictures"
+    pictures.mkdir()
+    for i in range(n):
+        Image.new("RGB", (40, 30), (i, 0, 0)).save(pictures / f"{i}.png")
+    np.savez(
+        path,
+        **known | {"id": np.array([f"<i>{i}" for i in range(n)])},
+        captions=np.array([f"{HOSTILE} {i}" for i in range(n)]),
+        pictures=np.array([f"pictures/{i}.png" for i in range(n)]),
+        label_names=np.array([f"</td><b>{name}" for name in range(c)]),
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A run that was trained and evaluated."""
+    root = tmp_path_factory.mktemp("report")
+    config = feature_config(root / "c.yaml", hostile_features(root / "f.npz"))
+    assert run_command("train", config, "--out", root / "my run") == 0
+    assert run_command("evaluate", root / "my run") == 0
+    return root / "my run"
+
+
+@pytest.fixture
+def run(finished, tmp_path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(finished, tmp_path / "my run"))
+
+
+def test_a_runs_page_holds_all_that_the_folder_knows(run):
+    page = page_of(run)
+    assert [name for name in SECTIONS if name in page.words] == SECTIONS
+    tasks = json.loads((run / "metrics.json").read_text())["tasks"]
+    for task, report in tasks.items():
+        assert task.replace("->", " → ") in page.words
+        for value in (*report.values(), *report["map_at"].values(), *report["by_radius"]["precision"]):
+            if isinstance(value, float | int):
+                assert shown(value) in page.words
+    for line in (run / "config.yaml").read_text().splitlines():
+        assert " ".join(line.split()) in page.words
+    for rows in json.loads((run / "splits.json").read_text())["rows"].values():
+        assert f" {len(rows):,} " in page.words
+    environment = json.loads((run / "environment.json").read_text())[-1]
+    for version in (environment["python"], environment["packages"]["torch"], environment["channelhash"]):
+        assert version in page.words
+    assert "channelhash train 'my run'/config.yaml --out 'my run-again'" in page.words
+    assert page.words.count("query (image)") == page.words.count("query (text)") == 4
+    assert page.words.count("right") + page.words.count("wrong") >= 48
+    assert len(page.images) == 3 + 2 * 4 * 7  # the plots, and a picture a card
+    assert "inside, %" in page.words
+    assert "Training has not ended" not in page.words
+
+
+def test_texts_are_shown_and_never_become_elements(run):
+    html = write_report(run).read_text(encoding="utf-8")
+    assert "<script" not in html
+    assert "<i>" not in html
+    assert "<b>" not in html
+    words = read_page(html).words
+    assert HOSTILE in words
+    assert "</td><b>3" in words
+
+
+def test_pictures_that_are_gone_leave_their_words(run):
+    shutil.rmtree(run.parent / "pictures", ignore_errors=True)
+    from channelhash.codes.code_set import CodeSet
+
+    path = run / "codes" / "test-retrieval.parquet"
+    codes = CodeSet.load(path)
+    gone = [str(run / "nowhere" / name) for name in codes.ids]
+    CodeSet(codes.ids, codes.codes, codes.labels, codes.n_bits, codes.label_names, codes.texts, gone, codes.model).save(
+        path
+    )
+    page = page_of(run)
+    assert "pictures of the examples cannot be read any more" in page.words
+    assert HOSTILE in page.words
+    assert len(page.images) == 3 + 8  # the queries' pictures alone
+    assert str(run) not in page.words
+
+
+def test_an_unfinished_run_says_so_and_shows_the_rest(run):
+    for name in ("model", "codes", "plots"):
+        shutil.rmtree(run / name)
+    (run / "metrics.json").unlink()
+    log = (run / "log.jsonl").read_text().splitlines()
+    (run / "log.jsonl").write_text("\n".join(log[:3]) + "\n")
+    page = page_of(run)
+    assert "Training has not ended: 3 of 6 epochs are done." in page.words
+    assert "3 epochs in" in page.words
+    assert "Code health" not in page.words
+    (run / "log.jsonl").unlink()
+    assert "0 of 6 epochs are done" in page_of(run).words
+
+
+def test_a_run_that_was_not_evaluated_says_so(run):
+    (run / "metrics.json").unlink()
+    assert "The run was not evaluated: `channelhash evaluate 'my run'`" in page_of(run).words
+
+
+def test_a_run_of_another_version_is_shown_as_far_as_it_is_understood(run):
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    settings["loss"]["kappa"] = 0.5
+    (run / "config.yaml").write_text(yaml.safe_dump(settings))
+    (run / "metrics.json").write_text('{"image->text": 0.5}')
+    (run / "splits.json").write_text('{"query": [1]}')
+    (run / "log.jsonl").write_text('{"step": 1}\n')
+    (run / "environment.json").write_text("{}")
+    (run / "codes" / "test-query.parquet").write_bytes(b"PAR1")
+    page = page_of(run)
+    for said in (
+        "config.yaml: unknown key loss.kappa",
+        "metrics.json: holds no figures",
+        "splits.json: not the",
+    ):
+        assert said in page.words
+    for said in (
+        "log.jsonl: lines without epoch",
+        "environment.json: not a list",
+        "test-query.parquet: not a",
+    ):
+        assert said in page.words
+    assert "kappa: 0.5" in page.words
+    assert str(run.parent) not in page.words.replace(settings["data"]["path"], "")
+
+
+def test_a_runs_environment_may_be_unknown(run):
+    (run / "environment.json").unlink()
+    assert "No environment was recorded" in page_of(run).words
+
+
+def test_a_loss_without_channels_has_no_channel_table(tmp_path):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), loss="tdsrdh", epochs=1)
+    run_command("train", config, "--out", tmp_path / "run")
+    run_command("evaluate", tmp_path / "run")
+    page = page_of(tmp_path / "run")
+    assert "The run's loss has no channels" in page.words
+    assert "inside, %" not in page.words
+    assert not [image for image in page.images if "jpeg" in image]
+    assert "item" in page.words  # without captions and pictures, the ids
+
+
+@pytest.fixture
+def grid(run, tmp_path) -> Path:
+    """A grid's folder made by hand: one run finished, one failed, one that never started."""
+    folder = tmp_path / "grid"
+    done, broken = folder / "runs" / "done", folder / "runs" / "broken"
+    shutil.copytree(run, done)
+    broken.mkdir(parents=True)
+    settings = yaml.safe_load((run / "config.yaml").read_text())
+    settings["loss"]["gamma_w"] = 2.5
+    (broken / "config.yaml").write_text(yaml.safe_dump(settings))
+    (broken / "failed.txt").write_text(f"JobError: {HOSTILE}")
+    tasks = json.loads((run / "metrics.json").read_text())["tasks"]
+    (done / "result.json").write_text(json.dumps({"epochs": {"last": {"test": tasks}}, "seconds": 12.34}))
+    np.savez(done / "query_ap.npz", **{"last|test|image->text": np.array([0.5])})
+    names = {"done": "DSCH", "broken": "DSCH wide", "later": "SCH <small>"}
+    runs = [{"name": name, "method": method, "settings": settings} for name, method in names.items()]
+    index = {"title": "Which channel?", "command": "channelhash experiment losses --seeds 3", "runs": runs}
+    (folder / "grid.json").write_text(json.dumps(index))
+    (folder / "tables").mkdir()
+    (folder / "tables" / "map-by-task.html").write_text(
+        f"<!DOCTYPE html><html><head><style>td {{}}</style></head><body>{HOSTILE}"
+        '<table onclick="x()"><tr><th scope="row">DSCH</th><td><b>55.4</b> ± 0.2</table></body></html>'
+    )
+    (folder / "plots").mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "plots" / "gamma-w.png")
+    return folder
+
+
+def test_a_grids_page_lists_its_runs_tables_and_plots(grid):
+    page = page_of(grid)
+    for said in ("Which channel?", "1 of 3 runs failed", "1 of 3 runs have not ended", "loss gamma_w", "2.5", "12.3"):
+        assert said in page.words
+    for said in (f"JobError: {HOSTILE}", "SCH <small>", "map by task", "55.4 ± 0.2", "gamma w", "not run yet"):
+        assert said in page.words
+    tasks = json.loads((grid / "runs" / "done" / "result.json").read_text())["epochs"]["last"]["test"]
+    assert shown(tasks["image->text"]["map_tie_aware"]) in page.words
+    assert "channelhash experiment losses --seeds 3" in page.words
+    assert "gamma_w:" not in page.words  # it is no setting that all runs share
+    assert "gamma_l: 1.0" in page.words
+    assert "alert" not in page.words.replace(f"JobError: {HOSTILE}", "")
+    assert len(page.images) == 1
+
+
+def test_a_run_of_a_grid_has_a_page_of_its_own(grid):
+    (grid / "runs" / "done" / "metrics.json").unlink()
+    page = page_of(grid / "runs" / "done")
+    assert "test split, last epoch; shares in %" in page.words
+    assert "not evaluated" not in page.words
+
+
+def test_the_command_prints_where_the_page_is(run, capsys):
+    assert run_command("report", run, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"report": str(run / "report.html")}
+    assert read_page((run / "report.html").read_text(encoding="utf-8"))
+
+
+def test_other_folders_and_files_are_refused(tmp_path, grid, capsys):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for place in (empty, tmp_path / "nowhere", grid / "grid.json"):
+        assert_refused(capsys, "report", place, says=f"{place}: neither a run's folder")
+    (empty / "config.yaml").write_text("- 1")
+    assert_refused(capsys, "report", empty, says="config.yaml: is no run's configuration")
+    (empty / "config.yaml").write_text("a: [")
+    assert_refused(capsys, "report", empty, says="config.yaml: not readable YAML")
+    (grid / "runs" / "done" / "result.json").write_text("{}")
+    assert_refused(capsys, "report", grid, says="result.json: not a result of this version")
+    (grid / "grid.json").write_text('{"runs": []}')
+    assert_refused(capsys, "report", grid, says="grid.json: not a grid of this version")

@@ -1,0 +1,129 @@
+"""The terms of an extension against their literal transcriptions."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from channelhash.losses import DSCHLoss, LossWithTerms, SCHLoss, SCHOriginalLoss
+from channelhash.losses.incremental import ExtensionLoss, keep_loss, stored_loss
+from losses import loss_equations as literal
+from losses.test_losses import assert_same_value_and_gradient, batch
+
+
+def stored_codes(k, c=6, n_modalities=2, seed=1):
+    random = torch.Generator().manual_seed(seed)
+    codes = {
+        name: torch.randint(0, 2, (c, k), generator=random, dtype=torch.int8) * 2 - 1
+        for name in ("image", "text", "audio")[:n_modalities]
+    }
+    return codes, torch.rand(c, 5, generator=random) < 0.4
+
+
+def literal_stored(outputs, labels, stored, stored_labels, bounds, alpha, beta, gamma_l):
+    total = torch.zeros((), dtype=torch.float64)
+    for values in outputs.values():
+        for codes in stored.values():
+            for i in range(len(labels)):
+                for j in range(len(stored_labels)):
+                    both = torch.stack([labels[i], stored_labels[j]])
+                    s = literal.similarity(both, 0, 1)
+                    lower, upper = (end.item() for end in bounds(torch.tensor(s, dtype=torch.float64)))
+                    d = literal.hamming(values[i], codes[j].double())
+                    outside = lower - d if d < lower else d - upper if d > upper else None
+                    if outside is not None:
+                        total = total + (literal.set_weight(s, alpha, beta) * outside) ** gamma_l
+    return total / (len(labels) * len(stored_labels))
+
+
+def literal_keep(outputs, codes):
+    total = torch.zeros((), dtype=torch.float64)
+    for modality, values in outputs.items():
+        for i in range(len(values)):
+            total = total + literal.hamming(values[i], codes[modality][i].double())
+    return total / len(next(iter(outputs.values())))
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.integers(2, 20),
+    st.integers(1, 3),
+    st.sampled_from([(1.0, 1.0, 1.0), (3.0, 0.5, 2.0), (1.0, 2.0, 0.5)]),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_terms_equal_their_equations_in_value_and_gradient(k, n_modalities, weights, is_dsch, seed):
+    outputs, labels = batch(k, n_modalities, seed=seed)
+    stored, stored_labels = stored_codes(k, n_modalities=n_modalities, seed=seed)
+    alpha, beta, gamma_l = weights
+    bounds = (DSCHLoss(k) if is_dsch else SCHLoss(k)).bounds
+    ours = stored_loss(outputs, labels, stored, stored_labels, bounds, alpha=alpha, beta=beta, gamma_l=gamma_l)
+    expected = literal_stored(outputs, labels, stored, stored_labels, bounds, alpha, beta, gamma_l)
+    assert_same_value_and_gradient(outputs, ours, expected)
+    own, _ = stored_codes(k, len(labels), n_modalities, seed + 1)
+    assert_same_value_and_gradient(outputs, keep_loss(outputs, own), literal_keep(outputs, own))
+
+
+@pytest.mark.parametrize("pairs", ["new", "all"])
+def test_a_batch_is_parted_into_old_and_new(pairs):
+    k, rows = 8, torch.tensor([0, 2, 3, 5, 6, 8, 9])
+    outputs, labels = batch(k)
+    codes, _ = stored_codes(k, 10)
+    stored, stored_labels = stored_codes(k, 6, seed=5)
+    is_new = torch.arange(10) >= 5
+    own = DSCHLoss(k, alpha=2.0, gamma_l=1.5)
+    loss = ExtensionLoss(own, codes, is_new, stored, stored_labels, 0.7, 0.3, pairs)
+    new = {modality: values[3:] for modality, values in outputs.items()}  # rows 5, 6, 8, 9
+    old = {modality: values[:3] for modality, values in outputs.items()}
+    expected = own(outputs, labels) if pairs == "all" else own(new, labels[3:])
+    expected = expected + 0.7 * literal_stored(new, labels[3:], stored, stored_labels, own.bounds, 2.0, 1.0, 1.5)
+    expected = expected + 0.3 * literal_keep(old, {modality: values[[0, 2, 3]] for modality, values in codes.items()})
+    assert_same_value_and_gradient(outputs, loss(outputs, labels, rows), expected)
+    assert not loss.state_dict()  # checkpoints hold nothing that never changes
+
+
+def test_channels_are_those_of_the_loss_that_has_terms_beside_it():
+    """With its weights: hardness too, which the pairs with stored codes have like the others."""
+    k, rows = 8, torch.arange(7)
+    outputs, labels = batch(k)
+    codes, _ = stored_codes(k, 7)
+    new, channels = torch.ones(7, dtype=torch.bool), DSCHLoss(k, alpha=2.0, gamma_l=1.5, hardness=1.0)
+    values = []
+    for own in (channels, LossWithTerms(channels, k, balance=0.5)):
+        loss = ExtensionLoss(own, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
+        values.append(loss(outputs, labels, rows) - own(outputs, labels))
+    plain = DSCHLoss(k, alpha=2.0, gamma_l=1.5)
+    loss = ExtensionLoss(plain, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
+    torch.testing.assert_close(values[0], values[1])
+    assert not torch.isclose(values[0], loss(outputs, labels, rows) - plain(outputs, labels))
+    with pytest.raises(ValueError, match="no channels"):
+        ExtensionLoss(SCHOriginalLoss(k), codes, new, *stored_codes(k))
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_a_batch_of_old_or_of_new_items_alone_has_a_finite_gradient(first):
+    k = 8
+    outputs, labels = batch(k, n=5)
+    codes, _ = stored_codes(k, 10)
+    for weight in (0.0, 1.0):
+        loss = ExtensionLoss(DSCHLoss(k), codes, torch.arange(10) >= 5, *stored_codes(k), weight, weight)
+        gradients = torch.autograd.grad(loss(outputs, labels, torch.arange(first, first + 5)), list(outputs.values()))
+        assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_partners_are_drawn_by_seed_and_rows_alone():
+    k = 8
+    outputs, labels = batch(k)
+    codes, _ = stored_codes(k, 14)
+    stored, stored_labels = stored_codes(k, 500, seed=3)
+
+    def value(rows, partners=20, seed=0):
+        loss = ExtensionLoss(
+            SCHLoss(k), codes, torch.ones(14, dtype=torch.bool), stored, stored_labels, partners=partners, seed=seed
+        )
+        return loss(outputs, labels, torch.tensor(rows)).item()
+
+    low, high = list(range(7)), list(range(7, 14))
+    assert value(low) == value(low)
+    assert len({value(low), value(high), value(low, seed=1), value(low, partners=500)}) == 4
+    assert value(low, partners=500) == value(high, partners=500)  # all of them

@@ -1,0 +1,134 @@
+"""The channel losses in tiles are the channel losses in one piece."""
+
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from channelhash.losses import DSCHLoss, SCHLoss
+from channelhash.losses import tiled_pairs as tiles
+from losses import loss_equations as literal
+
+
+def draw_batch(n: int, k: int, n_modalities: int = 2, n_labels: int = 4, seed: int = 0):
+    random = torch.Generator().manual_seed(seed)
+    outputs = {
+        f"modality {number}": torch.randn(n, k, generator=random, dtype=torch.float64).requires_grad_()
+        for number in range(n_modalities)
+    }
+    return outputs, torch.rand(n, n_labels, generator=random) < 0.4
+
+
+def value_and_gradients(loss, outputs, labels, **how):
+    value = loss(outputs, labels, **how)
+    return [value, *torch.autograd.grad(value, list(outputs.values()))]
+
+
+@contextmanager
+def in_tiles(side: int):
+    """Tiles of so many samples on a side."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiles, "_SIDE", side)
+        yield
+
+
+@st.composite
+def cases(draw):
+    k = draw(st.integers(1, 20))
+    gamma_l = draw(st.sampled_from([1.0, 2.0, 1.5]))
+    alpha, beta = draw(st.sampled_from([(1.0, 1.0), (3.0, 0.25)]))
+    hardness = draw(st.sampled_from([0.0, 1.5]))
+    loss = draw(
+        st.sampled_from(
+            [
+                DSCHLoss(
+                    k, tau=min(1.0, k / 2), gamma_l=gamma_l, alpha=alpha, beta=beta, gamma_w=2.0, hardness=hardness
+                ),
+                SCHLoss(k, alpha=alpha, beta=beta, kappa_q=0.3, hardness=hardness),
+            ]
+        )
+    )
+    sizes = {
+        "n": draw(st.integers(1, 30)),
+        "n_modalities": draw(st.integers(1, 3)),
+        "n_labels": draw(st.integers(1, 6)),
+    }
+    outputs, labels = draw_batch(k=k, seed=draw(st.integers(0, 1000)), **sizes)
+    return loss, outputs, labels
+
+
+@settings(deadline=None, max_examples=60)
+@given(case=cases(), side=st.integers(1, 31), parts=st.integers(1, 5))
+def test_tiles_and_their_shares_add_up_to_the_whole(case, side, parts):
+    whole = value_and_gradients(*case)
+    with in_tiles(side):
+        shares = [value_and_gradients(*case, share=(number, parts)) for number in range(parts)]
+    for want, *pieces in zip(whole, *shares, strict=True):
+        torch.testing.assert_close(torch.stack(pieces).sum(dim=0), want, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("side", [1, 2, 3, 7])
+def test_tiles_have_the_value_of_the_equation(side):
+    outputs, labels = draw_batch(7, 8)
+    labels[0] = False
+    labels[1] = labels[5]
+    with in_tiles(side):
+        ours = DSCHLoss(8)(outputs, labels)
+    expected = literal.dsch(outputs, labels, 8, 4.0, 1.0, 8.0, 1.0, 1.0, 1.0, 0.01)
+    assert ours.item() == pytest.approx(expected.item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", [DSCHLoss(6, gamma_l=2.0, alpha=2.0, kappa_q=0.0), SCHLoss(6)])
+def test_the_gradient_is_that_of_finite_differences(loss):
+    outputs, labels = draw_batch(6, 6)
+    with in_tiles(4):
+        assert torch.autograd.gradcheck(lambda a, b: loss({"a": a, "b": b}, labels), tuple(outputs.values()))
+
+
+def test_a_batch_above_the_side_of_a_tile_is_cut_and_stays_the_same():
+    outputs, labels = draw_batch(3 * tiles._SIDE // 2, 16)
+    assert len(tiles._tiles(len(labels))) == 3
+    actual = value_and_gradients(DSCHLoss(16), outputs, labels)
+    with in_tiles(len(labels)):
+        expected = value_and_gradients(DSCHLoss(16), outputs, labels)
+    for want, got in zip(expected, actual, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-12)
+
+
+def test_the_values_alone_can_be_computed_without_gradients():
+    outputs, labels = draw_batch(9, 8)
+    with in_tiles(4), torch.no_grad():
+        value = DSCHLoss(8)(outputs, labels)
+    assert not value.requires_grad
+    assert value.item() == pytest.approx(DSCHLoss(8)(outputs, labels).item())
+
+
+MEMORY = """
+import torch
+from channelhash.lab.benchmarks.loss import draw_batch
+from channelhash.utils.timing import extra_megabytes
+from channelhash.losses import DSCHLoss
+torch.set_num_threads(1)
+outputs, labels = draw_batch({n}, 64, n_labels=24)
+loss = DSCHLoss(64)
+print(extra_megabytes(lambda: loss(outputs, labels).backward()))
+"""
+
+
+@pytest.mark.slow
+def test_a_batch_of_16384_takes_less_than_200_megabytes():
+    """One array of (2n, 2n) alone would be 4.3 GB."""
+    command = [sys.executable, "-c", MEMORY.format(n=16384)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 8 < float(done.stdout) < 200  # the gradient is 8 MB: what is measured is really there
+
+
+def test_memory_does_not_grow_with_pairs():
+    """Four times the samples, sixteen times the pairs: 4,096 samples took 1.3 GB in one piece."""
+    command = [sys.executable, "-c", MEMORY.format(n=4096)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 2 < float(done.stdout) < 150

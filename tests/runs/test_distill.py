@@ -1,0 +1,209 @@
+"""``channelhash distill``: a run like any other, its figures, resuming, and what is refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import channelhash as ch
+from channelhash.codes import unpack
+from channelhash.codes.code_set import CodeSet
+from channelhash.config import read_config
+from channelhash.errors import InputError
+from channelhash.models.small import build_small_branches
+from channelhash.runs.distill import load_teacher, teacher_outputs
+from channelhash.runs.distillation_report import equal_bits
+from channelhash.search.query import load_encoder
+from channelhash.serve.service import check_model
+from small_runs import assert_refused, run_command, write_features
+from training.test_training import assert_same_run
+
+STUDENT = ("--student", "features", "--set", "model.hidden=[32]", "--set", "train.epochs=30")
+STUDENT += ("--set", "train.learning_rate=0.01")
+
+
+def distilled(folder):
+    return json.loads((folder / "distillation.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def student(teacher, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("student") / "run"
+    assert run_command("distill", teacher, *STUDENT, "--out", folder) == 0
+    return folder
+
+
+def test_the_student_is_a_run_like_any_other(teacher, student, tmp_path, capsys):
+    assert run_command("evaluate", student, "--json") == 0
+    evaluated = json.loads(capsys.readouterr().out)["tasks"]
+    found = distilled(student)["map"]["student->student"]
+    assert found == {task: pytest.approx(figures["map_tie_aware"], abs=1e-12) for task, figures in evaluated.items()}
+    features = teacher.parent / "f.npz"
+    assert run_command("encode", student, "--data", features, "--out", tmp_path / "c.parquet") == 0
+    assert run_command("report", student) == 0
+    assert run_command("train", student / "config.yaml", "--out", tmp_path / "again") == 2
+    assert "`channelhash distill`" in capsys.readouterr().err
+
+
+def test_figures_are_those_of_the_codes(teacher, student):
+    found = distilled(student)
+    codes = {
+        (side, role): CodeSet.load(folder / "codes" / f"test-{role}.parquet")
+        for side, folder in (("teacher", teacher), ("student", student))
+        for role in ("query", "retrieval")
+    }
+    for asks in ("teacher", "student"):
+        for holds in ("teacher", "student"):
+            query, database = codes[asks, "query"], codes[holds, "retrieval"]
+            for task, value in found["map"][f"{asks}->{holds}"].items():
+                a, b = task.split("->")
+                counts = ch.metrics.hamming_histogram(
+                    query.codes[a], database.codes[b], query.labels, database.labels, n_bits=12
+                )
+                assert value == pytest.approx(counts.mean_average_precision(), abs=1e-12)
+    for modality in ("image", "text"):
+        bits = [unpack(codes[side, "query"].codes[modality], 12) for side in ("teacher", "student")]
+        assert found["agreement"][modality] == pytest.approx(np.mean(bits[0] == bits[1]))
+    size = found["size"]["student"]
+    assert size["parameters"] == 20 * 32 + 32 + 12 * 32 + 32 + 2 * (32 * 12 + 12)
+    assert size["bytes"] == sum(path.stat().st_size for path in (student / "model").iterdir())
+    assert all(speed["student_per_second"] > 0 for speed in found["speed"].values())
+    assert found["teacher_weights"] == ch.load_model(teacher).fingerprint()
+
+
+def test_the_student_learns_the_teachers_codes(teacher, student):
+    """Nearly all bits of the training rows: an untrained student has half of them."""
+    given = load_teacher(teacher)
+    rows = given.splits.train
+    targets = teacher_outputs(given, rows, ("image", "text"), lambda stage: lambda done, total: None)
+    model = ch.load_model(student)
+    for place, modality in enumerate(("image", "text")):
+        raw = given.records.take(rows).items[modality]
+        assert torch.equal(targets[:, place], given.model.outputs(modality, raw))
+        own = model.outputs(modality, raw)
+        assert ((own >= 0) == (targets[:, place] >= 0)).float().mean() > 0.9
+
+
+def test_equal_bits_leave_padding_out():
+    a, b = np.array([[True] * 12, [False] * 12]), np.array([[True] * 12, [False] * 6 + [True] * 6])
+    assert equal_bits(ch.codes.pack(a), ch.codes.pack(b), 12) == 0.75
+
+
+def test_an_interrupted_student_resumes_to_the_same_weights(teacher, student, tmp_path, monkeypatch, capsys):
+    from channelhash.training import trainer
+
+    save, place = trainer.save_checkpoint, tmp_path / "run"
+
+    def stops(path, model, loss, optimizer, done):
+        save(path, model, loss, optimizer, done)
+        if done == 7:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "save_checkpoint", stops)
+        assert run_command("distill", teacher, *STUDENT, "--out", place) != 0
+    assert_refused(capsys, "distill", teacher, *STUDENT, "--out", place, says="add --resume")
+    assert run_command("distill", teacher, *STUDENT, "--out", place, "--resume") == 0
+    assert_same_run(student, place)
+    assert distilled(place)["map"] == distilled(student)["map"]
+    before = distilled(place)
+    assert run_command("distill", teacher, *STUDENT, "--out", place, "--resume", "--json") == 0  # nothing is left to do
+    assert distilled(place) == before
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["map"] == before["map"]
+
+
+def test_figures_that_an_interruption_kept_from_being_made_are_made(teacher, student, tmp_path):
+    shutil.copytree(student, tmp_path / "run")
+    whole = distilled(student)
+    begun = {key: whole[key] for key in ("teacher", "teacher_weights", "modalities")}
+    (tmp_path / "run" / "distillation.json").write_text(json.dumps(begun))
+    assert run_command("distill", teacher, *STUDENT, "--out", tmp_path / "run", "--resume") == 0
+    assert distilled(tmp_path / "run")["map"] == whole["map"]
+
+
+def test_a_student_of_pictures_learns_from_a_teacher_of_features(pictures, tmp_path, capsys):
+    teacher, items = pictures
+    lines = items.read_text().splitlines()
+    table = items.with_name("other.csv")
+    # Another order, three items fewer, one more; and no labels, which are the teacher's.
+    rows = [",".join(line.split(",")[:3]) for line in [*reversed(lines[4:]), "new,images/0.png,a picture,"]]
+    table.write_text("\n".join(["id,image,text", *rows]) + "\n")
+    model = ("image_size=16", "width=8", "text_width=16", "hidden=[16]")
+    keys = [*(f"model.{key}" for key in model), "train.learning_rate=0.01", "data.label_columns=[]"]
+    small = ["--student", "small", "--data", table, *(word for key in keys for word in ("--set", key))]
+    assert run_command("distill", teacher, *small, "--modalities", "image", "--out", tmp_path / "run") == 0
+    printed = capsys.readouterr().out
+    assert "item item000: only in the teacher's data" in printed
+    found = distilled(tmp_path / "run")
+    assert found["without_partner"] == {"student": 1, "teacher": 3}
+    assert set(found["map"]["student->teacher"]) == {"image->text", "image->image"}
+    assert set(found["map"]["teacher->student"]) == {"text->image", "image->image"}
+    speed = found["speed"]["image"]
+    assert (speed["teacher_reads"], speed["student_reads"]) == ("features", "picture files")
+    assert ch.load_model(tmp_path / "run").modalities == ("image",)
+    assert found["map"]["student->teacher"]["image->image"] > 0.9  # colours are easy to see
+
+    # The student's questions search the teacher's items, though the teacher itself takes no raw pictures.
+    picture = items.parent / "images" / "7.png"
+    assert run_command("search", teacher, "--image", picture, "--model", tmp_path / "run", "--json", "-k", 5) == 0
+    assert json.loads(capsys.readouterr().out)["results"]
+
+
+def test_a_store_takes_questions_from_the_student_and_items_from_its_own_model(teacher, student, tmp_path, capsys):
+    theirs, own = ch.load_model(teacher), ch.load_model(student)
+    assert own.comparable(theirs.fingerprint())
+    assert not theirs.comparable(own.fingerprint())
+    store = ch.open_store(tmp_path / "store", 12, theirs.fingerprint())
+    codes = CodeSet.load(teacher / "codes" / "test-retrieval.parquet")
+    store.add(codes.ids, codes.codes["text"], modality="text")
+    assert load_encoder(store, student).fingerprint() == own.fingerprint()
+    check_model(store, own)
+    with pytest.raises(InputError, match="two models cannot be compared"):
+        check_model(store, ch.HashModel("features", 12, {}, dict(theirs.branches), code_spaces=["x"]))
+    store.close()
+    features = teacher.parent / "f.npz"
+    assert_refused(capsys, "index", "add", tmp_path / "store", features, "--model", student, says="of another model")
+    (tmp_path / "token").write_text("a-token-that-is-long-enough-to-be-one\n")
+    serving = ("--token-file", tmp_path / "token", "--port", 0)
+    assert_refused(capsys, "serve", tmp_path / "store", "--model", student, *serving, says="another model made")
+
+
+def test_a_yaml_file_says_the_student(teacher, tmp_path):
+    path = tmp_path / "student.yaml"
+    path.write_text("model: {name: features, hidden: [4]}\ntrain: {epochs: 2}\nloss: {lambda_r: 0.5}\n")
+    assert run_command("distill", teacher, "--student", path, "--out", tmp_path / "run", "--set", "train.seed=3") == 0
+    config = read_config(tmp_path / "run" / "config.yaml")
+    assert (config.train.seed, config.loss.lambda_r, config.model.hidden) == (3, 0.5, [4])
+    assert config.train.batch_size == 32  # the teacher's
+    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 2
+
+
+def test_what_is_wrong_is_said_in_one_line(teacher, student, tmp_path, capsys):
+    def refused(*arguments, says, run=teacher):
+        assert_refused(capsys, "distill", run, *arguments, "--out", tmp_path / "no", says=says)
+        assert not (tmp_path / "no" / "config.yaml").exists()
+
+    refused(*STUDENT, run=tmp_path, says="not a run's folder")
+    refused("--student", "smal", says="did you mean 'small'?")
+    refused(*STUDENT, "--set", "model.n_bits=16", says="the teacher's codes have 12")
+    refused(*STUDENT, "--set", "loss.name=dsch", says="takes no teacher")
+    refused(*STUDENT, "--set", "loss.lambda=2", says="did you mean 'lambda_r'?")
+    refused(*STUDENT, "--set", "data.queries=3", says="the partitions are the teacher's")
+    refused(*STUDENT, "--modalities", "audio", says="the teacher has image, text")
+    refused(*STUDENT, "--data", tmp_path / "none.npz", says="no such file")
+    (tmp_path / "x.txt").write_text("")
+    refused(*STUDENT, "--data", tmp_path / "x.txt", says="neither a table nor a file of features")
+    others = write_features(tmp_path / "others.npz", n=80)
+    with np.load(others) as arrays:
+        np.savez(others, **{**arrays, "id": np.array([f"x{i}" for i in range(80)])})
+    refused(*STUDENT, "--data", others, says="rows are joined by id")
+    other = (*STUDENT, "--modalities", "text", "--out", student, "--resume")
+    assert_refused(capsys, "distill", teacher, *other, says="was begun with modalities")
+
+
+def test_a_small_model_of_an_older_version_is_built_as_it_was():
+    architecture = dict(modalities=["text"], image_size=32, width=8, text_encoder="bag", vocabulary=None)
+    branch = build_small_branches(n_bits=8, **architecture, n_buckets=10, max_tokens=4, hidden=[4], dropout=0.1)["text"]
+    assert branch.encoder.n_features == 256

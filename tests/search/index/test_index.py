@@ -1,0 +1,77 @@
+"""The compiled search against the plain one."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import channelhash as ch
+from channelhash.search import index as code_index
+from channelhash.search.index import CodeIndex
+from channelhash.search.index import brute_force as exact
+from channelhash.search.index.brute_force import Matches
+
+
+def draw(n: int, k: int, clusters: int, seed: int) -> np.ndarray:
+    """Packed codes around a few prototypes: many rows share a code or a distance."""
+    random = np.random.default_rng(seed)
+    prototypes = np.random.default_rng(0).random((clusters, k)) < 0.5
+    bits = prototypes[random.integers(0, clusters, n)] ^ (random.random((n, k)) < 0.05)
+    return ch.codes.pack(bits) if n else np.zeros((0, -(-k // 8)), np.uint8)
+
+
+def assert_same(found: list[Matches], expected: list[Matches]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one.rows, other.rows)
+        np.testing.assert_array_equal(one.distances, other.distances)
+
+
+def plainly(question, queries: np.ndarray, codes: np.ndarray, bound: int, allowed: np.ndarray | None) -> list[Matches]:
+    """`brute_force.nearest` or `brute_force.within` over the allowed rows."""
+    rows = np.arange(len(codes)) if allowed is None else np.flatnonzero(allowed)
+    ids = [f"{row:09}" for row in rows]
+    return [Matches(rows[hit.rows], hit.distances) for hit in question(queries, codes[rows], ids, bound)]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(1, 300) | st.sampled_from([1, 2, 31, 32, 33, 63, 64, 65, 128, 129]),
+    st.integers(0, 60) | st.sampled_from([700, 1500]),
+    st.integers(1, 3),
+    st.integers(0, 2**31),
+    st.data(),
+)
+def test_answers_are_those_of_the_plain_search(k, n, clusters, seed, data):
+    codes, queries = draw(n, k, clusters, seed), draw(5, k, clusters, seed + 1)
+    wanted = data.draw(st.integers(1, n + 3) | st.just(max(1, n)), "wanted")
+    radius = data.draw(st.integers(0, k + 2), "radius")
+    density = data.draw(st.sampled_from([None, 0.0, 0.05, 0.5, 1.0]), "density")
+    allowed = None if density is None else np.random.default_rng(seed).random(n) < density
+    nearest = plainly(exact.nearest, queries, codes, wanted, allowed)
+    inside = plainly(exact.within, queries, codes, radius, allowed)
+    first = [Matches(hit.rows[:wanted], hit.distances[:wanted]) for hit in inside]
+    # A scan of all codes; tables, left for the scan by some queries; tables alone, up to a cost that is never met.
+    for tables, share in ((False, 8), (True, 8), (True, 1e-9)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(code_index, "_SHARE", share)
+            if share < 1:
+                patch.setattr(code_index, "scan", None)
+            index = CodeIndex.build(codes, k, tables)
+            assert len(index) == n
+            assert index.n_distinct == len({code.tobytes() for code in codes})
+            assert_same(index.nearest(queries, wanted, allowed), nearest)
+            assert_same(index.within(queries, radius, allowed), inside)
+            assert_same(index.within(queries, radius, allowed, limit=wanted), first)
+
+
+@pytest.mark.parametrize("tables", [False, True])
+@pytest.mark.parametrize("n", [0, 1, 300])
+def test_an_index_comes_back_from_its_files(n, tables, tmp_path):
+    codes, queries = draw(n, 64, 2, 0), draw(3, 64, 2, 1)
+    index = CodeIndex.build(codes, 64, tables)
+    index.save(tmp_path)
+    again = CodeIndex.load(tmp_path)
+    assert (len(again), again.n_bits, again.n_distinct, again.nbytes) == (n, 64, index.n_distinct, index.nbytes)
+    assert_same(again.nearest(queries, 7), index.nearest(queries, 7))
+    assert_same(again.within(queries, 20), index.within(queries, 20))

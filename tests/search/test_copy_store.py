@@ -1,0 +1,184 @@
+"""Moving a store's items to another store, also when it is killed in the middle."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.search.lite import lite_address, lite_file
+
+import channelhash as ch
+from channelhash.cli.index_transfer import push as push_command
+from channelhash.errors import InputError, JobError
+from channelhash.search import copy_store as push
+from channelhash.search import open_store
+from channelhash.search.store import Item, Store
+from channelhash.utils.files import locked
+
+N_BITS = 12
+
+
+def codes_of(n: int, seed: int = 0) -> np.ndarray:
+    return ch.codes.pack(np.random.default_rng(seed).random((n, N_BITS)) < 0.5)
+
+
+def make_source(folder: Path, n: int = 25) -> Path:
+    """Images, of which some have texts, and texts alone."""
+    store = open_store(folder, n_bits=N_BITS, model="m")
+    ids = [f"it's {row}" for row in range(n)]
+    store.add(ids, codes_of(n), metadata=[{"year": row, "labels": ["dog"] * (row % 2)} for row in range(n)])
+    store.add([*ids[:7], "only words"], codes_of(8, seed=1), "text")
+    store.close()
+    return folder
+
+
+def contents(store: Store) -> list[tuple[str, dict[str, bytes], dict[str, object]]]:
+    def plain(item: Item) -> tuple[str, dict[str, bytes], dict[str, object]]:
+        return item.id, {modality: code.tobytes() for modality, code in item.codes.items()}, dict(item.metadata)
+
+    return [plain(item) for item in store.get(store.ids())]
+
+
+def contents_of(address: str | Path) -> list[tuple[str, dict[str, bytes], dict[str, object]]]:
+    store = open_store(address)
+    try:
+        return contents(store)
+    finally:
+        store.close()
+
+
+@pytest.fixture(params=["folder", "milvus"])
+def target(request, tmp_path) -> str:
+    return str(tmp_path / "target") if request.param == "folder" else lite_address(tmp_path)
+
+
+def test_everything_arrives(tmp_path, target):
+    source = make_source(tmp_path / "source")
+    steps = []
+    done = push.push(source, target, lambda done, total: steps.append((done, total)))
+    assert done == push.Pushed(items=26, resumed=0, target_items=26)
+    assert steps == [(0, 26), (26, 26)]
+    assert contents_of(target) == contents_of(source)
+    assert not list(source.glob(".push-*.json"))
+    assert push.push(source, target).target_items == 26
+
+
+# A process that pushes in batches of 10 and kills itself after the second one, before anything else can happen.
+PUSHER = """
+import os, signal, sys
+from pathlib import Path
+from channelhash.search.milvus.store import store as milvus
+from channelhash.search import copy_store as push
+
+if "LITE_URI" in os.environ:  # the server of the process that tests goes on
+    from pymilvus import MilvusClient
+    milvus.connect = lambda address: MilvusClient(uri=os.environ["LITE_URI"])
+push._BATCH = 10
+push.push(Path(sys.argv[1]), sys.argv[2], lambda done, total: done == 20 and os.kill(os.getpid(), signal.SIGKILL))
+"""
+
+
+def test_a_killed_push_goes_on_where_it_was(tmp_path, target, monkeypatch):
+    source = make_source(tmp_path / "source")
+    environment = dict(os.environ)
+    if target.startswith("milvus+"):
+        open_store(target).close()  # starts the server
+        from milvus_lite.server_manager import server_manager_instance
+
+        environment["LITE_URI"] = server_manager_instance.start_and_get_uri(str(lite_file()))
+    killed = subprocess.run([sys.executable, "-c", PUSHER, source, target], env=environment, timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(contents_of(target)) == 20
+
+    monkeypatch.setattr(push, "_BATCH", 10)
+    steps = []
+    done = push.push(source, target, lambda done, total: steps.append(done))
+    assert steps == [20, 26]
+    assert done == push.Pushed(items=26, resumed=20, target_items=26)
+    assert contents_of(target) == contents_of(source)
+
+
+def interrupted(source: Path, target: str, monkeypatch) -> None:
+    """A push that ends after its first batch of 10."""
+    monkeypatch.setattr(push, "_BATCH", 10)
+
+    def stop(done: int, total: int) -> None:
+        if done == 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        push.push(source, target, stop)
+
+
+def test_a_source_that_was_written_to_is_sent_again(tmp_path, monkeypatch):
+    source, target = make_source(tmp_path / "source"), str(tmp_path / "target")
+    interrupted(source, target, monkeypatch)
+    store = open_store(source)
+    store.upsert(["a first one", "it's 0"], codes_of(2, seed=2))
+    store.close()
+    assert push.push(source, target) == push.Pushed(items=27, resumed=0, target_items=27)
+    assert contents_of(target) == contents_of(source)
+
+
+def test_two_targets_have_journals_of_their_own(tmp_path, monkeypatch):
+    source = make_source(tmp_path / "source")
+    interrupted(source, str(tmp_path / "one"), monkeypatch)
+    assert push.push(source, str(tmp_path / "two")).resumed == 0
+    assert push.push(source, str(tmp_path / "one")).resumed == 10
+
+
+def test_other_items_of_the_target_stay(tmp_path, target):
+    source = make_source(tmp_path / "source")
+    store = open_store(target, n_bits=N_BITS, model="m")
+    store.add(["other", "it's 3"], codes_of(2, seed=5), metadata=[{}, {"seen": True}])
+    store.close()
+    assert push.push(source, target).target_items == 27
+    (item,) = [item for item in contents_of(target) if item[0] == "it's 3"]
+    assert item[2] == {"seen": True, "year": 3, "labels": ["dog"]}
+
+
+def test_a_target_that_lost_items_meanwhile_is_noticed_and_filled_by_the_next_push(tmp_path, monkeypatch):
+    source, target = make_source(tmp_path / "source"), str(tmp_path / "target")
+    interrupted(source, target, monkeypatch)
+    store = open_store(target)
+    store.delete(store.ids()[:3])
+    store.close()
+    with pytest.raises(JobError, match="holds 23 items after 26 were written"):
+        push.push(source, target)
+    assert push.push(source, target) == push.Pushed(items=26, resumed=0, target_items=26)
+
+
+def test_what_cannot_be_pushed(tmp_path):
+    source = make_source(tmp_path / "source")
+    other = open_store(tmp_path / "other", n_bits=N_BITS, model="another")
+    other.add(["a"], codes_of(1))
+    other.close()
+    for place, target, message in [
+        (tmp_path, "x", "no store in a folder"),
+        (source, str(source), "is the source"),
+        (source, str(tmp_path / "other"), "codes of another model"),
+        (source, "milvus+http://h:1/a-b", "no name of a collection"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            push.push(place, target)
+
+
+def test_one_push_at_a_time(tmp_path, monkeypatch):
+    source, target = make_source(tmp_path / "source"), str(tmp_path / "target")
+    interrupted(source, target, monkeypatch)
+    (journal,) = source.glob(".push-*.json")
+    assert json.loads(journal.read_text())["target"] == target
+    with locked(journal.with_suffix(".lock")), pytest.raises(InputError, match="another process is pushing"):
+        push.push(source, target)
+
+
+def test_command(tmp_path, capsys):
+    source, target = make_source(tmp_path / "source"), str(tmp_path / "target")
+    push_command(source, target, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"target": target, "items": 26, "resumed": 0, "target_items": 26}
+    push_command(source, target, as_json=False)
+    assert capsys.readouterr().out == f"26 items of {source} are in {target}; it holds 26\n"

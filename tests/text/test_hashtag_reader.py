@@ -1,0 +1,70 @@
+"""Reading hashtags as the protocol says."""
+
+import pytest
+
+from channelhash.text.hashtag_reader import TextReader, count_outcomes, english_words
+
+KNOWN = {"golden", "gate", "bridge", "sunset", "####", "d##", "blue", "sky", "zyxwv"}
+
+
+@pytest.fixture(scope="module")
+def reader():
+    return TextReader(KNOWN.__contains__, more_words=["zyxwv", "####"])
+
+
+def read(reader, text):
+    return [(r.word, r.outcome, r.tokens) for r in reader.read(text)]
+
+
+def test_known_words_and_masked_digits_are_kept(reader):
+    assert read(reader, "Sunset 2007 #D80") == [
+        ("sunset", "kept", ("sunset",)),
+        ("2007", "kept", ("####",)),
+        ("d80", "kept", ("d##",)),
+    ]
+
+
+def test_run_together_words_are_split_and_misspelt_ones_corrected(reader):
+    assert read(reader, "skyblue brigde goldengate") == [
+        ("skyblue", "split", ("sky", "blue")),
+        ("brigde", "corrected", ("bridge",)),
+        ("goldengate", "split", ("golden", "gate")),
+    ]
+
+
+def test_digits_are_masked_before_a_word_is_segmented(reader):
+    assert read(reader, "Sunset2007") == [("sunset2007", "split", ("sunset", "####"))]
+
+
+def test_a_misspelling_can_outweigh_a_split(reader):
+    """SymSpell reads "bluesky" as "bluesy": the protocol's procedure, with its losses."""
+    assert read(reader, "bluesky") == [("bluesky", "dropped", ())]
+
+
+def test_the_vocabularys_own_words_help_the_segmentation(reader):
+    assert read(reader, "bluezyxwv") == [("bluezyxwv", "split", ("blue", "zyxwv"))]
+    assert TextReader(KNOWN.__contains__).read("bluezyxwv")[0].tokens != ("blue", "zyxwv")
+
+
+def test_what_is_unknown_is_dropped_and_counted(reader):
+    readings = reader.read("sunset house 99 bluehouse ☀☀")
+    assert [(r.outcome, r.unknown) for r in readings] == [
+        ("kept", ()),
+        ("dropped", ("house",)),
+        ("dropped", ("##",)),
+        ("split", ("house",)),
+        ("dropped", ("☀☀",)),
+    ]
+    assert count_outcomes(readings) == {"kept": 1, "corrected": 0, "split": 1, "dropped": 3, "words": 5}
+
+
+def test_texts_are_cut_after_the_longest_length(reader):
+    assert reader.tokens("sunset " * 200) == ["sunset"] * 128
+    assert reader.tokens("skyblue skyblue", max_tokens=3) == ["sky", "blue", "sky"]
+    assert reader.tokens("") == []
+
+
+def test_there_is_a_vocabulary_without_word_vectors():
+    words = english_words()
+    assert len(words) > 80_000
+    assert {"bridge", "sunset"} <= words

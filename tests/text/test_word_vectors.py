@@ -1,0 +1,186 @@
+"""word2vec files, byte for byte, and their cache."""
+
+import json
+import os
+import struct
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from channelhash.errors import InputError
+from channelhash.text.word_vectors import open_word_vectors
+
+WORDS = ["Sea", "sea", "café", "##", "Sunset"]
+VECTORS = np.arange(15, dtype=np.float32).reshape(5, 3) / 4
+
+
+def write_binary(path, words=WORDS, vectors=VECTORS, newline=b"\n"):
+    data = f"{len(words)} {vectors.shape[1]}\n".encode()
+    for word, vector in zip(words, vectors, strict=True):
+        data += word.encode() + b" " + struct.pack(f"<{len(vector)}f", *vector) + newline
+    path.write_bytes(data)
+    return path
+
+
+def write_text(path, words=WORDS, vectors=VECTORS):
+    lines = [f"{len(words)} {vectors.shape[1]}"]
+    lines += [" ".join([word, *map(repr, map(float, vector))]) for word, vector in zip(words, vectors, strict=True)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("newline", [b"\n", b""])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_binary_and_text_files_give_the_same_vectors(tmp_path, newline, dtype):
+    for path in (write_binary(tmp_path / "v.bin", newline=newline), write_text(tmp_path / "v.txt")):
+        vectors = open_word_vectors(path, tmp_path / "cache", dtype)
+        assert len(vectors) == 4
+        assert vectors.vectors.dtype == dtype
+        assert [vectors.word(row) for row in range(4)] == ["sea", "café", "##", "sunset"]
+        np.testing.assert_array_equal(vectors.vectors, VECTORS[[0, 2, 3, 4]])  # the earlier casing of sea wins
+        assert [vectors.row(word) for word in ("sea", "café", "##", "sunset")] == [0, 1, 2, 3]
+        assert vectors.row("Sea") is vectors.row("moon") is vectors.row("") is None
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.text(st.characters(exclude_characters=" \n\r", exclude_categories=("Cs", "Cc", "Z")), min_size=1)))
+def test_every_word_is_found_in_its_row(tmp_path_factory, words):
+    words = list(dict.fromkeys(word.lower().lower() for word in words)) or ["x"]
+    root = tmp_path_factory.mktemp("vectors")
+    vectors = np.random.default_rng(0).normal(size=(len(words), 2)).astype(np.float32)
+    opened = open_word_vectors(write_binary(root / "v.bin", words, vectors), root / "cache", "float32")
+    first = {word.lower(): i for i, word in reversed(list(enumerate(words)))}
+    for word, i in first.items():
+        np.testing.assert_array_equal(opened.vectors[opened.row(word)], vectors[i])
+
+
+def test_the_cache_is_mapped_and_not_built_twice(tmp_path, monkeypatch):
+    path = write_binary(tmp_path / "v.bin")
+    built = open_word_vectors(path, tmp_path / "cache")
+    monkeypatch.setattr("channelhash.text.word_vectors._build", None)
+    again = open_word_vectors(path, tmp_path / "cache")
+    assert again.hash == built.hash
+    for array in (again.vectors, again._hashes, again._rows, again._offsets, again._words):
+        assert isinstance(array, np.memmap)
+
+
+def test_opening_a_cache_reads_samples_of_it_and_builds_no_dictionary(tmp_path):
+    count, width = 200_000, 50
+    vectors = np.random.default_rng(0).normal(size=(count, width)).astype("<f4")
+    entries = b"".join(f"Word{i} ".encode() + vector.tobytes() for i, vector in enumerate(vectors))
+    (tmp_path / "v.bin").write_bytes(f"{count} {width}\n".encode() + entries)
+    open_word_vectors(tmp_path / "v.bin", tmp_path / "cache", "float32")
+    tracemalloc.start()
+    opened = open_word_vectors(tmp_path / "v.bin", tmp_path / "cache", "float32")
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 1e6  # 200,000 words in a dictionary are more than 20 MB
+    assert peak < vectors.nbytes / 2
+    for row in (0, 123_456, count - 1):
+        assert opened.row(f"word{row}") == row
+        np.testing.assert_array_equal(opened.vectors[row], vectors[row])
+
+
+def test_another_file_of_the_same_name_gets_a_cache_of_its_own(tmp_path):
+    first = open_word_vectors(write_binary(tmp_path / "v.bin"), tmp_path / "cache")
+    second = open_word_vectors(write_binary(tmp_path / "v.bin", vectors=VECTORS + 1), tmp_path / "cache")
+    assert first.hash != second.hash
+    np.testing.assert_array_equal(second.vectors[0], VECTORS[0] + 1)
+
+
+def test_an_interrupted_build_is_never_read(tmp_path):
+    path = write_binary(tmp_path / "v.bin", [f"w{i}" for i in range(20001)], np.ones((20001, 2), np.float32))
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_word_vectors(path, tmp_path / "cache", progress=stop)
+    assert not any(entry.is_dir() and not entry.name.startswith(".") for entry in (tmp_path / "cache").iterdir())
+    assert len(open_word_vectors(path, tmp_path / "cache")) == 20001
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_what_a_killed_build_left_is_removed_after_a_day(tmp_path):
+    path = write_binary(tmp_path / "v.bin")
+    open_word_vectors(path, tmp_path / "cache")
+    built = next((tmp_path / "cache").iterdir())
+    for name, hours in (("killed", 25), ("running", 1)):
+        left = built.with_name(f".{built.name}.{name}.tmp")
+        left.mkdir()
+        os.utime(left, (left.stat().st_mtime - 3600 * hours,) * 2)
+    built.rename(tmp_path / "moved")
+    open_word_vectors(path, tmp_path / "cache")
+    assert [entry.name.split(".")[-2] for entry in (tmp_path / "cache").glob(".*.tmp")] == ["running"]
+
+
+def test_two_builds_at_the_same_time_do_not_disturb_each_other(tmp_path):
+    path = write_binary(tmp_path / "v.bin")
+    second = []
+
+    def build_too(done, total):
+        second.append(open_word_vectors(path, tmp_path / "cache"))
+
+    first = open_word_vectors(path, tmp_path / "cache", progress=build_too)
+    assert first.hash == second[0].hash
+    np.testing.assert_array_equal(first.vectors, second[0].vectors)
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "hashes.npy", "rows.npy", "offsets.npy", "words.bin"])
+def test_a_cache_whose_pages_were_lost_is_not_read_as_zeros(tmp_path, name):
+    path = write_binary(tmp_path / "v.bin")
+    open_word_vectors(path, tmp_path / "cache")
+    lost = next((tmp_path / "cache").iterdir()) / name
+    keep = 0 if name == "words.bin" else 128  # the header of a .npy file
+    lost.write_bytes(lost.read_bytes()[:keep] + bytes(lost.stat().st_size - keep))
+    with pytest.raises(InputError, match="damaged cache of word vectors"):
+        open_word_vectors(path, tmp_path / "cache")
+
+
+def test_a_damaged_cache_is_named(tmp_path):
+    path = write_binary(tmp_path / "v.bin")
+    open_word_vectors(path, tmp_path / "cache")
+    folder = next((tmp_path / "cache").iterdir())
+    (folder / "words.bin").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"damaged cache of word vectors .* remove it"):
+        open_word_vectors(path, tmp_path / "cache")
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps(meta | {"source": "another"}))
+    with pytest.raises(InputError, match="damaged cache"):
+        open_word_vectors(path, tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("v.bin", b"not a header\n", "does not begin with the number of words and of dimensions"),
+        ("v.bin", b"2 3\nsea " + struct.pack("<3f", 1, 2, 3) + b"\nsky " + b"\0" * 5, "ends in word 2 of 2"),
+        ("v.bin", b"9999999 300\nsea " + struct.pack("<3f", 1, 2, 3), "ends in word 1 of 9999999"),
+        ("v.bin", b"1 2\nsea " + struct.pack("<2f", 1, 2) + b"\nsky " + struct.pack("<2f", 1, 2), "goes on after 1"),
+        ("v.bin", b"2 2\n" + b"sea " + struct.pack("<3f", 1, 2, 3) + b"sky " + struct.pack("<3f", 1, 2, 3), "goes on"),
+        ("v.bin", b"2 2\nsea " + struct.pack("<2f", 1, 2) + b"x" * 20_000, "word 2 has no end"),
+        ("v.bin", b"1 2\nsea " + struct.pack("<2f", 1, float("nan")), "word 1 ('sea') has a number that is not finite"),
+        ("v.bin.gz", b"\x1f\x8b\x08\x00", "is compressed; unpack it first"),
+        ("v.txt", b"1 2\nsea 70000 2\n", "word 1 ('sea') has a number that is not finite as float16"),
+        ("v.txt", b"1 2\nsea 1 2\nsky 1 2\n", "line 3: the header says 1 words, here is another"),
+        ("v.txt", b"2 2\nsea 1 2\nsky 1\n", "line 3: 1 numbers, the header says 2"),
+        ("v.txt", b"2 2\nsea 1 2\nsky 1 x\n", "line 3: not 2 numbers after the word"),
+        ("v.txt", b"3 2\nsea 1 2\nsky 1 2\n", "has 2 words, the header says 3; the file is truncated"),
+    ],
+)
+def test_files_that_do_not_fit_are_named(tmp_path, name, content, says):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        open_word_vectors(tmp_path / name, tmp_path / "cache")
+    assert str(tmp_path / name) in str(caught.value)
+    assert says in str(caught.value)
+    assert not [entry for entry in (tmp_path / "cache").iterdir() if not entry.name.startswith(".")]
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match="no such file of word vectors"):
+        open_word_vectors(tmp_path / "v.bin", tmp_path)

@@ -1,0 +1,281 @@
+"""Features of frozen backbones: the cache gives what online encoding gives, the bank what online augmentation gives."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from channelhash.codes.code_set import CodeSet
+from channelhash.config import TrainSettings, read_config
+from channelhash.data.collection import load_collection
+from channelhash.data.content_hash import collection_hash
+from channelhash.data.image_loader import ImageFiles
+from channelhash.data.images import Resize
+from channelhash.errors import JobError
+from channelhash.models import MODELS, load_model, tdsrdh
+from channelhash.runs.build import create_model
+from channelhash.training import feature_cache
+from channelhash.training import feature_inputs as frozen_features
+from channelhash.training.feature_cache import augmented_features, cached_features
+from channelhash.training.feature_inputs import encode_items, feature_records
+from channelhash.training.sources import Bank, FromDisk, Held
+from picture_runs import clip_model, picture_config, picture_records, resnet_model, write_pictures
+from small_runs import assert_refused, run_command
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def small_pictures(monkeypatch):
+    """The residual network reads pictures of 64 pixels instead of 224, a tenth of the work."""
+    monkeypatch.setattr(tdsrdh, "RESIZE", Resize(64, short_side=66))
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory):
+    return write_pictures(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(params=["cliphash", "tdsrdh"])
+def model_section(request, tmp_path):
+    return clip_model(tmp_path) if request.param == "cliphash" else resnet_model()
+
+
+def silent(stage):
+    return lambda done, total: None
+
+
+def figures(run):
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def losses(run):
+    return [line["loss"] for line in figures(run)]
+
+
+def weights(run):
+    return load_file(run / "model" / "model.safetensors")
+
+
+@pytest.mark.parametrize("loss", ["dsch", "tdsrdh"])
+def test_both_architectures_train_and_are_evaluated(items, model_section, tmp_path, loss):
+    config = picture_config(tmp_path / "c.yaml", items, model_section, loss)
+    run = tmp_path / "run"
+    assert run_command("train", config, "--out", run) == 0
+    assert run_command("evaluate", run) == 0
+    tasks = json.loads((run / "metrics.json").read_text())["tasks"]
+    assert len(tasks) == 4
+    assert all(np.isfinite(task["map_tie_aware"]) for task in tasks.values())
+    assert (run / "checkpoints" / "best" / "model.safetensors").exists()
+    frozen = json.loads((run / "model" / "config.json").read_text())["backbones"]
+    assert set(frozen) == ({"image", "text"} if model_section["name"] == "cliphash" else {"image"})
+    # 11 million weights of a ResNet-18 and 1.7 million of the CLIP stay out of the checkpoints.
+    trained = sum(values.numel() for values in weights(run).values())
+    last = (run / "checkpoints" / "last.pt").stat().st_size
+    assert 12 * trained < last < 12 * trained + 100_000
+
+
+def test_the_cache_gives_the_codes_of_online_encoding(items, model_section, tmp_path):
+    config = picture_config(tmp_path / "c.yaml", items, model_section)
+    run = tmp_path / "run"
+    run_command("train", config, "--out", run)
+    run_command("evaluate", run)
+    codes = CodeSet.load(run / "codes" / "test-query.parquet")
+    model = load_model(run)
+    assert (model.encode_images([str(path) for path in codes.images]) == codes.codes["image"]).all()
+    assert (model.encode_texts(codes.texts) == codes.codes["text"]).all()
+
+
+def test_cached_and_online_are_the_same_training(items, model_section, tmp_path):
+    runs = {}
+    for mode in ("online", "cached"):
+        config = picture_config(tmp_path / f"{mode}.yaml", items, model_section, features=mode)
+        runs[mode] = tmp_path / mode
+        assert run_command("train", config, "--out", runs[mode]) == 0
+    assert losses(runs["online"]) == pytest.approx(losses(runs["cached"]), rel=1e-4)
+    online, cached = weights(runs["online"]), weights(runs["cached"])
+    for name in online:
+        torch.testing.assert_close(online[name], cached[name], atol=1e-4, rtol=1e-3)
+
+
+def test_bank_and_online_are_the_same_training(items, model_section, tmp_path):
+    runs = {}
+    for mode in ("online", "bank"):
+        config = picture_config(
+            tmp_path / f"{mode}.yaml", items, model_section, features=mode, augment="progressive", epochs=5
+        )
+        runs[mode] = tmp_path / mode
+        assert run_command("train", config, "--out", runs[mode]) == 0
+    assert losses(runs["online"]) == pytest.approx(losses(runs["bank"]), rel=1e-4)
+    online, bank = weights(runs["online"]), weights(runs["bank"])
+    for name in online:
+        torch.testing.assert_close(online[name], bank[name], atol=1e-4, rtol=1e-3)
+    plain = picture_config(tmp_path / "plain.yaml", items, model_section, epochs=5)
+    assert run_command("train", plain, "--out", tmp_path / "plain") == 0
+    assert losses(tmp_path / "plain") != pytest.approx(losses(runs["bank"]), rel=1e-4)
+
+
+def test_a_bank_is_shared_by_losses_code_lengths_and_training_seeds(items, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHANNELHASH_CACHE", str(tmp_path / "cache"))
+    section = clip_model(tmp_path)
+    for number, (loss, n_bits, seed) in enumerate([("dsch", 12, 0), ("sch", 7, 1), ("tdsrdh", 12, 2)]):
+        config = picture_config(
+            tmp_path / "c.yaml", items, section | {"n_bits": n_bits}, loss, seed=seed, augment="progressive"
+        )
+        assert run_command("train", config, "--out", tmp_path / f"run{number}") == 0
+    folder = tmp_path / "cache" / "features"
+    assert len(list(folder.glob("bank-*.npy"))) == 1
+    assert len(list(folder.glob("features-*.npy"))) == 2  # pictures and texts
+    config = picture_config(tmp_path / "c.yaml", items, section, augment="progressive", augment_seed=1)
+    assert run_command("train", config, "--out", tmp_path / "other") == 0
+    assert len(list(folder.glob("bank-*.npy"))) == 2
+
+
+def test_a_bank_holds_what_encoding_each_draw_gives(tmp_path):
+    records = picture_records(tmp_path, 9)
+    model = MODELS["cliphash"].create(records, 8, **{k: v for k, v in clip_model(tmp_path).items() if k != "name"})
+    branch, paths = model.branch("image"), list(records.items["image"])
+    settings = TrainSettings(epochs=8, augment="progressive", augment_seed=3, workers=0)
+    plain = cached_features(branch, paths, CPU).rows
+    bank = Bank(augmented_features(branch, paths, plain, settings, CPU), CPU)
+    online = FromDisk(ImageFiles(paths, branch.prepare), settings)
+    held = Held(branch.prepare(paths), settings)
+    rows = [torch.tensor([4, 0]), torch.tensor([8, 1, 7])]
+    changed = 0
+    for epoch in (0, 3, 7):
+        for features, pictures, same, part in zip(
+            bank.batches(epoch, rows), online.batches(epoch, rows), held.batches(epoch, rows), rows, strict=True
+        ):
+            assert torch.equal(pictures, same if same.dtype == torch.float32 else same / 255)
+            torch.testing.assert_close(features, branch.encoder(pictures), atol=1e-5, rtol=1e-4)
+            changed += int((features != torch.from_numpy(plain[part.numpy()])).any(dim=1).sum())
+    assert changed >= 4
+
+
+def test_an_interrupted_bank_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHANNELHASH_CACHE", str(tmp_path / "cache"))
+    records = picture_records(tmp_path, 9)
+    model = MODELS["cliphash"].create(records, 8, **{k: v for k, v in clip_model(tmp_path).items() if k != "name"})
+    branch, paths = model.branch("image"), list(records.items["image"])
+    settings = TrainSettings(epochs=8, augment="progressive", workers=0)
+    plain = cached_features(branch, paths, CPU).rows
+    whole = augmented_features(branch, paths, plain, settings, CPU).check()
+    expected = np.array(whole.rows)
+    for path in (tmp_path / "cache" / "features").glob("bank-*"):
+        path.unlink()
+    real, seen = feature_cache.image_batches, []
+
+    def breaks(*arguments):
+        for number, batch in enumerate(real(*arguments)):
+            seen.append(number)
+            if len(seen) == 2:
+                raise KeyboardInterrupt
+            yield batch
+
+    monkeypatch.setattr(feature_cache, "_BATCH", 4)
+    monkeypatch.setattr(feature_cache, "image_batches", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        augmented_features(branch, paths, plain, settings, CPU)
+    monkeypatch.setattr(feature_cache, "image_batches", real)
+    again = augmented_features(branch, paths, plain, settings, CPU).check()
+    np.testing.assert_allclose(again.rows, expected, atol=1e-5)
+
+
+def test_changed_pictures_texts_or_weights_are_computed_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("CHANNELHASH_CACHE", str(tmp_path / "cache"))
+    records = picture_records(tmp_path, 6)
+    settings = {key: value for key, value in clip_model(tmp_path).items() if key != "name"}
+    model = MODELS["cliphash"].create(records, 8, **settings)
+
+    def count(model=model, records=records):
+        feature_records(model, records, TrainSettings(workers=0), silent)
+        return len(list((tmp_path / "cache" / "features").glob("features-*.npy")))
+
+    assert count() == 2
+    assert count() == 2
+    moved = tmp_path / "moved"
+    shutil.copytree(tmp_path / "images", moved / "images")
+    shutil.copy(tmp_path / "items.csv", moved)
+    from channelhash.data.table import load_table
+
+    assert count(records=load_table(moved / "items.csv")) == 2  # the same content elsewhere
+    first, second = (tmp_path / "images" / f"{i}.png" for i in (0, 1))
+    first.write_bytes(second.read_bytes())
+    assert count() == 3
+    with torch.no_grad():
+        next(model.branch("image").encoder.parameters()).add_(1)
+    model.branch("image").encoder.__dict__.pop("weights_hash")
+    assert count() == 4
+
+
+def test_contents_are_hashed_once_and_again_when_a_file_changes(tmp_path, monkeypatch):
+    records = picture_records(tmp_path, 4)
+    paths, memo = records.items["image"], tmp_path / "memo"
+    first = collection_hash(paths, memo)
+    from channelhash.data import content_hash as contents
+
+    monkeypatch.setattr(contents, "_digest", lambda path: pytest.fail("read again"))
+    assert collection_hash(paths, memo) == first
+    monkeypatch.undo()
+    os.utime(paths[0], ns=(1, 1))
+    assert collection_hash(paths, memo) == first  # read again, and the same
+    paths[0].write_bytes(paths[1].read_bytes())
+    assert collection_hash(paths, memo) != first
+    assert collection_hash(["a", "b"], memo) != collection_hash(["ab"], memo)
+
+
+def test_pictures_that_do_not_fit_into_memory_are_read_from_disk(items, tmp_path, monkeypatch):
+    runs = []
+    for limit in (1 << 30, 0):
+        monkeypatch.setattr(frozen_features, "_HELD_BYTES", limit)
+        section = {"name": "small", "image_size": 24, "width": 8}
+        config = picture_config(tmp_path / "c.yaml", items, section, augment="progressive", workers=2)
+        runs.append(tmp_path / f"run{limit}")
+        assert run_command("train", config, "--out", runs[-1]) == 0
+    assert figures(runs[0]) == figures(runs[1])
+    assert all(torch.equal(value, weights(runs[1])[name]) for name, value in weights(runs[0]).items())
+
+
+def test_codes_do_not_depend_on_workers(items, tmp_path):
+    config = read_config(picture_config(tmp_path / "c.yaml", items, resnet_model()))
+    records = load_collection(config.sources).records
+    model = create_model(config, records)
+    assert (
+        encode_items(model, "image", records.items["image"], 2) == model.encode("image", records.items["image"])
+    ).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "train", "says"),
+    [
+        ({"name": "small"}, {"features": "cached"}, "model 'small' has no frozen backbone"),
+        ({"name": "small"}, {"features": "bank", "augment": "progressive"}, "model 'small' has no frozen backbone"),
+        ("resnet", {"features": "bank"}, "a bank holds augmented features"),
+        ("resnet", {"features": "cached", "augment": "progressive"}, "cached features are not augmented"),
+        ("drift", {"features": "cached"}, "no frozen backbone whose features stay the same"),
+        ("clip", {"mask_tokens": 0.1, "features": "online"}, "do not go with the texts of 'cliphash'"),
+        ("clip", {"drop_tokens": 0.1}, "do not go with the texts of 'cliphash'"),
+    ],
+)
+def test_settings_that_contradict_one_another_are_refused(items, tmp_path, capsys, model, train, says):
+    sections = {"resnet": resnet_model(), "drift": resnet_model(frozen_batchnorm="train"), "clip": clip_model(tmp_path)}
+    section = sections[model] if isinstance(model, str) else model
+    config = picture_config(tmp_path / "c.yaml", items, section, **train)
+    assert_refused(capsys, "train", config, "--out", tmp_path / "run", says=says)
+
+
+def test_a_backbone_that_exhausts_the_memory_says_what_to_change(tmp_path, monkeypatch):
+    def exhausted(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setenv("CHANNELHASH_CACHE", str(tmp_path / "cache"))
+    records = picture_records(tmp_path, 4)
+    model = MODELS["cliphash"].create(records, 8, **{k: v for k, v in clip_model(tmp_path).items() if k != "name"})
+    monkeypatch.setattr(model.branch("image").encoder, "forward", exhausted)
+    with pytest.raises(JobError, match=r"out of memory in the backbone with 128 items at a time; use a smaller"):
+        cached_features(model.branch("image"), records.items["image"], CPU)

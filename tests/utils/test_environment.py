@@ -1,0 +1,70 @@
+import json
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from channelhash.errors import InputError
+from channelhash.utils.environment import environment, git_commit, read_environments, record_environment, usable_cores
+
+
+def test_the_environment_says_what_computes_and_not_where():
+    found = environment(torch.device("cpu"), processes=2)
+    assert found["python"] == platform.python_version()
+    assert found["packages"]["torch"] == torch.__version__
+    assert (found["device"], found["device_name"], found["processes"]) == ("cpu", None, 2)
+    text = json.dumps(found)
+    assert platform.node() not in re.findall(r"[\w.-]+", text)
+    assert str(Path.home()) not in text
+    assert str(Path.cwd()) not in text
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are given out by Linux alone")
+def test_cores_are_those_that_the_process_was_given():
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    assert usable_cores() == len(before)
+
+
+def test_only_a_tracked_file_has_a_commit(tmp_path):
+    def git(*arguments: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        return subprocess.run(
+            ["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    tracked, other = tmp_path / "a.py", tmp_path / "b.py"
+    tracked.write_text("1")
+    other.write_text("1")
+    assert git_commit(tracked) is None  # no checkout yet
+    git("init", "-q")
+    git("add", "a.py")
+    git("commit", "-qm", "one")
+    assert git_commit(tracked) == git("rev-parse", "HEAD")
+    assert git_commit(other) is None
+    tracked.write_text("2")
+    assert git_commit(tracked) == git("rev-parse", "HEAD") + "-dirty"
+
+
+def test_a_run_that_goes_on_elsewhere_keeps_both_environments(tmp_path):
+    path = tmp_path / "environment.json"
+    assert read_environments(path) == []
+    for version in ("1", "1", "2"):
+        record_environment(path, {"channelhash": version})
+    assert read_environments(path) == [{"channelhash": "1"}, {"channelhash": "2"}]
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[1]"])
+def test_another_file_in_its_place_is_refused_by_name(tmp_path, text):
+    path = tmp_path / "environment.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=re.escape(str(path))):
+        read_environments(path)

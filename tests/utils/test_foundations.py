@@ -1,0 +1,76 @@
+"""Atomic files, hashes, seeds, the torchvision import, and the public names."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import channelhash as ch
+from channelhash.utils.files import atomic_path, content_hash, write_text
+from channelhash.utils.seeds import derive_seed, generator
+
+
+def test_a_file_is_whole_or_untouched(tmp_path):
+    path = tmp_path / "deep" / "file.txt"
+    write_text(path, "old")
+
+    def break_off() -> None:
+        with atomic_path(path) as temporary:
+            temporary.write_text("half of the n")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        break_off()
+    assert path.read_text() == "old"
+    assert [p.name for p in path.parent.iterdir()] == ["file.txt"]
+
+
+def test_hashes_tell_lists_of_parts_apart():
+    assert content_hash(b"ab", b"c") != content_hash(b"a", b"bc")
+    assert content_hash(b"ab") == content_hash(b"ab")
+
+
+def test_named_seeds_are_independent_and_the_same_everywhere():
+    assert derive_seed(0, "batches", 3) == 2391220022673577543
+    assert derive_seed(0, "a", "b") != derive_seed(0, "a\x1fc")
+    assert len({derive_seed(s, name, e) for s in range(5) for name in "ab" for e in range(5)}) == 50
+    assert generator(1, "x").random() == generator(1, "x").random()
+
+
+def test_public_names_are_there():
+    for name in ch.__all__:
+        assert getattr(ch, name) is not None
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = ch.nonsense
+
+
+def test_torchvision_can_be_imported_beside_this_torch():
+    """In a process of its own: whatever came first there, transforms and models work."""
+    code = (
+        "from channelhash.utils.torchvision_compat import torchvision; import torch\n"
+        "from torchvision.transforms.v2 import functional as F\n"
+        "assert F.resize(torch.zeros(3, 20, 30), [10]).shape == (3, 10, 15)\n"
+        "assert torchvision.models.resnet18().eval()(torch.zeros(1, 3, 64, 64)).shape == (1, 1000)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("setup", "environment"),
+    [("", {"OMP_NUM_THREADS": "1"}), ("from channelhash.lab.experiments.runner import _start_job; _start_job(1)", {})],
+    ids=["OMP_NUM_THREADS", "a job of a grid"],
+)
+def test_counting_leaves_the_number_of_threads_of_torch_as_it_was(setup, environment):
+    code = (
+        f"import channelhash as ch; {setup}\n"
+        "import numpy as np, torch\n"
+        "assert torch.get_num_threads() == 1\n"
+        "codes, labels = np.zeros((64, 1), np.uint8), np.ones((64, 2), bool)\n"
+        "ch.metrics.hamming_histogram(codes, codes, labels, labels, n_bits=8)\n"
+        "assert torch.get_num_threads() == 1, torch.get_num_threads()\n"
+    )
+    asked = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")} | environment
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=asked)
+    assert done.returncode == 0, done.stderr

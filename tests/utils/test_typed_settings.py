@@ -1,0 +1,123 @@
+"""Settings come from signatures; mistakes are one line that names the nearest known key."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from channelhash.config import make_config, read_config
+from channelhash.errors import InputError
+from channelhash.losses import LOSSES, TERMS
+from channelhash.runs.build import create_loss
+from channelhash.utils.typed_settings import read_settings, settings_of, unknown
+
+
+def load(path: Path, count: int = 3, share: float | None = None) -> None:
+    """A function whose arguments are settings."""
+
+
+def test_a_functions_arguments_are_its_settings():
+    kind = settings_of(load)
+    values = read_settings(kind, {"path": "a/b"}, "data")
+    assert values.model_dump() == {"path": Path("a/b"), "count": 3, "share": None}
+    assert list(settings_of(load, frozenset({"count"})).model_fields) == ["path", "share"]
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({}, "data.path: is missing and has no default"),
+        ({"path": "x", "cuont": 1}, "unknown key data.cuont; did you mean 'count'?"),
+        ({"path": "x", "zzz": 1}, "unknown key data.zzz; known: path, count, share"),
+        ({"path": "x", "count": "many"}, "data.count: input should be a valid integer"),
+    ],
+)
+def test_mistakes_name_the_key(values, says):
+    with pytest.raises(InputError) as caught:
+        read_settings(settings_of(load), values, "data")
+    assert str(caught.value).startswith(says)
+
+
+def test_the_nearest_name_is_offered():
+    assert unknown("loss 'dcsh'", "dcsh", ["dsch", "tdsrdh"]) == "unknown loss 'dcsh'; did you mean 'dsch'?"
+
+
+VALUES = {
+    "data": {"kind": "synthetic", "root": "somewhere", "queries": 10, "seed": 4},
+    "model": {"name": "small", "n_bits": 24},
+    "loss": {"name": "dsch", "gamma_w": 2},
+    "train": {"epochs": 3},
+}
+
+
+def test_a_configuration_is_complete_and_reads_back_as_itself(tmp_path):
+    config = make_config(VALUES)
+    path = tmp_path / "config.yaml"
+    path.write_text(config.to_yaml())
+    assert read_config(path) == config
+    assert read_config(path).to_yaml() == config.to_yaml()
+    assert config.source.root.is_absolute()  # a run's folder can be used from anywhere
+    assert (config.split.queries, config.split.seed, config.n_bits) == (10, 4, 24)
+
+
+def with_loss(**keys):
+    return {**VALUES, "loss": keys}
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"name": "dsch", "hardness": -1}, "loss.hardness: input should be greater than or equal to 0, got -1"),
+        ({"name": "sch", "hardness": float("nan")}, "loss.hardness: input should be"),
+        ({"name": "hyp2", "balance": -0.5}, "loss.balance: input should be greater than or equal to 0, got -0.5"),
+        ({"name": "hyp2", "contrastive": float("inf")}, "loss.contrastive: input should be a finite number, got inf"),
+        ({"name": "dsch", "temperature": 0}, "loss.temperature: input should be greater than 0, got 0"),
+        ({"name": "dsch", "memory": 0.5}, "loss.memory: input should be a valid integer"),
+        ({"name": "dsch", "memroy": 5}, "unknown key loss.memroy for loss 'dsch'; did you mean 'memory'?"),
+        ({"name": "hashnet", "memory": 64}, "loss.memory: this loss has no channels"),
+        ({"name": "tdsrdh", "contrastive": 1}, "loss.contrastive: this loss trains one modality at a time"),
+        ({"name": "tdsrdh", "memory": 64}, "loss.memory: this loss trains one modality at a time"),
+    ],
+    ids=str,
+)
+def test_terms_beside_a_loss_are_checked_when_the_configuration_is_read(keys, says):
+    with pytest.raises(InputError) as caught:
+        make_config(with_loss(**keys))
+    assert str(caught.value).startswith(says)
+    assert "\n" not in str(caught.value)
+
+
+def test_terms_are_keys_of_the_section_loss_and_off_by_default():
+    config = make_config(with_loss(name="sch", hardness=2, balance=0.5, memory=64))
+    written = yaml.safe_load(config.to_yaml())
+    assert written["loss"] | {"contrastive": 0.0, "average_precision": 0.0} == written["loss"]
+    assert (written["loss"]["hardness"], written["loss"]["balance"], written["loss"]["memory"]) == (2, 0.5, 64)
+    assert make_config(written) == config
+    loss = create_loss(config, 5)
+    assert (loss.balance, loss.memory.size, loss.loss.hardness) == (0.5, 64, 2)
+    for name in LOSSES:
+        assert type(create_loss(make_config(with_loss(name=name)), 5)) is LOSSES[name]
+
+
+def test_a_configuration_of_an_older_version_takes_defaults(tmp_path):
+    config = make_config(VALUES)
+    written = yaml.safe_load(config.to_yaml())
+    for key in (*TERMS, "hardness"):
+        del written["loss"][key]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
+    assert read_config(tmp_path / "config.yaml") == config
+
+
+def test_literature_sizes_are_the_default_of_their_data_set(tmp_path):
+    config = make_config({**VALUES, "data": {"kind": "mirflickr25k", "root": "x"}})
+    assert (config.split.queries, config.split.train, config.split.validation_queries) == (2000, 10000, 2000)
+    config = make_config({**VALUES, "data": {"kind": "mirflickr25k", "root": "x", "train": 500}})
+    assert (config.split.queries, config.split.train) == (2000, 500)
+
+
+def test_ready_configurations_are_valid():
+    folder = Path(__file__).parents[2] / "configs"
+    names = sorted(path.name for path in folder.glob("*.yaml"))
+    assert {"demo.yaml", "features.yaml", "table.yaml"} <= set(names)
+    for name in names:
+        read_config(folder / name)
