@@ -1,0 +1,1 @@
+"""Progressive image augmentation, the two tables of the paper."""

@@ -1,0 +1,1 @@
+"""The store in a folder: SQLite, and snapshots of codes."""

@@ -1,0 +1,1 @@
+"""Routes of the HTTP API, one file a topic."""

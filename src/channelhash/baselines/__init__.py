@@ -1,1 +1,0 @@
-"""Hash functions in closed form, which any training has to beat."""

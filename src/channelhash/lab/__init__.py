@@ -1,0 +1,1 @@
+"""The laboratory: experiments, reports, benchmarks and capacity planning. Nothing below imports it."""
