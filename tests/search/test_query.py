@@ -7,15 +7,15 @@ from PIL import Image
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.query import (
-    Question,
-    Wanted,
-    answer,
-    ask,
-    draw_answers,
-    encode_questions,
+    Query,
+    SearchOptions,
+    draw_hits,
+    encode_queries,
     load_encoder,
-    open_to_search,
-    question_like,
+    open_filled_store,
+    query_like,
+    search_hits,
+    search_store,
 )
 from channelhash.search.rerank import asymmetric_distances
 from small_stores import small_model
@@ -61,20 +61,22 @@ def test_words_and_pictures_find_the_nearest_codes(store, model):
         ({"text": "a bright red picture"}, model.encode_texts(["a bright red picture"])[0]),
         ({"image": picture}, model.encode_images([picture])[0]),
     ):
-        assert found(ask(store, **asked)) == by_sorting(store, code)[:10]
-        assert found(ask(store, Wanted(k=10**9, modality="text"), **asked)) == by_sorting(store, code, "text")
+        assert found(search_store(store, **asked)) == by_sorting(store, code)[:10]
+        assert found(search_store(store, SearchOptions(k=10**9, modality="text"), **asked)) == by_sorting(
+            store, code, "text"
+        )
         near = [pair for pair in by_sorting(store, code) if pair[0] <= 4]
-        assert found(ask(store, Wanted(radius=4), **asked)) == near
-        assert found(ask(store, Wanted(radius=4, limit=3), **asked)) == near[:3]
+        assert found(search_store(store, SearchOptions(radius=4), **asked)) == near
+        assert found(search_store(store, SearchOptions(radius=4, limit=3), **asked)) == near[:3]
 
 
 def test_an_answer_tells_what_is_known_of_its_item(store):
-    hit = next(hit for hit in ask(store, Wanted(k=99), like="04") if hit.id == "04")
+    hit = next(hit for hit in search_store(store, SearchOptions(k=99), like="04") if hit.id == "04")
     assert hit.as_dict() == {
         "id": "04", "distance": 0, "text": "words 4", "labels": ["even"], "image": "/4.png", "metadata": {"year": 4},
     }  # fmt: skip
     np.testing.assert_array_equal(hit.code, store.get(["04"])[0].codes["image"])
-    bare = ask(store, Wanted(k=99, modality="text"), like="text-only")
+    bare = search_store(store, SearchOptions(k=99, modality="text"), like="text-only")
     assert next(hit for hit in bare if hit.id == "text-only").as_dict()["labels"] == []
 
 
@@ -87,35 +89,35 @@ def test_an_item_asks_with_its_own_code_of_what_is_searched_or_with_the_one_that
         ("image", "text", "text"),
         ("text", "image", "image"),
     ):
-        hits = ask(store, Wanted(modality=modality), like="07", by=by)
+        hits = search_store(store, SearchOptions(modality=modality), like="07", by=by)
         assert found(hits) == by_sorting(store, item.codes[code], modality or "image")[:10]
-    assert found(ask(store, like="text-only", by="text"))
+    assert found(search_store(store, like="text-only", by="text"))
     with pytest.raises(InputError, match=r"--like text-only: has no image code; .* --by text"):
-        question_like(store, "text-only")
+        query_like(store, "text-only")
 
 
 def test_a_filter_comes_before_the_ranking(store, model):
     code = model.encode_texts(["blue"])[0]
-    hits = ask(store, Wanted(k=5, where="label = 'even' AND year > 20"), text="blue")
+    hits = search_store(store, SearchOptions(k=5, where="label = 'even' AND year > 20"), text="blue")
     passing = [pair for pair in by_sorting(store, code) if int(pair[1]) > 20 and int(pair[1]) % 2 == 0]
     assert found(hits) == passing[:5]
     with pytest.raises(InputError, match="where: "):
-        ask(store, Wanted(where="label ="), text="blue")
+        search_store(store, SearchOptions(where="label ="), text="blue")
 
 
 def test_re_ranked_answers_are_the_best_of_the_first(store, model):
-    question = encode_questions(model, "text", ["a dark green picture"])[0]
+    query = encode_queries(model, "text", ["a dark green picture"])[0]
     outputs = model.outputs("text", ["a dark green picture"]).numpy()[0]
-    first = by_sorting(store, question.code)[:30]
+    first = by_sorting(store, query.code)[:30]
     codes = np.stack([item.codes["image"] for item in store.get([name for _, name in first])])
     asymmetric = asymmetric_distances(outputs, codes)
     expected = [pair for _, pair in sorted(zip(asymmetric.tolist(), first, strict=True))]
-    assert found(answer(store, question, Wanted(k=7, rerank=30))) == expected[:7]
-    assert found(answer(store, question, Wanted(k=30, rerank=30))) != first
-    inside = [pair for pair in by_sorting(store, question.code) if pair[0] <= 5]
-    assert sorted(found(answer(store, question, Wanted(radius=5, rerank=30)))) == sorted(inside)
+    assert found(search_hits(store, query, SearchOptions(k=7, rerank=30))) == expected[:7]
+    assert found(search_hits(store, query, SearchOptions(k=30, rerank=30))) != first
+    inside = [pair for pair in by_sorting(store, query.code) if pair[0] <= 5]
+    assert sorted(found(search_hits(store, query, SearchOptions(radius=5, rerank=30)))) == sorted(inside)
     with pytest.raises(InputError, match="--rerank: of a stored item only its bits are known"):
-        ask(store, Wanted(rerank=5), like="07")
+        search_store(store, SearchOptions(rerank=5), like="07")
 
 
 def test_questions_that_make_no_sense_are_refused(store, model, tmp_path):
@@ -125,11 +127,11 @@ def test_questions_that_make_no_sense_are_refused(store, model, tmp_path):
         ({"text": " "}, "--text: is empty"),
         ({"like": "nobody"}, "has no item with this id"),
         ({"text": "a", "by": "text"}, "--by: says which code of --like asks"),
-        ({"text": "a", "wanted": Wanted(modality="sound")}, "holds image and text codes, no sound codes"),
+        ({"text": "a", "options": SearchOptions(modality="sound")}, "holds image and text codes, no sound codes"),
         ({"image": tmp_path / "gone.png"}, "no such picture"),
     ):
         with pytest.raises(InputError, match=says):
-            ask(store, **arguments)
+            search_store(store, **arguments)
     for numbers, says in (
         ({"k": 0}, "-k 0: "),
         ({"radius": -1}, "--radius -1: "),
@@ -137,7 +139,7 @@ def test_questions_that_make_no_sense_are_refused(store, model, tmp_path):
         ({"rerank": 0}, "--rerank 0: "),
     ):
         with pytest.raises(InputError, match=says):
-            Wanted(**numbers)
+            SearchOptions(**numbers)
 
 
 def test_only_the_model_of_the_codes_encodes_questions(store, tmp_path, model):
@@ -151,21 +153,21 @@ def test_only_the_model_of_the_codes_encodes_questions(store, tmp_path, model):
     with pytest.raises(InputError, match="add --model with the run that made these codes"):
         load_encoder(bare)
     code = model.encode_texts(["red"])[0]
-    assert found(answer(bare, Question(code))) == [(0, "a")]
+    assert found(search_hits(bare, Query(code))) == [(0, "a")]
 
 
 def test_there_has_to_be_something_to_search(tmp_path, model):
     for place in (tmp_path / "gone", tmp_path):
         with pytest.raises(InputError, match="neither a run's folder nor a Parquet file of codes nor a store"):
-            open_to_search(place)
+            open_filled_store(place)
     model.save_pretrained(tmp_path / "store" / "model")
     with pytest.raises(InputError, match="this store has no items yet"):
-        open_to_search(tmp_path / "store")
+        open_filled_store(tmp_path / "store")
     assert not (tmp_path / "gone").exists()
 
 
 def test_answers_are_drawn_with_their_pictures(store, tmp_path):
     Image.new("RGB", (30, 20), "red").save(tmp_path / "q.png")
-    hits = [hit for hit in ask(store, Wanted(k=99, modality="text"), like="text-only") if not hit.image]
-    draw_answers(hits, tmp_path / "q.png", tmp_path / "sheet.png")
+    hits = [hit for hit in search_store(store, SearchOptions(k=99, modality="text"), like="text-only") if not hit.image]
+    draw_hits(hits, tmp_path / "q.png", tmp_path / "sheet.png")
     assert Image.open(tmp_path / "sheet.png").size == (2 * 148 + 12, 192)

@@ -73,11 +73,11 @@ def delete(
 
     Example: channelhash index delete photos.store 2019/beach.jpg 2019/dog.jpg
     """
-    from channelhash.search.query import open_to_search
+    from channelhash.search.query import open_filled_store
 
     if bool(ids) == (where is not None):
         raise InputError("give the ids of the items to delete, or --where with a filter")
-    opened = open_to_search(store)
+    opened = open_filled_store(store)
     unknown = [name for name in ids or [] if name not in opened]
     deleted = opened.delete(list(dict.fromkeys(ids)) if ids else opened.ids(where))
     for name in unknown:
@@ -99,9 +99,9 @@ def info(
 
     Example: channelhash index info photos.store
     """
-    from channelhash.search.query import open_to_search
+    from channelhash.search.query import open_filled_store
 
-    opened = open_to_search(store)
+    opened = open_filled_store(store)
     facts = {**opened.info(), "labels": opened.label_counts()}
     opened.close()
     if as_json:

@@ -9,7 +9,7 @@ from channelhash.cli.output import print_json, print_table
 
 
 class Modality(StrEnum):
-    """Whose codes are searched, or ask."""
+    """Modality of the codes to search, or to search with."""
 
     image = "image"
     text = "text"
@@ -34,27 +34,28 @@ def search(
     sheet: Path | None = typer.Option(None, help="Also write the answers as a PNG."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
 ) -> None:
-    """The items nearest to words, a picture or another item, by Hamming distance; ties by id.
+    """Find the items nearest to words, a picture or another item, by Hamming distance; ties by id.
 
     Example: channelhash search runs/table --text "a dog on a beach" -k 5
     """
-    from channelhash.search.query import Wanted, ask, draw_answers, open_to_search, picture_of
+    from channelhash.search.query import SearchOptions, draw_hits, find_image, open_filled_store, search_store
 
-    wanted = Wanted(k, radius, None, modality.value if modality else None, where, rerank)
-    opened = open_to_search(store)
-    found = ask(opened, wanted, text=text, image=image, like=like, by=by.value if by else None, model=model)
+    options = SearchOptions(k, radius, None, modality.value if modality else None, where, rerank)
+    opened = open_filled_store(store)
+    query_modality = by.value if by else None
+    hits = search_store(opened, options, text=text, image=image, like=like, by=query_modality, model=model)
     if sheet:
-        question = text if text is not None else image or picture_of(opened, like or "") or like or ""
-        draw_answers(found, question, sheet)
+        query = text if text is not None else image or find_image(opened, like or "") or like or ""
+        draw_hits(hits, query, sheet)
     opened.close()
     if as_json:
-        print_json({"results": [hit.as_dict() for hit in found]})
+        print_json({"results": [hit.as_dict() for hit in hits]})
         return
-    if found:
-        rows = [[hit.id, str(hit.distance), hit.text, ", ".join(hit.labels)] for hit in found]
-        print_table(f"{len(found)} answers", ["id", "bits", "text", "labels"], rows)
+    if hits:
+        rows = [[hit.id, str(hit.distance), hit.text, ", ".join(hit.labels)] for hit in hits]
+        print_table(f"{len(hits)} answers", ["id", "bits", "text", "labels"], rows)
     else:
-        asked = [f" within {radius} bits"] * (radius is not None) + [f" that passes {where}"] * (where is not None)
-        typer.echo(f"0 answers: {store} has no item{''.join(asked)}")
+        conditions = [f" within {radius} bits"] * (radius is not None) + [f" that passes {where}"] * (where is not None)
+        typer.echo(f"0 answers: {store} has no item{''.join(conditions)}")
     if sheet:
         typer.echo(f"Pictures in {sheet}")

@@ -16,7 +16,7 @@ from channelhash.explanation.bit_labels_cache import meanings_of
 from channelhash.explanation.explanation import DEFAULT_MAPS, Explanation, MapSettings, Side, explain_pair
 from channelhash.explanation.occlusion import Encode
 from channelhash.models import HashModel
-from channelhash.search.query import load_encoder, open_to_search
+from channelhash.search.query import load_encoder, open_filled_store
 from channelhash.search.store import Item, Store
 from channelhash.search.validation import searched_modality
 from channelhash.utils.image_grid import bits as bits_word
@@ -56,7 +56,7 @@ def explain(
     for text in texts:
         if not text.strip():
             raise InputError("--text: is empty; give some words")
-    store = open_to_search(address)
+    store = open_filled_store(address)
     try:
         encoder = load_encoder(store, model) if images or texts else _encoder_if_any(store, model)
         encoders = {} if encoder is None else encoders_of(encoder)

@@ -39,9 +39,9 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "") 
         codes = path / "codes" / "test-retrieval.parquet"
         if not codes.exists():
             raise InputError(f"{path}: this run has no codes yet; write them with `channelhash evaluate {path}`")
-        return open_codes(text, CodeSet.load(codes), path, n_bits, model)
+        return open_codes(CodeSet.load(codes), text, path, n_bits, model)
     if path.suffix == ".parquet":
-        return open_codes(text, CodeSet.load(path), None, n_bits, model)
+        return open_codes(CodeSet.load(path), text, None, n_bits, model)
     return open_folder(path, n_bits, model)
 
 

@@ -1,7 +1,7 @@
-"""A question in words, a picture or an item, answered from a store of codes.
+"""Search a store with words, an image or one of its items.
 
-A question becomes a code (`encode_questions`, `question_like`), and a code finds items (`answer`). `ask` does both for
-a single question; what answers many loads the model once with `load_encoder`.
+`encode_queries` and `query_like` make queries, `search_hits` finds the items nearest to one. `search_store`
+does both for a single query; code that answers many loads the model once with `load_encoder`.
 """
 
 from collections.abc import Sequence
@@ -17,19 +17,22 @@ from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.models import HashModel, load_model
 from channelhash.search import open_store
-from channelhash.search.rerank import rerank as reranked
-from channelhash.search.store import Answers, Item, Store, Value
+from channelhash.search.rerank import rerank
+from channelhash.search.store import Item, Store, Value
 from channelhash.search.validation import searched_modality
 from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is searched with.
+class Query:
+    """A query to a store.
 
     Attributes:
         code: ``(ceil(k / 8),)`` packed code.
         outputs: ``(k,)`` real-valued outputs of the model, whose signs are the code; None where only bits are known.
+
+    >>> Query(np.array([7], np.uint8)).outputs is None
+    True
     """
 
     code: PackedCodes
@@ -37,20 +40,23 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which answers a question is to have.
+class SearchOptions:
+    """Which items a search returns.
 
     Attributes:
-        k: number of answers.
+        k: number of items.
         radius: instead of ``k``, all items within so many bits, inclusive.
         limit: at most so many of those within ``radius``.
-        modality: whose codes are searched; images if there are any, else the only other one.
-        where: only items that pass this filter, see `channelhash.search.filters`.
-        rerank: order the first so many answers by asymmetric distance, see `channelhash.search.rerank`; with ``k`` the
-            answers are the best ``k`` of them.
+        modality: modality to search; images if the store has any, else its only modality.
+        where: filter that items must pass, see `channelhash.search.filters`.
+        rerank: number of nearest items to reorder by asymmetric distance, see `channelhash.search.rerank`;
+            with ``k``, a search returns the best ``k`` of them.
 
     Raises:
         InputError: a number is out of range.
+
+    >>> SearchOptions(k=5, where="label = 'dog'").radius is None
+    True
     """
 
     k: int = 10
@@ -73,17 +79,20 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Hit:
-    """One answer.
+    """One item that a search found.
 
     Attributes:
-        id: the item.
+        id: the item's id.
         distance: number of bits in which its code differs from the query's.
         text: its text, empty if unknown.
         labels: its label names, empty if unknown.
-        image: its picture's path, empty if unknown.
-        metadata: what else is known of it.
+        image: path of its image, empty if unknown.
+        metadata: its other metadata.
         code: ``(ceil(k / 8),)`` the packed code that was found.
-        modalities: what it has codes of.
+        modalities: the modalities that it has codes of.
+
+    >>> Hit("a", 2, "a dog", ["dog"], "").as_dict()["distance"]
+    2
     """
 
     id: str
@@ -96,20 +105,20 @@ class Hit:
     modalities: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer as JSON-able values: everything but the codes."""
+        """Return everything but the codes as JSON-able values."""
         names = ("id", "distance", "text", "labels", "image", "metadata")
         return {name: getattr(self, name) for name in names}
 
 
 def load_encoder(store: Store, model: Path | None = None) -> HashModel:
-    """The model that encodes questions to a store.
+    """Load the model that encodes queries to a store.
 
     Args:
-        store: what is going to be searched.
+        store: the store to search.
         model: a run or saved model; the store's own if None.
 
     Raises:
-        InputError: the store knows none and none is given, it cannot be loaded, or the codes are another model's.
+        InputError: the store has no model and none is given, it cannot be loaded, or another model made the codes.
     """
     folder = model or store.model_folder
     if folder is None:
@@ -123,67 +132,84 @@ def load_encoder(store: Store, model: Path | None = None) -> HashModel:
     return encoder
 
 
-def encode_questions(encoder: HashModel, modality: str, items: Sequence[str | Path | Image.Image]) -> list[Question]:
-    """Texts or pictures as questions, encoded together.
+def encode_queries(encoder: HashModel, modality: str, items: Sequence[str | Path | Image.Image]) -> list[Query]:
+    """Encode texts or images as queries, in one batch.
 
     Args:
         encoder: the store's model, see `load_encoder`.
         modality: ``"text"`` or ``"image"``: what ``items`` are.
-        items: strings; or picture files and opened pictures.
+        items: strings; or image files and opened images.
 
     Raises:
-        InputError: a picture cannot be read, or the model does not encode this modality.
+        InputError: an image cannot be read, or the model does not encode this modality.
     """
-    rows = encoder.outputs(modality, items).numpy()  # type: ignore[arg-type]  # opened pictures too
-    return [Question(code, row) for code, row in zip(pack(binarize(rows)), rows, strict=True)]
+    rows = encoder.outputs(modality, items).numpy()  # type: ignore[arg-type]  # opened images too
+    return [Query(code, row) for code, row in zip(pack(binarize(rows)), rows, strict=True)]
 
 
-def question_like(store: Store, item_id: str, modality: str | None = None, by: str | None = None) -> Question:
-    """An item of the store as a question; only its bits are known.
+def query_like(store: Store, item_id: str, modality: str | None = None, by: str | None = None) -> Query:
+    """Return an item of the store as a query, of which only the bits are known.
 
     Args:
-        store: has the item.
+        store: the store that has the item.
         item_id: its id.
-        modality: whose codes are going to be searched, as in `answer`.
-        by: which of the item's codes asks; if None, that of the modality that is searched.
+        modality: modality to be searched, as in `search_hits`.
+        by: modality of the item's code to search with; if None, the one that is searched.
 
     Raises:
         InputError: the id is unknown, or the item has no such code.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.local.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
+    >>> query_like(store, "b").code.tolist()
+    [7]
     """
     if item_id not in store:
         raise InputError(f"--like {item_id}: {store.address} has no item with this id")
     codes = store.get([item_id])[0].codes
-    wanted = by or searched_modality(modality, store.modalities, store.address)
-    if wanted not in codes:
-        there = " and ".join(sorted(codes))
-        raise InputError(f"--like {item_id}: has no {wanted} code; ask by what it has, --by {there}")
-    return Question(codes[wanted])
+    query_modality = by or searched_modality(modality, store.modalities, store.address)
+    if query_modality not in codes:
+        available = " and ".join(sorted(codes))
+        raise InputError(f"--like {item_id}: has no {query_modality} code; ask by what it has, --by {available}")
+    return Query(codes[query_modality])
 
 
-def answer(store: Store, question: Question, wanted: Wanted | None = None) -> list[Hit]:
-    """The items of a store that is not empty nearest to a question, nearest first, equal distances by id.
+def search_hits(store: Store, query: Query, options: SearchOptions | None = None) -> list[Hit]:
+    """Find the items nearest to a query, nearest first, equal distances by id, in a store that is not empty.
 
     Raises:
-        InputError: the store has no such codes, the filter is wrong, or answers are to be re-ranked to a question of
-            which only bits are known.
+        InputError: the store has no such codes, the filter is wrong, or re-ranking needs the real-valued outputs of a
+            query of which only bits are known.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.local.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
+    >>> [(hit.id, hit.distance) for hit in search_hits(store, query_like(store, "b"))]
+    [('b', 0), ('a', 3)]
     """
-    wanted = wanted or Wanted()
-    modality, rerank = searched_modality(wanted.modality, store.modalities, store.address), wanted.rerank or 0
-    if rerank and question.outputs is None:
+    options = options or SearchOptions()
+    modality, n_reranked = searched_modality(options.modality, store.modalities, store.address), options.rerank or 0
+    if n_reranked and query.outputs is None:
         raise InputError("--rerank: of a stored item only its bits are known; ask with --text or --image")
-    code = question.code[None]
-    if wanted.radius is None:
-        kept: int | None = wanted.k
-        found = store.search(code, max(wanted.k, rerank), modality, wanted.where)
+    code = query.code[None]
+    if options.radius is None:
+        count: int | None = options.k
+        answers = store.search(code, max(options.k, n_reranked), modality, options.where)
     else:
-        kept = wanted.limit
-        found = store.search_radius(code, wanted.radius, modality, wanted.where, kept and max(kept, rerank))
-    return _hits(store, found, modality, question, rerank)[:kept]
+        count = options.limit
+        answers = store.search_radius(code, options.radius, modality, options.where, count and max(count, n_reranked))
+    items, distances = store.get(answers.ids[0]), answers.distances[0].tolist()
+    hits = [_hit(item, distance, modality) for item, distance in zip(items, distances, strict=True)]
+    if n_reranked and hits and query.outputs is not None:
+        order = rerank(query.outputs, np.stack([hit.code for hit in hits]), n_reranked)
+        hits = [hits[place] for place in order.tolist()]
+    return hits[:count]
 
 
-def ask(
+def search_store(
     store: Store,
-    wanted: Wanted | None = None,
+    options: SearchOptions | None = None,
     *,
     text: str | None = None,
     image: Path | Image.Image | None = None,
@@ -191,41 +217,41 @@ def ask(
     by: str | None = None,
     model: Path | None = None,
 ) -> list[Hit]:
-    """A single question, from words, a picture or an id to its answers.
+    """Search a store with a single query: words, an image or an item's id.
 
     Args:
-        store: what is searched.
-        wanted: which answers.
+        store: the store to search.
+        options: which items to return.
         text: words to search with.
-        image: picture to search with.
+        image: image to search with.
         like: id of an item to search with.
-        by: with ``like``, which of its codes asks, see `question_like`.
+        by: with ``like``, modality of the item's code to search with, see `query_like`.
         model: see `load_encoder`.
 
     Raises:
-        InputError: not exactly one question; or as `load_encoder`, `encode_questions`, `question_like` and `answer`.
+        InputError: not exactly one query; or as `load_encoder`, `encode_queries`, `query_like` and `search_hits`.
     """
-    wanted = wanted or Wanted()
-    if sum(question is not None for question in (text, image, like)) != 1:
+    options = options or SearchOptions()
+    if sum(value is not None for value in (text, image, like)) != 1:
         raise InputError("search: give exactly one of --text, --image and --like")
     if by is not None and like is None:
         raise InputError("--by: says which code of --like asks; leave it out")
     if text is not None and not text.strip():
         raise InputError("--text: is empty; give some words")
-    searched_modality(wanted.modality, store.modalities, store.address)  # before a model is loaded in vain
+    searched_modality(options.modality, store.modalities, store.address)  # before a model is loaded in vain
     if like is not None:
-        question = question_like(store, like, wanted.modality, by)
+        query = query_like(store, like, options.modality, by)
     else:
         modality, item = ("text", text) if image is None else ("image", image)
-        question = encode_questions(load_encoder(store, model), modality, [item or ""])[0]
-    return answer(store, question, wanted)
+        query = encode_queries(load_encoder(store, model), modality, [item or ""])[0]
+    return search_hits(store, query, options)
 
 
-def open_to_search(address: str | Path) -> Store:
-    """The store at an address that has items.
+def open_filled_store(address: str | Path) -> Store:
+    """Open a store that has items.
 
     Raises:
-        InputError: there is none, or it is empty; or as `channelhash.open_store`.
+        InputError: there is none at that address, or it is empty; or as `channelhash.open_store`.
     """
     store = open_store(address)
     if not len(store):
@@ -238,40 +264,31 @@ def open_to_search(address: str | Path) -> Store:
     return store
 
 
-def picture_of(store: Store, item_id: str) -> Path | None:
-    """The picture of an item of the store, if it has one."""
+def find_image(store: Store, item_id: str) -> Path | None:
+    """Return the path of an item's image, if it has one."""
     image = store.get([item_id])[0].metadata.get("image")
     return Path(str(image)) if image else None
 
 
-def draw_answers(hits: Sequence[Hit], question: str | Path, path: Path) -> None:
-    """The question and its answers as a PNG, one row."""
-    asked = Cell(question, "query") if isinstance(question, Path) else Cell(None, question)
+def draw_hits(hits: Sequence[Hit], query: str | Path, path: Path) -> None:
+    """Draw a query, words or an image file, and its hits as one row of a PNG."""
+    first = Cell(query, "query") if isinstance(query, Path) else Cell(None, query)
     cells = [
         Cell(Path(hit.image) if hit.image else None, f"{bits(hit.distance)}: {hit.text or hit.id}") for hit in hits
     ]
-    write_contact_sheet([[asked, *cells]], path)
-
-
-def _hits(store: Store, found: Answers, modality: str, question: Question, rerank: int) -> list[Hit]:
-    items = store.get(found.ids[0])
-    hits = [_hit(item, distance, modality) for item, distance in zip(items, found.distances[0].tolist(), strict=True)]
-    if not rerank or not hits or question.outputs is None:
-        return hits
-    order = reranked(question.outputs, np.stack([hit.code for hit in hits]), rerank)
-    return [hits[place] for place in order.tolist()]
+    write_contact_sheet([[first, *cells]], path)
 
 
 def _hit(item: Item, distance: int, modality: str) -> Hit:
-    known = dict(item.metadata)
-    text, image, labels = known.pop("text", None), known.pop("image", None), known.pop("labels", None)
+    metadata = dict(item.metadata)
+    text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
     return Hit(
         item.id,
         distance,
         str(text or ""),
         list(labels) if isinstance(labels, list) else [],
         str(image or ""),
-        known,
+        metadata,
         item.codes[modality],
         tuple(sorted(item.codes)),
     )

@@ -323,9 +323,9 @@ def open_folder(path: Path, n_bits: int | None, model: str) -> EmbeddedStore:
 
 
 def open_codes(
-    address: str, codes: CodeSet, model_folder: Path | None, n_bits: int | None, model: str
+    codes: CodeSet, address: str = "codes", model_folder: Path | None = None, n_bits: int | None = None, model: str = ""
 ) -> EmbeddedStore:
-    """A store of the items of a file of codes, in memory and to be read only.
+    """Open the items of a code set as a store in memory that is only read.
 
     Raises:
         InputError: an id occurs twice, or the codes have another length or model.

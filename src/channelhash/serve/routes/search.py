@@ -9,7 +9,8 @@ from starlette.concurrency import run_in_threadpool
 
 from channelhash.codes import PackedCodes, binarize, check_packed, pack
 from channelhash.errors import InputError
-from channelhash.search.query import Hit, Question, Wanted, answer
+from channelhash.search.query import Hit, Query, search_hits
+from channelhash.search.query import SearchOptions as StoreOptions
 from channelhash.search.validation import searched_modality
 from channelhash.serve.batching import Outputs
 from channelhash.serve.error_handlers import PROBLEMS
@@ -39,10 +40,10 @@ async def search(request: SearchRequest, service: Shared) -> SearchAnswer:
     if request.rerank:
         raise HTTPException(422, "rerank: needs the query's real-valued outputs; ask with words or a picture")
     if request.id is not None:
-        question, query_modality = await run_in_threadpool(_item_asks, service, request)
+        query, query_modality = await run_in_threadpool(_item_asks, service, request)
     else:
-        question, query_modality = await run_in_threadpool(_code_asks, service, request.code or ""), ""
-    return await run_in_threadpool(_answer, service, request, question, query_modality, began)
+        query, query_modality = await run_in_threadpool(_code_asks, service, request.code or ""), ""
+    return await run_in_threadpool(_answer, service, request, query, query_modality, began)
 
 
 @router.post("/search/image")
@@ -74,18 +75,18 @@ def _check(options: SearchOptions, service: Service) -> None:
 async def _answer_outputs(
     service: Service, options: SearchOptions, outputs: Outputs, query_modality: str, began: float
 ) -> SearchAnswer:
-    question = Question(pack(binarize(outputs[None]))[0], outputs)
-    return await run_in_threadpool(_answer, service, options, question, query_modality, began)
+    query = Query(pack(binarize(outputs[None]))[0], outputs)
+    return await run_in_threadpool(_answer, service, options, query, query_modality, began)
 
 
-def _item_asks(service: Service, request: SearchRequest) -> tuple[Question, str]:
+def _item_asks(service: Service, request: SearchRequest) -> tuple[Query, str]:
     """The code of an item that asks, and what it is a code of."""
     item = service.item(request.id or "")
     searched = _searched(service, request.modality)
     asks = request.query_modality or (searched if searched in item.codes else min(item.codes))
     if asks not in item.codes:
         raise HTTPException(422, f"query_modality: this item has no {asks} code, only {' and '.join(item.codes)}")
-    return Question(item.codes[asks]), asks
+    return Query(item.codes[asks]), asks
 
 
 def _searched(service: Service, modality: str | None) -> str:
@@ -93,8 +94,8 @@ def _searched(service: Service, modality: str | None) -> str:
     return searched_modality(modality, service.store.modalities, service.store.address)
 
 
-def _code_asks(service: Service, code: str) -> Question:
-    return Question(packed_code(service, code))
+def _code_asks(service: Service, code: str) -> Query:
+    return Query(packed_code(service, code))
 
 
 def packed_code(service: Service, code: str) -> PackedCodes:
@@ -113,23 +114,23 @@ def packed_code(service: Service, code: str) -> PackedCodes:
     return packed
 
 
-def _answer(
-    service: Service, options: SearchOptions, question: Question, query_modality: str, began: float
-) -> SearchAnswer:
+def _answer(service: Service, options: SearchOptions, query: Query, query_modality: str, began: float) -> SearchAnswer:
     store = service.store
-    n_bits = store.n_bits or 8 * len(question.code)
+    n_bits = store.n_bits or 8 * len(query.code)
     at_most("radius", options.radius, n_bits)
     modality: str = options.modality or "image"
     hits: list[Hit] = []
     if store.modalities:  # otherwise it is empty
         modality = _searched(service, options.modality)
-        wanted = Wanted(options.k, options.radius, options.k, modality, options.where or None, options.rerank or None)
+        store_options = StoreOptions(
+            options.k, options.radius, options.k, modality, options.where or None, options.rerank or None
+        )
         try:
-            hits = answer(store, question, wanted)
+            hits = search_hits(store, query, store_options)
         except InputError:  # an item that was found may have been deleted before it was read
-            hits = answer(store, question, wanted)
+            hits = search_hits(store, query, store_options)
     return SearchAnswer(
-        query_code=question.code.tobytes().hex(),
+        query_code=query.code.tobytes().hex(),
         query_modality=query_modality,
         modality=modality,
         n_bits=n_bits,
