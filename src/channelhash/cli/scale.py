@@ -42,8 +42,9 @@ def scale(
     """
     from channelhash.lab.capacity import serving_simulation
     from channelhash.lab.capacity import simulation as job_simulation
-    from channelhash.lab.capacity.cost import MONEY, Need, Prices, plan
+    from channelhash.lab.capacity.cost import MONEY, plan
     from channelhash.lab.capacity.measured_growth import largest, rates, read_growth
+    from channelhash.lab.capacity.plans import Job, Need, Prices, Serving
 
     if plots and plots.exists() and not plots.is_dir():
         raise InputError(f"--plots {plots}: is a file; name a folder")
@@ -62,7 +63,7 @@ def scale(
     prices = Prices(price_node_month, price_gb_month, price_core_hour, price_gpu_hour)
     measurements = read_growth()
     found = plan(need, rates(measurements), prices if any(asdict(prices).values()) else None)
-    job = job_simulation.Job(
+    job = Job(
         tasks=tasks,
         workers=workers,
         task_seconds=task_seconds,
@@ -74,9 +75,7 @@ def scale(
     outcomes: dict[str, list[job_simulation.Outcome]] = {
         policy: job_simulation.simulate(job, policy, seed, runs) for policy in job_simulation.POLICIES
     }
-    served = serving_simulation.compare(
-        serving_simulation.Serving(parts=found["nodes"]["parts"], replicas=replicas), seed
-    )
+    served = serving_simulation.compare(Serving(parts=found["nodes"]["parts"], replicas=replicas), seed)
     paths: list[Path] = []
     if plots:
         from channelhash.lab.capacity.plots import write_plots

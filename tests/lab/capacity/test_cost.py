@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channelhash.lab.capacity.cost import Need, Prices, code_bytes, distinct_codes, index_bytes, plan
+from channelhash.lab.capacity.cost import code_bytes, distinct_codes, index_bytes, plan
 from channelhash.lab.capacity.measured_growth import JOBS, largest, rates, read_growth
+from channelhash.lab.capacity.plans import Need, Prices
 
 RATES = {"encode": 10.0, "evaluate": 1e6, "search": 1e6, "index": 1e4}
 

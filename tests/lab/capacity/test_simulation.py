@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channelhash.errors import InputError
-from channelhash.lab.capacity.serving_simulation import Serving, compare
+from channelhash.lab.capacity.plans import Job, Serving
+from channelhash.lab.capacity.serving_simulation import compare
 from channelhash.lab.capacity.serving_simulation import simulate as serve
-from channelhash.lab.capacity.simulation import POLICIES, Job, check, simulate, summary
+from channelhash.lab.capacity.simulation import POLICIES, check, simulate, summary
 
 CALM = Job(tasks=10, workers=4, task_seconds=60, spread=0, failures_per_hour=0, slow_share=0)
 

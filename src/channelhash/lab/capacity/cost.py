@@ -2,74 +2,44 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from channelhash.lab.capacity.plans import Need, Prices
 
 _HOUR = 3600.0
 _GB = 1e9
 
 
-@dataclass(frozen=True)
-class Need:
-    """What is asked for. Defaults that nobody measured are assumptions, and the command says so.
-
-    Attributes:
-        items: number n of items, each with one code a modality.
-        bits: code length k.
-        modalities: codes of an item.
-        record_bytes: id and metadata of an item on the disk.
-        evaluation_queries: queries of one evaluation.
-        queries_per_second: searches at the busiest time.
-        replicas: machines that hold each part of the index.
-        node_memory: bytes of memory of a machine that serves.
-        node_cores: its cores.
-        filled: share of memory and of cores that is used at most.
-        pictures_per_gpu_second: the rate of a GPU that encodes; 0 encodes on cores.
-    """
-
-    items: float
-    bits: int
-    modalities: int = 2
-    record_bytes: float = 200
-    evaluation_queries: int = 5000
-    queries_per_second: float = 100
-    replicas: int = 2
-    node_memory: float = 64e9
-    node_cores: int = 32
-    filled: float = 0.7
-    pictures_per_gpu_second: float = 0
-
-
-@dataclass(frozen=True)
-class Prices:
-    """The user's own, in any currency; there are no defaults but 0."""
-
-    node_month: float = 0
-    gb_month: float = 0
-    core_hour: float = 0
-    gpu_hour: float = 0
-
-
 def code_bytes(bits: int) -> int:
-    """Bytes of one packed code."""
+    """Return the bytes of one packed code.
+
+    >>> code_bytes(63)
+    8
+    """
     return math.ceil(bits / 8)
 
 
 def distinct_codes(items: float, bits: int) -> float:
-    """Expected number of different codes among ``items`` uniform ones of 2^k: 2^k (1 − (1 − 2^−k)^n).
+    """Return the expected number of different codes among n uniform ones of k bits: 2^k (1 − (1 − 2^−k)^n).
 
     Codes of a trained model are clustered, so there are fewer.
+
+    >>> distinct_codes(2, bits=1)
+    1.5
     """
     space = 2.0**bits
     return -space * math.expm1(items * math.log1p(-1 / space)) if bits < 1000 else items
 
 
 def index_bytes(need: Need) -> dict[str, float]:
-    """Memory of one copy of the index.
+    """Compute the memory of one copy of the index.
 
     ``embedded``: for each modality the distinct codes, a 4-byte start of each one's run of items, and a 4-byte row
     an item; the tables that searches may use come on top. ``milvus``: for each modality and item the code, its primary
-    key and two 8-byte fields of Milvus's own (row number and time); keys counted as 8 bytes.
+    key and two 8-byte fields of Milvus (row number and time); keys counted as 8 bytes.
+
+    >>> index_bytes(Need(items=1000, bits=64, modalities=1))
+    {'embedded': 16000.0, 'milvus': 32000}
     """
     width, distinct = code_bytes(need.bits), distinct_codes(need.items, need.bits)
     return {
@@ -79,13 +49,13 @@ def index_bytes(need: Need) -> dict[str, float]:
 
 
 def plan(need: Need, rates: Mapping[str, float], prices: Prices | None = None) -> dict[str, Any]:
-    """All that ``need`` takes.
+    """Compute what ``need`` takes.
 
     Args:
-        need: what is asked for.
-        rates: units a second on one core: ``encode`` (pictures), ``evaluate`` and ``search`` (pairs of a query and an
+        need: collection and machines.
+        rates: units a second on one core: ``encode`` (images), ``evaluate`` and ``search`` (pairs of a query and an
             item), ``index`` (items).
-        prices: for the money; left out without them.
+        prices: for the money, which is left out without prices.
 
     Returns:
         ``{"bytes": {"codes", "disk", "embedded", "milvus"}, "core_hours": {"encode", "evaluate", "index"},
@@ -132,7 +102,7 @@ def plan(need: Need, rates: Mapping[str, float], prices: Prices | None = None) -
     return result
 
 
-#: The same in words, with the names that `plan` gives.
+#: The money in words, by the names that `plan` gives.
 MONEY = {
     "once": "core hours (encode + evaluate + index) × price of a core hour + GPU hours × price of a GPU hour",
     "month": "nodes × price of a node a month + replicas × GB on the disk × price of a GB a month",

@@ -1,11 +1,13 @@
-"""Measured growth: how long each job took here at each size, from a file beside this one."""
+"""Measured growth: how long each job took at each size, read from ``growth.csv``."""
 
 import csv
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 
-#: ``encode`` is pictures through a backbone, ``features`` the rest of the way: read, head, codes, files.
+from pydantic import TypeAdapter
+
+#: ``encode`` takes images through a backbone; ``features`` is the rest of the way: read, head, codes, files.
 JOBS = ("encode", "features", "evaluate", "search", "index")
 
 
@@ -16,10 +18,10 @@ class Measurement:
     Attributes:
         job: one of `JOBS`.
         items: size of the collection.
-        units: what a rate counts: pictures, pairs of a query and an item, items.
-        core_seconds: time of the processor, over all its cores; ``command`` says where it is wall time.
-        extra_mb: memory at its highest beside the inputs.
-        machine: where.
+        units: what a rate counts: images, pairs of a query and an item, or items.
+        core_seconds: processor time over all cores; ``command`` says where it is wall time.
+        extra_mb: peak memory beyond the inputs.
+        machine: where it was measured.
         command: how.
     """
 
@@ -33,27 +35,20 @@ class Measurement:
 
 
 def read_growth() -> list[Measurement]:
-    """All measurements of the package."""
+    """Read all measurements of the package."""
     lines = files(__package__).joinpath("growth.csv").read_text(encoding="utf-8").splitlines()
-    return [
-        Measurement(
-            row["job"],
-            int(row["items"]),
-            int(row["units"]),
-            float(row["core_seconds"]),
-            float(row["extra_mb"]),
-            row["machine"],
-            row["command"],
-        )
-        for row in csv.DictReader(lines)
-    ]
+    return TypeAdapter(list[Measurement]).validate_python(list(csv.DictReader(lines)))
 
 
 def largest(measurements: Iterable[Measurement]) -> dict[str, Measurement]:
-    """Job -> its measurement at the largest size: what a larger collection is computed from."""
-    return {found.job: found for found in sorted(measurements, key=lambda found: found.items)}
+    """Map each job to its measurement at the largest size, from which larger collections are extrapolated."""
+    return {measurement.job: measurement for measurement in sorted(measurements, key=lambda row: row.items)}
 
 
 def rates(measurements: Iterable[Measurement]) -> dict[str, float]:
-    """Job -> units a second on one core, of the largest size measured."""
-    return {job: found.units / found.core_seconds for job, found in largest(measurements).items()}
+    """Map each job to its units a second on one core, at the largest size measured.
+
+    >>> rates([Measurement("index", 1000, 1000, 0.5, 1.0, "a laptop", "by hand")])
+    {'index': 2000.0}
+    """
+    return {job: measurement.units / measurement.core_seconds for job, measurement in largest(measurements).items()}

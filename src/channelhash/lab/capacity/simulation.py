@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from channelhash.errors import InputError
+from channelhash.lab.capacity.plans import Job
 from channelhash.utils.seeds import generator
 
 Policy = Literal["no retry", "retry", "speculative"]
@@ -18,34 +19,13 @@ _MOST_DEATHS = 3
 
 
 @dataclass(frozen=True)
-class Job:
-    """Attributes:
-    tasks: shards of the job.
-    workers: each does one task at a time.
-    task_seconds: median time of a task on a worker that is not slow.
-    spread: standard deviation of the logarithm of that time, drawn anew for each attempt.
-    failures_per_hour: of a worker while it works; the task that it was at is lost.
-    restart_seconds: until a dead worker is back.
-    slow_share: chance of each worker to be slow for the whole job.
-    slow_factor: how much longer everything takes on a slow one.
-    """
-
-    tasks: int = 1000
-    workers: int = 64
-    task_seconds: float = 60
-    spread: float = 0.3
-    failures_per_hour: float = 0.1
-    restart_seconds: float = 30
-    slow_share: float = 0.05
-    slow_factor: float = 5
-
-
-@dataclass(frozen=True)
 class Outcome:
-    """Attributes:
-    seconds: until the last task was done or lost.
-    lost: tasks without a result.
-    wasted: share of the workers' working time that went into what was not used.
+    """How one simulated job ended.
+
+    Attributes:
+        seconds: until the last task was done or lost.
+        lost: tasks without a result.
+        wasted: share of the workers' working time that was not used.
     """
 
     seconds: float
@@ -54,8 +34,10 @@ class Outcome:
 
 
 def check(job: Job) -> None:
-    """Raises:
-    InputError: a task on a slow worker hardly ever ends before its worker dies.
+    """Refuse a job that hardly ends.
+
+    Raises:
+        InputError: a task on a slow worker hardly ever ends before its worker dies.
     """
     expected = job.failures_per_hour * job.task_seconds * job.slow_factor / 3600
     if expected > _MOST_DEATHS:
@@ -66,20 +48,28 @@ def check(job: Job) -> None:
 
 
 def simulate(job: Job, policy: Policy, seed: int, runs: int = 200) -> list[Outcome]:
-    """Independent runs; the same workers are slow in the same run of every policy."""
+    """Simulate independent runs; the same workers are slow in the same run of every policy.
+
+    >>> calm = Job(tasks=10, workers=4, task_seconds=60, spread=0, failures_per_hour=0, slow_share=0)
+    >>> simulate(calm, "retry", seed=0, runs=1)
+    [Outcome(seconds=180.0, lost=0, wasted=0.0)]
+    """
     return [_one_run(job, policy, generator(seed, "job", run)) for run in range(runs)]
 
 
 def _one_run(job: Job, policy: Policy, random: np.random.Generator) -> Outcome:
-    """No retry: the task of a dead worker is lost. Retry: it is done again. Speculative: besides, a worker that has
-    nothing to do starts a second copy of the task that has been under way longest; the first copy to end counts."""
+    """Simulate one run.
+
+    No retry: the task of a dead worker is lost. Retry: it is done again. Speculative: besides, an idle worker starts a
+    second copy of the task that has run longest, and the first copy to end counts.
+    """
     pace = np.where(random.random(job.workers) < job.slow_share, job.slow_factor, 1.0) * job.task_seconds
     waiting, idle = deque(range(job.tasks)), deque(range(job.workers))
     running: dict[int, tuple[int, float, int]] = {}  # worker -> (task, since, number of the attempt)
     copies = [0] * job.tasks
     events: list[tuple[float, int, str, int]] = []  # (when, attempt, "done" | "dead" | "back", worker)
     attempts = count()
-    open_tasks, lost, now, worked, used = job.tasks, 0, 0.0, 0.0, 0.0
+    open_tasks, lost, clock, worked, used = job.tasks, 0, 0.0, 0.0, 0.0
 
     def choose() -> int | None:
         if waiting:
@@ -93,37 +83,41 @@ def _one_run(job: Job, policy: Policy, random: np.random.Generator) -> Outcome:
             needs = pace[worker] * np.exp(job.spread * random.standard_normal())
             life = random.exponential(3600 / job.failures_per_hour) if job.failures_per_hour else np.inf
             ends, what = (needs, "done") if needs <= life else (life, "dead")
-            running[worker] = (task, now, attempt)
+            running[worker] = (task, clock, attempt)
             copies[task] += 1
-            heapq.heappush(events, (now + float(ends), attempt, what, worker))
-        now, attempt, what, worker = heapq.heappop(events)
+            heapq.heappush(events, (clock + float(ends), attempt, what, worker))
+        clock, attempt, what, worker = heapq.heappop(events)
         if what == "back":
             idle.append(worker)
             continue
         if worker not in running or running[worker][2] != attempt:
             continue  # another copy was first, and this one was stopped
         task, since, _ = running.pop(worker)
-        worked += now - since
+        worked += clock - since
         copies[task] -= 1
         if what == "done":
-            used += now - since
+            used += clock - since
             idle.append(worker)
-            for other in [other for other, (same, _, _) in running.items() if same == task]:
-                worked += now - running.pop(other)[1]
+            for twin in [twin for twin, (copied, _, _) in running.items() if copied == task]:
+                worked += clock - running.pop(twin)[1]
                 copies[task] -= 1
-                idle.append(other)
+                idle.append(twin)
             open_tasks -= 1
             continue
-        heapq.heappush(events, (now + job.restart_seconds, next(attempts), "back", worker))
+        heapq.heappush(events, (clock + job.restart_seconds, next(attempts), "back", worker))
         if policy == "no retry":
             lost, open_tasks = lost + 1, open_tasks - 1
         elif copies[task] == 0:
             waiting.appendleft(task)
-    return Outcome(now, lost, 1 - used / worked if worked else 0.0)
+    return Outcome(clock, lost, 1 - used / worked if worked else 0.0)
 
 
 def summary(outcomes: list[Outcome]) -> dict[str, float]:
-    """``{"p50", "p95", "max": seconds, "lost": mean number of tasks, "wasted": mean share}``; see `Outcome`."""
+    """Summarise runs: ``{"p50", "p95", "max": seconds, "lost": mean number of tasks, "wasted": mean share}``.
+
+    >>> summary([Outcome(60.0, 0, 0.0), Outcome(120.0, 2, 0.5)])
+    {'p50': 90.0, 'p95': 117.0, 'max': 120.0, 'lost': 1.0, 'wasted': 0.25}
+    """
     seconds = np.array([outcome.seconds for outcome in outcomes])
     return {
         "p50": float(np.quantile(seconds, 0.5)),
