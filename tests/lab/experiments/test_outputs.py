@@ -43,7 +43,7 @@ def test_each_grid_leaves_its_tables_plots_and_figures(base, tmp_path, name, bit
         rows = list(csv.DictReader(file))
     assert len(rows) == len(results) * 2 * 3 * 4  # checkpoints, views, tasks
     row = next(row for row in rows if row["run"] == results[0].name and row["view"] == "leak_free")
-    expected = results[0].figure(row["task"], view="leak_free", checkpoint=row["checkpoint"])
+    expected = results[0].score(row["task"], view="leak_free", checkpoint=row["checkpoint"])
     assert float(row["map_tie_aware"]) == expected
     assert run_command("report", out) == 0
     assert tables[0].split("-")[0] in (out / "report.html").read_text().lower()

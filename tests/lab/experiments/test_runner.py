@@ -64,11 +64,11 @@ def test_results_are_those_of_evaluate(base, tmp_path):
         tasks = evaluate_run(result.folder, leak_free=leak_free)["tasks"]
         assert json.loads(json.dumps(tasks)) == result.epochs["last"][view]
     for (checkpoint, view, task), values in result.query_ap.items():
-        assert np.nanmean(values) == pytest.approx(result.figure(task, view=view, checkpoint=checkpoint))
+        assert np.nanmean(values) == pytest.approx(result.score(task, view=view, checkpoint=checkpoint))
     assert {checkpoint for checkpoint, _, _ in result.query_ap} == {"last", "best"}
     log = [json.loads(line) for line in (result.folder / "log.jsonl").read_text().splitlines()]
     for task, value in log[-1]["validation"].items():
-        assert result.figure(task, view="validation") == pytest.approx(value)
+        assert result.score(task, view="validation") == pytest.approx(value)
 
 
 def test_several_jobs_give_the_same(base, tmp_path):

@@ -55,8 +55,8 @@ class Result:
         """Of weights, order and dropout."""
         return int(self.settings["train"]["seed"])
 
-    def figure(self, task: str, name: str = "map_tie_aware", view: str = "test", checkpoint: str = "last") -> float:
-        """One figure of a finished run; NaN where it is not defined."""
+    def score(self, task: str, name: str = "map_tie_aware", view: str = "test", checkpoint: str = "last") -> float:
+        """Return one metric of a finished run; NaN where it is undefined."""
         value = self.epochs[checkpoint][view][task][name]
         return float("nan") if value is None else float(value)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.results import Result
@@ -15,6 +16,13 @@ TRIALS, RATE_TRIALS = "tuning", "tuning-rates"
 TRIAL_BITS = 32
 #: Learning rates that are tried first: the base configuration's times these, a decade down and up in half decades.
 RATE_FACTORS: tuple[float, ...] = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
+
+
+class Weights(NamedTuple):
+    """Weights of a loss's terms: κ_q, and the direct AP term's weight divided by the code length."""
+
+    kappa_q: float
+    per_bit: float
 
 
 def tuned_grid(
@@ -78,6 +86,12 @@ def validation_score(result: Result) -> float:
 def rate_of(result: Result) -> float:
     """The learning rate of a run."""
     return float(result.settings["train"]["learning_rate"])
+
+
+def weights_of(result: Result) -> Weights:
+    """Return the weights that a run was trained with."""
+    loss = result.settings["loss"]
+    return Weights(float(loss["kappa_q"]), float(loss["average_precision"]) / result.n_bits)
 
 
 def rate_trial(run: GridRun, factor: float) -> GridRun:

@@ -56,7 +56,7 @@ def test_the_interval_is_students_over_seeds():
     effect = by_name(runs)["channel: DSCH − SCH, κ_q 0"]
     values = {
         loss: [
-            100 * run.figure("image->text")
+            100 * run.score("image->text")
             for run in runs
             if run.settings["loss"] | {"gamma_w": 0} == dict(name=loss, kappa_q=0.0, gamma_w=0)
         ]

@@ -92,7 +92,7 @@ def test_queries_are_averaged_over_the_common_seeds():
     ]
     assert found.queries == paired_test(*sides, resamples=500)
     assert found.seeds.seeds == 2
-    figures = [[runs[method, seed].figure(TASK) for seed in (0, 5)] for method in ("b", "a")]
+    figures = [[runs[method, seed].score(TASK) for seed in (0, 5)] for method in ("b", "a")]
     assert found.seeds == seed_test(*figures)
 
 

@@ -103,17 +103,17 @@ def test_floor_and_ceiling_are_what_they_say(folder, base):
     image, text = maps["image"](features["image"][splits.query]), maps["text"](features["text"][splits.retrieval])
     codes = pack(binarize(image)), pack(binarize(text))
     literal = hamming_histogram(*codes, query, database, n_bits=8).mean_average_precision()
-    assert results["CCA-ITQ"].figure("image->text") == pytest.approx(literal)
+    assert results["CCA-ITQ"].score("image->text") == pytest.approx(literal)
     model = load_model(results["DSCH"].folder)
     outputs = run_outputs(model, config, records)
     np.testing.assert_allclose(outputs["text"], model.outputs("text", records.items["text"]).numpy(), rtol=1e-5)
     parts = [{m: values[rows] for m, values in outputs.items()} for rows in (splits.query, splits.retrieval)]
     for task, evaluation in evaluate_cosines(*parts, query, database).items():
-        assert results["DSCH, unquantised"].figure(task) == pytest.approx(evaluation.report["map_tie_aware"])
+        assert results["DSCH, unquantised"].score(task) == pytest.approx(evaluation.report["map_tie_aware"])
     parts = [{"text": features["text"][rows]} for rows in (splits.query, splits.retrieval)]
     own = evaluate_cosines(*parts, query, database)["text->text"].report["map_tie_aware"]
-    assert results["features, cosine"].figure("text->text") == pytest.approx(own)
-    assert results["features, cosine"].figure("image->text") > results["LSH"].figure("image->text")
+    assert results["features, cosine"].score("text->text") == pytest.approx(own)
+    assert results["features, cosine"].score("image->text") > results["LSH"].score("image->text")
 
 
 def test_inputs_stand_in_where_encoders_are_trained(tmp_path):

@@ -6,9 +6,8 @@ from channelhash.lab.experiments import definitions as grids
 from channelhash.lab.experiments.definitions import TUNED, make_grid
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import channels as channel_shapes
-from channelhash.lab.experiments.studies.channels import weights_of
 from channelhash.lab.experiments.tables.channels import own_effects, own_effects_tables, trials_table
-from channelhash.lab.experiments.tuning import best_trials, rate_of
+from channelhash.lab.experiments.tuning import best_trials, rate_of, weights_of
 from lab.experiments.made_results import made_result
 from small_runs import grid_base, run_command
 

@@ -56,7 +56,7 @@ def test_the_experiment_tabulates_what_re_ranking_adds(tmp_path):
         figures = json.loads((result.folder / "reranking.json").read_text())
         assert list(figures) == ["image->text", "text->image", "image->image", "text->text"]
         for task, (hamming, first_100, first_1000, every) in figures.items():
-            np.testing.assert_allclose(hamming, result.figure(task), atol=1e-12)
+            np.testing.assert_allclose(hamming, result.score(task), atol=1e-12)
             assert first_1000 == every  # 200 items
             assert first_100 != every
     table = (tmp_path / "g" / "tables" / "reranking.md").read_text()

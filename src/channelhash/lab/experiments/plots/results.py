@@ -109,13 +109,13 @@ def code_length_plot(
     for axes, task in zip(panels, tasks, strict=True):
         for number, method in enumerate(methods):
             groups = [
-                [r.figure(task, figure_name, view, checkpoint) for r in finished if (r.method, r.n_bits) == (method, k)]
+                [r.score(task, figure_name, view, checkpoint) for r in finished if (r.method, r.n_bits) == (method, k)]
                 for k in lengths
             ]
             aside = _ASIDE * (number - (len(methods) - 1) / 2)
             means, spreads = _means(groups)
             line(axes, number, np.arange(len(lengths)) + aside, means, method, spreads)
-        chance = np.mean([result.figure(task, "chance", view, checkpoint) for result in finished])
+        chance = np.mean([result.score(task, "chance", view, checkpoint) for result in finished])
         axes.set_title(f"{arrow(task)} (chance {100 * chance:.1f} %)", fontsize=10)
         axes.set_xticks(range(len(lengths)), [str(k) for k in lengths])
         axes.set_xlabel("code length k, bits")
@@ -144,7 +144,7 @@ def gamma_w_plot(results: Sequence[Result], view: str = "validation", checkpoint
     for axes, name in zip(panels, ("map_tie_aware", "roc_auc_micro"), strict=True):
         for number, task in enumerate(finished[0].tasks(view, checkpoint)):
             groups = [
-                [r.figure(task, name, view, checkpoint) for r in finished if r.settings["loss"]["gamma_w"] == value]
+                [r.score(task, name, view, checkpoint) for r in finished if r.settings["loss"]["gamma_w"] == value]
                 for value in values
             ]
             means, spreads = _means(groups)

@@ -53,7 +53,7 @@ def cells(
         if result.status == "finished" and result.n_bits == n_bits:
             loss = result.settings["loss"]
             cell = (str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w"))
-            found.setdefault(cell, {})[result.seed] = 100 * result.figure(task, figure, view)
+            found.setdefault(cell, {})[result.seed] = 100 * result.score(task, figure, view)
     return found
 
 
@@ -73,7 +73,7 @@ def option_effects(
     found: dict[str, dict[int, float]] = {}
     for result in results:
         if result.status == "finished" and result.n_bits == n_bits:
-            found.setdefault(result.method, {})[result.seed] = 100 * result.figure(task, figure, view)
+            found.setdefault(result.method, {})[result.seed] = 100 * result.score(task, figure, view)
     without = found.pop(base, {})
     effects = (
         weighted_effect(name, task, n_bits, [(1, own), (-1, without)], confidence) for name, own in found.items()

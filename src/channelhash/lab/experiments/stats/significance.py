@@ -130,7 +130,7 @@ def compare_methods(
                     continue
                 sides = [[side[seed] for seed in common] for side in runs]
                 query = _over_queries(sides, task, view, checkpoint, resamples) if common else None
-                one, other = ([run.figure(task, view=view, checkpoint=checkpoint) for run in side] for side in sides)
+                one, other = ([run.score(task, view=view, checkpoint=checkpoint) for run in side] for side in sides)
                 seeds = seed_test(one, other) if len(common) > 1 else None
                 tests.append((first, second, n_bits, task, query, seeds))
     query_ps = iter(holm([test[4].p_value for test in tests if test[4]]))

@@ -4,24 +4,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 from channelhash.lab.experiments.definitions import TUNED
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.lab.experiments.runner import Grid, GridRun, Say, run_grid
-from channelhash.lab.experiments.tuning import RATE_FACTORS, RATE_TRIALS, at_best_rate, rate_trial, tuned_grid
+from channelhash.lab.experiments.tuning import (
+    RATE_FACTORS,
+    RATE_TRIALS,
+    Weights,
+    at_best_rate,
+    rate_trial,
+    tuned_grid,
+    weights_of,
+)
 
 #: Trials of each method: κ_q times weights of the direct AP term per bit of the code. The AP term is a share, the
 #: channel's violations are bits. Codes of tanh are nearly binary without a quantisation error too.
 KAPPA_Q: Mapping[str, tuple[float, ...]] = dict.fromkeys(TUNED, (0.03, 0.1, 0.3)) | {"RSCH, tuned": (0.0, 0.1, 0.3)}
 AVERAGE_PRECISION_PER_BIT = (0.0, 0.25, 1.0)
-
-
-class Weights(NamedTuple):
-    """What is chosen beside a method's channels: κ_q, and the weight of the direct AP term over the code length."""
-
-    kappa_q: float
-    per_bit: float
 
 
 def run_channels(
@@ -49,12 +49,6 @@ def run_channels(
     grid = replace(grid, runs=weighed[len(trials) :])
     run_grid(tuned_grid(grid, rates, at_best_rate, folder, jobs, devices, say, RATE_TRIALS), folder, jobs, devices, say)
     return read_grid(folder)[1]
-
-
-def weights_of(result: Result) -> Weights:
-    """The weights of a run."""
-    loss = result.settings["loss"]
-    return Weights(float(loss["kappa_q"]), float(loss["average_precision"]) / result.n_bits)
 
 
 def _choices(method: str) -> list[Weights]:

@@ -25,6 +25,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.definitions import TEACHER
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.runner import Grid, GridRun, Say, run_grid
+from channelhash.lab.experiments.tables.distillation import DISTILLED, KINDS, LABELLED, UNRELATED
 from channelhash.runs.build import draw_run_splits
 from channelhash.runs.student_config import student_config
 
@@ -34,10 +35,6 @@ SIZES: dict[str, dict[str, Any]] = {
     "width 16": {"image_size": 48, "width": 16, "text_width": 128, "hidden": [256]},
     "width 8": {"image_size": 32, "width": 8, "text_width": 64, "hidden": [128]},
 }
-
-#: Methods of one size in the order of the tables: method -> begin of its runs' names.
-DISTILLED, UNRELATED, LABELLED = "distilled", "distilled, λ_r = 0", "from labels"
-KINDS = {DISTILLED: "distilled", UNRELATED: "distilled-lambda-0", LABELLED: "labels"}
 
 
 def run_distillation(

@@ -163,7 +163,7 @@ def _at(results: Sequence[Result], n_bits: int) -> list[Result]:
 
 
 def _chance(results: Sequence[Result], task: str) -> str:
-    figures = {f"{100 * run.figure(task, 'chance'):.2f}" for run in results if run.status == "finished"}
+    figures = {f"{100 * run.score(task, 'chance'):.2f}" for run in results if run.status == "finished"}
     return ", ".join(sorted(figures)) or "–"
 
 

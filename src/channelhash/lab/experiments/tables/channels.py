@@ -5,10 +5,9 @@ from dataclasses import replace
 
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.stats.effects import Effect
-from channelhash.lab.experiments.studies.channels import Weights, weights_of
 from channelhash.lab.experiments.tables.effects import all_option_effects, effects_tables
 from channelhash.lab.experiments.tables.rendering import Cell, Table
-from channelhash.lab.experiments.tuning import best_trials, validation_score
+from channelhash.lab.experiments.tuning import Weights, best_trials, validation_score, weights_of
 
 #: The method of `channels` that the others are tested against.
 OWN = "RSCH, tuned"

@@ -12,11 +12,14 @@ from matplotlib.figure import Figure
 from channelhash.lab.experiments.plots.results import task_panels
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.stats.effects import weighted_effect
-from channelhash.lab.experiments.studies.distillation import DISTILLED, KINDS, LABELLED, UNRELATED
 from channelhash.lab.experiments.tables.effects import effects_tables
 from channelhash.lab.experiments.tables.rendering import Cell, Table
 from channelhash.lab.experiments.tables.results import arrow, print_spread, spread
 from channelhash.utils.plotting import COLORS, legend_below, line
+
+#: Methods of one size in the order of the tables: method -> begin of its runs' names.
+DISTILLED, UNRELATED, LABELLED = "distilled", "distilled, λ_r = 0", "from labels"
+KINDS = {DISTILLED: "distilled", UNRELATED: "distilled-lambda-0", LABELLED: "labels"}
 
 #: Columns of figures: who asks whose codes.
 _TEACHER, _ASKS, _ALONE, _LABELS = "teacher alone", "student asks teacher", "student alone", "from labels"
@@ -44,7 +47,7 @@ class _Student(NamedTuple):
     def shares(self, column: str) -> Mapping[str, float]:
         """Task -> tie-aware mAP in [0, 1] of one of `_COLUMNS`, on the items that teacher and student have."""
         if column == _LABELS:
-            return {task: self.labelled.figure(task) for task in self.labelled.tasks()}
+            return {task: self.labelled.score(task) for task in self.labelled.tasks()}
         found = self.unrelated if column in (_ASKS_0, _ALONE_0) else self.related
         sides = {_TEACHER: "teacher->teacher", _ASKS: "student->teacher", _ASKS_0: "student->teacher"}
         shares: Mapping[str, float] = found["map"][sides.get(column, "student->student")]

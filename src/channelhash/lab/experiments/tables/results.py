@@ -113,7 +113,7 @@ def outcome(
             absent.append(str(result.status))
         elif task not in result.epochs.get(checkpoint, {}).get(view, {}):
             absent.append("not evaluated")
-        elif np.isnan(share := result.figure(task, figure, view, checkpoint)):
+        elif np.isnan(share := result.score(task, figure, view, checkpoint)):
             absent.append("undefined")
         else:
             shares.append(share)
@@ -264,7 +264,7 @@ def _chance(column: Sequence[_Asked], view: str, checkpoint: str) -> str:
         for result in results:
             if task in result.epochs.get(checkpoint, {}).get(view, {}):
                 known = figure == "roc_auc_micro"
-                shares.append(0.5 if known else result.figure(task, "chance", view, checkpoint))
+                shares.append(0.5 if known else result.score(task, "chance", view, checkpoint))
     low, high = (f"{100 * share:.2f}" for share in (min(shares, default=np.nan), max(shares, default=np.nan)))
     return "–" if not shares else low if low == high else f"{low} … {high}"
 
