@@ -58,12 +58,12 @@ def test_captions_and_pictures_are_shown_and_not_learned_from(tmp_path):
     image[1] = np.nan
     records = load_features(write(tmp_path / "f.npz", image=image, **strings), skip_bad=True)
     assert list(records.items) == ["image"]
-    assert records.to_show("text") == ("one", "three")
-    assert records.to_show("image") == (str(tmp_path / "a.jpg"), "/c.jpg")
+    assert records.display_values("text") == ("one", "three")
+    assert records.display_values("image") == (str(tmp_path / "a.jpg"), "/c.jpg")
     codes = encode_records(MODELS["features"].create(records, 8, hidden=[4]), records)
-    assert (codes.texts, codes.images) == (records.to_show("text"), records.to_show("image"))
+    assert (codes.texts, codes.images) == (records.display_values("text"), records.display_values("image"))
     plain = load_features(write(tmp_path / "f.npz", captions=np.ones((3, 7))))  # someone's features, not ours to show
-    assert (plain.to_show("text"), plain.to_show("image")) == (None, None)
+    assert (plain.display_values("text"), plain.display_values("image")) == (None, None)
 
 
 def test_one_dimension_of_labels_are_class_numbers(tmp_path):

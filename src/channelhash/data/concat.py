@@ -70,10 +70,10 @@ def _joined(first: Records, second: Records) -> Records:
     if common := set(first.ids) & set(second.ids):
         raise InputError(f"{len(common)} ids are in both collections, such as {min(common)!r}; ids tell items apart")
     names = (*first.label_names, *(name for name in second.label_names if name not in first.label_names))
-    shown = {
-        modality: (*values, *second.shown[modality])
-        for modality, values in first.shown.items()
-        if modality in second.shown
+    display = {
+        modality: (*values, *second.display[modality])
+        for modality, values in first.display.items()
+        if modality in second.display
     }
     return Records(
         (*first.ids, *second.ids),
@@ -86,7 +86,7 @@ def _joined(first: Records, second: Records) -> Records:
         },
         (*first.problems, *second.problems),
         (len(first) if first.found is None else first.found) + (len(second) if second.found is None else second.found),
-        shown,
+        display,
     )
 
 

@@ -20,8 +20,8 @@ _NAMES = {
     "labels": ("labels", "LAll", "L", "label"),
 }
 
-#: Arrays of texts that are shown with answers: modality -> name.
-_SHOWN = {"image": "pictures", "text": "captions"}
+#: Arrays of texts that are displayed with search results: modality -> name.
+_DISPLAY = {"image": "pictures", "text": "captions"}
 
 
 def load_features(
@@ -81,12 +81,12 @@ def load_features(
         raise InputError(f"{path}: {len(label_names)} label_names, but labels have {labels.shape[1]} columns")
     if twice := _first_twice(label_names):
         raise InputError(f"{path}: label_names {twice[0]} and {twice[1]} are both {label_names[twice[0]]!r}")
-    shown = {} if parted else _shown(arrays, n, path)
+    display = {} if parted else _display(arrays, n, path)
     good, problems = _finite_rows(items, ids, path, skip_bad)
     if not len(good):
         raise InputError(f"{path}: no usable row is left of {n}; the first problem is {problems[0]}")
     removed = {"features not finite": len(problems)} if problems else {}
-    records = Records(ids, dict(items), labels, label_names, removed, tuple(problems), found=n, shown=shown)
+    records = Records(ids, dict(items), labels, label_names, removed, tuple(problems), found=n, display=display)
     return records.take(good) if problems else records
 
 
@@ -107,16 +107,16 @@ def _arrays_by_role(arrays: Arrays, named: dict[str, str | None], path: Path) ->
     return joined, ids
 
 
-def _shown(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
+def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
     """Captions and picture paths, those that the file has."""
-    shown = {}
-    for modality, name in _SHOWN.items():
+    display = {}
+    for modality, name in _DISPLAY.items():
         if name in arrays and arrays[name].dtype.kind in "USO":
             values = texts_of(arrays[name], name, path)
             if len(values) != n:
                 raise InputError(f"{path}: {name} has {len(values)} entries, labels have {n} rows")
-            shown[modality] = tuple(str(path.parent / value) for value in values) if modality == "image" else values
-    return shown
+            display[modality] = tuple(str(path.parent / value) for value in values) if modality == "image" else values
+    return display
 
 
 def texts_of(values: NDArray[Any], what: str, path: Path) -> tuple[str, ...]:

@@ -40,13 +40,13 @@ class Records:
     removed: dict[str, int] = field(default_factory=dict)  # what a filter took out: reason -> rows
     problems: tuple[str, ...] = ()  # what is wrong and was left out or repaired, a line each
     found: int | None = None  # rows before any filter; None means "as many as here"
-    shown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # beside features: the texts, the picture paths
+    display: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # with features: texts, image paths
 
     def __post_init__(self) -> None:
         n = len(self.ids)
         if self.labels.shape != (n, len(self.label_names)):
             raise ValueError(f"labels are {self.labels.shape}, expected ({n}, {len(self.label_names)})")
-        for modality, values in (*self.items.items(), *self.shown.items()):
+        for modality, values in (*self.items.items(), *self.display.items()):
             if len(values) != n:
                 raise ValueError(f"{len(values)} {modality} values for {n} ids")
 
@@ -60,14 +60,16 @@ class Records:
             modality: values[index] if isinstance(values, np.ndarray) else tuple(values[i] for i in index)
             for modality, values in self.items.items()
         }
-        shown = {modality: tuple(values[i] for i in index) for modality, values in self.shown.items()}
-        return replace(self, ids=tuple(self.ids[i] for i in index), items=items, labels=self.labels[index], shown=shown)
+        display = {modality: tuple(values[i] for i in index) for modality, values in self.display.items()}
+        return replace(
+            self, ids=tuple(self.ids[i] for i in index), items=items, labels=self.labels[index], display=display
+        )
 
-    def to_show(self, modality: str) -> tuple[str, ...] | None:
-        """The texts or the picture paths, to show beside an answer; None where there are features alone."""
+    def display_values(self, modality: str) -> tuple[str, ...] | None:
+        """Return the texts or image paths to display with a search result; None where there are features alone."""
         values = self.items.get(modality)
         if values is None or isinstance(values, np.ndarray):
-            return self.shown.get(modality)
+            return self.display.get(modality)
         return tuple(str(value) for value in values)
 
     def content_hash(self) -> str:

@@ -80,7 +80,7 @@ def _folder(root: Path) -> Source:
 
 def _metadata(records: Records) -> list[dict[str, Value]]:
     """What the records themselves know."""
-    texts, images = records.to_show("text"), records.to_show("image")
+    texts, images = records.display_values("text"), records.display_values("image")
     metadata: list[dict[str, Value]] = []
     for row, labels in enumerate(records.labels):
         known: dict[str, Value] = {}

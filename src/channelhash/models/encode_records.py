@@ -41,8 +41,8 @@ def encode_records(
         records.labels if records.label_names else None,
         model.n_bits,
         label_names=records.label_names,
-        texts=records.to_show("text"),
-        images=records.to_show("image"),
+        texts=records.display_values("text"),
+        images=records.display_values("image"),
         model=model.fingerprint() if fingerprint is None else fingerprint,
     )
 

@@ -214,8 +214,8 @@ def store_codes(
         old.labels,
         light.n_bits,
         old.label_names,
-        old.to_show("text"),
-        old.to_show("image"),
+        old.display_values("text"),
+        old.display_values("image"),
         made_by,
     ).save(folder / STORED)
 
