@@ -143,15 +143,15 @@ def test_a_saved_model_gives_the_same_codes(kind, freeze, records, clip_settings
 
 def test_a_model_without_its_backbone_shares_heads_and_saves_itself(records, clip_settings, tmp_path):
     model = create(clip_settings, records)
-    light = model.on_features()
-    assert light.branch("image").head is model.branch("text").head
-    assert list(light.trained_state()) == list(model.trained_state())
+    feature_model = model.on_features()
+    assert feature_model.branch("image").head is model.branch("text").head
+    assert list(feature_model.trained_state()) == list(model.trained_state())
     features = model.branch("image").encoder(model.prepare("image", records.items["image"])).numpy()
-    torch.testing.assert_close(light.outputs("image", features), model.outputs("image", records.items["image"]))
-    light.save_pretrained(tmp_path)
+    torch.testing.assert_close(feature_model.outputs("image", features), model.outputs("image", records.items["image"]))
+    feature_model.save_pretrained(tmp_path)
     assert load_model(tmp_path).fingerprint() == model.fingerprint()
     with pytest.raises(InputError, match=r"image features are \(n, 24\) for this model, not \(2, 7\)"):
-        light.encode("image", features[:2, :7])
+        feature_model.encode("image", features[:2, :7])
 
 
 def test_another_backbone_under_a_saved_head_is_refused(records, clip_settings, tmp_path):

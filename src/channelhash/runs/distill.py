@@ -128,9 +128,10 @@ def teacher_outputs(
 ) -> Tensor:
     """The teacher's outputs ``(n, m, k)`` of ``rows`` of its data, in evaluation mode; features come from its cache."""
     features = feature_records(teacher.model, teacher.records, teacher.config.train, progress).take(rows)
-    light = teacher.model.on_features()
+    feature_model = teacher.model.on_features()
     return torch.stack(
-        [light.outputs(name, features.items[name], progress(f"teacher's {name} codes")) for name in modalities], dim=1
+        [feature_model.outputs(name, features.items[name], progress(f"teacher's {name} codes")) for name in modalities],
+        dim=1,
     )
 
 

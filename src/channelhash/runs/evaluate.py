@@ -123,7 +123,7 @@ def run_codes(
     if not all(len(part) for part in rows.values()):
         raise InputError(f"{folder / 'splits.json'}: the {split} partition is empty; train with fewer data.train rows")
     features = collection_features(model, collection, config.train, progress)
-    light, fingerprint = model.on_features(), model.fingerprint()
+    feature_model, fingerprint = model.on_features(), model.fingerprint()
     name = split if checkpoint == "last" else f"{split}-{checkpoint}"
     codes = {}
     for role, part in rows.items():
@@ -132,7 +132,7 @@ def run_codes(
             codes[role] = saved
             continue
         stored, advance = stored_codes(folder) if role == "retrieval" else None, progress(f"encode {role}")
-        encode = partial(encode_rows, light, records, features, progress=advance, fingerprint=fingerprint)
+        encode = partial(encode_rows, feature_model, records, features, progress=advance, fingerprint=fingerprint)
         codes[role] = database_codes(stored, splits.retrieval, part, encode)
         codes[role].save(path)
     return RunCodes(codes["query"], codes["retrieval"], np.isin(rows["retrieval"], splits.train))
@@ -145,8 +145,11 @@ def query_outputs(folder: Path, progress: StageProgress = no_stage_progress) -> 
     collection = load_collection(config.sources)
     features = collection_features(model, collection, config.train, progress)
     splits = load_splits(folder / "splits.json", collection.records)
-    queries, light = features.take(splits.query), model.on_features()
-    return {modality: light.outputs(modality, queries.items[modality]).numpy() for modality in light.modalities}
+    queries, feature_model = features.take(splits.query), model.on_features()
+    return {
+        modality: feature_model.outputs(modality, queries.items[modality]).numpy()
+        for modality in feature_model.modalities
+    }
 
 
 def plots_folder(folder: Path, split: str, checkpoint: str, leak_free: bool) -> Path:

@@ -171,7 +171,7 @@ def database_codes(stored: CodeSet | None, retrieval: Rows, part: Rows, encode: 
 def store_codes(
     config: RunConfig,
     folder: Path,
-    light: HashModel,
+    feature_model: HashModel,
     records: Records,
     features: Records,
     splits: Splits,
@@ -184,9 +184,9 @@ def store_codes(
     Args:
         config: of the new run.
         folder: the new run's.
-        light: the extended run's model, on features.
+        feature_model: the extended run's model, on features.
         records: old and new items.
-        features: the same rows as ``light`` takes them.
+        features: the same rows as ``feature_model`` takes them.
         splits: of ``records``.
         n_old: number of old items.
         progress: called with (done, n).
@@ -195,7 +195,7 @@ def store_codes(
         InputError: the codes that are there are those of another model.
     """
     assert config.extend is not None
-    base, made_by = config.extend.run, light.extends[-1]
+    base, made_by = config.extend.run, feature_model.extends[-1]
     if (there := stored_codes(folder)) is not None:
         if there.model != made_by:
             raise InputError(f"{folder / STORED}: {base} has been trained anew since; extend it into another --out")
@@ -206,13 +206,16 @@ def store_codes(
         codes = saved.codes
     else:
         codes = database_codes(
-            stored_codes(base), rows, rows, lambda part: encode_rows(light, records, features, part, progress, made_by)
+            stored_codes(base),
+            rows,
+            rows,
+            lambda part: encode_rows(feature_model, records, features, part, progress, made_by),
         ).codes
     CodeSet(
         old.ids,
         codes,
         old.labels,
-        light.n_bits,
+        feature_model.n_bits,
         old.label_names,
         old.display_values("text"),
         old.display_values("image"),
@@ -221,11 +224,16 @@ def store_codes(
 
 
 def encode_rows(
-    light: HashModel, records: Records, features: Records, rows: Rows, progress: Progress | None, fingerprint: str
+    feature_model: HashModel,
+    records: Records,
+    features: Records,
+    rows: Rows,
+    progress: Progress | None,
+    fingerprint: str,
 ) -> CodeSet:
-    """Codes of some rows of a collection; ``features`` are the same rows as ``light`` takes them."""
+    """Codes of some rows of a collection; ``features`` are the same rows as ``feature_model`` takes them."""
     found = {name: values[rows] for name, values in features.items.items() if isinstance(values, np.ndarray)}
-    return encode_records(light, records.take(rows), progress, fingerprint, found)
+    return encode_records(feature_model, records.take(rows), progress, fingerprint, found)
 
 
 def extension_loss(
@@ -305,7 +313,7 @@ def _read_partners(
 def describe_extension(
     config: RunConfig,
     folder: Path,
-    light: HashModel,
+    feature_model: HashModel,
     collection: Collection,
     features: Records,
     splits: Splits,
@@ -316,9 +324,9 @@ def describe_extension(
     Args:
         config: of the new run.
         folder: the new run's.
-        light: the trained model, on features.
+        feature_model: the trained model, on features.
         collection: of the new run.
-        features: all of it, as ``light`` takes them.
+        features: all of it, as ``feature_model`` takes them.
         splits: of all of them.
         rows: see `training_rows`.
     """
@@ -328,8 +336,8 @@ def describe_extension(
     old_names = list(dict.fromkeys(name for part in collection.parts[:-1] for name in part.label_names))
     description: dict[str, Any] = {
         "run": str(config.extend.run),
-        "run_model": light.extends[-1],
-        "model": light.fingerprint(),
+        "run_model": feature_model.extends[-1],
+        "model": feature_model.fingerprint(),
         "stored_codes": {"file": str(STORED), "items": len(stored)},
         "placed_against": str(config.extend.codes or STORED),
         "items": {"old": n_old, "new": len(new)},
@@ -339,18 +347,18 @@ def describe_extension(
             "new": [name for name in new.label_names if name not in old_names],
         },
         "settings": config.extend.model_dump(mode="json", exclude={"run", "codes"}),
-        "bits_moved": _bits_moved(light, features, splits, stored),
+        "bits_moved": _bits_moved(feature_model, features, splits, stored),
     }
     write_text(folder / DESCRIPTION, json.dumps(description, indent=2))
 
 
-def _bits_moved(light: HashModel, features: Records, splits: Splits, stored: CodeSet) -> dict[str, float]:
+def _bits_moved(feature_model: HashModel, features: Records, splits: Splits, stored: CodeSet) -> dict[str, float]:
     """Modality -> mean number of bits in which the model would now encode old items differently, of old items that
     were not trained on; empty if all were."""
     untrained = np.setdiff1d(splits.retrieval[: len(stored)], splits.train)[:_MOVED_ROWS]
     if not len(untrained):
         return {}
-    now = encode_rows(light, features, features, untrained, None, "").codes
+    now = encode_rows(feature_model, features, features, untrained, None, "").codes
     kept = stored.take(np.searchsorted(splits.retrieval, untrained)).codes
     return {modality: _mean_distance(now[modality], kept[modality]) for modality in now}
 

@@ -38,15 +38,15 @@ class Trainee:
     """A model with what it is trained on.
 
     Attributes:
-        model: what is trained: where inputs do not come ``online`` that is ``light``, and the memory of the backbone
-            is free again.
-        light: the same model without frozen backbones, on features.
-        features: all rows of the collection, as ``light`` takes them.
+        model: what is trained: where inputs do not come ``online`` that is ``feature_model``, and the memory of the
+            backbone is free again.
+        feature_model: the same model without frozen backbones, on features.
+        features: all rows of the collection, as ``feature_model`` takes them.
         sources: inputs of the training rows, as ``model`` takes them.
     """
 
     model: HashModel
-    light: HashModel
+    feature_model: HashModel
     features: Records
     sources: dict[str, Source]
 
@@ -69,8 +69,8 @@ def prepare(
     features = collection_features(model, collection, settings, progress)
     train_records = collection.records.take(rows)
     sources = training_sources(model, train_records, features.take(rows), mode, settings, progress)
-    light = model.on_features()
-    return Trainee(model if mode == "online" else light, light, features, sources)
+    feature_model = model.on_features()
+    return Trainee(model if mode == "online" else feature_model, feature_model, features, sources)
 
 
 def fit(
@@ -98,14 +98,14 @@ def fit(
         progress: stage -> its callback.
         stored: codes that old items of the retrieval set have, whatever the model makes of them now.
     """
-    validate = _validation(trainee.light, trainee.features, splits, config.train, progress, stored)
+    validate = _validation(trainee.feature_model, trainee.features, splits, config.train, progress, stored)
     stage = progress(f"train {config.loss_name}")
     train(trainee.model, loss, trainee.sources, targets, config.train, folder, validate, stage, resume)
     return trainee.model
 
 
 def _validation(
-    light: HashModel,
+    feature_model: HashModel,
     features: Records,
     splits: Splits,
     settings: TrainSettings,
@@ -114,8 +114,8 @@ def _validation(
 ) -> Callable[[HashModel], Validation] | None:
     """A function that gives tie-aware mAP by task on V_q and V_r; None where there are no validation rows.
 
-    It encodes with ``light``, whose trained parts are those of the model that it is called with. Old items of V_r keep
-    their ``stored`` codes.
+    It encodes with ``feature_model``, whose trained parts are those of the model that it is called with. Old items of
+    V_r keep their ``stored`` codes.
     """
     if not len(splits.validation_query) or not len(splits.validation_retrieval):
         return None
@@ -125,14 +125,14 @@ def _validation(
             f"none of the {len(parts['query'])} validation queries shares a label with the validation retrieval set; "
             "give more labelled rows, or set data.validation_queries to 0"
         )
-    encoders = {role: encoder_of_rows(light, part, settings, progress) for role, part in parts.items()}
+    encoders = {role: encoder_of_rows(feature_model, part, settings, progress) for role, part in parts.items()}
     fixed = np.isin(splits.validation_retrieval, splits.retrieval[: len(stored) if stored else 0])
     place = np.searchsorted(splits.retrieval, splits.validation_retrieval[fixed])
 
     def validate(_: HashModel) -> Validation:
-        codes = {role: encode(light) for role, encode in encoders.items()}
+        codes = {role: encode(feature_model) for role, encode in encoders.items()}
         if stored:
-            for modality in light.modalities:
+            for modality in feature_model.modalities:
                 codes["database"][modality][fixed] = stored.codes[modality][place]
 
         def histogram(query: str, database: str) -> HammingHistogram:
@@ -141,13 +141,13 @@ def _validation(
                 codes["database"][database],
                 parts["query"].labels,
                 parts["database"].labels,
-                n_bits=light.n_bits,
+                n_bits=feature_model.n_bits,
             )
 
         return {
             f"{query}->{database}": histogram(query, database).mean_average_precision()
-            for query in light.modalities
-            for database in light.modalities
+            for query in feature_model.modalities
+            for database in feature_model.modalities
         }
 
     return validate

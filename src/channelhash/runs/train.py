@@ -84,15 +84,15 @@ def _extend(
     records, n_old = collection.records, collection.n_old
     rows = training_rows(splits, n_old, extend, config.train.seed)
     trainee = prepare(config.train, extended_model(extend), collection, rows, progress)
-    light, features = trainee.light, trainee.features
+    feature_model, features = trainee.feature_model, trainee.features
     if rank() == 0:
-        store_codes(config, folder, light, records, features, splits, n_old, progress("encode old items"))
+        store_codes(config, folder, feature_model, records, features, splits, n_old, progress("encode old items"))
     wait_for_all()
     stored = stored_codes(folder)
     assert stored is not None
-    loss = extension_loss(config, loss, light.modalities, stored, records, splits, rows, n_old)
+    loss = extension_loss(config, loss, feature_model.modalities, stored, records, splits, rows, n_old)
     labels = torch.from_numpy(records.labels[rows])
     model = fit(config, folder, trainee, splits, loss, labels, resume, progress, stored)
     if rank() == 0:
-        describe_extension(config, folder, light, collection, features, splits, rows)
+        describe_extension(config, folder, feature_model, collection, features, splits, rows)
     return model

@@ -93,7 +93,7 @@ def training_sources(
         progress: stage -> its callback.
     """
     sources: dict[str, Source] = {}
-    light = model.on_features()
+    feature_model = model.on_features()
     for modality in model.modalities:
         branch, raw = model.branch(modality), train.items[modality]
         if branch.fixed and mode == "bank" and are_files(raw):
@@ -104,7 +104,9 @@ def training_sources(
             )
             sources[modality] = Bank(bank, model.device)
         elif branch.fixed and mode != "online":
-            sources[modality] = Held(light.prepare(modality, features.items[modality]).to(model.device), settings)
+            sources[modality] = Held(
+                feature_model.prepare(modality, features.items[modality]).to(model.device), settings
+            )
         else:
             sources[modality] = raw_source(model, modality, train, len(train), settings, progress("read training rows"))
     return mixed_images(sources, torch.from_numpy(train.labels), settings)

@@ -102,8 +102,8 @@ def fixed_features(config: RunConfig, records: Records, train: NDArray[np.int64]
     """
     model = create_model(config, records.take(train)).to(pick_device(config.train.device))
     features = feature_records(model, records, config.train, no_stage_progress)
-    light = model.on_features()
-    return {modality: _fixed(light, features, modality, train) for modality in light.modalities}
+    feature_model = model.on_features()
+    return {modality: _fixed(feature_model, features, modality, train) for modality in feature_model.modalities}
 
 
 def _anchors(grid: Grid, folder: Path) -> list[tuple[GridRun, Kind, str]]:
@@ -192,16 +192,18 @@ def run_outputs(model: HashModel, config: RunConfig, records: Records) -> dict[s
     """Real-valued outputs of a trained model, ``(n, k)`` a modality."""
     model.to(pick_device(config.train.device))
     features = feature_records(model, records, config.train, no_stage_progress)
-    light = model.on_features()
-    outputs = light.outputs_prepared({name: prepare_inputs(light, features, name) for name in light.modalities})
+    feature_model = model.on_features()
+    outputs = feature_model.outputs_prepared(
+        {name: prepare_inputs(feature_model, features, name) for name in feature_model.modalities}
+    )
     return {modality: rows.numpy().astype(np.float64) for modality, rows in outputs.items()}
 
 
 @torch.no_grad()
-def _fixed(light: HashModel, records: Records, modality: str, train: NDArray[np.int64]) -> Array:
-    encoder, inputs = light.branch(modality).encoder, prepare_inputs(light, records, modality)
+def _fixed(feature_model: HashModel, records: Records, modality: str, train: NDArray[np.int64]) -> Array:
+    encoder, inputs = feature_model.branch(modality).encoder, prepare_inputs(feature_model, records, modality)
     if not any(parameter.requires_grad for parameter in encoder.parameters()):
-        rows = [encoder(part.to(light.device)).float().cpu() for part in torch.split(inputs, _CHUNK)]
+        rows = [encoder(part.to(feature_model.device)).float().cpu() for part in torch.split(inputs, _CHUNK)]
     elif inputs.dtype == torch.uint8:
         shrink = torch.nn.AdaptiveAvgPool2d(_SIDE)
         rows = [shrink(part.float()).flatten(1) for part in torch.split(inputs, _CHUNK)]

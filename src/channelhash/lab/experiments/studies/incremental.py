@@ -122,10 +122,14 @@ def _codes_of_old_model(folder: Path) -> tuple[CodeSet, CodeSet]:
     assert config.extend is not None
     collection, model = load_collection(config.sources), load_model(config.extend.run)
     records, features = collection.records, collection_features(model, collection, config.train, no_stage_progress)
-    splits, light, made_by = load_splits(folder / "splits.json", records), model.on_features(), model.fingerprint()
+    splits, feature_model, made_by = (
+        load_splits(folder / "splits.json", records),
+        model.on_features(),
+        model.fingerprint(),
+    )
 
     def encode(rows: NDArray[np.int64]) -> CodeSet:
-        return encode_rows(light, records, features, rows, None, made_by)
+        return encode_rows(feature_model, records, features, rows, None, made_by)
 
     retrieval = database_codes(stored_codes(folder), splits.retrieval, splits.retrieval, encode)
     return encode(splits.query), retrieval
