@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from channelhash._version import __version__
+from channelhash.utils import moved_modules
 
 if TYPE_CHECKING:
     from channelhash import channels, codes, losses, metrics
@@ -46,6 +47,9 @@ __all__ = [
 # number of PyTorch's too, since both use one OpenMP library, and training after a validation waits for cores it lacks.
 if "OMP_NUM_THREADS" in os.environ and "numba" not in sys.modules:
     os.environ.setdefault("NUMBA_NUM_THREADS", os.environ["OMP_NUM_THREADS"])
+
+
+moved_modules.install()
 
 
 def __getattr__(name: str) -> Any:
