@@ -19,7 +19,7 @@ def test_every_command_is_on_its_page():
     page = commands_page()
     for words in ("demo", "index create", "data describe", "benchmark search", "serve"):
         assert f"\n## {words}\n" in page
-    assert "| `--resume` | Go on with an interrupted run in the same folder. |" in page
+    assert "| `--resume` | Continue an interrupted run in the same folder. |" in page
     assert "`-k <int>`" in page
     assert "`--set <str> …`" in page
     assert "list[" not in page

@@ -1,10 +1,10 @@
 """``channelhash benchmark …``"""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from channelhash.cli.options import AsJson, Device, PictureFolder
 from channelhash.cli.output import print_json, print_table
 from channelhash.errors import InputError
 
@@ -18,8 +18,8 @@ app = typer.Typer(
 
 @app.command()
 def augment(
-    pictures: Path | None = typer.Option(None, help="Folder of pictures; drawn ones of 500 x 375 pixels by default."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    pictures: PictureFolder = None,
+    as_json: AsJson = False,
 ) -> None:
     """Pictures a second through decode, resize and each augmentation level, and the loader's use of the cores.
 
@@ -33,7 +33,7 @@ def augment(
 
 @app.command()
 def metrics(
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Evaluation on NUS-WIDE's shape beside a literal one in NumPy, and how it grows. Takes a few minutes.
 
@@ -46,7 +46,7 @@ def metrics(
 
 @app.command()
 def loss(
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Forward and backward pass of the losses beside the literal (n, n, k) form, over the size of the batch in tiles
     and in one piece, and their share of a training step.
@@ -60,9 +60,9 @@ def loss(
 
 @app.command()
 def encode(
-    pictures: Path | None = typer.Option(None, help="Folder of pictures; drawn ones of 500 x 375 pixels by default."),
-    device: str = typer.Option("auto", help="Where to encode: auto, cpu, cuda, cuda:1, ..."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    pictures: PictureFolder = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Pictures and texts a second from files to codes for each model, beside the same with inputs in memory.
 
@@ -77,8 +77,8 @@ def encode(
 @app.command()
 def train(
     rows: int = typer.Option(10_000, help="Training samples."),
-    device: str = typer.Option("auto", help="Where to train: auto, cpu, cuda, cuda:1, ..."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """An epoch of the CLIPHash head from cached features: beside a plain loop, in its parts, and a validation.
 
@@ -92,7 +92,7 @@ def train(
 @app.command()
 def scale(
     largest: int = typer.Option(10**7, min=10**4, help="Items of the largest collection; each is ten times the last."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Bulk encoding and evaluation over shards as the collection grows: seconds and memory. Takes many minutes.
 
@@ -107,7 +107,7 @@ def scale(
 def serve(
     seconds: float = typer.Option(60.0, min=0.1, help="Length of each measurement."),
     codes: int = typer.Option(1_000_000, min=1, help="Size of the store."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """A server on this machine asked by 1, 8 and 32 clients: requests a second, waiting times, errors, memory.
 
@@ -136,7 +136,7 @@ def search(
     bits: str = typer.Option("32,64,128", help="Code lengths, multiples of 8."),
     first: str = typer.Option("10,100", help="Numbers of answers."),
     batch: int = typer.Option(100, min=1, help="Queries of a batch."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Exact search beside FAISS and usearch, and the tables beside the scan. The largest size takes long.
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from channelhash.cli.options import AsJson, Seed, SkipBad
 from channelhash.cli.output import messages, percent, print_json, print_table, progress_bars
 
 app = typer.Typer(help="Make, look at and check data sets.", no_args_is_help=True, rich_markup_mode=None)
@@ -14,8 +15,8 @@ app = typer.Typer(help="Make, look at and check data sets.", no_args_is_help=Tru
 def synthesize(
     root: Path = typer.Argument(..., help="Folder to write to."),
     images: int = typer.Option(3000, "--images", help="Number of pictures."),
-    seed: int = typer.Option(0, help="Seed of everything drawn."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    seed: Seed = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Draw the embedded data set in MIRFLICKR-25k's own file layout. An interrupted call goes on where it was.
 
@@ -36,7 +37,7 @@ def synthesize(
 def download(
     name: str = typer.Argument(..., help="mirflickr25k or nuswide."),
     root: Path = typer.Option(..., help="Folder of the data set."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Fetch and unpack the official archives. A cut connection is taken up again; what is there is left alone.
 
@@ -78,7 +79,7 @@ def preview(
     augment: AugmentLevel = typer.Option(AugmentLevel.hard, help="Hardness level."),
     out: Path = typer.Option(Path("preview.png"), help="PNG to write."),
     pictures: int = typer.Option(6, help="Number of pictures, the first of the folder."),
-    seed: int = typer.Option(0, help="Seed of the draws."),
+    seed: Seed = 0,
 ) -> None:
     """A contact sheet of what the augmentation of a level does to pictures.
 
@@ -97,7 +98,7 @@ def explain_text(
     file: Path | None = typer.Option(None, help="Instead, a file with a text a line: count what happens to its words."),
     word_vectors: Path | None = typer.Option(None, help="word2vec file; SymSpell's English words if none is given."),
     cache: Path = typer.Option(Path("cache"), help="Folder for the cache of the word vectors."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """How words are read: kept as known, corrected, split, or dropped.
 
@@ -124,9 +125,9 @@ def describe(
     root: Path | None = typer.Option(None, help="Folder of the data (for a table: of its pictures)."),
     path: Path | None = typer.Option(None, help="The file, for kinds that are one."),
     settings: list[str] = typer.Option([], "--set", help="Further key of the section data: key=value."),
-    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave bad rows out; they are counted and listed."),
+    skip_bad: SkipBad = False,
     decode: bool = typer.Option(False, "--decode", help="Decode every picture to find unreadable ones."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Counts of a data set, and what is wrong with it.
 

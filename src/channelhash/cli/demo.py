@@ -4,13 +4,14 @@ from pathlib import Path
 
 import typer
 
+from channelhash.cli.options import AsJson, Quick
 from channelhash.cli.output import messages, print_json, print_tasks, progress_bars
 
 
 def demo(
     out: Path = typer.Option(Path("demo"), help="Folder for everything that the demo makes."),
-    quick: bool = typer.Option(False, "--quick", help="A smaller set and fewer epochs: under a minute."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    quick: Quick = False,
+    as_json: AsJson = False,
 ) -> None:
     """The whole job on the embedded data set: draw it, train three losses, compare them, answer queries.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import typer
 
+from channelhash.cli.options import AsJson, Modalities, Overrides, Resume
 from channelhash.cli.output import percent, percent_or_dash, print_json, print_table, progress_bars
 
 #: Problems that are printed; all of them are in ``problems.txt``.
@@ -20,11 +21,11 @@ def distill(
     data: Path | None = typer.Option(
         None, help="Another source of the same items, joined by id: a table or a file of features."
     ),
-    modalities: list[str] = typer.Option([], help="What the student encodes; all by default. May be repeated."),
+    modalities: Modalities = [],
     out: Path | None = typer.Option(None, help="The student's folder; runs/<run>-<student> by default."),
-    settings: list[str] = typer.Option([], "--set", help="Override a key: section.key=value. May be repeated."),
-    resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted run in the same folder."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    settings: Overrides = [],
+    resume: Resume = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a small model to give a large one's codes, and compare the two.
 

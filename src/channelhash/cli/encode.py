@@ -1,34 +1,27 @@
 """``channelhash encode``"""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from channelhash.cli.options import AsJson, Engine, EngineName, SavedModel, SkipBad, Workers
 from channelhash.cli.output import messages, print_json, progress_bars
 from channelhash.errors import InputError
 
 
-class Engine(StrEnum):
-    """Where the shards of a large job are worked on."""
-
-    local = "local"
-    ray = "ray"
-
-
 def encode(
-    run: Path = typer.Argument(..., help="A run's folder or a saved model."),
+    run: SavedModel,
     data: str = typer.Option(
         ..., help="A table, a file of features, or pictures; for shards any address (docs/bulk.md)."
     ),
     out: Path = typer.Option(..., help="Parquet file of codes to write, or a folder of shards (no ending)."),
     root: str | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
-    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave bad rows out; they are counted and listed."),
-    engine: Engine | None = typer.Option(None, help="For shards: this process (the default), or a Ray cluster."),
-    workers: int | None = typer.Option(None, min=1, help="With --engine ray: how many; one a GPU, or one a core."),
+    skip_bad: SkipBad = False,
+    engine: EngineName = None,
+    workers: Workers = None,
     shard_items: int | None = typer.Option(None, min=1, help="For shards: items of each, 16384 by default."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Hash codes of a table, of features, or of pictures, in one file or in shards.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from channelhash.cli.encode import Engine
+from channelhash.cli.options import AsJson, Engine, EngineName, Workers
 from channelhash.cli.output import print_figures, print_json, progress_bars
 from channelhash.errors import InputError
 
@@ -36,17 +36,15 @@ def evaluate(
     database: Path | None = typer.Option(
         None, help="… and one of codes that are searched, both with labels; or a folder of shards, or DIR/*.parquet."
     ),
-    engine: Engine | None = typer.Option(
-        None, help="With --database: count it part by part, in this process (the default of shards) or on Ray."
-    ),
-    workers: int | None = typer.Option(None, min=1, help="With --engine ray: how many; one a core by default."),
+    engine: EngineName = None,
+    workers: Workers = None,
     codes: Path | None = typer.Option(
         None, help="Instead of a run: another toolbox's .mat, .npz or .h5 file with B_q, B_r, L_q, L_r."
     ),
     array: list[str] = typer.Option([], help="With --codes: NAME=ARRAY, such as B_q=codes_test, for other names."),
     task: str | None = typer.Option(None, help='With --codes: what B_q and B_r are codes of, such as "image->text".'),
     out: Path | None = typer.Option(None, help="With --query or --codes: folder for metrics.json and plots."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Every figure for all tasks, tie-aware: of a run, of code files, or of another toolbox's codes.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from channelhash.cli.options import AsJson, Overrides, Quick
 from channelhash.cli.output import messages, print_json
 from channelhash.errors import InputError, JobError
 
@@ -21,10 +22,10 @@ def experiment(
     dataset: str = typer.Option("synthetic", help="synthetic, mirflickr25k or nuswide: a ready base configuration."),
     config: Path | None = typer.Option(None, help="A YAML file as base configuration, instead of --dataset."),
     data: Path | None = typer.Option(None, help="Folder or file of the data, instead of the base configuration's."),
-    settings: list[str] = typer.Option([], "--set", help="Override a key of all runs: section.key=value."),
+    settings: Overrides = [],
     bits: str | None = typer.Option(None, help="Code lengths, e.g. 16,32; the paper's by default."),
     seeds: int = typer.Option(3, min=1, help="Runs of each cell, with the seeds 0, 1, ..."),
-    quick: bool = typer.Option(False, "--quick", help="A small set and few epochs: to see it work, not to quote."),
+    quick: Quick = False,
     out: Path | None = typer.Option(None, help="The grid's folder; experiments/<name>-<data> by default."),
     jobs: int = typer.Option(1, min=1, help="Runs at once."),
     devices: str | None = typer.Option(None, help="Devices for the jobs in turn, e.g. cuda:0,cuda:1."),
@@ -32,7 +33,7 @@ def experiment(
     student: str | None = typer.Option(
         None, help="For distillation: small, or a YAML file with that model and, optionally, data and train."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Train and evaluate a grid, and write its tables and plots. Finished runs are never repeated.
 

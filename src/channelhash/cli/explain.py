@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from channelhash.cli.options import AsJson, Modality, Sheet, StoreModel
 from channelhash.cli.output import percent, print_json, print_table, progress_bars
-from channelhash.cli.search import Modality
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,18 +28,18 @@ def explain(
     text: list[str] = typer.Option([], help="Words of the pair."),
     like: list[str] = typer.Option([], help="An item of the store, by its id."),
     by: list[Modality] = typer.Option([], help="For each --like: which of its codes; pictures' if there are any."),
-    model: Path | None = typer.Option(None, help="Run or saved model that made the codes, where the store has none."),
+    model: StoreModel = None,
     cells: int = typer.Option(8, help="Cells along the short side of a picture; the hidden patch moves by one cell."),
     patch: int = typer.Option(2, help="Side of the hidden patch in cells."),
     fill: Fill = typer.Option(Fill.grey, help="What hides: grey, or the picture blurred."),
     maps: bool = typer.Option(True, "--maps/--no-maps", help="Hide parts of pictures and leave out words."),
-    sheet: Path | None = typer.Option(None, help="Also write the explanation as a PNG."),
+    sheet: Sheet = None,
     check: int | None = typer.Option(
         None,
         min=2,
         help="Instead of a pair: do the maps find what matters? Over so many pairs of a run's test queries.",
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Why two items match: which bits agree, what they mean, which parts of a picture and which words matter.
 

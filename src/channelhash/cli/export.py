@@ -4,16 +4,17 @@ from pathlib import Path
 
 import typer
 
+from channelhash.cli.options import AsJson, Modalities, SavedModel
 from channelhash.cli.output import print_json
 from channelhash.errors import InputError
 
 
 def export(
-    run: Path = typer.Argument(..., help="A run's folder or a saved model."),
+    run: SavedModel,
     onnx: bool = typer.Option(False, "--onnx", help="As ONNX files, one a modality, and export.json about them."),
-    modalities: list[str] = typer.Option([], help="What is exported; all by default. May be repeated."),
+    modalities: Modalities = [],
     out: Path | None = typer.Option(None, help="Folder to write, not there yet or empty; RUN/onnx by default."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """A trained model's encoders for programs without PyTorch; each file is run and compared with the model.
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from channelhash.cli.options import AsJson, Overrides, Resume, SkipBad, TableRoot, read_overrides
 from channelhash.cli.output import print_json, print_trained, progress_bars
 
 
@@ -14,14 +15,14 @@ def extend(
         ..., help="The new items: a table or a file of features with labels, or a YAML file with the section data."
     ),
     out: Path | None = typer.Option(None, help="The new run's folder; <RUN>-extended by default."),
-    root: Path | None = typer.Option(None, help="Folder that a table's picture paths are relative to."),
+    root: TableRoot = None,
     codes: Path | None = typer.Option(
         None, help="File of codes with labels that RUN encoded: new items are placed among these, not RUN's own items."
     ),
-    settings: list[str] = typer.Option([], "--set", help="Override a key: section.key=value. May be repeated."),
-    resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted run in the same folder."),
-    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave bad rows out; they are counted and listed."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    settings: Overrides = [],
+    resume: Resume = False,
+    skip_bad: SkipBad = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a run further on new items, with new labels if they have any; codes that it has made stay valid.
 
@@ -31,7 +32,7 @@ def extend(
     from channelhash.runs.train import start_run
     from channelhash.training.distributed import launched_rank
 
-    overrides = [*settings, *(["data.skip_bad=true"] if skip_bad else [])]
+    overrides = read_overrides(settings, skip_bad)
     config = extension_config(run, data, root, codes, overrides)
     folder = out or run.with_name(f"{run.name}-extended")
     with progress_bars() as progress:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from channelhash.cli.index_transfer import export_faiss, import_faiss, push
+from channelhash.cli.options import AsJson, SearchableStore, TableRoot, Where
 from channelhash.cli.output import messages, print_json, print_table, progress_bars
 from channelhash.errors import InputError
 
@@ -26,8 +27,8 @@ def create(
     store: str = _STORE,
     source: Path | None = typer.Argument(None, help=_SOURCE),
     model: Path = typer.Option(..., help="A run's folder or a saved model; a store in a folder gets a copy."),
-    root: Path | None = typer.Option(None, help="Folder that a table's picture paths are relative to."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    root: TableRoot = None,
+    as_json: AsJson = False,
 ) -> None:
     """A new store, with the model whose codes it holds, and the items of SOURCE.
 
@@ -47,9 +48,9 @@ def add(
     model: Path | None = typer.Option(
         None, help="For a store without model: the run that made it. Or a run that extends that."
     ),
-    root: Path | None = typer.Option(None, help="Folder that a table's picture paths are relative to."),
+    root: TableRoot = None,
     prune: bool = typer.Option(False, "--prune", help="Remove items whose picture is no longer in the folder."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Encode what is new or changed in SOURCE and leave the rest alone; a job that was killed goes on where it was.
 
@@ -66,8 +67,8 @@ def add(
 def delete(
     store: str = _STORE,
     ids: list[str] = typer.Argument(None, metavar="ID", help="Items to remove."),
-    where: str | None = typer.Option(None, help="Instead, all items that pass a filter: \"label = 'dog'\"."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    where: Where = None,
+    as_json: AsJson = False,
 ) -> None:
     """Remove items with all their codes; the pictures themselves are not touched.
 
@@ -92,8 +93,8 @@ def delete(
 
 @app.command()
 def info(
-    store: str = typer.Argument(..., help="A store, a run's folder, or a file of codes."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    store: SearchableStore,
+    as_json: AsJson = False,
 ) -> None:
     """What a store holds.
 

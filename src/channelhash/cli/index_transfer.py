@@ -5,13 +5,14 @@ from pathlib import Path
 
 import typer
 
+from channelhash.cli.options import AsJson, SearchableStore
 from channelhash.cli.output import print_json, progress_bars
 
 
 def push(
     store: Path = typer.Argument(..., help="A store's folder."),
     target: str = typer.Argument(..., help="Another store, such as milvus+http://HOST:19530/COLLECTION."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Write all items of a store into another one; a push that was killed goes on where it was.
 
@@ -31,10 +32,10 @@ def push(
 
 
 def export_faiss(
-    store: str = typer.Argument(..., help="A store, a run's folder or a file of codes."),
+    store: SearchableStore,
     out: Path = typer.Argument(..., help="FAISS file to write; FILE.items.parquet beside it says which item is which."),
     modality: str | None = typer.Option(None, help="Whose codes; images if there are any."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Write a store's codes as a FAISS file (IndexBinaryIDMap2 over IndexBinaryFlat).
 
@@ -60,7 +61,7 @@ def import_faiss(
     store: str = typer.Argument(..., help="The store that the codes go into, made if it is not there."),
     file: Path = typer.Argument(..., help="A FAISS file; without FILE.items.parquet beside it, ids are its numbers."),
     modality: str | None = typer.Option(None, help="Whose codes these are; what the file says, or image."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Put the codes of a FAISS file into a store, over those of the same ids.
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from channelhash.cli.options import AsJson
 from channelhash.cli.output import print_json
 from channelhash.errors import InputError
 
@@ -11,7 +12,7 @@ from channelhash.errors import InputError
 def landscape(
     out: Path = typer.Option(Path("landscape.html"), help="HTML page to write."),
     plots: Path | None = typer.Option(None, help="Folder for the paper's figure as PNG and SVG."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """What a pair costs under SCH and DSCH, over similarity and distance: a page with sliders, and plots.
 

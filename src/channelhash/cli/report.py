@@ -4,12 +4,13 @@ from pathlib import Path
 
 import typer
 
+from channelhash.cli.options import AsJson
 from channelhash.cli.output import print_json
 
 
 def report(
     folder: Path = typer.Argument(..., metavar="DIR", help="A run's folder, or that of an experiment."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """One HTML page about a run or an experiment, whole in itself: DIR/report.html.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import typer
 
+from channelhash.cli.options import AsJson, Seed
 from channelhash.cli.output import print_json, print_table
 from channelhash.errors import InputError
 
@@ -32,9 +33,9 @@ def scale(
     slow_share: float = typer.Option(0.05, min=0, max=1, help="Simulated job: share of slow workers."),
     slow_factor: float = typer.Option(5, min=1, help="Simulated job: how much longer they take."),
     runs: int = typer.Option(100, min=1, help="Simulated runs of each policy."),
-    seed: int = typer.Option(0, help="Seed of the simulations."),
+    seed: Seed = 0,
     plots: Path | None = typer.Option(None, help="Folder for plots of growth, cost and completion times."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """What a collection needs: bytes, core-hours, nodes and money from measured rates; and simulations of failures.
 

@@ -1,26 +1,15 @@
 """``channelhash search``"""
 
-from enum import StrEnum
 from pathlib import Path
 
 import typer
 
+from channelhash.cli.options import AsJson, Modality, SearchableStore, Sheet, StoreModel, Where
 from channelhash.cli.output import print_json, print_table
 
 
-class Modality(StrEnum):
-    """Modality of the codes to search, or to search with."""
-
-    image = "image"
-    text = "text"
-
-
 def search(
-    store: str = typer.Argument(
-        ...,
-        help="A store (see `index`), a run's folder (searches its retrieval set), a file of codes, or the address of a "
-        "Milvus collection.",
-    ),
+    store: SearchableStore,
     text: str | None = typer.Option(None, help="Search with words."),
     image: Path | None = typer.Option(None, help="Search with a picture."),
     like: str | None = typer.Option(None, help="Search with the codes of the item that has this id."),
@@ -28,11 +17,11 @@ def search(
     modality: Modality | None = typer.Option(None, help="Which codes are searched; images if there are any."),
     k: int = typer.Option(10, "-k", help="Number of answers."),
     radius: int | None = typer.Option(None, help="Instead, all answers within so many bits."),
-    where: str | None = typer.Option(None, help="Only items that pass a filter: \"label = 'dog' AND year > 2019\"."),
+    where: Where = None,
     rerank: int | None = typer.Option(None, help="Order the first so many by the question's real-valued outputs."),
-    model: Path | None = typer.Option(None, help="Run or saved model that made the codes, where the store has none."),
-    sheet: Path | None = typer.Option(None, help="Also write the answers as a PNG."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    model: StoreModel = None,
+    sheet: Sheet = None,
+    as_json: AsJson = False,
 ) -> None:
     """Find the items nearest to words, a picture or another item, by Hamming distance; ties by id.
 

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import typer
 
+from channelhash.cli.options import SearchableStore, StoreModel
 from channelhash.cli.output import messages
 
 
 def serve(
-    store: str = typer.Argument(..., help="A store, a run's folder (its retrieval set), or a file of codes."),
-    model: Path | None = typer.Option(None, help="Run or saved model that made the codes, where the store has none."),
+    store: SearchableStore,
+    model: StoreModel = None,
     host: str = typer.Option("127.0.0.1", help="Address to listen on; this machine alone by default."),
     port: int = typer.Option(8080, min=0, max=65535, help="Port to listen on; 0 takes a free one."),
     token_file: Path | None = typer.Option(None, help="File with the token that adding and deleting need."),

@@ -5,19 +5,20 @@ from typing import Any
 
 import typer
 
+from channelhash.cli.options import AsJson, Overrides, Resume, SkipBad, read_overrides
 from channelhash.cli.output import print_json, print_table, print_trained, progress_bars
 
 
 def train(
     config: Path = typer.Argument(..., help="YAML file with the sections data, model, loss, train, evaluate."),
     out: Path | None = typer.Option(None, help="The run's folder; runs/<name of the file> by default."),
-    settings: list[str] = typer.Option([], "--set", help="Override a key: section.key=value. May be repeated."),
-    resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted run in the same folder."),
-    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave bad rows out; they are counted and listed."),
+    settings: Overrides = [],
+    resume: Resume = False,
+    skip_bad: SkipBad = False,
     dry_run: bool = typer.Option(
         False, "--dry-run", help="Check everything, time a few steps, print sizes and estimates."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object on stdout."),
+    as_json: AsJson = False,
 ) -> None:
     """Train a model into a run's folder.
 
@@ -28,7 +29,7 @@ def train(
     from channelhash.runs.train import start_run
     from channelhash.training.distributed import launched_rank
 
-    resolved = read_config(config, [*settings, *(["data.skip_bad=true"] if skip_bad else [])])
+    resolved = read_config(config, read_overrides(settings, skip_bad))
     if dry_run:
         plan = plan_run(resolved)
         if as_json:
