@@ -64,8 +64,8 @@ def test_an_old_path_warns_once_at_the_import_and_names_the_new_one():
 
 
 def test_an_old_path_gives_the_same_class():
+    sys.modules.pop("channelhash.codeset", None)
     with pytest.warns(DeprecationWarning, match=r"channelhash\.codeset has moved"):
-        sys.modules.pop("channelhash.codeset", None)
         from channelhash.codeset import CodeSet
     from channelhash.codes.code_set import CodeSet as New
 
