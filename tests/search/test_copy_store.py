@@ -71,7 +71,7 @@ def test_everything_arrives(tmp_path, target):
 PUSHER = """
 import os, signal, sys
 from pathlib import Path
-from channelhash.search.milvus.store import store as milvus
+from channelhash.search.milvus import store as milvus
 from channelhash.search import copy_store as push
 
 if "LITE_URI" in os.environ:  # the server of the process that tests goes on
