@@ -1,4 +1,4 @@
-"""A table as text cells, and as Markdown, LaTeX, CSV and HTML."""
+"""Tables of text cells, rendered as Markdown, LaTeX, CSV and HTML by the templates beside this file."""
 
 import csv
 import html
@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from jinja2 import Environment, PackageLoader
+
 from channelhash.utils.files import write_text
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a cell; bold marks the best."""
+    """Text of a cell; bold marks the best."""
 
     text: str
     bold: bool = False
@@ -22,7 +24,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text. Rows whose first cell is the same, one after another, are a block: it is written once.
+    """A table of text. Consecutive rows with the same first cell are a block, which is named once.
 
     Attributes:
         name: stem of its files and its LaTeX label: letters, digits, ``-`` and ``_``.
@@ -30,7 +32,7 @@ class Table:
         header: a text per column.
         rows: each as long as ``header``.
         caption: how to read it, and what is missing in it.
-        labels: how many of the first columns name the row; the others are numbers, flush right.
+        labels: how many of the first columns name the row; the others hold numbers, flush right.
 
     Raises:
         ValueError: a row has another length than ``header``, or ``name`` has other characters.
@@ -56,12 +58,17 @@ class Table:
         return len(self.blocks()) < len(self.rows)
 
     def blocks(self) -> list[list[tuple[Cell, ...]]]:
-        """The rows, parted where the first cell changes."""
+        """Split the rows where the first cell changes.
+
+        >>> a, b = (Cell("a"), Cell("1")), (Cell("b"), Cell("2"))
+        >>> [len(block) for block in Table("t", "Title", ("", "n"), (a, a, b), "").blocks()]
+        [2, 1]
+        """
         return [list(rows) for _, rows in groupby(self.rows, key=lambda row: row[0])]
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Write each table to ``folder`` as ``NAME.md``, ``.tex``, ``.csv`` and ``.html``; returns the files.
+    """Write each table to ``folder`` as ``NAME.md``, ``.tex``, ``.csv`` and ``.html``; return the files.
 
     Raises:
         ValueError: two tables have one name.
@@ -69,69 +76,63 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
     names = [table.name for table in tables]
     if len(set(names)) < len(names):
         raise ValueError(f"two tables have one name among {', '.join(names)}")
-    written = []
-    for table in tables:
-        texts = {"md": to_markdown(table), "tex": to_latex(table), "csv": to_csv(table), "html": html_page(table)}
-        for ending, text in texts.items():
-            path = folder / f"{table.name}.{ending}"
-            write_text(path, text)
-            written.append(path)
-    return written
+    formats = {"md": to_markdown, "tex": to_latex, "csv": to_csv, "html": html_page}
+    texts = {folder / f"{table.name}.{ending}": render(table) for table in tables for ending, render in formats.items()}
+    for path, text in texts.items():
+        write_text(path, text)
+    return list(texts)
 
 
 def to_markdown(table: Table) -> str:
-    """GitHub's Markdown: title, table, caption; the name of a block stands in its first row."""
-    lines = [f"**{_markdown(table.title)}**", "", _markdown_row([_markdown(text) for text in table.header])]
-    lines.append(_markdown_row([*["---"] * table.labels, *["---:"] * (len(table.header) - table.labels)]))
-    for block in table.blocks():
-        for number, row in enumerate(block):
-            texts = [f"**{_markdown(cell.text)}**" if cell.bold else _markdown(cell.text) for cell in row]
-            lines.append(_markdown_row(["" if number else texts[0], *texts[1:]]))
-    return "\n".join([*lines, "", _markdown(table.caption), ""])
+    """Render GitHub's Markdown: title, table, caption; the name of a block stands in its first row.
+
+    >>> print(to_markdown(Table("t", "mAP by loss", ("Loss", "mAP"), ((Cell("SCH"), Cell("83.7", bold=True)),), "", 1)))
+    **mAP by loss**
+    <BLANKLINE>
+    | Loss | mAP |
+    | --- | ---: |
+    | SCH | **83.7** |
+    <BLANKLINE>
+    <BLANKLINE>
+    <BLANKLINE>
+    """
+    return _TEMPLATES.get_template("table.md.j2").render(table=table)
 
 
-def _markdown_row(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(texts)} |"
+def to_latex(table: Table) -> str:
+    r"""Render a ``table`` float in booktabs style; needs ``\usepackage{booktabs}``, and UTF-8 beyond ASCII."""
+    # In LaTeX, {{ is not rare: its template writes << … >>.
+    latex = _TEMPLATES.overlay(variable_start_string="<<", variable_end_string=">>")
+    return latex.get_template("table.tex.j2").render(table=table)
+
+
+def to_csv(table: Table) -> str:
+    r"""Render the cells, one line a row, the name of a block in every row; no title and no caption.
+
+    >>> to_csv(Table("t", "mAP by loss", ("Loss", "mAP"), ((Cell("SCH"), Cell("83.7")),), ""))
+    'Loss,mAP\nSCH,83.7\n'
+    """
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(table.header)
+    writer.writerows([cell.text for cell in row] for row in table.rows)
+    return target.getvalue()
+
+
+def to_html(table: Table) -> str:
+    """Render a ``<table>`` element with its title as caption, then a paragraph; everything is escaped."""
+    return _TEMPLATES.get_template("table.html.j2").render(table=table)
+
+
+def html_page(table: Table) -> str:
+    """Render `to_html` as a page by itself."""
+    return _TEMPLATES.get_template("table_page.html.j2").render(table=table)
 
 
 def _markdown(text: str) -> str:
     """On one line, signs of Markdown escaped; an underscore between letters means nothing there."""
     one_line = " ".join(text.split())
     return re.sub(r"([\\|*`<>\[\]#~]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", one_line)
-
-
-def to_latex(table: Table) -> str:
-    r"""A ``table`` float in booktabs style; wants ``\usepackage{booktabs}``, and UTF-8 for letters beyond ASCII."""
-    rules = ("\\midrule\n" if table.has_blocks else "").join(
-        "".join(
-            _latex_row(["" if number else _latex_cell(row[0]), *map(_latex_cell, row[1:])]) for number, row in lines
-        )
-        for lines in map(enumerate, table.blocks())
-    )
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{_latex(table.title)}. {_latex(table.caption)}}}",
-            rf"\label{{t:{table.name}}}",
-            rf"\begin{{tabular}}{{{'l' * table.labels}{'r' * (len(table.header) - table.labels)}}}",
-            r"\toprule",
-            f"{_latex_row([_latex(text) for text in table.header])}\\midrule",
-            rf"{rules}\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-def _latex_row(texts: Sequence[str]) -> str:
-    return f"{' & '.join(texts)} \\\\\n"
-
-
-def _latex_cell(cell: Cell) -> str:
-    # The sign ± is mathematics, which \textbf leaves thin: \boldmath reaches it.
-    return rf"{{\boldmath\textbf{{{_latex(cell.text)}}}}}" if cell.bold else _latex(cell.text)
 
 
 _LATEX_SIGNS = {
@@ -181,56 +182,5 @@ def _latex(text: str) -> str:
     return _SYMBOL.sub(sign, " ".join(text.split()))
 
 
-def to_csv(table: Table) -> str:
-    """The cells as they are printed, one line a row, the name of a block in every row; no title and no caption."""
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(table.header)
-    writer.writerows([cell.text for cell in row] for row in table.rows)
-    return target.getvalue()
-
-
-def to_html(table: Table) -> str:
-    """A ``<table>`` element with its title as caption, then a paragraph; everything escaped."""
-    names = "".join(
-        f'<th scope="col" class="{kind}">{html.escape(text)}</th>'
-        for text, kind in zip(table.header, ["label"] * table.labels + ["value"] * len(table.header), strict=False)
-    )
-    blocks = ' class="blocks"' if table.has_blocks else ""
-    lines = [f'<table id="{table.name}"{blocks}>', f"<caption>{html.escape(table.title)}</caption>"]
-    lines.append(f"<thead><tr>{names}</tr></thead>")
-    for block in table.blocks():
-        lines.append("<tbody>")
-        for number, row in enumerate(block):
-            first = "" if number else f'<th scope="rowgroup" rowspan="{len(block)}">{_html_cell(row[0])}</th>'
-            names = "".join(f'<th scope="row">{_html_cell(cell)}</th>' for cell in row[1 : table.labels])
-            values = "".join(f"<td>{_html_cell(cell)}</td>" for cell in row[table.labels :])
-            lines.append(f"<tr>{first}{names}{values}</tr>")
-        lines.append("</tbody>")
-    return "\n".join([*lines, "</table>", f'<p class="caption">{html.escape(table.caption)}</p>', ""])
-
-
-def _html_cell(cell: Cell) -> str:
-    return f"<strong>{html.escape(cell.text)}</strong>" if cell.bold else html.escape(cell.text)
-
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2em; color: #1a1a1a; }
-table { border-collapse: collapse; border-bottom: 2px solid; }
-caption { text-align: left; font-weight: 600; margin-bottom: .5em; }
-thead { border-top: 2px solid; border-bottom: 1px solid; }
-.blocks tbody + tbody { border-top: 1px solid #999; }
-th, td { padding: .15em .8em; text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-tbody th, .label { text-align: left; vertical-align: top; font-weight: normal; }
-thead th, [scope=rowgroup] { font-weight: 600; }
-.caption { max-width: 60em; color: #444; }
-"""
-
-
-def html_page(table: Table) -> str:
-    """`to_html` as a page of its own."""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"<title>{html.escape(table.title)}</title>\n"
-        f"<style>{_STYLE}</style>\n</head>\n<body>\n{to_html(table)}</body>\n</html>\n"
-    )
+_TEMPLATES = Environment(loader=PackageLoader(__package__, "."), trim_blocks=True, keep_trailing_newline=True)
+_TEMPLATES.filters |= {"md": _markdown, "tex": _latex, "html": html.escape}
