@@ -4,6 +4,8 @@ Colours are Okabe and Ito's, which colour-blind people tell apart; each line has
 and heat maps use cividis, whose lightness alone carries the value.
 """
 
+import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,10 +26,10 @@ RESOLUTION = 120
 
 
 def line(axes: Axes, number: int, x: np.ndarray, y: np.ndarray, label: str, spread: np.ndarray | None = None) -> None:
-    """One curve; the ``number``-th has the same colour, dash and mark in every plot.
+    """Draw one curve; the ``number``-th has the same colour, dash and mark in every plot.
 
     Args:
-        axes: where it goes.
+        axes: where the curve goes.
         number: counts the curves from 0.
         x: ``(n,)``.
         y: ``(n,)``.
@@ -51,25 +53,29 @@ def line(axes: Axes, number: int, x: np.ndarray, y: np.ndarray, label: str, spre
 
 
 def percent_axis(axes: Axes, label: str) -> None:
-    """A vertical axis of percent, from 0 to 100."""
+    """Give ``axes`` a vertical axis of percent, from 0 to 100."""
     axes.set_ylim(0, 102)
     axes.set_ylabel(label)
     axes.grid(alpha=0.3)
 
 
 def chance_line(axes: Axes, percent: float) -> None:
-    """What no information gets, dotted."""
+    """Draw what no information gets, dotted."""
     axes.axhline(percent, color="0.35", linewidth=1, linestyle=(0, (1, 3)), label="chance")
 
 
 def legend_below(figure: Figure, axes: Axes) -> None:
-    """The legend where it hides no curve, however many there are."""
+    """Put the legend where it hides no curve, however many there are."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(handles)))
 
 
 def arrow(task: str) -> str:
-    """A task's name as it is printed: ``"image->text"`` as ``"image → text"``."""
+    """Return a task's name as it is printed.
+
+    >>> arrow("image->text")
+    'image → text'
+    """
     return task.replace("->", " → ")
 
 
@@ -78,7 +84,7 @@ def write_figure(figure: Figure, folder: Path, name: str, kinds: Sequence[str] =
 
     Args:
         figure: what to write.
-        folder: made if it is not there.
+        folder: made if it is missing.
         name: the files' name without ending.
         kinds: endings.
 
@@ -87,8 +93,25 @@ def write_figure(figure: Figure, folder: Path, name: str, kinds: Sequence[str] =
     """
     paths = [folder / f"{name}.{kind}" for kind in kinds]
     for path, kind in zip(paths, kinds, strict=True):
-        # An SVG has no date and its names are drawn from the file's.
+        # An SVG has no date, and its ids are drawn from the file's name.
         metadata = {"Date": None} if kind == "svg" else {}
         with atomic_path(path) as temporary, mpl.rc_context({"svg.hashsalt": name}):
             figure.savefig(temporary, format=kind, dpi=RESOLUTION, metadata=metadata)
     return paths
+
+
+def inline_svg(figure: Figure, name: str) -> str:
+    """Return a figure as an ``<svg>`` element of an HTML page, transparent, with text as text.
+
+    Args:
+        figure: what to draw.
+        name: names the drawing within its page: ids are unique if names are.
+    """
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    svg = buffer.getvalue()
+    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    # Names of groups such as axes_1, which nothing refers to, would be the same in two drawings.
+    return re.sub(r' id="[\w.]+_\d+"', "", svg)

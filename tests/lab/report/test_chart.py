@@ -1,51 +1,42 @@
-import itertools
 import math
+import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from channelhash.lab.report.chart import BOTTOM, LEFT, RIGHT, TOP, line_chart, ticks
+from channelhash.lab.report.chart import line_chart
+from lab.report.html_page import read_page
 
-NUMBERS = st.floats(-1e6, 1e6).map(lambda value: round(value, 3))
-
-
-@given(NUMBERS, NUMBERS, st.booleans())
-def test_ticks_are_round_even_and_span_the_values(first, second, whole):
-    low, high = min(first, second), max(first, second)
-    found = ticks(low, high, whole)
-    step = found[1] - found[0]
-    margin = 1e-6 * max(1.0, abs(low), abs(high))
-    assert found[0] <= low + margin
-    assert found[-1] >= high - margin
-    assert 2 <= len(found) <= 8
-    assert all(math.isclose(b - a, step, rel_tol=1e-6, abs_tol=margin) for a, b in itertools.pairwise(found))
-    mantissa = step / 10 ** math.floor(math.log10(step) + 1e-6)
-    assert min(abs(mantissa - round_one) for round_one in (1, 2, 5, 10)) < 1e-3
-    assert not whole or all(tick == round(tick) for tick in found)
+SERIES = {"<a> & b": [(1, 0.0), (2, 5.0), (3, 10.0)], "c": [(1, 10.0), (2, 2.5)]}
 
 
-def test_points_are_placed_within_the_axes_in_proportion():
-    chart = line_chart("loss", "epoch", {"a": [(1, 0.0), (2, 5.0), (3, 10.0)], "b": [(1, 10.0)]})
-    middle = (LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2
-    assert chart.lines[0].corners == f"{LEFT:g},{BOTTOM:g} {middle[0]:g},{middle[1]:g} {RIGHT:g},{TOP:g}"
-    assert chart.lines[1].marks == [(LEFT, TOP)]
-    assert (chart.y_ticks[0], chart.y_ticks[-1]) == ((BOTTOM, "0"), (TOP, "10"))
-    assert [text for _, text in chart.x_ticks] == ["1", "2", "3"]
-    assert "a: 0 to 10" in chart.said
+def words(svg: str) -> str:
+    return " ".join(ET.fromstring(svg).itertext())
+
+
+def test_a_chart_is_one_element_with_its_labels_as_text():
+    chart = line_chart("loss", "epoch", SERIES)
+    assert ET.fromstring(chart.svg).tag.endswith("svg")
+    for text in ("epoch", "<a> & b", "c"):
+        assert text in words(chart.svg)
+    assert chart.description == "loss over epoch. <a> & b: 0 to 10; c: 10 to 2.5."
+    assert line_chart("loss", "epoch", SERIES) == chart
+
+
+def test_charts_of_one_page_do_not_share_ids_or_style():
+    charts = [line_chart(title, "epoch", SERIES) for title in ("loss", "mAP")]
+    page = read_page(f"<style></style>{charts[0].svg}{charts[1].svg}")  # ids are unique, addresses within the page
+    assert page.ids
+    assert page.tags.count("style") == 1
+
+
+def test_the_horizontal_axis_counts_whole_epochs():
+    ticks, _, _ = words(line_chart("loss", "epoch", {"a": [(1, 1.0), (2, 2.0)]}).svg).partition("epoch")
+    assert ticks.split() == ["1", "2"]
 
 
 def test_points_that_are_not_finite_are_left_out():
-    chart = line_chart("loss", "epoch", {"a": [(1, 1.0), (2, math.nan), (3, math.inf), (4, 2.0)], "b": [(1, math.nan)]})
-    assert [len(line.corners.split()) for line in chart.lines] == [2]
+    finite = line_chart("loss", "epoch", {"a": [(1, 1.0), (4, 2.0)]})
+    gaps = line_chart("loss", "epoch", {"a": [(1, 1.0), (2, math.nan), (3, math.inf), (4, 2.0)], "b": [(1, math.nan)]})
+    assert gaps == finite
     with pytest.raises(ValueError, match="nothing to draw"):
         line_chart("loss", "epoch", {"a": [(1, math.nan)]})
-
-
-@given(st.lists(st.tuples(st.integers(0, 300), NUMBERS), min_size=1, max_size=30))
-def test_every_corner_lies_within_the_axes(points):
-    for line in line_chart("x", "y", {"a": sorted(points)}).lines:
-        for corner in line.corners.split():
-            x, y = map(float, corner.split(","))
-            assert LEFT <= x <= RIGHT
-            assert TOP - 0.1 <= y <= BOTTOM + 0.1
