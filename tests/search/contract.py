@@ -14,7 +14,8 @@ from tests.search.lite import lite_address
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.search.store import Answers, Metadata, Store
+from channelhash.search.store import Answers, Store
+from channelhash.search.validation import Metadata
 
 N_BITS = 12
 

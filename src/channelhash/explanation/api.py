@@ -18,7 +18,6 @@ from channelhash.explanation.occlusion import Encode
 from channelhash.models import HashModel
 from channelhash.search.query import load_encoder, open_filled_store
 from channelhash.search.store import Item, Store
-from channelhash.search.validation import searched_modality
 from channelhash.utils.image_grid import bits as bits_word
 
 
@@ -65,7 +64,7 @@ def explain(
         sides = [new_side(modality, item, _encoder(encoders, modality)) for modality, item in given]
         chosen: Sequence[str | None] = by or [None] * len(likes)
         for item_id, modality in zip(likes, chosen, strict=True):
-            modality = modality or searched_modality(None, store.modalities, store.address)
+            modality = modality or store.choose_modality()
             sides.append(stored_side(_item(store, item_id, modality), modality, store.n_bits or 0, encoders))
         return explain_pair(sides[0], sides[1], meanings_of(store), encoders, settings)
     finally:

@@ -17,7 +17,8 @@ from channelhash.errors import InputError
 from channelhash.indexing.source import Source
 from channelhash.indexing.state import STATE, changed_rows, is_file, state_of_file, state_of_values
 from channelhash.models import HashModel
-from channelhash.search.store import Store, Value
+from channelhash.search.store import Store
+from channelhash.search.validation import Value
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.progress import StageProgress, no_stage_progress
 

@@ -15,7 +15,7 @@ from channelhash.data.folder import load_any, pictures_below
 from channelhash.data.records import Records
 from channelhash.data.tabular_files import ENDINGS, read_rows
 from channelhash.errors import InputError
-from channelhash.search.store import Value
+from channelhash.search.validation import Value
 
 #: Columns of a table that `load_table` reads; all others become metadata as they are.
 _READ = ("id", "image", "text", "labels")

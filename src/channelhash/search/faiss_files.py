@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search import open_store
-from channelhash.search.store import Metadata, Store
-from channelhash.search.validation import DEFAULT_MODALITY, searched_modality
+from channelhash.search.store import Store
+from channelhash.search.validation import DEFAULT_MODALITY, Metadata
 from channelhash.utils.files import atomic_path
 from channelhash.utils.optional_imports import library
 from channelhash.utils.progress import Progress
@@ -51,7 +51,7 @@ def export_faiss(
     n_bits = store.n_bits
     if n_bits is None or not store.modalities:
         raise InputError(f"{store.address}: holds no codes to export")
-    chosen = searched_modality(modality, store.modalities, store.address)
+    chosen = store.choose_modality(modality)
     ids = store.ids()
     names: list[str] = []
     metadata: list[str] = []

@@ -11,9 +11,12 @@ in single quotes, numbers, ``TRUE`` or ``FALSE``. A key is ``id``, ``label``, or
 """
 
 import math
-from collections.abc import Collection
+import operator
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import sqlglot
 from sqlglot import exp
@@ -34,6 +37,9 @@ STRING_KEYS = ("id", "image", "label", "text")
 Literal = str | int | float | bool
 
 _OPERATORS: dict[type, str] = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 _INTEGERS = range(-(2**63), 2**63)
 
 
@@ -115,7 +121,7 @@ class SqlCondition(NamedTuple):
 
 
 def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
-    """The tree of a filter.
+    """Parse a filter into its tree.
 
     Args:
         where: what the user wrote.
@@ -127,6 +133,11 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
     >>> parse_filter("NOT year >= 2000", ["year"])
     Condition(key='year', test=Compare(operator='>=', value=2000), negated=True)
     """
+    return _parse(where, frozenset(known_keys))
+
+
+@lru_cache(maxsize=64)  # parsing takes longer than many a search
+def _parse(where: str, known_keys: frozenset[str]) -> Filter:
     if len(where) > MAX_LENGTH:
         raise _error(f"{len(where):,} characters, at most {MAX_LENGTH:,} can be read")
     if "\0" in where or any(0xD800 <= ord(character) < 0xE000 for character in where):
@@ -143,7 +154,11 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
 
 
 def to_sqlite(tree: Filter) -> SqlCondition:
-    """The filter over a row of ``items(number, id, metadata as JSON)`` and the table ``labels(label, item)``."""
+    """Translate a filter for a row of ``items(number, id, metadata as JSON)`` and the table ``labels(label, item)``.
+
+    >>> to_sqlite(parse_filter("label = 'dog'", [])).parameters
+    ('dog',)
+    """
     if isinstance(tree, Condition):
         return _condition_sql(tree)
     parts = [to_sqlite(part) for part in tree.parts]
@@ -151,6 +166,35 @@ def to_sqlite(tree: Filter) -> SqlCondition:
     return SqlCondition(
         f"({word.join(part.sql for part in parts)})", tuple(value for part in parts for value in part.parameters)
     )
+
+
+def passes(tree: Filter, item_id: str, metadata: Mapping[str, Any]) -> bool:
+    """Return whether an item passes a filter; for stores that have no query language of their own.
+
+    >>> passes(parse_filter("label = 'dog' AND year > 2000", ["year"]), "a", {"labels": ["dog"], "year": 2001})
+    True
+    """
+    if not isinstance(tree, Condition):
+        results = (passes(part, item_id, metadata) for part in tree.parts)
+        return all(results) if isinstance(tree, And) else any(results)
+    if tree.key == "label":
+        return any(_satisfies(label, tree.test) for label in metadata.get("labels") or []) != tree.negated
+    value = item_id if tree.key == "id" else metadata.get(tree.key)
+    if isinstance(tree.test, Known):
+        return (value is not None) != tree.negated
+    if not isinstance(value, Literal) or _kind(value) != _kind(_literals(tree.test)[0]):
+        return False
+    return _satisfies(value, tree.test) != tree.negated
+
+
+def like_expression(pattern: str) -> re.Pattern[str]:
+    """Translate a pattern of LIKE into a regular expression that a whole string matches.
+
+    >>> bool(like_expression("%sea_").fullmatch("the seas"))
+    True
+    """
+    parts = ({"%": ".*", "_": "."}.get(character, re.escape(character)) for character in pattern)
+    return re.compile("".join(parts), re.DOTALL)
 
 
 _PREFIX = "SELECT 1 WHERE "
@@ -290,6 +334,21 @@ def _kind(value: Literal) -> str:
     return "strings" if isinstance(value, str) else "numbers"
 
 
+def _satisfies(value: Any, test: Test) -> bool:
+    """Whether a value of the literals' kind satisfies a test."""
+    match test:
+        case Compare(operator=sign, value=literal):
+            return bool(_COMPARISONS[sign](value, literal))
+        case Among(values=values):
+            return value in values
+        case Between(low=low, high=high):
+            return bool(low <= value <= high)
+        case Like(pattern=pattern):
+            return like_expression(pattern).fullmatch(value) is not None
+        case Known():
+            return True
+
+
 def _count(tree: Filter) -> int:
     return 1 if isinstance(tree, Condition) else sum(_count(part) for part in tree.parts)
 
@@ -318,8 +377,8 @@ def _condition_sql(condition: Condition) -> SqlCondition:
 
 def _test_sql(value: str, test: Test) -> SqlCondition:
     match test:
-        case Compare(operator=operator):
-            sql = f"{value} {operator} ?"
+        case Compare(operator=sign):
+            sql = f"{value} {sign} ?"
         case Among(values=values):
             sql = f"{value} IN ({', '.join('?' * len(values))})"
         case Between():

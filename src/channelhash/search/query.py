@@ -18,8 +18,8 @@ from channelhash.errors import InputError
 from channelhash.models import HashModel, load_model
 from channelhash.search import open_store
 from channelhash.search.rerank import rerank
-from channelhash.search.store import Item, Store, Value
-from channelhash.search.validation import searched_modality
+from channelhash.search.store import Item, Store
+from channelhash.search.validation import Value
 from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
 
 
@@ -168,7 +168,7 @@ def query_like(store: Store, item_id: str, modality: str | None = None, by: str 
     if item_id not in store:
         raise InputError(f"--like {item_id}: {store.address} has no item with this id")
     codes = store.get([item_id])[0].codes
-    query_modality = by or searched_modality(modality, store.modalities, store.address)
+    query_modality = by or store.choose_modality(modality)
     if query_modality not in codes:
         available = " and ".join(sorted(codes))
         raise InputError(f"--like {item_id}: has no {query_modality} code; ask by what it has, --by {available}")
@@ -189,7 +189,7 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
     [('b', 0), ('a', 3)]
     """
     options = options or SearchOptions()
-    modality, n_reranked = searched_modality(options.modality, store.modalities, store.address), options.rerank or 0
+    modality, n_reranked = store.choose_modality(options.modality), options.rerank or 0
     if n_reranked and query.outputs is None:
         raise InputError("--rerank: of a stored item only its bits are known; ask with --text or --image")
     code = query.code[None]
@@ -238,7 +238,7 @@ def search_store(
         raise InputError("--by: says which code of --like asks; leave it out")
     if text is not None and not text.strip():
         raise InputError("--text: is empty; give some words")
-    searched_modality(options.modality, store.modalities, store.address)  # before a model is loaded in vain
+    store.choose_modality(options.modality)  # before a model is loaded in vain
     if like is not None:
         query = query_like(store, like, options.modality, by)
     else:

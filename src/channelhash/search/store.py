@@ -1,26 +1,39 @@
-"""What every store of codes can do, whatever keeps them. A new store is one file and one line in `STORES`."""
+"""The store of codes: what every store can do, and what each implements."""
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
-
-#: What is known of an item beside its codes. Answers show ``text``, ``image`` (a picture's path) and ``labels``.
-Value = str | int | float | bool | list[str] | None
-Metadata = Mapping[str, Value]
+from channelhash.errors import InputError
+from channelhash.search.filters import Filter, parse_filter
+from channelhash.search.validation import (
+    Metadata,
+    Value,
+    check_codes,
+    check_count,
+    check_ids,
+    check_metadata,
+    choose_modality,
+    codes_by_modality,
+    is_text,
+)
 
 
 class Answers(NamedTuple):
-    """What queries found, nearest first, equal distances by id.
+    """The items that queries found, nearest first, equal distances by id.
 
     Attributes:
-        ids: of each query, the items.
-        distances: of each query, the number of bits in which each item differs from it.
+        ids: of each query, the items' ids.
+        distances: of each query, the number of bits in which each item's code differs from the query's.
+
+    >>> Answers([["a", "b"]], [np.array([0, 3])]).ids
+    [['a', 'b']]
     """
 
     ids: list[list[str]]
@@ -29,12 +42,15 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True)
 class Item:
-    """One item as it is stored.
+    """One stored item.
 
     Attributes:
         id: any string.
         codes: modality -> packed code ``(ceil(n_bits / 8),)`` uint8.
-        metadata: what is known of it.
+        metadata: key -> value. Answers show ``text``, ``image`` (an image's path) and ``labels``.
+
+    >>> Item("a", {"image": np.array([7], np.uint8)}, {"year": 2020}).metadata["year"]
+    2020
     """
 
     id: str
@@ -42,48 +58,132 @@ class Item:
     metadata: dict[str, Value] = field(default_factory=dict)
 
 
-class Store(Protocol):
+def merge_item(former: Item | None, item_id: str, codes: Mapping[str, PackedCodes], metadata: Metadata) -> Item:
+    """Return an item with further codes and metadata; keys whose value is None go.
+
+    >>> merge_item(Item("a", {}, {"year": 2020, "text": "sea"}), "a", {}, {"text": None, "sharp": True}).metadata
+    {'year': 2020, 'sharp': True}
+    """
+    values = {**(former.metadata if former else {}), **metadata}
+    values = {key: value for key, value in values.items() if value is not None}
+    return Item(item_id, {**(former.codes if former else {}), **codes}, values)
+
+
+class Store(ABC):
     """Codes by id and modality, with metadata. Safe to call from several threads.
 
-    Every call that cannot be carried out raises `InputError` and changes nothing: codes of another width, an id that
-    occurs twice in one call, an unknown modality or filter key, writing to a store that can only be read.
+    The public methods check their arguments, once for all stores: a call that cannot be carried out raises `InputError`
+    and changes nothing. A store implements the abstract methods, which get checked arguments: see "Add a store".
+
+    Attributes:
+        address: what `open_store` was given.
+
+    >>> import tempfile
+    >>> from channelhash.search import open_store
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> store = open_store(folder.name)
+    >>> store.add(["a", "b"], np.array([[0], [7]], np.uint8), metadata=[{"year": 2019}, {"year": 2020}])
+    >>> store.search(np.array([[6]], np.uint8), k=2).ids
+    [['b', 'a']]
+    >>> store.search_radius(np.array([[6]], np.uint8), radius=3, where="year < 2020").ids
+    [['a']]
+    >>> store.close()
+    >>> folder.cleanup()
     """
 
-    @property
-    def address(self) -> str:
-        """What `open_store` was given."""
-        ...
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    # What a store implements.
 
     @property
+    @abstractmethod
     def n_bits(self) -> int | None:
-        """Code length k; None as long as the store is empty and was made without one."""
-        ...
+        """Code length k; None while the store is empty and was made without one."""
 
     @property
+    @abstractmethod
     def model(self) -> str:
         """Fingerprint of the model whose codes these are, empty if unknown."""
-        ...
+
+    @property
+    @abstractmethod
+    def modalities(self) -> tuple[str, ...]:
+        """The modalities that any item has a code of, in alphabetical order."""
 
     @property
     def model_folder(self) -> Path | None:
         """Where `load_model` finds that model, if the store knows."""
-        ...
-
-    @property
-    def modalities(self) -> tuple[str, ...]:
-        """The modalities that any item has a code of, in alphabetical order."""
-        ...
+        return None
 
     @property
     def writable(self) -> bool:
         """Whether items can be added and deleted."""
-        ...
+        return True
 
+    @abstractmethod
     def __len__(self) -> int:
-        """Number of items."""
-        ...
+        """Return the number of items."""
 
-    def __contains__(self, item_id: object) -> bool: ...
+    @abstractmethod
+    def label_counts(self) -> dict[str, int]:
+        """Count the items that have each label in ``labels`` of their metadata, most frequent first, then by name."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give files and connections back; the store cannot be used afterwards."""
+
+    @abstractmethod
+    def _keys(self) -> Collection[str]:
+        """Return the metadata keys of the items."""
+
+    @abstractmethod
+    def _ids(self, where: Filter | None) -> list[str]:
+        """Return the ids of the items that pass a filter, or of all, sorted."""
+
+    @abstractmethod
+    def _get(self, ids: list[str]) -> Mapping[str, Item]:
+        """Return id -> item, for those of ``ids`` that the store has."""
+
+    @abstractmethod
+    def _write(
+        self,
+        ids: list[str],
+        codes: dict[str, PackedCodes],
+        n_bits: int,
+        metadata: list[Metadata] | None,
+        replace: bool,
+    ) -> None:
+        """Write codes ``(n, ceil(n_bits / 8))`` by modality and metadata of ``n`` items, all or none, to the disk.
+
+        New metadata are added to an item's, replace those of equal keys, and remove the keys whose value is None.
+
+        Raises:
+            InputError: not ``replace``, and an item has a code of one of these modalities; the message says "already".
+        """
+
+    @abstractmethod
+    def _delete(self, ids: list[str]) -> int:
+        """Remove items, pass over unknown ids, and return how many were removed."""
+
+    @abstractmethod
+    def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
+        """Find the ``k`` items nearest to every query, or all where there are fewer."""
+
+    @abstractmethod
+    def _within(
+        self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
+    ) -> Answers:
+        """Find all items within ``radius`` bits of every query; at most the first ``limit`` of them."""
+
+    @abstractmethod
+    def _facts(self) -> dict[str, Any]:
+        """Return what `info` says beside address, items, n_bits and model."""
+
+    # What every store does with that.
+
+    def __contains__(self, item_id: object) -> bool:
+        return isinstance(item_id, str) and is_text(item_id) and item_id in self._get([item_id])
 
     def add(
         self,
@@ -92,20 +192,21 @@ class Store(Protocol):
         modality: str | None = None,
         metadata: Sequence[Metadata] | None = None,
     ) -> None:
-        """Add items, or a further modality's codes to items that are there. All of them or, on an error, none.
+        """Add items, or a further modality's codes to stored items: all of them or, on an error, none.
 
         When the call returns, the items are on the disk and every later search finds them.
 
         Args:
             ids: ``n`` different strings.
             codes: ``(n, ceil(n_bits / 8))`` packed codes of ``modality``, or modality -> such codes.
-            modality: whose codes these are, where ``codes`` is an array; ``"image"`` if left out.
+            modality: the codes' modality, where ``codes`` is an array; ``"image"`` if left out.
             metadata: one mapping an item. Keys given here replace an item's former values, others stay.
 
         Raises:
-            InputError: an id has a code of this modality already (`upsert` replaces it).
+            InputError: an item has a code of this modality already (`upsert` replaces it), an id occurs twice, codes
+                have another length, a value of metadata cannot be kept, or the store can only be read.
         """
-        ...
+        self._check_and_write(ids, codes, modality, metadata, replace=False)
 
     def upsert(
         self,
@@ -114,35 +215,46 @@ class Store(Protocol):
         modality: str | None = None,
         metadata: Sequence[Metadata] | None = None,
     ) -> None:
-        """As `add`, but codes that are there already are replaced."""
-        ...
+        """Add items as `add` does, but replace codes that are there already."""
+        self._check_and_write(ids, codes, modality, metadata, replace=True)
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove items with all their codes; unknown ids are passed over. Returns how many were there."""
-        ...
+        """Remove items with all their codes, pass over unknown ids, and return how many were removed."""
+        names = check_ids(ids)
+        self._check_writable()
+        return self._delete(names)
 
     def get(self, ids: Sequence[str]) -> list[Item]:
-        """The items of these ids, in that order.
+        """Return the items of these ids, in that order.
 
         Raises:
             InputError: an id is unknown.
         """
-        ...
+        items = self._get([name for name in ids if is_text(name)])
+        for name in ids:
+            if name not in items:
+                raise InputError(f"{self.address}: no item has the id {name!r}")
+        return [items[name] for name in ids]
 
     def ids(self, where: str | None = None) -> list[str]:
-        """All ids, or those that pass a filter, sorted."""
-        ...
+        """Return all ids, or those that pass a filter, sorted."""
+        return self._ids(self._filter(where))
 
     def search(self, codes: PackedCodes, k: int = 10, modality: str | None = None, where: str | None = None) -> Answers:
-        """The ``k`` items nearest to every query among those that have a code of ``modality`` and pass ``where``.
+        """Find the ``k`` items nearest to every query among those that have a code of ``modality`` and pass ``where``.
 
         Args:
             codes: ``(nq, ceil(n_bits / 8))`` packed codes.
             k: at least 1; all items where there are fewer.
-            modality: whose codes are searched; images if there are any, else the only other one.
-            where: filter, applied before ranking; see `filters`.
+            modality: modality to search; images if the store has any, else its only modality.
+            where: filter, applied before ranking; see `channelhash.search.filters`.
+
+        Raises:
+            InputError: ``k`` is below 1, the store has no such codes, or the filter is wrong.
         """
-        ...
+        count = check_count(k, "k", 1)
+        queries, where_tree, searched = self._checked_search(codes, modality, where)
+        return self._nearest(queries, count, searched, where_tree) if searched else _no_answers(len(queries))
 
     def search_radius(
         self,
@@ -152,18 +264,64 @@ class Store(Protocol):
         where: str | None = None,
         limit: int | None = None,
     ) -> Answers:
-        """All items within ``radius`` bits of every query, inclusive; at most the first ``limit`` of them."""
-        ...
+        """Find all items within ``radius`` bits of every query, inclusive; at most the first ``limit`` of them.
 
-    def label_counts(self) -> dict[str, int]:
-        """Label -> number of items that have it in their metadata's ``labels``, most frequent first, then by name."""
-        ...
+        Raises:
+            InputError: ``radius`` is below 0 or ``limit`` below 1; or as `search`.
+        """
+        bits = check_count(radius, "radius", 0)
+        count = None if limit is None else check_count(limit, "limit", 1)
+        queries, where_tree, searched = self._checked_search(codes, modality, where)
+        return self._within(queries, bits, count, searched, where_tree) if searched else _no_answers(len(queries))
+
+    def choose_modality(self, modality: str | None = None) -> str:
+        """Return the modality that a search of a store with items goes through; arguments and errors as in `search`."""
+        return choose_modality(modality, self.modalities, self.address)
 
     def info(self) -> dict[str, Any]:
-        """JSON-able facts: ``address``, ``items``, ``n_bits``, ``model``, ``codes`` (modality -> number of codes),
-        ``distinct_codes`` (modality -> number, where cheap to know), ``bytes`` (on disk, where known)."""
-        ...
+        """Return JSON-able facts.
 
-    def close(self) -> None:
-        """Give files and connections back; the store cannot be used afterwards."""
-        ...
+        They are ``address``, ``items``, ``n_bits``, ``model``, ``codes`` (modality -> number of codes),
+        ``distinct_codes`` (modality -> number, where cheap to know) and ``bytes`` (on disk, where known).
+        """
+        facts = {"address": self.address, "items": len(self), "n_bits": self.n_bits, "model": self.model}
+        return {**facts, **self._facts()}
+
+    def _check_and_write(
+        self,
+        ids: Sequence[str],
+        codes: PackedCodes | Mapping[str, PackedCodes],
+        modality: str | None,
+        metadata: Sequence[Metadata] | None,
+        replace: bool,
+    ) -> None:
+        names = check_ids(ids)
+        values = check_metadata(metadata, names)
+        self._check_writable()
+        by_modality, n_bits = codes_by_modality(codes, modality, len(names), self.n_bits)
+        self._write(names, by_modality, n_bits, values, replace)
+
+    def _check_writable(self) -> None:
+        if not self.writable:
+            raise InputError(f"{self.address}: can only be read; add items to a store's folder")
+
+    def _checked_search(
+        self, codes: PackedCodes, modality: str | None, where: str | None
+    ) -> tuple[PackedCodes, Filter | None, str]:
+        """Return the queries, the filter and the modality to search, empty if the store has no codes."""
+        n_bits = self.n_bits
+        queries = np.asarray(codes) if n_bits is None else check_codes(codes, n_bits, "queries")
+        where_tree = self._filter(where)
+        modalities = self._modalities_for(modality)
+        return queries, where_tree, choose_modality(modality, modalities, self.address) if modalities else ""
+
+    def _modalities_for(self, modality: str | None) -> tuple[str, ...]:
+        """Return `modalities` for a search of ``modality``; a store that asks a server for them may remember them."""
+        return self.modalities
+
+    def _filter(self, where: str | None) -> Filter | None:
+        return None if where is None else parse_filter(where, self._keys())
+
+
+def _no_answers(n_queries: int) -> Answers:
+    return Answers([[] for _ in range(n_queries)], [np.zeros(0, np.int64) for _ in range(n_queries)])

@@ -1,4 +1,4 @@
-"""What the calls of every store accept; everything else is an `InputError` before anything is changed."""
+"""Checks of the arguments of all stores: what does not pass is an `InputError` before anything is changed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,10 @@ import numpy as np
 
 from channelhash.codes import PackedCodes, check_packed
 from channelhash.errors import InputError
-from channelhash.search.store import Metadata
+
+#: A value of an item's metadata.
+Value = str | int | float | bool | list[str] | None
+Metadata = Mapping[str, Value]
 
 DEFAULT_MODALITY = "image"
 
@@ -106,14 +109,34 @@ def check_count(value: int, what: str, least: int) -> int:
     return int(value)
 
 
-def searched_modality(modality: str | None, there: Sequence[str], address: str) -> str:
-    """The modality whose codes are searched, in a store that is not empty."""
+def check_opened_as(address: str, stored: tuple[int, str], n_bits: int | None, model: str) -> None:
+    """Raise `InputError` unless a store of this ``stored`` code length and model may be opened with these, where given.
+
+    >>> check_opened_as("photos.store", (64, "a1b2"), n_bits=None, model="a1b2")
+    """
+    stored_n_bits, stored_model = stored
+    if n_bits is not None and n_bits != stored_n_bits:
+        raise InputError(f"{address}: holds codes of {stored_n_bits} bits, not {n_bits}; choose another store")
+    if model and model != stored_model:
+        whose = "another" if stored_model else "an unknown"
+        raise InputError(f"{address}: holds codes of {whose} model, which cannot be compared; choose another store")
+
+
+def choose_modality(modality: str | None, available: Sequence[str], address: str) -> str:
+    """Return the modality to search: images if there are any, else the only one.
+
+    Raises:
+        InputError: none is named and there are several without images, or there are no such codes.
+
+    >>> choose_modality(None, ["image", "text"], "photos.store")
+    'image'
+    """
     if modality is None:
-        if DEFAULT_MODALITY not in there and len(there) > 1:
-            raise InputError(f"{address}: say which modality is searched: {' or '.join(there)}")
-        return DEFAULT_MODALITY if DEFAULT_MODALITY in there else there[0]
-    if modality not in there:
-        raise InputError(f"{address}: holds {' and '.join(there)} codes, no {modality} codes")
+        if DEFAULT_MODALITY not in available and len(available) > 1:
+            raise InputError(f"{address}: say which modality is searched: {' or '.join(available)}")
+        return DEFAULT_MODALITY if DEFAULT_MODALITY in available else available[0]
+    if modality not in available:
+        raise InputError(f"{address}: holds {' and '.join(available)} codes, no {modality} codes")
     return modality
 
 

@@ -15,9 +15,9 @@ from tests.search.contract import KINDS, bits_of, check_any_calls
 
 import channelhash as ch
 from channelhash.errors import InputError
+from channelhash.search import store as store_contract
 from channelhash.search.local import database as items_database
 from channelhash.search.local import snapshots as layers
-from channelhash.search.local import store as embedded
 
 
 @pytest.fixture
@@ -193,15 +193,15 @@ def test_code_length_and_model_come_from_the_first_codes_and_stay(tmp_path):
 
 def test_two_processes_that_make_a_store_at_once_agree(tmp_path, monkeypatch):
     first, second = (ch.open_store(tmp_path / "store") for _ in range(2))
-    check = embedded.codes_by_modality
+    check = store_contract.codes_by_modality
 
     def check_while_the_other_is_quicker(*arguments: object) -> object:
         checked = check(*arguments)
-        monkeypatch.setattr(embedded, "codes_by_modality", check)
+        monkeypatch.setattr(store_contract, "codes_by_modality", check)
         first.add(["a"], codes(1, n_bytes=2))
         return checked
 
-    monkeypatch.setattr(embedded, "codes_by_modality", check_while_the_other_is_quicker)
+    monkeypatch.setattr(store_contract, "codes_by_modality", check_while_the_other_is_quicker)
     with pytest.raises(InputError, match="holds codes of 16 bits, not 24"):
         second.add(["b"], codes(1, n_bytes=3))
     second.add(["b"], codes(1, n_bytes=2))

@@ -228,7 +228,7 @@ def test_more_answers_than_milvus_returns(store, monkeypatch):
 
 def test_another_code_length_or_model_is_refused(store):
     store.add(["a"], codes_of(1))
-    for options, message in [(dict(n_bits=16), "12 bits, not 16"), (dict(model="x"), "another model")]:
+    for options, message in [(dict(n_bits=16), "12 bits, not 16"), (dict(model="x"), "an unknown model")]:
         with pytest.raises(InputError, match=message):
             open_store(store.address, **options)
     again = open_store(store.address)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter, to_sqlite
-from channelhash.search.store import Item, Metadata, Value
+from channelhash.search.store import Item
+from channelhash.search.validation import Metadata, Value
 
 #: How long a call waits for another writer before it gives up.
 BUSY_SECONDS = 30.0
@@ -144,10 +145,6 @@ class ItemsDatabase:
     def keys(self) -> list[str]:
         """Every metadata key that an item has had."""
         return [name for (name,) in self._rows("SELECT name FROM keys")]
-
-    def contains(self, item_id: str) -> bool:
-        """Whether there is an item of this id."""
-        return bool(self._rows("SELECT 1 FROM items WHERE id = ?", item_id))
 
     def ids(self, where: Filter | None) -> list[str]:
         """Ids of the items that pass a filter, sorted."""

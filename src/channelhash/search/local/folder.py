@@ -5,6 +5,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from channelhash.errors import InputError
 from channelhash.utils.files import write_text
@@ -39,7 +40,7 @@ class StoreFolder:
         return self.path / "model"
 
     def check_own(self) -> None:
-        """Raise `InputError` if there is something else than a store."""
+        """Raise `InputError` if the folder holds something else than a store."""
         if self.path.is_file():
             raise InputError(f"{self.path}: is a file, neither a store's folder nor a Parquet file of codes")
         if self.path.is_dir() and not self.description.exists():
@@ -50,7 +51,7 @@ class StoreFolder:
                 raise InputError(f"{self.path}: holds {foreign[0]}, but no store; choose a new folder")
 
     def n_bytes(self) -> int:
-        """Size of all files but the model's. Other processes may remove some meanwhile."""
+        """Add up the sizes of all files but the model's. Other processes may remove some meanwhile."""
         total = 0
         for folder, folders, names in os.walk(self.path):
             if Path(folder) == self.path and self.model.name in folders:
@@ -61,30 +62,21 @@ class StoreFolder:
         return total
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """What all codes of a store have in common: their length, and the fingerprint of their model, empty if unknown."""
 
     n_bits: int
     model: str
 
-    def check_wanted(self, address: str, n_bits: int | None, model: str) -> None:
-        """Raise `InputError` if a store of these facts was opened as one of others."""
-        if n_bits is not None and n_bits != self.n_bits:
-            raise InputError(f"{address}: holds codes of {self.n_bits} bits, not {n_bits}; choose another store")
-        if model and model != self.model:
-            whose = "another" if self.model else "an unknown"
-            raise InputError(f"{address}: holds codes of {whose} model, which cannot be compared; choose another store")
-
 
 def write_facts(folder: StoreFolder, facts: Facts) -> None:
-    """Describe a new store."""
+    """Write the description of a new store."""
     described = {"format": _FORMAT, "n_bits": facts.n_bits, "model": facts.model}
     write_text(folder.description, json.dumps(described) + "\n")
 
 
 def read_facts(folder: StoreFolder) -> Facts:
-    """What `write_facts` wrote.
+    """Read what `write_facts` wrote.
 
     Raises:
         InputError: the description is damaged or of another format, or the database is missing.

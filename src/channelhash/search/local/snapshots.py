@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.search.filters import parse_filter
+from channelhash.search.filters import Filter
 from channelhash.search.local.database import ItemsDatabase, State
 from channelhash.search.local.folder import StoreFolder
 from channelhash.search.local.sorted_codes import SortedCodes
 from channelhash.utils.files import locked
 
-# A layer is made again when the changes since are more than this, and more than this share of it.
-_LEAST_IN_SNAPSHOT, _LEAST_IN_MEMORY, _SHARE = 10_000, 1_000, 0.1
+# A layer is made again when the changes since are more than this, and more than this fraction of it.
+_LEAST_IN_SNAPSHOT, _LEAST_IN_MEMORY, _FRACTION = 10_000, 1_000, 0.1
 # Filters whose result is kept; each takes one byte a code.
 _FILTERS = 16
 
@@ -71,8 +71,8 @@ class CodeLayers:
         self._middle = Layer({}, 0)
         self._view = View(-1, {})
 
-    def parts(self, where: str | None) -> dict[str, list[Part]]:
-        """modality -> what is searched for the items that pass a filter, as of now."""
+    def parts(self, where: Filter | None) -> dict[str, list[Part]]:
+        """Return modality -> the codes to search of the items that pass a filter, as of now."""
         while True:
             with self._database.reading() as state:
                 if state.version == self._view.version or self._renew(state):
@@ -97,7 +97,7 @@ class CodeLayers:
                 return False
             self._snapshot_name = state.snapshot
             self._middle = Layer({}, self._snapshot.last)
-        if self._database.count_after(self._middle.last) > max(_LEAST_IN_MEMORY, _SHARE * len(self._middle)):
+        if self._database.count_after(self._middle.last) > max(_LEAST_IN_MEMORY, _FRACTION * len(self._middle)):
             self._middle = self._read_layer(self._snapshot.last, state)
         layers = (self._snapshot, self._middle, self._read_layer(self._middle.last, state))
         removed = self._database.removed()
@@ -108,23 +108,23 @@ class CodeLayers:
         self._view = View(state.version, parts)
         return True
 
-    def _filtered(self, where: str) -> dict[str, list[Part]]:
-        """The parts of the view, where the items that do not pass the filter do not count."""
-        kept = self._view.filtered
-        if where not in kept:
-            numbers = self._database.numbers(parse_filter(where, self._database.keys()))
-            kept[where] = {
+    def _filtered(self, where: Filter) -> dict[str, list[Part]]:
+        """Return the parts of the view, where the items that do not pass the filter do not count."""
+        filtered, key = self._view.filtered, repr(where)  # equal filters are not the same: to Python, 1 == True
+        if key not in filtered:
+            numbers = self._database.numbers(where)
+            filtered[key] = {
                 modality: [_passing(part, numbers) for part in parts] for modality, parts in self._view.parts.items()
             }
-            if len(kept) > _FILTERS:
-                del kept[next(iter(kept))]
-        return kept[where]
+            if len(filtered) > _FILTERS:
+                del filtered[next(iter(filtered))]
+        return filtered[key]
 
     def _snapshot_due(self, state: State) -> bool:
         if self._folder is None:
             return False
         changes = self._database.count_after(state.snapshot_serial) + self._database.count_removed()
-        return changes > max(_LEAST_IN_SNAPSHOT, _SHARE * state.snapshot_size)
+        return changes > max(_LEAST_IN_SNAPSHOT, _FRACTION * state.snapshot_size)
 
     def _read_layer(self, after: int, state: State) -> Layer:
         """The codes written after a serial, until now."""

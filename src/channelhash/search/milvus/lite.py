@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from channelhash.errors import InputError
+from channelhash.search.filters import like_expression
 from channelhash.search.milvus.filters import ALL, NONE, Dialect
 
 #: For `pymilvus.MilvusClient`: no pings.
@@ -65,9 +66,7 @@ def dialect(
         return f"id {word} [{texts}]" if texts else if_empty
 
     def like(key: str, pattern: str) -> str:
-        fits = re.compile(
-            "".join({"%": ".*", "_": "."}.get(character, re.escape(character)) for character in pattern), re.DOTALL
-        )
+        fits = like_expression(pattern)
         values = ((stored, item_id(stored) if key == "id" else of.get(key)) for stored, of in metadata())
         matching = [stored for stored, value in values if isinstance(value, str) and fits.fullmatch(value)]
         return listed(matching, "in", NONE)

@@ -14,7 +14,8 @@ import numpy as np
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
-from channelhash.search.store import Item, Metadata, Value
+from channelhash.search.store import Item
+from channelhash.search.validation import Metadata, Value, is_text
 
 #: Modalities that every collection has a field for.
 MODALITIES = ("image", "text")
@@ -73,13 +74,6 @@ def to_item(row: Mapping[str, Any], item_id: str) -> Item:
     return Item(item_id, codes, metadata)
 
 
-def merged(former: Item | None, item_id: str, codes: Mapping[str, PackedCodes], metadata: Metadata) -> Item:
-    """An item with further codes and metadata; keys that are given as None go."""
-    values: dict[str, Value] = {**(former.metadata if former else {}), **metadata}
-    values = {key: value for key, value in values.items() if value is not None}
-    return Item(item_id, {**(former.codes if former else {}), **codes}, values)
-
-
 def _check_size(item_id: str, what: str, text: str) -> None:
     size = len(text.encode())
     if size > MAX_STRING:
@@ -87,8 +81,9 @@ def _check_size(item_id: str, what: str, text: str) -> None:
 
 
 def is_storable(item_id: str) -> bool:
-    """Whether an item can have this id: it is not too long, and has a UTF-8 form."""
-    try:
-        return len(item_id.encode()) <= MAX_STRING
-    except UnicodeEncodeError:
-        return False
+    """Return whether an item can have this id: it has a UTF-8 form, which is not too long.
+
+    >>> is_storable("a"), is_storable(chr(0xD800)), is_storable(70_000 * "a")
+    (True, False, False)
+    """
+    return is_text(item_id) and len(item_id.encode()) <= MAX_STRING

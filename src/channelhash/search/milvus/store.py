@@ -2,38 +2,29 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
-from channelhash.search.filters import parse_filter
+from channelhash.search.filters import Filter
 from channelhash.search.milvus import lite as milvus_lite
 from channelhash.search.milvus.address import Index, MilvusAddress, connect, parse_address
 from channelhash.search.milvus.collection import MAX_ANSWERS, ROWS, CollectionFacts, MilvusCollection
 from channelhash.search.milvus.filters import ALL, known_keys, server_dialect, to_milvus
-from channelhash.search.milvus.rows import MODALITIES, Row, is_storable, merged, to_item, to_row
-from channelhash.search.store import Answers, Item, Metadata
-from channelhash.search.validation import (
-    DEFAULT_MODALITY,
-    check_codes,
-    check_count,
-    check_ids,
-    check_metadata,
-    codes_by_modality,
-    searched_modality,
-)
+from channelhash.search.milvus.rows import MODALITIES, Row, is_storable, to_item, to_row
+from channelhash.search.store import Answers, Item, Store, merge_item
+from channelhash.search.validation import DEFAULT_MODALITY, Metadata, check_opened_as
 
 # Answers of one request, over all its queries: some MB.
 _ANSWERS_A_REQUEST = 200_000
 
 
-class MilvusStore:
-    """A `Store` in one collection of Milvus. See `milvus_rows` for how an item is kept.
+class MilvusStore(Store):
+    """A `Store` in one collection of Milvus. `rows` says how an item is kept.
 
     Every call reads what all earlier calls have written (consistency level "Strong"). What differs from the store in a
     folder, because Milvus has no transactions over several requests:
@@ -46,8 +37,8 @@ class MilvusStore:
     * where more than ``k`` items tie at the last distance, Milvus chooses which of them it returns; what is returned is
       in order of distance and id.
 
-    ``k``, and the items of one answer of `search_radius`, are at most 16,384. With the index BIN_IVF_FLAT searches are
-    approximate.
+    ``k``, and the items of one answer of `search_radius`, are at most 16,384 where the collection has more. With the
+    index BIN_IVF_FLAT searches are approximate.
 
     Args:
         address: which collection.
@@ -60,21 +51,19 @@ class MilvusStore:
     """
 
     def __init__(self, address: MilvusAddress, client: Any, n_bits: int | None = None, model: str = "") -> None:
-        self._address = address
+        super().__init__(address.text)
+        self._parsed_address = address
         self._collection = MilvusCollection(address, client)
         self._n_bits = n_bits
         self._model = model
         self._fields: tuple[str, ...] = ()  # modalities that the collection has fields for; none before it is made
-        self._in_use: tuple[str, ...] = ()  # modalities when last looked; asked for again where one is missing
+        self._modalities: tuple[str, ...] = ()  # with codes when last looked; asked for again where one is missing
+        self._key_sets: set[str] = set()  # read by `_keys`, which every call with a filter begins with
         self._index = address.index or Index()
         self._stored_id = milvus_lite.stored_id if address.lite else str
         self._item_id = milvus_lite.item_id if address.lite else str
         self._lock = threading.RLock()
         self._look()
-
-    @property
-    def address(self) -> str:
-        return self._address.text
 
     @property
     def n_bits(self) -> int | None:
@@ -87,96 +76,103 @@ class MilvusStore:
         return self._model
 
     @property
-    def model_folder(self) -> Path | None:
-        return None
-
-    @property
     def modalities(self) -> tuple[str, ...]:
         if not self._look():
             return ()
         return tuple(name for name in self._fields if self._collection.rows(f"has_{name} == true", ["id"], limit=1))
 
-    @property
-    def writable(self) -> bool:
-        return True
-
     def __len__(self) -> int:
         return self._collection.count(ALL) if self._look() else 0
 
-    def __contains__(self, item_id: object) -> bool:
-        return isinstance(item_id, str) and bool(self._find([item_id], []))
+    def label_counts(self) -> dict[str, int]:
+        """Read the labels of all items: Milvus does not count by value."""
+        if not self._look():
+            return {}
+        counts = Counter(label for row in self._collection.walk(ALL, ["id", "labels"]) for label in set(row["labels"]))
+        return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
 
-    def add(
-        self,
-        ids: Sequence[str],
-        codes: PackedCodes | Mapping[str, PackedCodes],
-        modality: str | None = None,
-        metadata: Sequence[Metadata] | None = None,
-    ) -> None:
-        """See `Store.add`, and `MilvusStore` for what cannot be promised."""
-        self._write(ids, codes, modality, metadata, replace=False)
+    def close(self) -> None:
+        """Close the connection. The server of a milvus-lite file ends with this process."""
+        self._collection.close()
 
-    def upsert(
-        self,
-        ids: Sequence[str],
-        codes: PackedCodes | Mapping[str, PackedCodes],
-        modality: str | None = None,
-        metadata: Sequence[Metadata] | None = None,
-    ) -> None:
-        """See `Store.upsert`, and `MilvusStore` for what cannot be promised."""
-        self._write(ids, codes, modality, metadata, replace=True)
+    def _keys(self) -> Collection[str]:
+        """Ask for rows with other sets of metadata keys than are known, until there are none."""
+        sets: set[str] = set()
+        while self._look():
+            unseen = f"keys not in {self._collection.listed(sorted(sets))}" if sets else ALL
+            rows = self._collection.rows(unseen, ["keys"])
+            if not rows:
+                break
+            sets |= {row["keys"] for row in rows}
+        self._key_sets = sets
+        return known_keys(sets)
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """See `Store.delete`, and `MilvusStore` for what cannot be promised."""
-        names = check_ids(ids)
-        with self._lock:
-            found = list(self._find(names, []))
-            for start in range(0, len(found), ROWS):
-                self._collection.delete(f"id in {self._collection.listed(found[start : start + ROWS])}")
-            self._in_use = ()
-        return len(found)
-
-    def get(self, ids: Sequence[str]) -> list[Item]:
-        """See `Store.get`."""
-        found = self._items(ids)
-        for name in ids:
-            if name not in found:
-                raise InputError(f"{self.address}: no item has the id {name!r}")
-        return [found[name] for name in ids]
-
-    def ids(self, where: str | None = None) -> list[str]:
-        """See `Store.ids`."""
-        expression = self._filter(where)
+    def _ids(self, where: Filter | None) -> list[str]:
         if not self._look():
             return []
-        return [self._item_id(row["id"]) for row in self._collection.walk(expression, ["id"])]
+        return [self._item_id(row["id"]) for row in self._collection.walk(self._expression(where), ["id"])]
 
-    def search(self, codes: PackedCodes, k: int = 10, modality: str | None = None, where: str | None = None) -> Answers:
-        """See `Store.search`.
+    def _get(self, ids: list[str]) -> Mapping[str, Item]:
+        self._look()
+        fields = [f"{kind}_{name}" for name in self._fields for kind in ("has", "code")]
+        rows = self._find(ids, ["keys", "labels", "metadata", *fields])
+        return {name: to_item(row, name) for name, row in ((self._item_id(key), row) for key, row in rows.items())}
 
-        Raises:
-            InputError: ``k`` is more than 16,384, the most that Milvus returns.
-        """
-        return self._search(codes, self._check_answers(k, "k"), modality, where, {})
-
-    def search_radius(
+    def _write(
         self,
-        codes: PackedCodes,
-        radius: int,
-        modality: str | None = None,
-        where: str | None = None,
-        limit: int | None = None,
-    ) -> Answers:
-        """See `Store.search_radius`.
+        ids: list[str],
+        codes: dict[str, PackedCodes],
+        n_bits: int,
+        metadata: list[Metadata] | None,
+        replace: bool,
+    ) -> None:
+        with self._lock:
+            fields = self._fields or tuple(sorted({*MODALITIES, *codes}))
+            for modality in codes:
+                if modality not in fields:
+                    raise InputError(
+                        f"{self.address}: has fields for {' and '.join(fields)}, not for {modality}; a collection's"
+                        " modalities are settled when its first codes are added"
+                    )
+            former = self._get(ids)
+            for name, item in former.items() if not replace else ():
+                for modality in sorted(codes.keys() & item.codes.keys()):
+                    raise InputError(
+                        f"{self.address}: {name!r} has a code for {modality} already; replace it with upsert"
+                    )
+            rows = []
+            for number, name in enumerate(ids):
+                new_codes = {modality: packed[number] for modality, packed in codes.items()}
+                item = merge_item(former.get(name), name, new_codes, metadata[number] if metadata else {})
+                rows.append(to_row(item, self._stored_id(name), fields, n_bits))
+            if not self._look():
+                self._collection.create(fields, CollectionFacts(n_bits, self._model, self._index))
+                self._look()
+            self._collection.upsert(rows)
 
-        Raises:
-            InputError: ``limit`` is more than 16,384, the most that Milvus returns; or there is none, and a query has
-                that many items within ``radius``.
-        """
-        bits = check_count(radius, "radius", 0)
-        count = MAX_ANSWERS if limit is None else self._check_answers(limit, "limit")
-        # Milvus keeps what is nearer than its "radius".
-        answers = self._search(codes, count, modality, where, {"radius": min(bits, self.n_bits or bits) + 1})
+    def _delete(self, ids: list[str]) -> int:
+        with self._lock:
+            stored = list(self._find(ids, []))
+            for start in range(0, len(stored), ROWS):
+                self._collection.delete(f"id in {self._collection.listed(stored[start : start + ROWS])}")
+            self._modalities = ()
+        return len(stored)
+
+    def _modalities_for(self, modality: str | None) -> tuple[str, ...]:
+        if (modality or DEFAULT_MODALITY) not in self._modalities:
+            self._modalities = self.modalities
+        return self._modalities
+
+    def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
+        return self._search(queries, self._check_count(k, "k"), modality, where, {})
+
+    def _within(
+        self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
+    ) -> Answers:
+        count = MAX_ANSWERS if limit is None else self._check_count(limit, "limit")
+        # Milvus returns what is nearer than its "radius".
+        params = {"radius": min(radius, self.n_bits or radius) + 1}
+        answers = self._search(queries, count, modality, where, params)
         if limit is None:
             for row, ids in enumerate(answers.ids):
                 if len(ids) >= MAX_ANSWERS:
@@ -186,99 +182,35 @@ class MilvusStore:
                     )
         return answers
 
-    def label_counts(self) -> dict[str, int]:
-        """See `Store.label_counts`. Reads the labels of all items: Milvus does not count by value."""
-        if not self._look():
-            return {}
-        counts = Counter(label for row in self._collection.walk(ALL, ["id", "labels"]) for label in set(row["labels"]))
-        return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
-
-    def info(self) -> dict[str, Any]:
-        """See `Store.info`; ``bytes`` of a milvus-lite file only."""
+    def _facts(self) -> dict[str, Any]:
+        """``bytes`` of a milvus-lite file only."""
         return {
-            "address": self.address,
-            "items": len(self),
-            "n_bits": self.n_bits,
-            "model": self.model,
             "codes": {name: self._collection.count(f"has_{name} == true") for name in self.modalities},
             "index": self._index.kind,
-            "bytes": Path(self._address.uri).stat().st_size if self._address.lite else None,
+            "bytes": Path(self._parsed_address.uri).stat().st_size if self._parsed_address.lite else None,
         }
 
-    def close(self) -> None:
-        """See `Store.close`. The server of a milvus-lite file ends with this process."""
-        self._collection.close()
-
-    def _write(
-        self,
-        ids: Sequence[str],
-        codes: PackedCodes | Mapping[str, PackedCodes],
-        modality: str | None,
-        metadata: Sequence[Metadata] | None,
-        replace: bool,
-    ) -> None:
-        names = check_ids(ids)
-        values = check_metadata(metadata, names)
-        with self._lock:
-            by_modality, n_bits = codes_by_modality(codes, modality, len(names), self.n_bits)
-            fields = self._fields or tuple(sorted({*MODALITIES, *by_modality}))
-            for given in by_modality:
-                if given not in fields:
-                    raise InputError(
-                        f"{self.address}: has fields for {' and '.join(fields)}, not for {given}; a collection's"
-                        " modalities are settled when its first codes are added"
-                    )
-            former = self._items(names)
-            rows = []
-            for number, name in enumerate(names):
-                old = former.get(name)
-                for given in by_modality:
-                    if not replace and old is not None and given in old.codes:
-                        raise InputError(
-                            f"{self.address}: {name!r} has a code for {given} already; replace it with upsert"
-                        )
-                own = {given: packed[number] for given, packed in by_modality.items()}
-                item = merged(old, name, own, values[number] if values else {})
-                rows.append(to_row(item, self._stored_id(name), fields, n_bits))
-            if not self._look():
-                facts = CollectionFacts(n_bits, self._model, self._index)
-                self._collection.create(fields, facts)
-                self._look()
-            self._collection.upsert(rows)
-
     def _search(
-        self, codes: PackedCodes, count: int, modality: str | None, where: str | None, radius: dict[str, int]
+        self, queries: PackedCodes, count: int, modality: str, where: Filter | None, radius: dict[str, int]
     ) -> Answers:
-        n_bits = self.n_bits
-        queries = np.asarray(codes) if n_bits is None else check_codes(codes, n_bits, "queries")
-        expression = self._filter(where)
-        if (modality or DEFAULT_MODALITY) not in self._in_use:
-            self._in_use = self.modalities
-        if not self._in_use:
-            return Answers([[] for _ in queries], [np.zeros(0, np.int64) for _ in queries])
-        searched = searched_modality(modality, self._in_use, self.address)
-        chosen = f"has_{searched} == true" + ("" if where is None else f" and {expression}")
+        chosen = f"has_{modality} == true" + ("" if where is None else f" and {self._expression(where)}")
         params = radius if self._index.kind == "BIN_FLAT" else {**radius, "nprobe": self._index.n_probe}
-        ids: list[list[str]] = []
-        distances: list[NDArray[np.int64]] = []
+        answers = Answers([], [])
         step = max(1, _ANSWERS_A_REQUEST // count)
         for start in range(0, len(queries), step):
-            part = queries[start : start + step]
-            for pairs in self._collection.nearest(searched, part, count, chosen, params):
-                ids.append([self._item_id(stored) for _, stored in pairs])
-                distances.append(np.array([distance for distance, _ in pairs], dtype=np.int64))
-        return Answers(ids, distances)
+            batch = queries[start : start + step]
+            for pairs in self._collection.nearest(modality, batch, count, chosen, params):
+                answers.ids.append([self._item_id(stored) for _, stored in pairs])
+                answers.distances.append(np.array([distance for distance, _ in pairs], dtype=np.int64))
+        return answers
 
-    def _filter(self, where: str | None) -> str:
-        """A filter as a Milvus expression."""
-        if where is None:
+    def _expression(self, where: Filter | None) -> str:
+        """Translate a filter into a Milvus expression."""
+        sets = self._key_sets
+        if where is None or not sets:
             return ALL
-        sets = self._key_sets() if self._look() else set()
-        tree = parse_filter(where, known_keys(sets))
-        if not self._address.lite:
-            return to_milvus(tree, server_dialect(sets))
-        if not sets:
-            return ALL
+        if not self._parsed_address.lite:
+            return to_milvus(where, server_dialect(sets))
 
         def passing(expression: str) -> list[str]:
             return [row["id"] for row in self._collection.walk(expression, ["id"])]
@@ -286,38 +218,21 @@ class MilvusStore:
         def metadata() -> Iterator[tuple[str, Metadata]]:
             return ((row["id"], row["metadata"]) for row in self._collection.walk(ALL, ["id", "metadata"]))
 
-        return to_milvus(tree, milvus_lite.dialect(sets, passing, metadata))
-
-    def _key_sets(self) -> set[str]:
-        """The different sets of metadata keys that items have: rows with others are asked for until there are none."""
-        sets: set[str] = set()
-        while True:
-            unseen = f"keys not in {self._collection.listed(sorted(sets))}" if sets else ALL
-            new = self._collection.rows(unseen, ["keys"])
-            if not new:
-                return sets
-            sets |= {row["keys"] for row in new}
-
-    def _items(self, ids: Sequence[str]) -> dict[str, Item]:
-        """id -> item, of those that are there."""
-        fields = [f"{kind}_{name}" for name in self._fields for kind in ("has", "code")]
-        rows = self._find(ids, ["keys", "labels", "metadata", *fields])
-        return {name: to_item(row, name) for name, row in ((self._item_id(key), row) for key, row in rows.items())}
+        return to_milvus(where, milvus_lite.dialect(sets, passing, metadata))
 
     def _find(self, ids: Sequence[str], fields: Sequence[str]) -> dict[str, Row]:
-        """Stored id -> its row, of those that are there."""
+        """Return stored id -> its row, for those of ``ids`` that the collection has."""
         if not self._look():
             return {}
-        # An id that has no UTF-8 form is nowhere.
         stored = [self._stored_id(name) for name in ids if is_storable(name)]
-        found = {}
+        rows = {}
         for start in range(0, len(stored), ROWS):
             chosen = f"id in {self._collection.listed(stored[start : start + ROWS])}"
-            found.update({row["id"]: row for row in self._collection.rows(chosen, ["id", *fields])})
-        return found
+            rows.update({row["id"]: row for row in self._collection.rows(chosen, ["id", *fields])})
+        return rows
 
     def _look(self) -> bool:
-        """Whether the collection is there; if so, what it says of itself is known afterwards."""
+        """Return whether the collection is there; if so, read what it says of itself."""
         if self._fields:
             return True
         with self._lock:
@@ -325,32 +240,26 @@ class MilvusStore:
             if description is None:
                 return False
             facts, modalities = description
-            if self._n_bits not in (None, facts.n_bits):
-                raise InputError(f"{self.address}: holds codes of {facts.n_bits} bits, not {self._n_bits}")
-            if self._model and self._model != facts.model:
-                raise InputError(
-                    f"{self.address}: holds codes of another model; codes of two models cannot be compared"
-                )
-            wanted = self._address.index
-            if wanted and (wanted.kind, wanted.n_lists) != (facts.index.kind, facts.index.n_lists):
+            check_opened_as(self.address, (facts.n_bits, facts.model), self._n_bits, self._model)
+            index = self._parsed_address.index
+            if index and (index.kind, index.n_lists) != (facts.index.kind, facts.index.n_lists):
                 raise InputError(
                     f"{self.address}: the collection is indexed by {facts.index.kind} with nlist={facts.index.n_lists};"
                     " leave the options out, or choose a new collection"
                 )
             self._collection.load()
-            self._n_bits, self._model, self._index = facts.n_bits, facts.model, wanted or facts.index
+            self._n_bits, self._model, self._index = facts.n_bits, facts.model, index or facts.index
             self._fields = modalities
         return True
 
-    def _check_answers(self, value: int, what: str) -> int:
-        count = check_count(value, what, 1)
+    def _check_count(self, count: int, what: str) -> int:
         if count > MAX_ANSWERS and len(self) > MAX_ANSWERS:
             raise InputError(f"{self.address}: {what} is {count:,}; Milvus returns at most {MAX_ANSWERS:,} items")
         return min(count, MAX_ANSWERS)
 
 
 def open_milvus(address: str, n_bits: int | None, model: str) -> MilvusStore:
-    """The store at an address that begins with ``milvus+``; the collection is made at the first `add`.
+    """Open the store at an address that begins with ``milvus+``; the collection is made at the first `add`.
 
     Raises:
         InputError: the address has another form, nothing answers, or what is there is another store.

@@ -16,7 +16,7 @@ from channelhash.explanation.api import coded_side, new_side, stored_side, unlik
 from channelhash.explanation.explanation import MapSettings, Side, explain_pair
 from channelhash.explanation.occlusion import Encode
 from channelhash.search.store import Item
-from channelhash.search.validation import searched_modality
+from channelhash.search.validation import choose_modality
 from channelhash.serve.error_handlers import PROBLEMS
 from channelhash.serve.limits import not_longer
 from channelhash.serve.routes.search import packed_code
@@ -103,7 +103,7 @@ def _side(service: Service, asked: ExplainItem, encoders: dict[str, Encode]) -> 
         modality = asked.modality or ("image" if "image" in store.modalities or not store.modalities else "text")
         return coded_side(code, modality, "a code", store.n_bits or 0, "only its bits are known")
     item = service.item(asked.id or "")
-    there = searched_modality(None, sorted(item.codes), "this item") if asked.modality is None else asked.modality
+    there = choose_modality(None, sorted(item.codes), "this item") if asked.modality is None else asked.modality
     if there not in item.codes:
         raise HTTPException(422, f"modality: this item has no {there} code, only {' and '.join(item.codes)}")
     n_bits = store.n_bits or 0

@@ -11,7 +11,6 @@ from channelhash.codes import PackedCodes, binarize, check_packed, pack
 from channelhash.errors import InputError
 from channelhash.search.query import Hit, Query, search_hits
 from channelhash.search.query import SearchOptions as StoreOptions
-from channelhash.search.validation import searched_modality
 from channelhash.serve.batching import Outputs
 from channelhash.serve.error_handlers import PROBLEMS
 from channelhash.serve.limits import at_most, not_longer
@@ -91,7 +90,7 @@ def _item_asks(service: Service, request: SearchRequest) -> tuple[Query, str]:
 
 def _searched(service: Service, modality: str | None) -> str:
     """The modality whose codes are searched."""
-    return searched_modality(modality, service.store.modalities, service.store.address)
+    return service.store.choose_modality(modality)
 
 
 def _code_asks(service: Service, code: str) -> Query:
