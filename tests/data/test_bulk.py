@@ -68,7 +68,7 @@ def test_a_folder_of_pictures_is_cut_into_shards_of_so_many(tmp_path):
                                                 ["8.png", "9.png"]]  # fmt: skip
     assert batches[0].bad == [("3.png", f"empty picture {images / '3.png'}")]
     assert batches[1].items["image"][0] == (images / "4.png").read_bytes()
-    assert batches[1].pictures[0] == str(images / "4.png")
+    assert batches[1].image_addresses[0] == str(images / "4.png")
 
 
 def test_features_in_parquet_are_read_in_whole_row_groups(tmp_path):
@@ -113,7 +113,7 @@ def test_pictures_in_parquet_are_paths_or_bytes(tmp_path, form):
     pq.write_table(pa.table({"id": list("abcde"), "image": columns[form]}), tmp_path / "t.parquet")
     (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("image",))
     assert batch.items["image"] == contents
-    assert batch.pictures == ([str(tmp_path / name) for name in names] if form == "paths" else None)
+    assert batch.image_addresses == ([str(tmp_path / name) for name in names] if form == "paths" else None)
     assert [bad.item for bad in batch.bad] == ["e"]
     assert ("no such picture" in batch.bad[0].reason) == (form == "paths")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from channelhash.data.nuswide import PICTURE_LAYOUTS, count_pictures, load_nuswide
+from channelhash.data.nuswide import IMAGE_LAYOUTS, count_images, load_nuswide
 from channelhash.data.splits import draw_splits
 from channelhash.errors import InputError
 from data import nuswide_tree as tree
@@ -27,13 +27,13 @@ def test_a_tree_gives_the_counts_done_by_hand(tmp_path, encoding):
     )
 
 
-@pytest.mark.parametrize("layout", PICTURE_LAYOUTS)
+@pytest.mark.parametrize("layout", IMAGE_LAYOUTS)
 def test_every_layout_of_pictures_is_recognised(tmp_path, layout):
     root = tree.write_tree(tmp_path, layout)
     records = load_nuswide(root)
     assert len(records) == 6
     assert all(path.is_file() for path in records.items["image"])
-    assert count_pictures(root) == (6, 6)
+    assert count_images(root) == (6, 6)
 
 
 def test_the_rows_of_a_duplicated_id_stay_together(root):
@@ -58,7 +58,7 @@ def test_missing_pictures_are_named_counted_or_not_needed(root):
     assert "11" not in records.ids
     assert records.removed == {"missing picture": 1}
     assert list(load_nuswide(root, require_pictures=False).items) == ["text"]
-    assert count_pictures(root) == (5, 6)
+    assert count_images(root) == (5, 6)
 
 
 BAD = {

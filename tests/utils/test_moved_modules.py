@@ -21,7 +21,6 @@ DOCUMENTED = {
     "config": ["make_config", "read_config"],
     "data": ["DATA_KINDS", "DataKind"],
     "data.coco": ["load_coco"],
-    "data.folder": ["pictures_below"],
     "data.records": ["Records", "labels_from_names"],
     "data.simulated": ["load_simulated"],
     "data.synthetic": ["load_synthetic"],

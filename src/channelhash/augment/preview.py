@@ -32,11 +32,11 @@ def write_preview(pictures: Sequence[Path], level: Level, out: Path, seed: int =
     pixels = load_pixels(pictures, _SIZE).float() / 255
     rows = []
     for sample, path in enumerate(pictures):
-        cells = [Cell(to_picture(pixels[sample]), path.name)]
+        cells = [Cell(to_image(pixels[sample]), path.name)]
         for epoch in range(variants):
             steps = plan(seed, epoch, sample, len(pictures), level=level)
             image = apply(pixels[sample], steps, lambda other: pixels[other])
-            cells.append(Cell(to_picture(image), "\n".join(describe(step) for step in steps) or "unchanged"))
+            cells.append(Cell(to_image(image), "\n".join(describe(step) for step in steps) or "unchanged"))
         rows.append(cells)
     write_contact_sheet(rows, out, _CAPTION_LINES)
 
@@ -47,7 +47,7 @@ def describe(step: Step) -> str:
     return " ".join([step.name.replace("_", " "), *shown])
 
 
-def to_picture(image: Tensor) -> Image.Image:
+def to_image(image: Tensor) -> Image.Image:
     """A ``(3, h, w)`` tensor in [0, 1] as a picture."""
     values = (image * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
     return Image.fromarray(np.ascontiguousarray(values))

@@ -25,10 +25,10 @@ def augment(
 
     Example: channelhash benchmark augment
     """
-    from channelhash.data.folder import first_pictures
+    from channelhash.data.folder import first_images
     from channelhash.lab.benchmarks.augment import benchmark_augment
 
-    _show(benchmark_augment(first_pictures(pictures, 1024) if pictures else None), as_json)
+    _show(benchmark_augment(first_images(pictures, 1024) if pictures else None), as_json)
 
 
 @app.command()
@@ -68,10 +68,10 @@ def encode(
 
     Example: channelhash benchmark encode --device cpu
     """
-    from channelhash.data.folder import first_pictures
+    from channelhash.data.folder import first_images
     from channelhash.lab.benchmarks.encode import benchmark_encode
 
-    _show(benchmark_encode(first_pictures(pictures, 4096) if pictures else None, device), as_json)
+    _show(benchmark_encode(first_images(pictures, 4096) if pictures else None, device), as_json)
 
 
 @app.command()

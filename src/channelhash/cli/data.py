@@ -47,13 +47,13 @@ def download(
     Example: channelhash data download mirflickr25k --root data/mirflickr25k
     """
     from channelhash.data.download import download as fetch
-    from channelhash.data.nuswide import PICTURE_LAYOUTS, count_pictures
+    from channelhash.data.nuswide import IMAGE_LAYOUTS, count_images
 
     with progress_bars() as progress:
         fetched = fetch(name, root, progress=progress)
     result: dict[str, object] = {"root": str(root), "fetched": fetched}
     if name == "nuswide":
-        there, listed = count_pictures(root)
+        there, listed = count_images(root)
         result |= {"pictures": there, "listed": listed}
     if as_json:
         print_json(result)
@@ -61,7 +61,7 @@ def download(
     typer.echo(f"Fetched {', '.join(fetched)}" if fetched else f"Everything is in {root} already")
     if name == "nuswide":
         typer.echo(f"{there} of {listed} pictures are there. They have no official address: ask the authors, or use a")
-        typer.echo(f"copy of your own, as one of {', '.join(PICTURE_LAYOUTS)} below {root}")
+        typer.echo(f"copy of your own, as one of {', '.join(IMAGE_LAYOUTS)} below {root}")
     typer.echo(f"Next: channelhash data describe {name} --root {root}")
 
 
@@ -86,9 +86,9 @@ def preview(
     Example: channelhash data preview images --augment hard --out hard.png
     """
     from channelhash.augment.preview import write_preview
-    from channelhash.data.folder import first_pictures
+    from channelhash.data.folder import first_images
 
-    write_preview(first_pictures(folder, pictures), augment.value, out, seed)
+    write_preview(first_images(folder, pictures), augment.value, out, seed)
     typer.echo(f"{out}")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from channelhash.data.images import picture_problem
+from channelhash.data.images import image_problem
 from channelhash.data.records import Items, Records, labels_from_names
 from channelhash.errors import InputError
 
@@ -84,7 +84,7 @@ def load_coco(
 
     kept = []
     for image, file_name in files.items():
-        problem = picture_problem(folder / file_name, decode=False)
+        problem = image_problem(folder / file_name, decode=False)
         if problem:
             reason = "unreadable picture" if (folder / file_name).is_file() else "missing picture"
             bad(reason, f"{instances}: image {image}: {problem}")

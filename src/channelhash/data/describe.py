@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.data.images import picture_problem
+from channelhash.data.images import image_problem
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits
 
@@ -20,7 +20,7 @@ def describe(
     records: Records,
     splits: Splits | None = None,
     expected: dict[str, int] | None = None,
-    decode_pictures: bool = False,
+    decode_images: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Counts of a collection, and its problems with what to do about them.
@@ -29,7 +29,7 @@ def describe(
         records: the usable samples.
         splits: its partitions, if they could be drawn.
         expected: counts that the official collection has: ``"found"``, ``"usable"`` and partitions by name.
-        decode_pictures: decode and hash every picture to find unreadable and duplicate ones.
+        decode_images: decode and hash every picture to find unreadable and duplicate ones.
         progress: called with (pictures decoded, pictures).
 
     Returns:
@@ -60,8 +60,8 @@ def describe(
     for name in ids[counts > 1]:
         problems.append(f"id {name} occurs more than once: its rows stay on one side of query and retrieval")
     pictures = records.items.get("image")
-    if decode_pictures and pictures is not None and not isinstance(pictures, np.ndarray):
-        problems += _picture_problems([Path(path) for path in pictures], progress)
+    if decode_images and pictures is not None and not isinstance(pictures, np.ndarray):
+        problems += _image_problems([Path(path) for path in pictures], progress)
     texts = records.items.get("text")
     words = None if texts is None or isinstance(texts, np.ndarray) else [len(str(text).split()) for text in texts]
     return {
@@ -78,7 +78,7 @@ def describe(
     }
 
 
-def _picture_problems(pictures: list[Path], progress: Callable[[int, int], None] | None) -> list[str]:
+def _image_problems(pictures: list[Path], progress: Callable[[int, int], None] | None) -> list[str]:
     """A line for every picture that cannot be decoded or is the same file as an earlier one."""
     problems = []
     first: dict[str, Path] = {}
@@ -86,7 +86,7 @@ def _picture_problems(pictures: list[Path], progress: Callable[[int, int], None]
     for number, path in enumerate(distinct, start=1):
         if progress:
             progress(number, len(distinct))
-        if problem := picture_problem(path):
+        if problem := image_problem(path):
             problems.append(f"{problem}; leave it out with --skip-bad, or get it again")
             continue
         digest = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from channelhash.data.features import load_features
-from channelhash.data.images import picture_problem
+from channelhash.data.images import image_problem
 from channelhash.data.records import Records
 from channelhash.data.table import has_labels, load_table
 from channelhash.errors import InputError
 from channelhash.utils.array_files import ENDINGS
 
-PICTURE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
 
 def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Records:
@@ -39,8 +39,8 @@ def load_folder(root: Path, skip_bad: bool = False) -> Records:
     Raises:
         InputError: there are no pictures, or one cannot be decoded.
     """
-    pictures = pictures_below(root)
-    bad = {path: problem for path in pictures if (problem := picture_problem(path))}
+    pictures = images_below(root)
+    bad = {path: problem for path in pictures if (problem := image_problem(path))}
     if bad and not skip_bad:
         raise InputError(f"{next(iter(bad.values()))}; mend it, or leave such pictures out with --skip-bad")
     kept = tuple(path for path in pictures if path not in bad)
@@ -57,20 +57,20 @@ def load_folder(root: Path, skip_bad: bool = False) -> Records:
     )
 
 
-def first_pictures(root: Path, count: int) -> list[Path]:
+def first_images(root: Path, count: int) -> list[Path]:
     """The first ``count`` picture files below ``root``, in the order of their paths."""
-    pictures = pictures_below(root)[:count]
+    pictures = images_below(root)[:count]
     if not pictures:
         raise InputError(f"{root}: no pictures in this folder or below it")
     return pictures
 
 
-def pictures_below(root: Path) -> list[Path]:
+def images_below(root: Path) -> list[Path]:
     """The picture files below ``root``, at any depth, in the order of their paths; hidden files and folders are left
     out (macOS writes ``._photo.jpg`` beside ``photo.jpg``)."""
     return sorted(
         path
         for path in root.rglob("*")
-        if path.suffix.lower() in PICTURE_ENDINGS
+        if path.suffix.lower() in IMAGE_ENDINGS
         and not any(part.startswith(".") for part in path.relative_to(root).parts)
     )

@@ -37,7 +37,7 @@ _RESIZE_STEPS = {
 }
 
 
-def picture_problem(path: Path, decode: bool = True) -> str | None:
+def image_problem(path: Path, decode: bool = True) -> str | None:
     """What is wrong with a picture file in a few words that name it, or None.
 
     Args:

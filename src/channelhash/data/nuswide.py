@@ -15,7 +15,7 @@ LABEL_FOLDERS = ("Groundtruth/AllLabels", "Groundtruth/Groundtruth/AllLabels", "
 TAG_FILES = ("NUS_WID_Tags/All_Tags.txt", "NUS_WID_Tags/NUS_WID_Tags/All_Tags.txt", "All_Tags.txt")
 
 #: Where the picture of the image-list entry ``folder\\0001_<id>.jpg`` may lie, tried in this order.
-PICTURE_LAYOUTS = (
+IMAGE_LAYOUTS = (
     "Flickr/{folder}/{name}",
     "images/{folder}/{name}",
     "{folder}/{name}",
@@ -41,7 +41,7 @@ def load_nuswide(
 
     Args:
         root: folder with ``ImageList``, ``Groundtruth`` and ``NUS_WID_Tags``; pictures in ``Flickr`` or ``images``, as
-            `PICTURE_LAYOUTS` has it.
+            `IMAGE_LAYOUTS` has it.
         n_labels: how many of the most frequent labels are kept, ties by name.
         label_names: keep these labels instead.
         require_pictures: a sample without its picture is bad; otherwise there are texts alone.
@@ -67,13 +67,13 @@ def load_nuswide(
     pictures: dict[int, Path] = {}
     if require_pictures:
         for row in rows:
-            path = find_picture(root, names[row], ids[row])
+            path = find_image(root, names[row], ids[row])
             if path is not None:
                 pictures[row] = path
                 continue
             line = f"{root}: no picture of {names[row]}"
             if not skip_bad:
-                layouts = ", ".join(PICTURE_LAYOUTS)
+                layouts = ", ".join(IMAGE_LAYOUTS)
                 raise InputError(f"{line} (looked for {layouts}); add it, or use --skip-bad or require_pictures=false")
             problems.append(line)
         if len(pictures) < len(rows):
@@ -88,20 +88,20 @@ def load_nuswide(
     )
 
 
-def find_picture(root: Path, listed: str, name: str) -> Path | None:
+def find_image(root: Path, listed: str, name: str) -> Path | None:
     """The picture file of an image-list entry in any of the recognised layouts, or None."""
     folder, _, file_name = listed.replace("\\", "/").rpartition("/")
-    for layout in PICTURE_LAYOUTS:
+    for layout in IMAGE_LAYOUTS:
         path = root / layout.format(folder=folder, name=file_name, id=name)
         if path.is_file():
             return path
     return None
 
 
-def count_pictures(root: Path) -> tuple[int, int]:
+def count_images(root: Path) -> tuple[int, int]:
     """(pictures found, entries of the image list): what a person has put there so far."""
     names, ids = _read_image_list(_find(root, IMAGE_LISTS))
-    return sum(find_picture(root, name, id_) is not None for name, id_ in zip(names, ids, strict=True)), len(names)
+    return sum(find_image(root, name, id_) is not None for name, id_ in zip(names, ids, strict=True)), len(names)
 
 
 def _read_image_list(path: Path) -> tuple[list[str], list[str]]:

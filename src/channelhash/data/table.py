@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from channelhash.data.images import picture_problem
+from channelhash.data.images import image_problem
 from channelhash.data.records import Records, labels_from_names
 from channelhash.data.tabular_files import Row, read_rows
 from channelhash.errors import InputError
@@ -179,7 +179,7 @@ def _values(row: Row, columns: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_picture(path: Path, decode: bool) -> None:
-    problem = picture_problem(path, decode)
+    problem = image_problem(path, decode)
     if problem:
         raise _BadRowError("unreadable picture" if path.is_file() else "missing picture", problem)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from channelhash.codes import PackedCodes
-from channelhash.data.images import picture_problem
+from channelhash.data.images import image_problem
 from channelhash.errors import InputError
 from channelhash.indexing.source import Source
 from channelhash.indexing.state import STATE, changed_rows, is_file, state_of_file, state_of_values
@@ -147,7 +147,7 @@ def _encoded(
                 rows.append(row)
                 pixels.append(reading)
                 states.append(state)
-            elif problem := picture_problem(Path(source.records.items["image"][row])):
+            elif problem := image_problem(Path(source.records.items["image"][row])):
                 bad.append(problem)
             else:
                 raise reading  # not the picture's fault

@@ -11,7 +11,7 @@ import numpy as np
 
 from channelhash.config import read_config
 from channelhash.data.collection import load_collection
-from channelhash.data.folder import load_any, pictures_below
+from channelhash.data.folder import images_below, load_any
 from channelhash.data.records import Records
 from channelhash.data.tabular_files import ENDINGS, read_rows
 from channelhash.errors import InputError
@@ -70,7 +70,7 @@ def read_source(path: Path, root: Path | None = None) -> Source:
 
 
 def _folder(root: Path) -> Source:
-    pictures = tuple(pictures_below(root))
+    pictures = tuple(images_below(root))
     if not pictures:
         raise InputError(f"{root}: no pictures in this folder or below it")
     ids = tuple(picture.relative_to(root).as_posix() for picture in pictures)

@@ -142,7 +142,7 @@ def encode_batch(model: HashModel, batch: RawBatch, job: BulkJob) -> tuple[CodeS
     try:
         return _codes(model, batch, job), batch.bad
     except _PICTURE_ERRORS:
-        wrong = {row: problem for row in range(len(batch.ids)) if (problem := _picture_problem(model, batch, row))}
+        wrong = {row: problem for row in range(len(batch.ids)) if (problem := _image_problem(model, batch, row))}
         if not wrong:
             raise
     good = batch.take([row for row in range(len(batch.ids)) if row not in wrong])
@@ -152,10 +152,10 @@ def encode_batch(model: HashModel, batch: RawBatch, job: BulkJob) -> tuple[CodeS
 
 def _codes(model: HashModel, batch: RawBatch, job: BulkJob) -> CodeSet:
     codes = encode_records(model, batch.records(job.label_names), fingerprint=job.model)
-    return replace(codes, images=batch.pictures)  # the records hold opened pictures, which nobody can be shown
+    return replace(codes, images=batch.image_addresses)  # the records hold opened pictures, which nobody can be shown
 
 
-def _picture_problem(model: HashModel, batch: RawBatch, row: int) -> str | None:
+def _image_problem(model: HashModel, batch: RawBatch, row: int) -> str | None:
     try:
         model.prepare("image", batch.take([row]).records(sorted(set(batch.labels[row]))).items["image"])
     except UnidentifiedImageError:  # its own words name a place in memory

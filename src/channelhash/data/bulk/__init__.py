@@ -1,4 +1,4 @@
-"""Inputs that do not fit in memory, at any address: read in shards, always cut in the same way.
+"""Inputs too large for memory, at any address: read in shards that are always cut in the same way.
 
 A new kind is one new file and one line in `KINDS`.
 """
@@ -7,22 +7,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from channelhash.data.bulk import parquet, pictures, tar
+from channelhash.data.bulk import images, parquet, tar
 from channelhash.data.bulk.addresses import File, list_files
 from channelhash.data.bulk.batches import Planned, RawBatch, Shard
-from channelhash.data.folder import PICTURE_ENDINGS
+from channelhash.data.folder import IMAGE_ENDINGS
 from channelhash.errors import InputError
 
 
 class Kind(NamedTuple):
-    """How inputs of one kind are read.
+    """Functions that read one kind of input.
 
     Attributes:
-        endings: of the files that belong to it.
-        modalities: address of the first file -> what its items have.
-        plan: (files, modalities, items a shard, a path for a list of its own) -> shards, in order.
-        read: (shard, folder that names are relative to, modalities) -> its items in batches; at least one, all items
-            of the shard are in one or among the bad.
+        endings: file endings of the kind.
+        modalities: (address of the first file) -> modalities of its items.
+        plan: (files, modalities, items a shard, path for a listing) -> shards, in order.
+        read: (shard, folder that names are relative to, modalities) -> at least one batch; every item of the shard is
+            in a batch or among the bad.
     """
 
     endings: Collection[str]
@@ -34,15 +34,15 @@ class Kind(NamedTuple):
 KINDS = {
     "parquet": Kind((".parquet",), parquet.modalities, parquet.plan, parquet.read),
     "tar": Kind((".tar",), tar.modalities, tar.plan, tar.read),
-    "pictures": Kind(PICTURE_ENDINGS, pictures.modalities, pictures.plan, pictures.read),
+    "pictures": Kind(IMAGE_ENDINGS, images.modalities, images.plan, images.read),
 }
 
 
 def input_files(address: str) -> Iterator[tuple[str, File]]:
-    """(kind, file) for each file of an input, in one order; files of no kind are passed over.
+    """Yield (kind, file) for each file of an input, always in the same order; skip files of no kind.
 
     Raises:
-        InputError: there are none, or they are of several kinds.
+        InputError: the input has no such files, or files of several kinds.
     """
     first: tuple[str, File] | None = None
     for file in list_files(address):

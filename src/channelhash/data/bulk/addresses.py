@@ -1,4 +1,4 @@
-"""Files at any address: a path, or what fsspec knows (``s3://…``, ``gs://…``, ``https://…``, ``memory://…``)."""
+"""Files at any address: a path, or a URL that fsspec knows (``s3://…``, ``gs://…``, ``https://…``, ``memory://…``)."""
 
 import os
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ from fsspec.implementations.local import LocalFileSystem
 
 from channelhash.errors import InputError
 
-# What file systems call the moment, or the version, of a file's content.
+# What file systems call the time or the version of a file's content.
 _VERSIONS = ("mtime", "ETag", "etag", "LastModified", "last_modified", "updated", "created")
 
 
 class File(NamedTuple):
-    """A file, and what tells it from a later one of that name, as far as the file system knows."""
+    """A file, with the version of its content as far as the file system knows."""
 
     address: str
     size: int
@@ -23,13 +23,18 @@ class File(NamedTuple):
 
 
 def list_files(address: str) -> Iterator[File]:
-    """The file at an address, those that a pattern with ``*`` matches, or all below a folder; always in one order.
+    """Yield the file at an address, the files that a pattern with ``*`` matches, or all files below a folder.
 
-    Hidden files and folders are left out, and of a folder, links to folders are not followed. The memory goes with the
-    largest single folder.
+    The order is always the same. Hidden files and folders are skipped, and links to folders are not followed. Memory
+    grows with the largest single folder.
 
     Raises:
-        InputError: nothing is there, or the address cannot be used.
+        InputError: the address holds nothing, or cannot be used.
+
+    >>> import fsspec
+    >>> fsspec.filesystem("memory").pipe("/docs/a.txt", b"text")
+    >>> [(file.address, file.size) for file in list_files("memory://docs")]
+    [('memory:///docs/a.txt', 4)]
     """
     system, path = _system(address)
     infos: Iterator[dict[str, Any]]
@@ -49,20 +54,30 @@ def list_files(address: str) -> Iterator[File]:
 
 
 def folder_of(address: str) -> str:
-    """The folder at an address, or the one that its file, or all that its pattern matches, lies below."""
+    """Return the folder at an address, or the folder that holds its file or all that its pattern matches.
+
+    >>> folder_of("memory://docs/*.txt")
+    'memory:///docs'
+    """
     system, path = _system(address)
     folder = path if system.isdir(path) else path.partition("*")[0].rpartition("/")[0]
     return _address(system, folder).rstrip("/")
 
 
 def open_address(address: str) -> IO[bytes]:
-    """A file opened for reading; the caller closes it."""
+    """Open a file for reading; the caller closes it."""
     system, path = _system(address)
     return cast(IO[bytes], system.open(path, "rb"))
 
 
 def read_bytes(address: str) -> bytes:
-    """All of a file."""
+    """Read all of a file.
+
+    >>> import fsspec
+    >>> fsspec.filesystem("memory").pipe("/words/b.txt", b"a dog")
+    >>> read_bytes("memory://words/b.txt")
+    b'a dog'
+    """
     system, path = _system(address)
     return cast(bytes, system.cat_file(path))
 
@@ -70,7 +85,7 @@ def read_bytes(address: str) -> bytes:
 def _system(address: str) -> tuple[AbstractFileSystem, str]:
     try:
         system, path = url_to_fs(address)
-    except (ImportError, ValueError) as error:  # the protocol's library is missing, or nobody knows the protocol
+    except (ImportError, ValueError) as error:  # the protocol is unknown, or its library missing
         raise InputError(f"{address}: cannot be opened ({error})") from None
     return system, str(path)
 
@@ -80,12 +95,12 @@ def _address(system: AbstractFileSystem, path: str) -> str:
 
 
 def _hidden(path: str) -> bool:
-    """Whether a file or a folder on the way to it begins with a dot."""
+    """Return whether a file, or a folder on the way to it, begins with a dot."""
     return any(part.startswith(".") for part in path.split("/"))
 
 
 def _below(system: AbstractFileSystem, folder: str) -> Iterator[dict[str, Any]]:
-    """The files below a folder, at any depth, folder by folder in the order of names; hidden ones are left out."""
+    """Yield the files below a folder at any depth, folder by folder in the order of names, without hidden ones."""
     for info in _entries(system, folder):
         if _hidden(info["name"].rstrip("/").rpartition("/")[2]):
             continue

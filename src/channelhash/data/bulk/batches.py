@@ -1,4 +1,4 @@
-"""What a large input is read as: shards, and of each of them batches of raw items."""
+"""Shards of a large input, and the batches of raw items in a shard."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +14,9 @@ from channelhash.data.bulk.addresses import read_bytes
 from channelhash.data.records import Records, labels_from_names
 from channelhash.errors import JobError
 
-#: Pictures and texts that are read at once: what a model encodes at once.
+#: Images and texts read at once: as many as a model encodes at once.
 BATCH = 256
-# Pictures that are fetched at once: most of the time of that is waiting.
+# Images fetched at once: most of that time is waiting.
 _FETCHES = 8
 
 
@@ -25,9 +25,9 @@ class Shard(NamedTuple):
 
     Attributes:
         file: address of a tar or Parquet file.
-        first: of a Parquet file, the first row group …
-        last: … and the one after the last.
-        items: how many there are, bad ones too.
+        first: first row group of a Parquet file.
+        last: row group after the last one.
+        items: number of items, including bad ones.
     """
 
     file: str
@@ -37,14 +37,14 @@ class Shard(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A shard, and the label names that occur in it."""
+    """A shard and the label names that occur in it."""
 
     shard: Shard
     labels: frozenset[str]
 
 
 class Bad(NamedTuple):
-    """An item that cannot be encoded: its id (or where it is), and why."""
+    """The id (or place) of an item that cannot be encoded, and the reason."""
 
     item: str
     reason: str
@@ -52,24 +52,28 @@ class Bad(NamedTuple):
 
 @dataclass(frozen=True)
 class RawBatch:
-    """Items in the order of the input, as they stand there.
+    """Raw items in the order of the input.
 
     Attributes:
         ids: ``n`` names.
-        items: modality -> ``n`` raw values: the bytes of picture files, texts, or rows of features ``(n, d)``.
+        items: modality -> ``n`` raw values: bytes of image files, texts, or rows of features ``(n, d)``.
         labels: label names of each item.
-        pictures: where the pictures lie, to show; None where they are inside the input's own files.
-        bad: what was left out.
+        image_addresses: where the images lie; None if they are inside the input's own files.
+        bad: items left out.
+
+    >>> batch = RawBatch(["a", "b"], {"text": ["a dog", "a cat"]}, [["dog"], []], None, [])
+    >>> batch.take([1]).ids, batch.records(["cat", "dog"]).labels.tolist()
+    (['b'], [[False, True], [False, False]])
     """
 
     ids: list[str]
     items: dict[str, list[Any] | NDArray[np.float32]]
     labels: list[list[str]]
-    pictures: list[str] | None
+    image_addresses: list[str] | None
     bad: list[Bad]
 
     def take(self, rows: Sequence[int]) -> "RawBatch":
-        """The items of ``rows``; ``bad`` stays."""
+        """Return the items of ``rows``, with all of ``bad``."""
         return RawBatch(
             [self.ids[row] for row in rows],
             {
@@ -77,15 +81,15 @@ class RawBatch:
                 for modality, values in self.items.items()
             },
             [self.labels[row] for row in rows],
-            None if self.pictures is None else [self.pictures[row] for row in rows],
+            None if self.image_addresses is None else [self.image_addresses[row] for row in rows],
             self.bad,
         )
 
     def records(self, label_names: Sequence[str]) -> Records:
-        """The items as records, pictures opened but not decoded.
+        """Return the items as records, with images opened but not decoded.
 
         Raises:
-            OSError: the bytes of a picture are none, or of no known format.
+            OSError: the bytes of an image are empty or of no known format.
         """
         items: dict[str, Any] = dict(self.items)
         images = self.items.get("image")
@@ -98,7 +102,7 @@ class RawBatch:
 
 
 def fetch(addresses: Sequence[str]) -> list[bytes | str]:
-    """The content of each file, or in few words why it cannot be had."""
+    """Read files in parallel: the content of each, or a few words on why it cannot be read."""
     with ThreadPoolExecutor(_FETCHES) as threads:
         return list(threads.map(_fetched, addresses))
 
@@ -110,5 +114,5 @@ def _fetched(address: str) -> bytes | str:
         return f"no such picture {address}"
     except PermissionError:
         return f"no permission to read {address}"
-    except OSError as error:  # not the picture's fault: a network or a disk
+    except OSError as error:  # the network or the disk, not the image
         raise JobError(f"{address}: cannot be read now ({error}); the same command goes on from here") from None

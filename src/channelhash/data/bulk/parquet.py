@@ -1,7 +1,7 @@
-"""Parquet files as an input: columns ``id``, ``image`` and ``text`` (one of them will do), ``labels`` if there are any.
+"""Parquet files as inputs: columns ``id``, ``image`` or ``text`` or both, and optionally ``labels``.
 
-``image`` holds paths or addresses, the bytes of picture files (plain, or in a struct with a field ``bytes``), or lists
-of numbers, which are features; ``text`` holds texts or features.
+``image`` holds paths or addresses, bytes of image files (plain, or in a struct with a field ``bytes``), or features
+(lists of numbers); ``text`` holds texts or features.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,18 +21,18 @@ from channelhash.data.table import split_labels
 from channelhash.errors import InputError
 
 _MODALITIES = ("image", "text")
-# Rows of features, and of labels, that are read at once: they are small beside pictures.
+# Rows of features and of labels read at once: they are smaller than images.
 _FEATURE_ROWS, _LABEL_ROWS = 1 << 13, 1 << 16
 
 
 def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Path) -> Iterator[Planned]:
-    """Whole row groups, as many as make up ``shard_items`` rows: only from the beginning of one is reading quick."""
+    """Yield shards of whole row groups, at least ``shard_items`` rows each: reading is quick from a group's start."""
     for file in files:
         with _opened(file.address) as parquet:
             names = parquet.schema_arrow.names
-            lacking = [name for name in ("id", *modalities) if name not in names]
-            if lacking:
-                raise InputError(f"{file.address}: has no column {lacking[0]!r}, its columns are {', '.join(names)}")
+            missing = [name for name in ("id", *modalities) if name not in names]
+            if missing:
+                raise InputError(f"{file.address}: has no column {missing[0]!r}, its columns are {', '.join(names)}")
             rows = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
             first, items = 0, 0
             for group, count in enumerate(rows):
@@ -44,7 +44,7 @@ def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, lis
 
 
 def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatch]:
-    """The rows of a shard; paths of pictures are relative to ``root``."""
+    """Yield the rows of a shard; image paths are relative to ``root``."""
     with _opened(shard.file) as parquet:
         columns = [name for name in ("id", *modalities, "labels") if name in parquet.schema_arrow.names]
         only_features = all(_is_list(parquet.schema_arrow.field(modality).type) for modality in modalities)
@@ -56,20 +56,20 @@ def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatc
 
 
 def modalities(file: str) -> tuple[str, ...]:
-    """Those that the file has a column of."""
+    """Return the modalities for which the file has a column."""
     with _opened(file) as parquet:
         names = parquet.schema_arrow.names
-    found = tuple(name for name in _MODALITIES if name in names)
-    if not found:
+    modalities = tuple(name for name in _MODALITIES if name in names)
+    if not modalities:
         raise InputError(f"{file}: has no column 'image' and no column 'text', its columns are {', '.join(names)}")
-    return found
+    return modalities
 
 
 @contextmanager
 def _opened(address: str) -> Iterator[pq.ParquetFile]:
     with open_address(address) as stream:
         try:
-            # Without buffers ahead the memory does not grow with the row groups.
+            # Without read-ahead buffers, memory does not grow with the row groups.
             with pq.ParquetFile(stream, pre_buffer=False, buffer_size=1 << 20) as parquet:
                 yield parquet
         except (pa.ArrowException, OSError) as error:
@@ -78,7 +78,7 @@ def _opened(address: str) -> Iterator[pq.ParquetFile]:
 
 
 def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
-    """The label names in a shard; only that column is read."""
+    """Collect the label names of a shard; read that column only."""
     names: set[str] = set()
     for batch in parquet.iter_batches(_LABEL_ROWS, row_groups=range(shard.first, shard.last), columns=["labels"]):
         column = batch.column("labels")
@@ -88,11 +88,11 @@ def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
 
 
 def _raw(batch: pa.RecordBatch, root: str, modalities: Sequence[str], place: str, first: int) -> RawBatch:
-    """Some rows of the file, of which the first has the number ``first``."""
+    """Convert rows of the file, the first of which has the number ``first``."""
     ids = [None if value is None else str(value).strip() for value in batch.column("id").to_pylist()]
     problems = {row: "has no id" for row, value in enumerate(ids) if not value}
     items: dict[str, list[Any] | NDArray[np.float32]] = {}
-    pictures = None
+    image_addresses = None
     for modality in modalities:
         column = batch.column(modality)
         wrong: dict[int, str]
@@ -102,15 +102,15 @@ def _raw(batch: pa.RecordBatch, root: str, modalities: Sequence[str], place: str
             items[modality], wrong = _texts(column)
         else:
             if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-                pictures = [_address(path, root) for path in column.to_pylist()]
-            items[modality], wrong = _pictures(column, pictures)
+                image_addresses = [_address(path, root) for path in column.to_pylist()]
+            items[modality], wrong = _images(column, image_addresses)
         problems = wrong | problems
     labels = batch.column("labels").to_pylist() if "labels" in batch.schema.names else [None] * len(ids)
     raw = RawBatch(
         [value or "" for value in ids],
         items,
         [split_labels(value) for value in labels],
-        pictures,
+        image_addresses,
         [Bad(ids[row] or f"{place} {first + row}", problems[row]) for row in sorted(problems)],
     )
     return raw.take([row for row in range(len(ids)) if row not in problems]) if problems else raw
@@ -121,8 +121,8 @@ def _texts(column: pa.Array) -> tuple[list[str], dict[int, str]]:
     return texts, {row: "the text is empty" for row, text in enumerate(texts) if not text.strip()}
 
 
-def _pictures(column: pa.Array, addresses: list[str] | None) -> tuple[list[bytes], dict[int, str]]:
-    """The bytes of each picture, and why some are none."""
+def _images(column: pa.Array, addresses: list[str] | None) -> tuple[list[bytes], dict[int, str]]:
+    """Return the bytes of each image, and the problem of each row without any."""
     if addresses is not None:
         fetched = fetch(addresses)
         wrong = {row: content for row, content in enumerate(fetched) if isinstance(content, str)}
@@ -140,7 +140,7 @@ def _address(path: str | None, root: str) -> str:
 
 
 def _features(column: pa.Array, modality: str) -> tuple[NDArray[np.float32], dict[int, str]]:
-    """Rows of features ``(n, d)``, zeros where they cannot be used. The width is that of most rows."""
+    """Return features ``(n, d)``, with d the width of most rows, and the problems of unusable rows (zeros)."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     width = int(np.bincount(lengths, minlength=1).argmax())
     fits = lengths == width

@@ -1,8 +1,8 @@
-"""Webdataset shards as an input: tar files in which neighbours with one name are one item, a file a modality.
+"""WebDataset shards as inputs: tar files in which neighbouring files with one name form an item.
 
-``0001.jpg``, ``0001.txt``, ``0001.json`` are the picture, the text and the rest of the item ``0001``. Labels are in
-``labels`` of the JSON (a list, or names with ``;`` between them), or the content of ``.cls``; a text may be in ``text``
-or ``caption`` of the JSON instead.
+``0001.jpg``, ``0001.txt`` and ``0001.json`` are the image, the text and the other fields of item ``0001``. Labels are
+``labels`` of the JSON (a list, or names separated by ``;``) or the content of ``.cls``; the text may instead be
+``text`` or ``caption`` of the JSON.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 from channelhash.data.bulk.addresses import File, open_address
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard
-from channelhash.data.folder import PICTURE_ENDINGS
+from channelhash.data.folder import IMAGE_ENDINGS
 from channelhash.data.table import split_labels
 from channelhash.errors import InputError
 
@@ -23,29 +23,31 @@ _Members = dict[str, tarfile.TarInfo]
 
 
 def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Path) -> Iterator[Planned]:
-    """A shard for each tar file, whatever its size: it can only be read from its beginning. Headers are read, and the
-    members that hold labels."""
+    """Yield a shard for each tar file, whatever its size: a tar file can only be read from its beginning.
+
+    Only headers and the members with labels are read.
+    """
     for file in files:
         items, labels = 0, set()
         with _opened(file.address) as tar:
             for _, members in _samples(tar):
                 items += 1
-                with suppress(ValueError):  # a bad item, which `read` reports
+                with suppress(ValueError):  # `read` reports the bad item
                     labels |= set(_labels(tar, members))
         if items:
             yield Planned(Shard(file.address, 0, 0, items), frozenset(labels))
 
 
 def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatch]:
-    """The items of a tar file; an id is the name that an item's files share."""
+    """Yield the items of a tar file; an id is the name that an item's files share."""
     with _opened(shard.file) as tar:
         batch = RawBatch([], {modality: [] for modality in modalities}, [], None, [])
         for number, (key, members) in enumerate(_samples(tar), start=1):
             try:
                 values = {modality: _value(tar, members, modality) for modality in modalities}
                 labels = _labels(tar, members)
-                lacking = [modality for modality, value in values.items() if not value]
-                problem = f"no {' and no '.join(lacking)}" if lacking else ""
+                missing = [modality for modality, value in values.items() if not value]
+                problem = f"no {' and no '.join(missing)}" if missing else ""
             except ValueError as error:
                 problem = f"its text or JSON cannot be read ({error})"
             if problem:
@@ -62,7 +64,7 @@ def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatc
 
 
 def modalities(file: str) -> tuple[str, ...]:
-    """What the first item of a tar file has."""
+    """Return the modalities of the first item of a tar file."""
     with _opened(file) as tar:
         for _, members in _samples(tar):
             return tuple(modality for modality in ("image", "text") if _value(tar, members, modality))
@@ -80,7 +82,7 @@ def _opened(address: str) -> Iterator[tarfile.TarFile]:
 
 
 def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, _Members]]:
-    """Key and members by ending of each item; the key ends at the first dot of the file's own name."""
+    """Yield (key, members by ending) of each item; the key ends at the first dot of the file name."""
     files = ((*_parted(member.name), member) for member in tar if member.isfile())
     for key, members in groupby(files, key=lambda part: part[0]):
         yield key, {ending: member for _, ending, member in members}
@@ -93,9 +95,9 @@ def _parted(name: str) -> tuple[str, str]:
 
 
 def _value(tar: tarfile.TarFile, members: _Members, modality: str) -> bytes | str | None:
-    """The bytes of the picture, or the text; nothing if there is none. ValueError where it is not UTF-8 or not JSON."""
+    """Return the bytes of the image, or the text; empty if there is none. ValueError if not UTF-8 or not JSON."""
     if modality == "image":
-        return next((_content(tar, member) for ending, member in members.items() if ending in PICTURE_ENDINGS), None)
+        return next((_content(tar, member) for ending, member in members.items() if ending in IMAGE_ENDINGS), None)
     if ".txt" in members:
         return _content(tar, members[".txt"]).decode().strip()
     text = next((value for key in ("text", "caption") if (value := _fields(tar, members).get(key))), "")
@@ -109,7 +111,7 @@ def _labels(tar: tarfile.TarFile, members: _Members) -> list[str]:
 
 
 def _fields(tar: tarfile.TarFile, members: _Members) -> dict[str, Any]:
-    """The JSON of an item, if it has any."""
+    """Return the JSON fields of an item, or none."""
     if ".json" not in members:
         return {}
     fields = json.loads(_content(tar, members[".json"]))
@@ -118,5 +120,5 @@ def _fields(tar: tarfile.TarFile, members: _Members) -> dict[str, Any]:
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     file = tar.extractfile(member)
-    assert file is not None  # only members that are files come here
+    assert file is not None  # `_samples` yields files only
     return file.read()

@@ -16,7 +16,7 @@ from channelhash.augment.progressive import apply, plan
 from channelhash.augment.tables import LEVELS, Level
 from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.data.images import load_pixels
-from channelhash.lab.benchmarks.pictures import draw_pictures
+from channelhash.lab.benchmarks.images import draw_images
 from channelhash.text.token_cache import cached_tokens
 from channelhash.text.tokens import encode_hashed
 from channelhash.training.augmented_loader import AugmentedImages
@@ -40,7 +40,7 @@ def benchmark_augment(pictures: list[Path] | None = None, n: int = 128, loader_n
         cores' time that was used.
     """
     with tempfile.TemporaryDirectory() as folder:
-        paths = pictures or draw_pictures(Path(folder), n)
+        paths = pictures or draw_images(Path(folder), n)
         chosen = [paths[i % len(paths)] for i in range(n)]
         threads = torch.get_num_threads()
         torch.set_num_threads(1)

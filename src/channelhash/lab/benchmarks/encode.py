@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from channelhash.data.records import Records
-from channelhash.lab.benchmarks.pictures import draw_pictures
+from channelhash.lab.benchmarks.images import draw_images
 from channelhash.models import MODELS, HashModel
 from channelhash.models.encode_records import encode_items
 from channelhash.training.batches import prepare_inputs
@@ -42,7 +42,7 @@ def benchmark_encode(pictures: list[Path] | None = None, device: str = "auto") -
     place = pick_device(device)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        found = pictures or draw_pictures(Path(folder), 256)
+        found = pictures or draw_images(Path(folder), 256)
         for name, settings, on_cpu, on_gpu in _MODELS:
             if n := on_gpu if place.type == "cuda" else on_cpu:
                 rows += _measure(name, settings, [found[i % len(found)] for i in range(n)], place)

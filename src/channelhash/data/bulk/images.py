@@ -1,4 +1,4 @@
-"""A folder of pictures as an input: its files are listed once, in a Parquet file with a row group for each shard."""
+"""Image folders as inputs. The files are listed once, in a Parquet file with a row group for each shard."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -15,7 +15,7 @@ _SCHEMA = pa.schema({"address": pa.string()})
 
 
 def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Path) -> Iterator[Planned]:
-    """A shard for each ``shard_items`` pictures, written to ``listing``. Pictures alone have no labels."""
+    """Yield a shard for every ``shard_items`` images and write them to ``listing``. Images alone have no labels."""
     remaining = iter(files)
     with atomic_path(listing) as temporary, pq.ParquetWriter(temporary, _SCHEMA) as writer:
         number = 0
@@ -26,7 +26,7 @@ def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, lis
 
 
 def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatch]:
-    """The pictures of a shard; an id is the path relative to ``root``."""
+    """Yield the images of a shard; an id is the path relative to ``root``."""
     with open_address(shard.file) as stream, pq.ParquetFile(stream) as listing:
         for batch in listing.iter_batches(BATCH, row_groups=range(shard.first, shard.last)):
             addresses = batch.column("address").to_pylist()
@@ -42,7 +42,11 @@ def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatc
 
 
 def modalities(file: str) -> tuple[str, ...]:
-    """Pictures."""
+    """Return the only modality of an image file.
+
+    >>> modalities("photo.jpg")
+    ('image',)
+    """
     return ("image",)
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 from channelhash.utils.seeds import generator
 
 
-def draw_pictures(folder: Path, n: int) -> list[Path]:
+def draw_images(folder: Path, n: int) -> list[Path]:
     """JPEG files of smoothed noise: as large as MIRFLICKR's pictures, and about as hard to decode."""
     paths = []
     for i in range(n):
