@@ -16,7 +16,7 @@ from channelhash.data.concat import choose_by_labels
 from channelhash.data.features import load_features
 from channelhash.errors import InputError
 from channelhash.runs.evaluate import run_codes
-from channelhash.runs.extend import extension_config
+from channelhash.runs.extension_config import extension_config
 from channelhash.runs.student_config import student_config
 from channelhash.runs.train import start_run
 from channelhash.search.query import load_encoder

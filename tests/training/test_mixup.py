@@ -14,9 +14,10 @@ from channelhash.models import MODELS
 from channelhash.training.batches import prepare_inputs
 from channelhash.training.feature_cache import augmented_features, cached_features
 from channelhash.training.mixup import MixedImages, mixed_images
-from channelhash.training.sources import Bank, FromDisk, Held
+from channelhash.training.sources import Bank, FromDisk, Held, TrainingSet
 from channelhash.training.step import Steps
 from channelhash.training.trainer import train
+from channelhash.utils.progress import no_progress
 from picture_runs import clip_model, picture_config, picture_records, write_pictures
 from small_runs import assert_refused, feature_config, run_command, write_features
 from training.test_distributed import assert_same, edit, run_two
@@ -128,7 +129,7 @@ def test_an_interrupted_training_goes_on_bit_by_bit_and_off_is_what_it_was(tmp_p
         if done == 2:
             raise InterruptedError
 
-    def run(folder, progress=None, resume=False, wrap=True, **mixing):
+    def run(folder, progress=no_progress, wrap=True, **mixing):
         settings = TrainSettings(
             epochs=3, batch_size=80, learning_rate=1e-3, checkpoint_every=1, validate_every=0, device="cpu", **mixing
         )
@@ -136,7 +137,7 @@ def test_an_interrupted_training_goes_on_bit_by_bit_and_off_is_what_it_was(tmp_p
         model = MODELS["features"].create(records, 12, hidden=[16])
         sources = {name: Held(prepare_inputs(model, records, name), settings) for name in model.modalities}
         sources = mixed_images(sources, labels, settings) if wrap else sources
-        train(model, DSCHLoss(12), sources, labels, settings, folder, progress=progress, resume=resume)
+        train(model, DSCHLoss(12), TrainingSet(sources, labels), settings, folder, progress=progress)
         return [parameter.detach() for parameter in model.parameters()]
 
     def same(one, two):
@@ -145,7 +146,7 @@ def test_an_interrupted_training_goes_on_bit_by_bit_and_off_is_what_it_was(tmp_p
     whole = run(tmp_path / "whole", mix_images=0.7)
     with pytest.raises(InterruptedError):
         run(tmp_path / "killed", progress=stops, mix_images=0.7)
-    assert same(whole, run(tmp_path / "killed", resume=True, mix_images=0.7))
+    assert same(whole, run(tmp_path / "killed", mix_images=0.7))
     plain = run(tmp_path / "plain", wrap=False)
     assert same(plain, run(tmp_path / "off", mix_alpha=0.3))
     assert not same(plain, whole)

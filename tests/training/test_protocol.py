@@ -18,7 +18,7 @@ from channelhash.models import MODELS
 from channelhash.runs.estimate import plan_run
 from channelhash.training import trainer
 from channelhash.training.batches import prepare_inputs
-from channelhash.training.sources import Held
+from channelhash.training.sources import Held, TrainingSet
 from channelhash.training.step import Steps
 from channelhash.training.trainer import train
 from picture_runs import clip_model, picture_config, write_pictures
@@ -62,16 +62,16 @@ def test_a_training_stops_when_validation_no_longer_improves(tmp_path, records):
     scores = iter([0.1, 0.3, 0.2, 0.3, 0.25, 0.9])
     settings = TrainSettings(epochs=20, batch_size=60, validate_every=2, checkpoint_every=50, patience=3, device="cpu")
 
-    def validate(_):
+    def validate():
         value = next(scores)
         return {"image->text": value, "text->image": value, "image->image": 1 - value}
 
     labels = torch.from_numpy(records.labels)
-    entries = train(model, DSCHLoss(12), sources, labels, settings, tmp_path, validate)
+    entries = train(model, DSCHLoss(12), TrainingSet(sources, labels), settings, tmp_path, validate)
     assert len(entries) == 10  # the second validation is not improved by the next three
     last = torch.load(tmp_path / "checkpoints" / "last.pt", weights_only=True)
     assert last["epochs_done"] == 10
-    again = train(model, DSCHLoss(12), sources, labels, settings, tmp_path, validate, resume=True)
+    again = train(model, DSCHLoss(12), TrainingSet(sources, labels), settings, tmp_path, validate)
     assert again == entries
 
 
@@ -113,7 +113,7 @@ def test_exhausted_memory_says_what_to_lower(tmp_path, records, monkeypatch, err
     monkeypatch.setattr(trainer.Steps, "run", exhausted)
     settings = TrainSettings(epochs=2, batch_size=60, device="cpu")
     with pytest.raises(JobError, match=r"out of memory with train\.batch_size 60; lower it"):
-        train(model, DSCHLoss(12), sources, torch.from_numpy(records.labels), settings, tmp_path)
+        train(model, DSCHLoss(12), TrainingSet(sources, torch.from_numpy(records.labels)), settings, tmp_path)
 
 
 def test_other_errors_of_a_step_stay_themselves(tmp_path, records, monkeypatch):
@@ -126,8 +126,7 @@ def test_other_errors_of_a_step_stay_themselves(tmp_path, records, monkeypatch):
         train(
             model,
             DSCHLoss(12),
-            sources,
-            torch.from_numpy(records.labels),
+            TrainingSet(sources, torch.from_numpy(records.labels)),
             TrainSettings(epochs=2, batch_size=60, device="cpu"),
             tmp_path,
         )

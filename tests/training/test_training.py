@@ -22,9 +22,10 @@ from channelhash.losses import TERMS, DSCHLoss, make_loss
 from channelhash.models import MODELS
 from channelhash.training.batches import epoch_batches, prepare_inputs
 from channelhash.training.schedule import learning_rate
-from channelhash.training.sources import Held
+from channelhash.training.sources import Held, TrainingSet
 from channelhash.training.step import epoch_steps
 from channelhash.training.trainer import train
+from channelhash.utils.progress import no_progress
 from small_runs import assert_refused, feature_config, run_command, write_features
 
 
@@ -104,14 +105,14 @@ def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name):
     records = load_features(write_features(tmp_path / "f.npz"))
     settings = TrainSettings(epochs=4, batch_size=120, learning_rate=1e-3, checkpoint_every=2, validate_every=0)
 
-    def run(folder, progress=None, resume=False):
+    def run(folder, progress=no_progress):
         torch.manual_seed(3)
         model = MODELS["features"].create(records, 12, hidden=[16])
         loss = make_loss(name, 12, records.labels.shape[1])
         start = [p.detach().clone() for p in loss.parameters()]
         sources = {m: Held(prepare_inputs(model, records, m), settings) for m in model.modalities}
         labels = torch.from_numpy(records.labels)
-        train(model, loss, sources, labels, settings, folder, progress=progress, resume=resume)
+        train(model, loss, TrainingSet(sources, labels), settings, folder, progress=progress)
         assert not any(torch.equal(p, before) for p, before in zip(loss.parameters(), start, strict=True))
         return [*model.parameters(), *loss.parameters()]
 
@@ -122,7 +123,7 @@ def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name):
     whole = run(tmp_path / "whole")
     with pytest.raises(InterruptedError):
         run(tmp_path / "cut", stops)
-    resumed = run(tmp_path / "cut", resume=True)
+    resumed = run(tmp_path / "cut")
     assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
 
 
@@ -131,14 +132,13 @@ def test_a_memory_is_kept_and_resumed(tmp_path):
     records = load_features(write_features(tmp_path / "f.npz"))
     settings = TrainSettings(epochs=4, batch_size=60, learning_rate=1e-3, checkpoint_every=2, validate_every=0)
 
-    def run(folder, progress=None, resume=False):
+    def run(folder, progress=no_progress):
         torch.manual_seed(3)
         model = MODELS["features"].create(records, 12, hidden=[16])
         loss = make_loss("dsch", 12, records.labels.shape[1], memory=100, contrastive=0.1, hardness=1.0)
         sources = {m: Held(prepare_inputs(model, records, m), settings) for m in model.modalities}
-        train(
-            model, loss, sources, torch.from_numpy(records.labels), settings, folder, progress=progress, resume=resume
-        )
+        data = TrainingSet(sources, torch.from_numpy(records.labels))
+        train(model, loss, data, settings, folder, progress=progress)
         assert len(loss.memory) == 100
         return list(model.parameters())
 
@@ -149,7 +149,7 @@ def test_a_memory_is_kept_and_resumed(tmp_path):
     whole = run(tmp_path / "whole")
     with pytest.raises(InterruptedError):
         run(tmp_path / "cut", stops)
-    assert all(torch.equal(a, b) for a, b in zip(whole, run(tmp_path / "cut", resume=True), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(whole, run(tmp_path / "cut"), strict=True))
 
 
 def test_a_run_of_an_older_version_goes_on(tmp_path, capsys):
@@ -214,7 +214,7 @@ def test_a_loss_that_breaks_stops_the_run_and_keeps_the_last_good_checkpoint(tmp
     settings = TrainSettings(epochs=9, batch_size=60, learning_rate=1e-3, checkpoint_every=1)  # 4 steps an epoch
     sources = {name: Held(prepare_inputs(model, records, name), settings) for name in model.modalities}
     with pytest.raises(JobError) as caught:
-        train(model, BreaksAt(10), sources, torch.from_numpy(records.labels), settings, tmp_path)
+        train(model, BreaksAt(10), TrainingSet(sources, torch.from_numpy(records.labels)), settings, tmp_path)
     checkpoint = tmp_path / "checkpoints" / "last.pt"
     assert str(caught.value).startswith("epoch 2, step 2: the loss is nan; lower train.learning_rate (now 0.001)")
     assert str(checkpoint) in str(caught.value)

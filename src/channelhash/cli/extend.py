@@ -28,7 +28,8 @@ def extend(
 
     Example: channelhash extend runs/table --data new.csv --out runs/extended
     """
-    from channelhash.runs.extend import DESCRIPTION, extension_config
+    from channelhash.runs.extend import DESCRIPTION
+    from channelhash.runs.extension_config import extension_config
     from channelhash.runs.train import start_run
     from channelhash.training.distributed import launched_rank
 
@@ -36,7 +37,7 @@ def extend(
     config = extension_config(run, data, root, codes, overrides)
     folder = out or run.with_name(f"{run.name}-extended")
     with progress_bars() as progress:
-        result = start_run(config, folder, resume, progress)
+        result = start_run(config, folder, resume, progress).as_dict()
     if launched_rank() > 0:
         return  # the first process speaks for all
     description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))

@@ -39,7 +39,7 @@ def train(
         return
     folder = out or Path("runs") / config.stem
     with progress_bars() as progress:
-        result = start_run(resolved, folder, resume, progress)
+        result = start_run(resolved, folder, resume, progress).as_dict()
     if launched_rank() > 0:
         return  # the first process speaks for all
     if as_json:

@@ -1,6 +1,4 @@
-"""Records into sets of codes."""
-
-from collections.abc import Mapping
+"""Encode records into sets of codes."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,22 +20,19 @@ def encode_records(
     records: Records,
     progress: Progress | None = None,
     fingerprint: str | None = None,
-    features: Mapping[str, Items] | None = None,
 ) -> CodeSet:
-    """Codes of every modality that both the model and the records have, with labels, texts and picture paths.
+    """Return codes of every modality that both the model and the records have, with labels, texts and image paths.
 
     Args:
         model: encodes.
-        records: what is encoded.
+        records: the items, as the model takes them: raw, or features.
         progress: called with (done, n) for each modality in turn.
         fingerprint: the model's, where it is known.
-        features: modality -> features of the same rows, for a model that takes those instead of raw items.
     """
-    read = dict(records.items) | dict(features or {})
-    modalities = [modality for modality in model.modalities if modality in records.items]
+    items = {modality: records.items[modality] for modality in model.modalities if modality in records.items}
     return CodeSet(
         records.ids,
-        {modality: encode_items(model, modality, read[modality], usable_cores(), progress) for modality in modalities},
+        {name: encode_items(model, name, values, usable_cores(), progress) for name, values in items.items()},
         records.labels if records.label_names else None,
         model.n_bits,
         label_names=records.label_names,
@@ -50,7 +45,7 @@ def encode_records(
 def encode_items(
     model: HashModel, modality: str, items: Items, workers: int, progress: Progress | None = None
 ) -> PackedCodes:
-    """`HashModel.encode`, with image files read by worker processes."""
+    """Return packed codes as `HashModel.encode` does, with image files read by worker processes."""
     if not are_files(items) or not workers:
         return model.encode(modality, items, progress)
     images = ImageFiles(items, model.branch(modality).prepare)  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
-"""What a configuration names, made: records, partitions, model and loss of a run."""
+"""Build what a configuration names: splits, model and loss of a run."""
 
 import torch
 from torch import nn
 
-from channelhash.config import RunConfig, SplitSettings, TrainSettings
+from channelhash.config import RunConfig, SplitSettings
 from channelhash.data.collection import Collection
 from channelhash.data.concat import join_records, join_splits
 from channelhash.data.records import Records
@@ -11,29 +11,18 @@ from channelhash.data.splits import Splits, draw_splits, load_splits
 from channelhash.errors import InputError
 from channelhash.losses import TEACHER_LOSSES, make_loss
 from channelhash.models import MODELS, HashModel
-from channelhash.training.feature_inputs import (
-    feature_records,
-)
-from channelhash.utils.progress import StageProgress
 from channelhash.utils.seeds import derive_seed
 
 
-def collection_features(
-    model: HashModel, collection: Collection, settings: TrainSettings, progress: StageProgress
-) -> Records:
-    """`feature_records` of a collection."""
-    return collection.map_parts(lambda part: feature_records(model, part, settings, progress))
-
-
 def make_splits(split: SplitSettings, records: Records) -> Splits:
-    """The partitions that a configuration asks for: read from its file, or drawn."""
+    """Return the splits that a section ``data`` asks for: read from its file, or drawn."""
     if split.splits is not None:
         return load_splits(split.splits, records)
     return draw_splits(records, split.queries, split.train, split.validation_queries, split.seed, split.split_method)
 
 
 def draw_run_splits(config: RunConfig, collection: Collection) -> Splits:
-    """The partitions of a run; of an extension the old items keep those that they had."""
+    """Return the splits of a run; in an extension the old items keep theirs."""
     new = make_splits(config.split, collection.new)
     if config.extend is None:
         return new
@@ -42,7 +31,7 @@ def draw_run_splits(config: RunConfig, collection: Collection) -> Splits:
 
 
 def create_model(config: RunConfig, train_records: Records) -> HashModel:
-    """The untrained model of a configuration; its weights are drawn from ``train.seed``."""
+    """Return the untrained model of a configuration; its weights are drawn from ``train.seed``."""
     torch.manual_seed(derive_seed(config.train.seed, "weights"))
     settings = {name: getattr(config.model, name) for name in type(config.model).model_fields}
     model = MODELS[config.model_name].create(train_records, config.n_bits, **settings)
@@ -51,10 +40,10 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
 
 
 def create_loss(config: RunConfig, n_labels: int) -> nn.Module:
-    """The loss of a configuration for ``n_labels`` labels; what it trains itself is drawn from ``train.seed``.
+    """Return the loss of a configuration for ``n_labels`` labels; its parameters are drawn from ``train.seed``.
 
     Raises:
-        InputError: the loss is none of labels.
+        InputError: this loss needs a teacher, not labels.
     """
     if config.loss_name in TEACHER_LOSSES:
         raise InputError(f"loss.name: {config.loss_name!r} takes a teacher, not labels; use `channelhash distill`")

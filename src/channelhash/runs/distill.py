@@ -1,13 +1,14 @@
-"""The job: a teacher's codes of its training rows, a student trained on them, and the two compared."""
+"""Train a student on the codes of a teacher, and compare the two."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from channelhash.config import RunConfig, read_run_config
@@ -31,13 +32,33 @@ from channelhash.utils.progress import StageProgress, no_stage_progress
 
 @dataclass(frozen=True)
 class Teacher(Side):
-    """A finished run and what it was made with."""
+    """A finished run with its configuration."""
 
     config: RunConfig
 
 
+class Lesson(NamedTuple):
+    """What a student learns from.
+
+    Attributes:
+        records: the student's data.
+        labelled: the same rows with the teacher's labels, of the modalities that the student learns.
+        partners: which row is which of the teacher's.
+        modalities: the modalities that the student learns, in the teacher's order.
+    """
+
+    records: Records
+    labelled: Records
+    partners: Partners
+    modalities: tuple[str, ...]
+
+
 def load_teacher(folder: Path) -> Teacher:
-    """The teacher in a run's folder; `InputError` if there is none that has finished."""
+    """Return the teacher in a run's folder.
+
+    Raises:
+        InputError: there is no finished run.
+    """
     config, model = read_run_config(folder), load_model(folder)
     records = load_collection(config.sources).records
     splits = load_splits(folder / "splits.json", records)
@@ -54,8 +75,8 @@ def distill(
 ) -> dict[str, Any]:
     """Train a student of ``teacher`` into ``folder``, a run's folder like any other, and compare the two.
 
-    The student's partitions are the teacher's, joined by id. Beside what a run has there is ``distillation.json``: the
-    teacher's folder and fingerprint, and the figures. ``problems.txt`` names the items without partner.
+    The student's splits are the teacher's, joined by id. Beside what any run has, ``distillation.json`` holds the
+    teacher's folder and fingerprint, and the scores. ``problems.txt`` names the items without partner.
 
     Args:
         teacher: a finished run.
@@ -66,67 +87,72 @@ def distill(
         progress: stage -> its callback.
 
     Returns:
-        What `train.start_run` returns, and what ``distillation.json`` holds.
+        What the run came to (`folder.Run.as_dict`), and what ``distillation.json`` holds.
 
     Raises:
-        InputError: the folder holds something else, a modality is not there, or the two collections do not fit
-            together; and as `train.start_run`.
+        InputError: the folder holds something else, a modality is missing, or the two collections do not fit together;
+            and as `train.train`.
         JobError: the loss became NaN.
     """
     records = load_collection(config.sources).records
-    partners = find_partners(records, teacher.records)
-    chosen = _modalities(records, teacher.model, modalities)
-    learned = _with_labels(records, teacher.records, partners)
-    learned = replace(learned, items={modality: records.items[modality] for modality in chosen})
-    fingerprint = teacher.model.fingerprint()
-    from_whom = {"teacher": str(teacher.folder), "teacher_weights": fingerprint, "modalities": list(chosen)}
-    described = folder / "distillation.json"
-    _check_teacher(described, from_whom)
+    lesson = _lesson(records, teacher, modalities)
+    origin = {
+        "teacher": str(teacher.folder),
+        "teacher_weights": teacher.model.fingerprint(),
+        "modalities": list(lesson.modalities),
+    }
+    path = folder / "distillation.json"
+    _check_origin(path, origin)
 
     def job() -> HashModel:
         if rank() == 0:
-            write_text(described, json.dumps(from_whom, indent=2))
-        settings = {"teacher": str(teacher.folder), "joined": "by id"}
-        splits = keep_splits(folder, records, lambda: partners.splits(teacher.splits), settings, resume)
-        describe_run(config, folder, [*records.problems, *partners.alone])
-        rows = partners.of_student[splits.train]
-        targets = teacher_outputs(teacher, rows, chosen, progress)
-        loss_settings = {name: getattr(config.loss, name) for name in type(config.loss).model_fields}
-        loss = TEACHER_LOSSES[config.loss_name](n_bits=config.n_bits, modalities=chosen, **loss_settings)
-        trainee = prepare(
-            config.train,
-            _student(config, learned.take(splits.train), (fingerprint, *teacher.model.extends)),
-            Collection((learned,)),
-            splits.train,
-            progress,
-        )
-        return fit(config, folder, trainee, splits, loss, targets, resume, progress)
+            write_text(path, json.dumps(origin, indent=2))
+        return _train_student(teacher, config, folder, lesson, progress)
 
-    result = carry_out(config, folder, resume, job)
+    run = carry_out(config, folder, resume, job).as_dict()
     if launched_rank() > 0:
-        return result
-    found: dict[str, Any] = json.loads(described.read_text(encoding="utf-8"))
-    if "map" not in found:
+        return run
+    description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if "map" not in description:
         splits = load_splits(folder / "splits.json", records)
         student = Side(folder, load_model(folder).to(pick_device(config.train.device)), records, splits)
-        figures = compare_sides(teacher, student, partners.of_student, chosen, progress)
-        alone = {"student": int((partners.of_student < 0).sum()), "teacher": int((partners.of_teacher < 0).sum())}
-        found = from_whom | {"without_partner": alone} | figures
-        write_text(described, json.dumps(found, indent=2))
-    return result | found
+        description = origin | compare_sides(teacher, student, lesson.partners, lesson.modalities, progress)
+        write_text(path, json.dumps(description, indent=2))
+    return run | description
+
+
+def _train_student(
+    teacher: Teacher, config: RunConfig, folder: Path, lesson: Lesson, progress: StageProgress
+) -> HashModel:
+    records, labelled, partners, modalities = lesson
+    settings = {"teacher": str(teacher.folder), "joined": "by id"}
+    splits = keep_splits(folder, records, lambda: partners.splits(teacher.splits), settings)
+    describe_run(config, folder, [*records.problems, *partners.alone])
+    targets = teacher_outputs(teacher, partners.of_student[splits.train], modalities, progress)
+    loss_settings = {name: getattr(config.loss, name) for name in type(config.loss).model_fields}
+    loss = TEACHER_LOSSES[config.loss_name](n_bits=config.n_bits, modalities=modalities, **loss_settings)
+    code_spaces = (teacher.model.fingerprint(), *teacher.model.extends)
+    trainee = prepare(
+        _student(config, labelled.take(splits.train), code_spaces),
+        Collection((labelled,)),
+        splits.train,
+        config.train,
+        progress,
+    )
+    return fit(trainee, loss, targets, splits, config.train, folder, progress)
 
 
 def _student(config: RunConfig, train_records: Records, code_spaces: Sequence[str]) -> HashModel:
-    """The untrained student; see `HashModel.code_spaces`."""
+    """Return the untrained student; see `HashModel.code_spaces`."""
     model = create_model(config, train_records)
     model.code_spaces = tuple(code_spaces)
     return model
 
 
 def teacher_outputs(
-    teacher: Teacher, rows: Sequence[int] | np.ndarray[Any, Any], modalities: Sequence[str], progress: StageProgress
+    teacher: Teacher, rows: Sequence[int] | NDArray[np.int64], modalities: Sequence[str], progress: StageProgress
 ) -> Tensor:
-    """The teacher's outputs ``(n, m, k)`` of ``rows`` of its data, in evaluation mode; features come from its cache."""
+    """Return the teacher's outputs ``(n, m, k)`` of ``rows`` of its data, in evaluation mode."""
     features = feature_records(teacher.model, teacher.records, teacher.config.train, progress).take(rows)
     feature_model = teacher.model.on_features()
     return torch.stack(
@@ -135,10 +161,20 @@ def teacher_outputs(
     )
 
 
-def _modalities(records: Records, teacher: HashModel, asked: Sequence[str]) -> tuple[str, ...]:
-    """What the student learns, in the teacher's order."""
+def _lesson(records: Records, teacher: Teacher, modalities: Sequence[str]) -> Lesson:
+    partners = find_partners(records, teacher.records)
+    learned = _choose_modalities(records, teacher.model, modalities)
+    # Rows without partner are in no split, and have no labels.
+    labels = np.where(partners.of_student[:, None] >= 0, teacher.records.labels[partners.of_student], False)
+    items = {modality: records.items[modality] for modality in learned}
+    labelled = replace(records, items=items, labels=labels, label_names=teacher.records.label_names)
+    return Lesson(records, labelled, partners, learned)
+
+
+def _choose_modalities(records: Records, teacher: HashModel, chosen: Sequence[str]) -> tuple[str, ...]:
+    """Return the modalities that the student learns, in the teacher's order."""
     both = [modality for modality in teacher.modalities if modality in records.items]
-    for modality in asked:
+    for modality in chosen:
         if modality not in both:
             raise InputError(
                 f"--modalities {modality}: the teacher has {', '.join(teacher.modalities)}, the student's data "
@@ -149,21 +185,16 @@ def _modalities(records: Records, teacher: HashModel, asked: Sequence[str]) -> t
             f"the teacher encodes {', '.join(teacher.modalities)}, the student's data has {', '.join(records.items)}; "
             "there is nothing to learn"
         )
-    return tuple(modality for modality in both if not asked or modality in asked)
+    return tuple(modality for modality in both if not chosen or modality in chosen)
 
 
-def _with_labels(student: Records, teacher: Records, partners: Partners) -> Records:
-    """The student's records with the teacher's labels; rows without partner, which are in no partition, have none."""
-    labels = np.where(partners.of_student[:, None] >= 0, teacher.labels[partners.of_student], False)
-    return replace(student, labels=labels, label_names=teacher.label_names)
-
-
-def _check_teacher(described: Path, from_whom: dict[str, Any]) -> None:
-    if not described.exists():
+def _check_origin(path: Path, origin: dict[str, Any]) -> None:
+    """Check that a student in this folder, if any, was begun with the same teacher and modalities."""
+    if not path.exists():
         return
-    found: dict[str, Any] = json.loads(described.read_text(encoding="utf-8"))
+    description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     for key in ("teacher_weights", "modalities"):
-        if found.get(key) != from_whom[key]:
+        if description.get(key) != origin[key]:
             raise InputError(
-                f"{described}: was begun with {key} {found.get(key)}, not {from_whom[key]}; choose another --out"
+                f"{path}: was begun with {key} {description.get(key)}, not {origin[key]}; choose another --out"
             )

@@ -1,4 +1,4 @@
-"""Teacher and student side by side: retrieval in both directions, equal bits, size, speed."""
+"""Compare a teacher and its student: retrieval in both directions, equal bits, size, speed."""
 
 import time
 from dataclasses import dataclass, replace
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import Items, Records
+from channelhash.data.row_matching import Partners
 from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 from channelhash.metrics.report import count_tasks
@@ -27,7 +28,7 @@ _FIRST = 16
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two models: its run's folder, itself on its device, its data and its partitions."""
+    """One of the two models: its run's folder, the model on its device, its data and its splits."""
 
     folder: Path
     model: HashModel
@@ -36,42 +37,45 @@ class Side:
 
 
 def compare_sides(
-    teacher: Side, student: Side, of_student: NDArray[np.int64], modalities: tuple[str, ...], progress: StageProgress
+    teacher: Side, student: Side, partners: Partners, modalities: tuple[str, ...], progress: StageProgress
 ) -> dict[str, Any]:
-    """All figures of a distillation, on the test partitions and the items that both have.
+    """Compute all scores of a distillation, on the test splits and the items that both sides have.
 
     Args:
         teacher: a finished run.
-        student: likewise; its partitions are the teacher's as far as it has the items.
-        of_student: ``(n_student,)`` the teacher's row of each of the student's.
+        student: likewise; its splits are the teacher's as far as it has the items.
+        partners: which row of the student's is which of the teacher's.
         modalities: what the student encodes.
         progress: stage -> its callback.
 
     Returns:
-        ``{"n_bits", "rows": {partition: n}, "map": {"teacher->teacher": {task: mAP_T}, "student->student": …,
-        "student->teacher": …, "teacher->student": …}, "chance": {task: share}, "agreement": {modality: share of equal
-        bits of Q}, "size": {"teacher": {"parameters", "bytes", "frozen_bytes"}, "student": …}, "speed": {modality:
-        {"items", "teacher_per_second", "student_per_second", "teacher_reads", "student_reads"}}, "machine"}``.
+        ``{"without_partner": {"student": n, "teacher": n}, "n_bits", "rows": {split: n}, "map":
+        {"teacher->teacher": {task: mAP_T}, "student->student": …, "student->teacher": …, "teacher->student": …},
+        "chance": {task: x}, "agreement": {modality: fraction of equal bits of Q}, "size": {"teacher": {"parameters",
+        "bytes", "frozen_bytes"}, "student": …}, "speed": {modality: {"items", "teacher_per_second",
+        "student_per_second", "teacher_reads", "student_reads"}}, "machine"}``.
         ``a->b``: a's codes of Q search b's codes of R.
 
     Raises:
         InputError: no query shares a label with an item that is searched.
     """
+    of_student = partners.of_student
     codes = _codes_of_both(teacher, student, of_student, progress)
     query, database = codes["teacher"]
     if query.labels is None or database.labels is None or not relevant_pairs(query.labels, database.labels):
         raise InputError(f"{teacher.folder}: no query shares a label with an item of the retrieval set")
-    figures: dict[str, dict[str, float]] = {}
+    maps: dict[str, dict[str, float]] = {}
     chance: dict[str, float] = {}
-    for asks in codes:
-        for holds in codes:
-            counted = count_tasks(codes[asks][0], codes[holds][1])
-            figures[f"{asks}->{holds}"] = {task: counts.mean_average_precision() for task, counts in counted.items()}
-            chance |= {task: counts.chance_level() for task, counts in counted.items()}
+    for a in codes:
+        for b in codes:
+            histograms = count_tasks(codes[a][0], codes[b][1])
+            maps[f"{a}->{b}"] = {task: counts.mean_average_precision() for task, counts in histograms.items()}
+            chance |= {task: counts.chance_level() for task, counts in histograms.items()}
     return {
+        "without_partner": {"student": int((of_student < 0).sum()), "teacher": int((partners.of_teacher < 0).sum())},
         "n_bits": student.model.n_bits,
         "rows": student.splits.counts(),
-        "map": figures,
+        "map": maps,
         "chance": chance,
         "agreement": {
             name: equal_bits(codes["student"][0].codes[name], query.codes[name], query.n_bits) for name in modalities
@@ -83,29 +87,33 @@ def compare_sides(
 
 
 def equal_bits(a: PackedCodes, b: PackedCodes, n_bits: int) -> float:
-    """Share of equal bits of two lists of codes, in [0, 1]."""
+    """Return the fraction of equal bits of two lists of codes.
+
+    >>> equal_bits(np.array([[0b1111_0000]], np.uint8), np.array([[0b1100_0000]], np.uint8), n_bits=4)
+    0.5
+    """
     return float((unpack(a, n_bits) == unpack(b, n_bits)).mean())
 
 
 def _codes_of_both(
     teacher: Side, student: Side, of_student: NDArray[np.int64], progress: StageProgress
 ) -> dict[str, tuple[CodeSet, CodeSet]]:
-    """Codes of Q and R of the items that both have, in the same order, with the teacher's labels."""
-    theirs, own = run_codes(teacher.folder, progress=progress), run_codes(student.folder, progress=progress)
-    found: dict[str, list[CodeSet]] = {"teacher": [], "student": []}
+    """Return codes of Q and R of the items that both have, in the same order, with the teacher's labels."""
+    runs = {side.folder: run_codes(side.folder, progress=progress) for side in (teacher, student)}
+    codes: dict[str, list[CodeSet]] = {"teacher": [], "student": []}
     for role in ("query", "retrieval"):
         rows = of_student[getattr(student.splits, role)]
-        places = np.searchsorted(getattr(teacher.splits, role), rows)  # partitions are sorted
-        at_teacher = replace(getattr(theirs, role).take(places), model="")
-        found["teacher"].append(at_teacher)
+        places = np.searchsorted(getattr(teacher.splits, role), rows)  # splits are sorted
         # One Hamming space: the two models differ, which evaluation otherwise refuses.
-        codes = replace(getattr(own, role), labels=at_teacher.labels, label_names=at_teacher.label_names, model="")
-        found["student"].append(codes)
-    return {side: (query, database) for side, (query, database) in found.items()}
+        from_teacher = replace(getattr(runs[teacher.folder], role).take(places), model="")
+        labels = {"labels": from_teacher.labels, "label_names": from_teacher.label_names}
+        codes["teacher"].append(from_teacher)
+        codes["student"].append(replace(getattr(runs[student.folder], role), **labels, model=""))
+    return {side: (query, database) for side, (query, database) in codes.items()}
 
 
 def _size(side: Side) -> dict[str, int]:
-    """Parameters, bytes of the saved model, and bytes of frozen encoders, which lie elsewhere."""
+    """Return parameters, bytes of the saved model, and bytes of frozen encoders, which are saved elsewhere."""
     model = side.model
     frozen = {id(part): part for name in model.modalities if (part := model.branch(name).frozen)}
     return {
@@ -116,13 +124,15 @@ def _size(side: Side) -> dict[str, int]:
 
 
 def _speed(teacher: Side, student: Side, of_student: NDArray[np.int64], modality: str) -> dict[str, Any]:
-    """Items a second of both, measured in turn in this process: from what each reads to codes."""
+    """Measure items a second of both, in turn in this process: from what each reads to codes."""
     rows = np.sort(np.concatenate([student.splits.query, student.splits.retrieval]))[:_ITEMS]
-    own, theirs = student.records.take(rows).items[modality], teacher.records.take(of_student[rows]).items[modality]
-    reads = {"teacher": theirs, "student": own}
+    reads = {
+        "teacher": teacher.records.take(of_student[rows]).items[modality],
+        "student": student.records.take(rows).items[modality],
+    }
     makes_features = modality in (teacher.model.architecture.get("extractors") or {})
-    if makes_features and isinstance(theirs, np.ndarray) and not isinstance(own, np.ndarray):
-        reads["teacher"] = own
+    if makes_features and isinstance(reads["teacher"], np.ndarray) and not isinstance(reads["student"], np.ndarray):
+        reads["teacher"] = reads["student"]
     models = {"teacher": teacher.model, "student": student.model}
 
     def encode(side: str, n: int) -> PackedCodes:
@@ -142,7 +152,7 @@ def _speed(teacher: Side, student: Side, of_student: NDArray[np.int64], modality
         "teacher_per_second": n / (row["baseline_seconds"] or np.nan),
         "student_per_second": n / row["seconds"],
         "teacher_reads": _what(reads["teacher"], modality),
-        "student_reads": _what(own, modality),
+        "student_reads": _what(reads["student"], modality),
     }
 
 

@@ -1,4 +1,4 @@
-"""From a run's folder to its codes and figures."""
+"""Evaluate a run: its codes and its scores."""
 
 import json
 from dataclasses import dataclass
@@ -12,15 +12,50 @@ from numpy.typing import NDArray
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_run_config
 from channelhash.data.collection import load_collection
-from channelhash.data.splits import load_splits
+from channelhash.data.splits import Rows, load_splits
 from channelhash.errors import InputError
 from channelhash.metrics.code_files import evaluate_sets
 from channelhash.models import load_model
-from channelhash.runs.build import collection_features
-from channelhash.runs.extend import database_codes, encode_rows, stored_codes
+from channelhash.models.encode_records import encode_records
+from channelhash.runs.folder import Run
+from channelhash.runs.stored_codes import database_codes, stored_codes
+from channelhash.training.feature_inputs import collection_features
 from channelhash.utils.device import pick_device
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
+from channelhash.utils.typed_settings import pick
+
+#: split -> what the names of its parts in `Splits` begin with.
+_PREFIXES = {"test": "", "validation": "validation_"}
+
+
+def evaluate(
+    run: Run | str | Path,
+    split: str = "test",
+    *,
+    checkpoint: str = "last",
+    leak_free: bool = False,
+    progress: StageProgress = no_stage_progress,
+) -> dict[str, dict[str, Any]]:
+    """Return task -> all scores of a finished run, as ``channelhash evaluate`` does; see `evaluate_run`.
+
+    Args:
+        run: the run, or its folder.
+        split: ``"test"`` (Q against R) or ``"validation"`` (V_q against V_r).
+        checkpoint: ``"last"`` epoch, or ``"best"`` on validation.
+        leak_free: leave the training rows out of the retrieval set (R∖T).
+        progress: stage -> its callback.
+
+    Raises:
+        InputError: there is no such run, the split is empty, or there are no training rows to leave out.
+
+    Example::
+
+        ch.evaluate("runs/table")["text->image"]["map_tie_aware"]
+    """
+    folder = run.folder if isinstance(run, Run) else Path(run)
+    tasks: dict[str, dict[str, Any]] = evaluate_run(folder, split, checkpoint, leak_free, progress)["tasks"]
+    return tasks
 
 
 def evaluate_run(
@@ -30,10 +65,10 @@ def evaluate_run(
     leak_free: bool = False,
     progress: StageProgress = no_stage_progress,
 ) -> dict[str, Any]:
-    """All figures of a finished run, for every task.
+    """Compute all scores of a finished run, for every task.
 
     The codes are written to ``codes/<split>-query.parquet`` and ``codes/<split>-retrieval.parquet``; codes that this
-    very model has already written are not computed again. The figures of the test split after the last epoch, over the
+    very model has already written are not computed again. The scores of the test split after the last epoch, over the
     whole retrieval set, are written to ``metrics.json`` and their plots to ``plots/``; the plots of any other choice to
     a folder of their own below it (`plots_folder`).
 
@@ -45,7 +80,10 @@ def evaluate_run(
         progress: stage -> its callback.
 
     Returns:
-        ``{"n_bits": k, "split": …, "checkpoint": …, "leak_free": …, "tasks": {task: figures}}``.
+        ``{"n_bits": k, "split": …, "checkpoint": …, "leak_free": …, "tasks": {task: scores}}``.
+
+    Raises:
+        InputError: see `run_codes` and `RunCodes.without_training_rows`.
     """
     config = read_run_config(folder)
     codes = run_codes(folder, split, checkpoint, progress)
@@ -71,7 +109,7 @@ def evaluate_run(
 
 @dataclass(frozen=True)
 class RunCodes:
-    """Codes of one split of a run.
+    """The codes of one split of a run.
 
     Attributes:
         query: Q or V_q.
@@ -84,7 +122,7 @@ class RunCodes:
     trained: NDArray[np.bool_]
 
     def without_training_rows(self) -> CodeSet:
-        """R∖T.
+        """Return the codes of R∖T.
 
         Raises:
             InputError: there are no training rows to leave out.
@@ -97,9 +135,9 @@ class RunCodes:
 def run_codes(
     folder: Path, split: str = "test", checkpoint: str = "last", progress: StageProgress = no_stage_progress
 ) -> RunCodes:
-    """The codes of a finished run: from ``codes/`` if this very model has written them there, else they are now.
+    """Return the codes of a finished run: from ``codes/`` if this very model has written them, else computed now.
 
-    In a run that extends another, old items of the retrieval set have their stored codes (`extend.stored_codes`).
+    In a run that extends another, old items of the retrieval set have their stored codes (see `stored_codes`).
 
     Args:
         folder: a run's folder.
@@ -108,22 +146,23 @@ def run_codes(
         progress: stage -> its callback.
 
     Raises:
-        InputError: there is no such run, or the partition is empty.
+        InputError: there is no such run, no split of that name, or it is empty.
     """
+    prefix = pick(_PREFIXES, split, "split")
     config = read_run_config(folder)
     model = load_model(folder / "checkpoints" / "best") if checkpoint == "best" else load_model(folder)
     model.to(pick_device(config.train.device))
     collection = load_collection(config.sources)
-    records = collection.records
-    splits = load_splits(folder / "splits.json", records)
-    if split == "test":
-        rows = {"query": splits.query, "retrieval": splits.retrieval}
-    else:
-        rows = {"query": splits.validation_query, "retrieval": splits.validation_retrieval}
+    splits = load_splits(folder / "splits.json", collection.records)
+    rows = {role: getattr(splits, prefix + role) for role in ("query", "retrieval")}
     if not all(len(part) for part in rows.values()):
         raise InputError(f"{folder / 'splits.json'}: the {split} partition is empty; train with fewer data.train rows")
     features = collection_features(model, collection, config.train, progress)
     feature_model, fingerprint = model.on_features(), model.fingerprint()
+
+    def encode(role: str, part: Rows) -> CodeSet:
+        return encode_records(feature_model, features.take(part), progress(f"encode {role}"), fingerprint)
+
     name = split if checkpoint == "last" else f"{split}-{checkpoint}"
     codes = {}
     for role, part in rows.items():
@@ -131,28 +170,30 @@ def run_codes(
         if path.exists() and (saved := CodeSet.load(path)).model == fingerprint and len(saved.ids) == len(part):
             codes[role] = saved
             continue
-        stored, advance = stored_codes(folder) if role == "retrieval" else None, progress(f"encode {role}")
-        encode = partial(encode_rows, feature_model, records, features, progress=advance, fingerprint=fingerprint)
-        codes[role] = database_codes(stored, splits.retrieval, part, encode)
+        stored = stored_codes(folder) if role == "retrieval" else None
+        codes[role] = database_codes(stored, splits.retrieval, part, partial(encode, role))
         codes[role].save(path)
     return RunCodes(codes["query"], codes["retrieval"], np.isin(rows["retrieval"], splits.train))
 
 
 def query_outputs(folder: Path, progress: StageProgress = no_stage_progress) -> dict[str, NDArray[np.float32]]:
-    """Modality -> real-valued outputs ``(nq, k)`` of a finished run's test queries, whose signs are their codes."""
+    """Return modality -> real-valued outputs ``(nq, k)`` of a run's test queries, whose signs are their codes."""
     config, model = read_run_config(folder), load_model(folder)
     model.to(pick_device(config.train.device))
     collection = load_collection(config.sources)
     features = collection_features(model, collection, config.train, progress)
     splits = load_splits(folder / "splits.json", collection.records)
-    queries, feature_model = features.take(splits.query), model.on_features()
-    return {
-        modality: feature_model.outputs(modality, queries.items[modality]).numpy()
-        for modality in feature_model.modalities
-    }
+    queries, model = features.take(splits.query), model.on_features()
+    return {modality: model.outputs(modality, queries.items[modality]).numpy() for modality in model.modalities}
 
 
 def plots_folder(folder: Path, split: str, checkpoint: str, leak_free: bool) -> Path:
-    """Where a run's plots are: those of the figures in ``metrics.json`` in ``plots/`` itself."""
+    """Return the folder of a run's plots; those of the scores in ``metrics.json`` are in ``plots/`` itself.
+
+    >>> plots_folder(Path("run"), "test", "last", leak_free=False).as_posix()
+    'run/plots'
+    >>> plots_folder(Path("run"), "validation", "best", leak_free=False).as_posix()
+    'run/plots/validation-best'
+    """
     parts = [split] * (split != "test") + [checkpoint] * (checkpoint != "last") + ["leak-free"] * leak_free
     return folder / "plots" / "-".join(parts)

@@ -1,33 +1,25 @@
-"""Training a model on the rows of a collection: features, sources, validation."""
+"""Fit a model to the training rows of a collection: its features, its inputs, its validation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.config import RunConfig, TrainSettings
+from channelhash.config import TrainSettings
 from channelhash.data.collection import Collection
 from channelhash.data.records import Records
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
-from channelhash.metrics import HammingHistogram, hamming_histogram
+from channelhash.metrics import hamming_histogram
 from channelhash.models import HashModel
-from channelhash.runs.build import collection_features
 from channelhash.training.batches import check_batch_size
-from channelhash.training.distributed import (
-    local_device,
-)
-from channelhash.training.feature_inputs import (
-    encoder_of_rows,
-    feature_mode,
-    training_sources,
-)
-from channelhash.training.sources import Source
+from channelhash.training.distributed import local_device
+from channelhash.training.feature_inputs import collection_features, encoder_of_rows, feature_mode, training_sources
+from channelhash.training.sources import Source, TrainingSet
 from channelhash.training.trainer import Validation, train
 from channelhash.utils.device import pick_device
 from channelhash.utils.progress import StageProgress
@@ -35,33 +27,38 @@ from channelhash.utils.progress import StageProgress
 
 @dataclass(frozen=True)
 class Trainee:
-    """A model with what it is trained on.
+    """A model with what it is trained and validated on.
 
     Attributes:
-        model: what is trained: where inputs do not come ``online`` that is ``feature_model``, and the memory of the
-            backbone is free again.
-        feature_model: the same model without frozen backbones, on features.
+        model: the model that is trained. Unless its inputs come ``online`` it is ``feature_model``, so that the memory
+            of the backbone is free again.
+        feature_model: the same model without frozen backbones, which takes features; see `HashModel.on_features`.
         features: all rows of the collection, as ``feature_model`` takes them.
         sources: inputs of the training rows, as ``model`` takes them.
+        stored: codes that old items of the retrieval set keep, whatever the model makes of them now.
     """
 
     model: HashModel
     feature_model: HashModel
     features: Records
     sources: dict[str, Source]
+    stored: CodeSet | None = None
 
 
 def prepare(
-    settings: TrainSettings, model: HashModel, collection: Collection, rows: Rows, progress: StageProgress
+    model: HashModel, collection: Collection, rows: Rows, settings: TrainSettings, progress: StageProgress
 ) -> Trainee:
-    """Bring a model to its device, and make or read the features that it is trained and validated on.
+    """Bring a model to its device, and compute or read the features that it is trained and validated on.
 
     Args:
-        settings: see `TrainSettings`.
-        model: untrained, or trained so far; the caller keeps no other reference to it, see `Trainee`.
-        collection: the model has its modalities.
-        rows: that are trained on.
+        model: untrained, or trained so far. The caller keeps no other reference to it, see `Trainee`.
+        collection: has the model's modalities.
+        rows: the rows to train on.
+        settings: the section ``train``.
         progress: stage -> its callback.
+
+    Raises:
+        InputError: there are fewer rows than one batch needs, or the settings do not go with the model.
     """
     check_batch_size(len(rows), settings.batch_size)
     model.to(local_device(pick_device(settings.device)))
@@ -74,85 +71,74 @@ def prepare(
 
 
 def fit(
-    config: RunConfig,
-    folder: Path,
     trainee: Trainee,
-    splits: Splits,
     loss: nn.Module,
-    targets: torch.Tensor,
-    resume: bool,
+    targets: Tensor,
+    splits: Splits,
+    settings: TrainSettings,
+    folder: Path,
     progress: StageProgress,
-    stored: CodeSet | None = None,
 ) -> HashModel:
-    """Train a model on its training rows; gives that model, trained.
+    """Train a model on its training rows, validate it on V_q and V_r, and return it.
 
     Args:
-        config: what to do.
-        folder: a run's folder.
         trainee: see `prepare`.
-        splits: partitions of the collection, for the validation.
         loss: see `trainer.train`.
         targets: for each training row what ``loss`` compares its outputs with: labels ``(n, c)``, or a teacher's
             outputs.
-        resume: go on from a checkpoint.
+        splits: partitions of the collection.
+        settings: the section ``train``.
+        folder: the run's folder; a checkpoint in it is where the training goes on.
         progress: stage -> its callback.
-        stored: codes that old items of the retrieval set have, whatever the model makes of them now.
+
+    Raises:
+        InputError: no validation query shares a label with the validation retrieval set.
+        JobError: see `trainer.train`.
     """
-    validate = _validation(trainee.feature_model, trainee.features, splits, config.train, progress, stored)
-    stage = progress(f"train {config.loss_name}")
-    train(trainee.model, loss, trainee.sources, targets, config.train, folder, validate, stage, resume)
+    validate = _validation(trainee, splits, settings, progress)
+    data = TrainingSet(trainee.sources, targets)
+    train(trainee.model, loss, data, settings, folder, validate, progress("train"))
     return trainee.model
 
 
 def _validation(
-    feature_model: HashModel,
-    features: Records,
-    splits: Splits,
-    settings: TrainSettings,
-    progress: StageProgress,
-    stored: CodeSet | None = None,
-) -> Callable[[HashModel], Validation] | None:
-    """A function that gives tie-aware mAP by task on V_q and V_r; None where there are no validation rows.
-
-    It encodes with ``feature_model``, whose trained parts are those of the model that it is called with. Old items of
-    V_r keep their ``stored`` codes.
-    """
+    trainee: Trainee, splits: Splits, settings: TrainSettings, progress: StageProgress
+) -> Callable[[], Validation] | None:
+    """Return a function that computes tie-aware mAP by task on V_q and V_r, or None without validation rows."""
     if not len(splits.validation_query) or not len(splits.validation_retrieval):
         return None
-    parts = {"query": features.take(splits.validation_query), "database": features.take(splits.validation_retrieval)}
-    if not relevant_pairs(parts["query"].labels, parts["database"].labels):
+    model, stored = trainee.feature_model, trainee.stored
+    query, database = (trainee.features.take(rows) for rows in (splits.validation_query, splits.validation_retrieval))
+    if not relevant_pairs(query.labels, database.labels):
         raise InputError(
-            f"none of the {len(parts['query'])} validation queries shares a label with the validation retrieval set; "
+            f"none of the {len(query)} validation queries shares a label with the validation retrieval set; "
             "give more labelled rows, or set data.validation_queries to 0"
         )
-    encoders = {role: encoder_of_rows(feature_model, part, settings, progress) for role, part in parts.items()}
+    encode_query, encode_database = (encoder_of_rows(model, part, settings, progress) for part in (query, database))
     fixed = np.isin(splits.validation_retrieval, splits.retrieval[: len(stored) if stored else 0])
-    place = np.searchsorted(splits.retrieval, splits.validation_retrieval[fixed])
+    stored_rows = np.searchsorted(splits.retrieval, splits.validation_retrieval[fixed])
 
-    def validate(_: HashModel) -> Validation:
-        codes = {role: encode(feature_model) for role, encode in encoders.items()}
+    def validate() -> Validation:
+        query_codes, database_codes = encode_query(), encode_database()
         if stored:
-            for modality in feature_model.modalities:
-                codes["database"][modality][fixed] = stored.codes[modality][place]
-
-        def histogram(query: str, database: str) -> HammingHistogram:
-            return hamming_histogram(
-                codes["query"][query],
-                codes["database"][database],
-                parts["query"].labels,
-                parts["database"].labels,
-                n_bits=feature_model.n_bits,
-            )
-
+            for modality in model.modalities:
+                database_codes[modality][fixed] = stored.codes[modality][stored_rows]
         return {
-            f"{query}->{database}": histogram(query, database).mean_average_precision()
-            for query in feature_model.modalities
-            for database in feature_model.modalities
+            f"{a}->{b}": hamming_histogram(
+                query_codes[a], database_codes[b], query.labels, database.labels, n_bits=model.n_bits
+            ).mean_average_precision()
+            for a in model.modalities
+            for b in model.modalities
         }
 
     return validate
 
 
 def relevant_pairs(query_labels: NDArray[np.bool_], database_labels: NDArray[np.bool_]) -> bool:
-    """Whether any query shares a label with any database item."""
+    """Return whether any query shares a label with any database item.
+
+    >>> labels = np.eye(2, dtype=bool)
+    >>> relevant_pairs(labels, labels), relevant_pairs(labels[:1], labels[1:])
+    (True, False)
+    """
     return bool((query_labels.any(axis=0) & database_labels.any(axis=0)).any())

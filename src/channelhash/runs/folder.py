@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from channelhash.config import RunConfig, read_config
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits, load_splits, save_splits
 from channelhash.errors import InputError
-from channelhash.models import HashModel
+from channelhash.models import HashModel, load_model
 from channelhash.training.distributed import (
     from_first,
     joined,
@@ -21,15 +22,49 @@ from channelhash.training.distributed import (
     wait_for_all,
     world_size,
 )
-from channelhash.training.trainer import read_log
+from channelhash.training.trainer import Validation, read_log
 from channelhash.utils.device import pick_device
 from channelhash.utils.environment import environment, record_environment
 from channelhash.utils.files import locked, remove_leftovers, write_text
 
 
-def carry_out(config: RunConfig, folder: Path, resume: bool, job: Callable[[], HashModel]) -> dict[str, Any]:
-    """Hold and claim a run's folder for ``config``, and unless the run is finished do ``job`` there and save the model
-    that it trains as the run's; returns and raises as `train.start_run`."""
+@dataclass(frozen=True)
+class Run:
+    """A finished training.
+
+    Attributes:
+        folder: everything that it has written.
+        epochs: number of epochs.
+        loss: mean loss of the last epoch.
+        validation: task -> tie-aware mAP of the last validation; empty if there was none.
+        problems: a line for each row that was left out or repaired.
+
+    >>> Run(Path("runs/a"), epochs=3, loss=0.5, validation={}, problems=()).as_dict()
+    {'run': 'runs/a', 'epochs': 3, 'loss': 0.5, 'validation': {}, 'problems': []}
+    """
+
+    folder: Path
+    epochs: int
+    loss: float
+    validation: Validation
+    problems: tuple[str, ...]
+
+    def load_model(self) -> HashModel:
+        """Return the model as it was after the last epoch."""
+        return load_model(self.folder)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what ``channelhash train --json`` prints."""
+        fields = dict(vars(self))
+        return {"run": str(fields.pop("folder")), **fields, "problems": list(self.problems)}
+
+
+def carry_out(config: RunConfig, folder: Path, resume: bool, job: Callable[[], HashModel]) -> Run:
+    """Hold and claim a run's folder, do ``job`` there and save the model that it trains, unless the run is finished.
+
+    Raises:
+        InputError: the folder is in use, or holds something else.
+    """
     with (
         joined(local_device(pick_device(config.train.device))),
         _lock(folder) if launched_rank() == 0 else nullcontext(),
@@ -42,32 +77,28 @@ def carry_out(config: RunConfig, folder: Path, resume: bool, job: Callable[[], H
             if rank() == 0:
                 model.save_pretrained(folder / "model", model_card_kwargs=_card_facts(config, folder))
             wait_for_all()
+    return _read_run(folder)
+
+
+def _read_run(folder: Path) -> Run:
     log = read_log(folder / "log.jsonl")
     validations = [entry["validation"] for entry in log if "validation" in entry]
-    return {
-        "run": str(folder),
-        "epochs": len(log),
-        "loss": log[-1]["loss"],
-        "validation": validations[-1] if validations else {},
-        "problems": (folder / "problems.txt").read_text(encoding="utf-8").splitlines(),
-    }
+    problems = (folder / "problems.txt").read_text(encoding="utf-8").splitlines()
+    return Run(folder, len(log), log[-1]["loss"], validations[-1] if validations else {}, tuple(problems))
 
 
-def keep_splits(
-    folder: Path, records: Records, make: Callable[[], Splits], settings: dict[str, Any], resume: bool
-) -> Splits:
-    """The partitions in a run's ``splits.json``: written there by the first process, or to ``resume`` with as they are.
+def keep_splits(folder: Path, records: Records, draw: Callable[[], Splits], settings: dict[str, Any]) -> Splits:
+    """Return the splits in a run's ``splits.json``, which the first process draws if they are not there yet.
 
     Args:
         folder: a run's folder.
-        records: what is parted.
-        make: makes the partitions.
-        settings: how they are made, kept in the file.
-        resume: take those that are there.
+        records: what is split.
+        draw: draws the splits.
+        settings: how they are drawn; kept in the file.
     """
     path = folder / "splits.json"
-    if rank() == 0 and not (resume and path.exists()):
-        save_splits(make(), records, path, settings)
+    if rank() == 0 and not path.exists():
+        save_splits(draw(), records, path, settings)
     wait_for_all()
     return load_splits(path, records)
 
@@ -81,14 +112,14 @@ def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> No
 
 
 def _card_facts(config: RunConfig, folder: Path) -> dict[str, Any]:
-    """What a model's card says of its training; of the data its kind alone, as paths are nobody else's business."""
-    written = yaml.safe_load(config.to_yaml())
+    """Return what a model's card says of its training; of the data only the kind, as paths are private."""
+    sections = yaml.safe_load(config.to_yaml())
     hidden = {"device", "workers"}
     settings = {
         "data": {"kind": config.kind},
         "model": {"name": config.model_name, "n_bits": config.n_bits},
-        "loss": written["loss"],
-        "train": {key: value for key, value in written["train"].items() if key not in hidden},
+        "loss": sections["loss"],
+        "train": {key: value for key, value in sections["train"].items() if key not in hidden},
     }
     log = read_log(folder / "log.jsonl")
     validation = log[-1].get("validation") if log else None
@@ -100,8 +131,11 @@ _WORK = ("log.jsonl", "checkpoints", "codes", "model")
 
 
 def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
-    """Write ``config.yaml`` into a new folder, or into one that a run left before any work was done there (its data
-    could not be read, say); or check that a run to resume is the same one."""
+    """Claim a folder for a configuration.
+
+    ``config.yaml`` is written into a new folder, or into one that a run left before any work was done there (its data
+    could not be read, say), whose splits are dropped. A run to resume must have the same configuration.
+    """
     path = folder / "config.yaml"
     remove_leftovers(path)
     if not path.exists():
@@ -109,6 +143,7 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
             raise InputError(f"{folder}: is not empty and not a run's folder; choose another --out")
         write_text(path, config.to_yaml())
     elif not resume and not any((folder / name).exists() for name in _WORK):
+        (folder / "splits.json").unlink(missing_ok=True)
         write_text(path, config.to_yaml())
     elif not resume:
         raise InputError(f"{folder}: already holds a run; add --resume to go on with it, or choose another --out")

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from channelhash.codes import PackedCodes
 from channelhash.config import TrainSettings
+from channelhash.data.collection import Collection
 from channelhash.data.image_loader import ImageFiles
 from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError
@@ -54,11 +55,12 @@ def feature_mode(model: HashModel, settings: TrainSettings) -> Mode:
 
 
 def feature_records(model: HashModel, records: Records, settings: TrainSettings, progress: StageProgress) -> Records:
-    """``records`` with features, memory-mapped from the cache, in place of what frozen encoders would read.
+    """Return ``records`` with features, memory-mapped from the cache, in place of what frozen encoders would read.
 
     The result goes with `HashModel.on_features`. The model has to be on the device that computes what is missing.
     """
     items: dict[str, Items] = dict(records.items)
+    display = dict(records.display)
     for modality in model.modalities:
         branch = model.branch(modality)
         if branch.fixed and modality in items and len(records):
@@ -71,7 +73,16 @@ def feature_records(model: HashModel, records: Records, settings: TrainSettings,
                 progress(f"{modality} features"),
             )
             items[modality] = file.rows
-    return replace(records, items=items)
+            if (values := records.display_values(modality)) is not None:
+                display[modality] = values
+    return replace(records, items=items, display=display)
+
+
+def collection_features(
+    model: HashModel, collection: Collection, settings: TrainSettings, progress: StageProgress
+) -> Records:
+    """Return the `feature_records` of a collection, whose parts have a cache each."""
+    return collection.map_parts(lambda part: feature_records(model, part, settings, progress))
 
 
 def training_sources(
@@ -130,18 +141,18 @@ def raw_source(
 
 def encoder_of_rows(
     model: HashModel, records: Records, settings: TrainSettings, progress: StageProgress
-) -> Callable[[HashModel], dict[str, PackedCodes]]:
-    """A function that encodes ``records`` again and again while ``model`` is trained; what fits stays in memory."""
+) -> Callable[[], dict[str, PackedCodes]]:
+    """Return a function that encodes ``records`` as ``model`` is at the time; inputs that fit stay in memory."""
     held = {
         modality: prepare_inputs(model, records, modality, progress("read validation rows"))
         for modality in model.modalities
         if not are_files(records.items[modality]) or _fits(model, modality, records.items[modality], len(records))
     }
 
-    def encode(current: HashModel) -> dict[str, PackedCodes]:
-        codes = current.encode_prepared(held)
-        for modality in set(current.modalities) - set(held):
-            codes[modality] = encode_items(current, modality, records.items[modality], n_workers(settings))
+    def encode() -> dict[str, PackedCodes]:
+        codes = model.encode_prepared(held)
+        for modality in set(model.modalities) - set(held):
+            codes[modality] = encode_items(model, modality, records.items[modality], n_workers(settings))
         return codes
 
     return encode

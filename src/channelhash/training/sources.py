@@ -1,8 +1,8 @@
 """Where the inputs of a batch come from, one source a modality."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -24,6 +24,18 @@ class Source(Protocol):
 
     def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """The inputs of each batch of row numbers in an epoch, in order."""
+
+
+class TrainingSet(NamedTuple):
+    """What a model is trained on, row by row.
+
+    Attributes:
+        sources: modality -> where the inputs of ``n`` rows come from.
+        targets: ``(n, …)`` what the loss compares the outputs of those rows with: labels, or a teacher's outputs.
+    """
+
+    sources: Mapping[str, Source]
+    targets: Tensor
 
 
 class Held:

@@ -30,9 +30,11 @@ from channelhash.lab.experiments.tables.rendering import Cell, Table
 from channelhash.lab.experiments.tables.results import arrow, difference_cell, print_spread, spread
 from channelhash.metrics import hamming_histogram
 from channelhash.models import load_model
-from channelhash.runs.build import collection_features, draw_run_splits
+from channelhash.models.encode_records import encode_records
+from channelhash.runs.build import draw_run_splits
 from channelhash.runs.evaluate import run_codes
-from channelhash.runs.extend import database_codes, encode_rows, stored_codes
+from channelhash.runs.stored_codes import database_codes, stored_codes
+from channelhash.training.feature_inputs import collection_features
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import no_stage_progress
 
@@ -121,15 +123,12 @@ def _codes_of_old_model(folder: Path) -> tuple[CodeSet, CodeSet]:
     config = read_run_config(folder)
     assert config.extend is not None
     collection, model = load_collection(config.sources), load_model(config.extend.run)
-    records, features = collection.records, collection_features(model, collection, config.train, no_stage_progress)
-    splits, feature_model, made_by = (
-        load_splits(folder / "splits.json", records),
-        model.on_features(),
-        model.fingerprint(),
-    )
+    features = collection_features(model, collection, config.train, no_stage_progress)
+    splits = load_splits(folder / "splits.json", collection.records)
+    feature_model, made_by = model.on_features(), model.fingerprint()
 
     def encode(rows: NDArray[np.int64]) -> CodeSet:
-        return encode_rows(feature_model, records, features, rows, None, made_by)
+        return encode_records(feature_model, features.take(rows), fingerprint=made_by)
 
     retrieval = database_codes(stored_codes(folder), splits.retrieval, splits.retrieval, encode)
     return encode(splits.query), retrieval
