@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from channelhash import channels, codes, losses, metrics
     from channelhash.codes.code_set import CodeSet
     from channelhash.explanation import explain
+    from channelhash.indexing.stores import index
     from channelhash.models import HashModel, load_model
+    from channelhash.runs.evaluate import evaluate
+    from channelhash.runs.train import train
     from channelhash.search import Store, open_store
 
 _MODULES = ("channels", "codes", "losses", "metrics")
@@ -23,9 +26,12 @@ _NAMES = {
     "CodeSet": "channelhash.codes.code_set",
     "HashModel": "channelhash.models",
     "Store": "channelhash.search",
+    "evaluate": "channelhash.runs.evaluate",
     "explain": "channelhash.explanation",
+    "index": "channelhash.indexing.stores",
     "load_model": "channelhash.models",
     "open_store": "channelhash.search",
+    "train": "channelhash.runs.train",
 }
 
 __all__ = [
@@ -35,11 +41,14 @@ __all__ = [
     "__version__",
     "channels",
     "codes",
+    "evaluate",
     "explain",
+    "index",
     "load_model",
     "losses",
     "metrics",
     "open_store",
+    "train",
 ]
 
 

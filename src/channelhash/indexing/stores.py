@@ -1,16 +1,109 @@
-"""Stores with their model: making one, and adding a collection to it."""
+"""Stores with their model: make one, and bring it up to date with a collection."""
 
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
+from typing import Any
+
+from PIL import Image
 
 from channelhash.errors import InputError
 from channelhash.indexing.encode import Indexed, index_source
 from channelhash.indexing.source import read_source
 from channelhash.models import HashModel, load_model
 from channelhash.search import STORES, open_store
-from channelhash.search.query import load_encoder
+from channelhash.search.query import Hit, SearchOptions, load_encoder, search_store
 from channelhash.search.store import Store
 from channelhash.utils.device import pick_device
 from channelhash.utils.progress import StageProgress, no_stage_progress
+
+
+@dataclass(frozen=True)
+class Index:
+    """A collection that can be searched: its store, and the model that encodes queries.
+
+    Attributes:
+        store: the codes and what is known of the items.
+        encoder: encodes queries.
+        indexed: what became of the items when the store was last brought up to date.
+    """
+
+    store: Store
+    encoder: HashModel
+    indexed: Indexed
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: str | Path | Image.Image | None = None,
+        like: str | None = None,
+        **options: Any,
+    ) -> list[Hit]:
+        """Return the items nearest to words, an image, or an item of the store.
+
+        Args:
+            text: words to search with.
+            image: an image file, or an opened image.
+            like: the id of an item.
+            options: fields of `SearchOptions`: ``k``, ``radius``, ``modality``, ``where``, ``rerank`` …
+
+        Raises:
+            InputError: not exactly one of ``text``, ``image`` and ``like`` is given; or as `search_store`.
+        """
+        file = Path(image) if isinstance(image, str) else image
+        return search_store(self.store, SearchOptions(**options), text=text, image=file, like=like, model=self.encoder)
+
+
+def index(
+    source: str | Path,
+    store: str | Path | None = None,
+    *,
+    model: str | PathLike[str] | None = None,
+    root: str | Path | None = None,
+    prune: bool = False,
+    progress: StageProgress = no_stage_progress,
+) -> Index:
+    """Make a store of a collection, or bring it up to date, and open it for searching.
+
+    Args:
+        source: a folder of images, a table, a file of features or a configuration; see `read_source`.
+        store: the address of the store; by default a folder beside ``source``, ``photos.store`` for ``photos``.
+        model: a run, its folder or a saved model. A store that keeps its model needs none once it is made.
+        root: for a table, the folder of its images.
+        prune: for a folder, remove the items whose image is no longer in it.
+        progress: stage -> its callback.
+
+    Raises:
+        InputError: there is no store yet and no ``model``; or as `create_store` and `add_to_store`.
+
+    Example::
+
+        index = ch.index("photos", model="runs/table")
+        [hit.id for hit in index.search("a dog on a beach", k=5)]
+    """
+    path = Path(source).resolve()
+    address = str(path.with_name(f"{path.stem if path.is_file() else path.name}.store") if store is None else store)
+    folder, saved = None if root is None else Path(root), None if model is None else Path(model)
+    if _holds_items(address):
+        indexed = add_to_store(address, path, saved, folder, progress, prune)
+    elif saved is None:
+        raise InputError(f"{address}: there is no store yet; name the model that encodes its items (model=)")
+    else:
+        indexed = create_store(address, saved, path, folder, progress)
+    opened = open_store(address)
+    return Index(opened, load_encoder(opened, saved), indexed)
+
+
+def _holds_items(address: str) -> bool:
+    """Return whether there is a store at an address."""
+    if not address.startswith(tuple(STORES)):
+        return _is_store(Path(address))
+    store = open_store(address)
+    try:
+        return len(store) > 0
+    finally:
+        store.close()
 
 
 def create_store(
@@ -20,10 +113,10 @@ def create_store(
     root: Path | None = None,
     progress: StageProgress = no_stage_progress,
 ) -> Indexed:
-    """A new store with the items of ``source``, see `add_to_store`.
+    """Make a new store with the items of ``source``; the arguments are those of `add_to_store`.
 
     A folder gets a copy of the model in ``model/``, so that it can be moved and searched without the run. Other stores
-    keep the model's fingerprint alone.
+    keep only the model's fingerprint.
 
     Raises:
         InputError: there is something at that address already; or as `add_to_store`.
@@ -54,8 +147,8 @@ def add_to_store(
         address: the store.
         source: see `read_source`.
         model: for a store without model: the run or saved model that made its codes. Or one that extends the store's
-            model (`HashModel.extends`): it encodes what is added, the codes that are there stay, and a store in a
-            folder takes it over, for questions too.
+            model (`HashModel.extends`): it encodes what is added, existing codes stay, and a store in a folder takes it
+            over, for queries too.
         root: see `read_source`.
         progress: stage -> its callback.
         prune: see `index_source`.
@@ -64,14 +157,14 @@ def add_to_store(
         InputError: there is no such store, it cannot be written to, its codes are another model's; or as `read_source`
             and `index_source`.
     """
-    if not address.startswith(tuple(STORES)) and not _is_there(Path(address)):
+    if not address.startswith(tuple(STORES)) and not _is_store(Path(address)):
         raise InputError(f"{address}: no store; make one with `channelhash index create {address} --model RUN`")
     store = open_store(address)
     if not store.writable:
         raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
     encoder = load_encoder(store, model)
     made_by = encoder.fingerprint()
-    if store.model in encoder.extends:  # not its code_spaces: a student asks, but adds nothing
+    if store.model in encoder.extends:  # not its code_spaces: a student makes queries, but adds nothing
         made_by = store.model
         if store.model_folder is not None:
             _take_over(store.model_folder, encoder)
@@ -81,7 +174,7 @@ def add_to_store(
 
 
 def _take_over(folder: Path, encoder: HashModel) -> None:
-    """Make ``encoder``, which reads the store's codes, the store's own model; one that extends it in turn stays."""
+    """Make ``encoder``, which reads the store's codes, the store's own model, unless that extends it in turn."""
     if encoder.fingerprint() not in load_model(folder).extends:
         encoder.save_pretrained(folder / "model")
 
@@ -99,8 +192,8 @@ def _add(
 
 
 def _claim(folder: Path) -> None:
-    """Only an empty folder becomes a store, or one in which an earlier attempt ended before its model was written."""
-    if _is_there(folder):
+    """Refuse a folder that is not empty, unless an earlier attempt ended in it before its model was written."""
+    if _is_store(folder):
         raise InputError(f"{folder}: already a store; add to it with `channelhash index add {folder} SOURCE`")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is a file; name a folder for the store")
@@ -108,5 +201,5 @@ def _claim(folder: Path) -> None:
         raise InputError(f"{folder}: is not empty and no store; choose another folder")
 
 
-def _is_there(folder: Path) -> bool:
+def _is_store(folder: Path) -> bool:
     return (folder / "model" / "config.json").exists() or (folder / "store.json").exists()

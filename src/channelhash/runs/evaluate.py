@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from channelhash.errors import InputError
 from channelhash.metrics.code_files import evaluate_sets
 from channelhash.models import load_model
 from channelhash.models.encode_records import encode_records
-from channelhash.runs.folder import Run
 from channelhash.runs.stored_codes import database_codes, stored_codes
 from channelhash.training.feature_inputs import collection_features
 from channelhash.utils.device import pick_device
@@ -30,7 +30,7 @@ _PREFIXES = {"test": "", "validation": "validation_"}
 
 
 def evaluate(
-    run: Run | str | Path,
+    run: str | PathLike[str],
     split: str = "test",
     *,
     checkpoint: str = "last",
@@ -40,7 +40,7 @@ def evaluate(
     """Return task -> all scores of a finished run, as ``channelhash evaluate`` does; see `evaluate_run`.
 
     Args:
-        run: the run, or its folder.
+        run: what `train.train` returned, or a run's folder.
         split: ``"test"`` (Q against R) or ``"validation"`` (V_q against V_r).
         checkpoint: ``"last"`` epoch, or ``"best"`` on validation.
         leak_free: leave the training rows out of the retrieval set (R∖T).
@@ -53,8 +53,7 @@ def evaluate(
 
         ch.evaluate("runs/table")["text->image"]["map_tie_aware"]
     """
-    folder = run.folder if isinstance(run, Run) else Path(run)
-    tasks: dict[str, dict[str, Any]] = evaluate_run(folder, split, checkpoint, leak_free, progress)["tasks"]
+    tasks: dict[str, dict[str, Any]] = evaluate_run(Path(run), split, checkpoint, leak_free, progress)["tasks"]
     return tasks
 
 

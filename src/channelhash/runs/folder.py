@@ -30,7 +30,7 @@ from channelhash.utils.files import locked, remove_leftovers, write_text
 
 @dataclass(frozen=True)
 class Run:
-    """A finished training.
+    """A finished training; its folder wherever a path is taken.
 
     Attributes:
         folder: everything that it has written.
@@ -48,6 +48,9 @@ class Run:
     loss: float
     validation: Validation
     problems: tuple[str, ...]
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
 
     def load_model(self) -> HashModel:
         """Return the model as it was after the last epoch."""

@@ -110,16 +110,18 @@ class Hit:
         return {name: getattr(self, name) for name in names}
 
 
-def load_encoder(store: Store, model: Path | None = None) -> HashModel:
+def load_encoder(store: Store, model: Path | HashModel | None = None) -> HashModel:
     """Load the model that encodes queries to a store.
 
     Args:
         store: the store to search.
-        model: a run or saved model; the store's own if None.
+        model: a run or saved model, or one that is loaded; the store's own if None.
 
     Raises:
         InputError: the store has no model and none is given, it cannot be loaded, or another model made the codes.
     """
+    if isinstance(model, HashModel):
+        return model
     folder = model or store.model_folder
     if folder is None:
         raise InputError(
@@ -215,7 +217,7 @@ def search_store(
     image: Path | Image.Image | None = None,
     like: str | None = None,
     by: str | None = None,
-    model: Path | None = None,
+    model: Path | HashModel | None = None,
 ) -> list[Hit]:
     """Search a store with a single query: words, an image or an item's id.
 

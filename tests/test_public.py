@@ -1,0 +1,139 @@
+"""What the README imports: `ch.train`, `ch.evaluate` and `ch.index` do what the commands do."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+import channelhash as ch
+from channelhash.errors import InputError
+from small_runs import feature_config, run_command, write_features
+from small_stores import picture_folder, small_model
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("public")
+    return feature_config(folder / "small.yaml", write_features(folder / "f.npz"), epochs=2)
+
+
+@pytest.fixture(scope="module")
+def run(config):
+    return ch.train(config, out=config.parent / "run")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    small_model(folder)
+    return folder / "model"
+
+
+def weights(folder):
+    return (folder / "model" / "model.safetensors").read_bytes()
+
+
+def test_importing_the_package_does_not_import_torch():
+    script = (
+        "import sys, channelhash as ch; dir(ch); assert 'torch' not in sys.modules; ch.train; ch.evaluate; ch.index"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_train_does_what_the_command_does(config, run, tmp_path, capsys):
+    assert run_command("train", config, "--out", tmp_path / "run", "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert weights(tmp_path / "run") == weights(run.folder)
+    assert printed == run.as_dict() | {"run": str(tmp_path / "run")}
+    assert (run.epochs, run.problems) == (2, ())
+    assert set(run.validation) == {"image->image", "image->text", "text->image", "text->text"}
+    assert run.load_model().fingerprint() == ch.load_model(run).fingerprint()
+
+
+def test_train_takes_sections_and_overrides(config, run, tmp_path):
+    sections = yaml.safe_load(config.read_text())
+    again = ch.train(sections, out=tmp_path / "same")
+    assert weights(again.folder) == weights(run.folder)
+    assert ch.train(sections, ["train.epochs=1"], out=str(tmp_path / "short")).epochs == 1
+    assert sections["train"]["epochs"] == 2
+    with pytest.raises(InputError, match="name the run's folder"):
+        ch.train(sections)
+
+
+def test_train_resumes_and_names_the_folder_after_the_file(config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = ch.train(config)
+    assert os.fspath(run) == os.path.join("runs", "small")
+    with pytest.raises(InputError, match="already holds a run"):
+        ch.train(config)
+    assert ch.train(config, resume=True) == run
+
+
+def test_evaluate_gives_the_reports_that_the_command_prints(run, capsys):
+    tasks = ch.evaluate(run)
+    assert tasks == json.loads((run.folder / "metrics.json").read_text())["tasks"]
+    validation = ch.evaluate(str(run.folder), "validation")
+    assert validation["text->image"]["map_tie_aware"] == pytest.approx(run.validation["text->image"])
+    assert run_command("evaluate", run.folder, "--leak-free", "--json") == 0
+    assert ch.evaluate(run, leak_free=True) == json.loads(capsys.readouterr().out)["tasks"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"split": "validatoin"}, "did you mean 'validation'"),
+        ({"split": "validation", "leak_free": True}, "--leak-free"),
+    ],
+)
+def test_evaluate_refuses(run, arguments, says):
+    with pytest.raises(InputError, match=says):
+        ch.evaluate(run, **arguments)
+
+
+def test_index_makes_a_store_and_brings_it_up_to_date(tmp_path, model):
+    photos = picture_folder(tmp_path / "photos")
+    index = ch.index(photos, model=model)
+    assert (index.indexed.added, len(index.store)) == (9, 9)
+    assert (tmp_path / "photos.store").is_dir()
+    index.store.close()
+    Image.new("RGB", (40, 30), "white").save(photos / "new.png")
+    (photos / "0.png").unlink()
+    index = ch.index(photos, prune=True)  # the store has the model
+    assert (index.indexed.added, index.indexed.unchanged, index.indexed.pruned) == (1, 8, 1)
+    assert len(index.store) == 9
+    index.store.close()
+
+
+def test_an_index_is_searched_with_words_an_image_or_an_item(tmp_path, model):
+    photos = picture_folder(tmp_path / "photos")
+    index = ch.index(photos, tmp_path / "store", model=model)
+    hits = index.search("a dark red picture", k=3)
+    assert len(hits) == 3
+    code = ch.load_model(model).encode_texts(["a dark red picture"])
+    assert [hit.id for hit in hits] == index.store.search(code, k=3).ids[0]
+    assert index.search(image=photos / "2.png", k=1)[0].distance == 0
+    assert index.search(image=str(photos / "2.png"), radius=0) == index.search(like="2.png", radius=0)
+    with pytest.raises(InputError, match="give exactly one"):
+        index.search("words", like="2.png")
+    with pytest.raises(InputError, match="at least 1 answer"):
+        index.search("words", k=0)
+    index.store.close()
+
+
+def test_a_table_of_features_is_indexed_with_a_run(run, tmp_path):
+    features = run.folder.parent / "f.npz"
+    index = ch.index(features, tmp_path / "store", model=run)
+    assert index.store.info()["items"] == len(np.load(features)["id"])
+    index.store.close()
+
+
+def test_index_needs_a_model_for_a_new_store(tmp_path):
+    photos = picture_folder(tmp_path / "photos", 2)
+    with pytest.raises(InputError, match=r"photos\.store: there is no store yet; name the model"):
+        ch.index(photos)
+    assert not (tmp_path / "photos.store").exists()
