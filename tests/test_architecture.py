@@ -54,7 +54,7 @@ def test_imports_are_found_wherever_they_stand(tmp_path):
 
 
 def test_what_is_implied_and_the_ground_floor_are_not_drawn():
-    floors = {"top": 3, "middle": 2, "low": 1, "errors": 0}
+    floors = {"top": 5, "middle": 4, "low": 3, "errors": 1}
     imports = {"top": {"middle", "low", "errors"}, "middle": {"low"}, "low": {"errors"}, "errors": set()}
     assert drawn_edges(imports, floors) == [("top", "middle"), ("middle", "low")]
 

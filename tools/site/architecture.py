@@ -51,7 +51,7 @@ WAY: dict[str, tuple[str, list[Step]]] = {
         [
             Step("models.encode_records.encode_records", "Records", "CodeSet", "CodeSet"),
             Step("metrics.report.count_tasks", "CodeSet", "HammingHistogram", "histograms"),
-            Step("metrics.report.report", "HammingHistogram", "TaskReport", "figures"),
+            Step("metrics.report.report", "HammingHistogram", "TaskReport", "scores"),
             Step("lab.experiments.tables.results.losses_table", "Result", "Table", "tables"),
         ],
     ),
@@ -103,9 +103,17 @@ def _imported(path: Path) -> Iterable[str]:
             yield from (alias.name for alias in node.names if alias.name.startswith("channelhash."))
 
 
+#: Floors from the ground that all may import; the picture shows no arrows to them.
+GROUND = 2
+
+
 def drawn_edges(imports: Imports, floors: Floors) -> list[tuple[str, str]]:
-    """The imports that the picture shows: none of the ground floor, and none that others imply (A→B→C implies A→C)."""
-    above = {unit: {other for other in others if floors[other]} for unit, others in imports.items() if floors[unit]}
+    """List the imports that the picture shows: none of the `GROUND`, and none that others imply (A→B→C implies A→C)."""
+    above = {
+        unit: {other for other in others if floors[other] > GROUND}
+        for unit, others in imports.items()
+        if floors[unit] > GROUND
+    }
     reached: dict[str, set[str]] = {}
 
     def reach(unit: str) -> set[str]:
@@ -122,7 +130,7 @@ def drawn_edges(imports: Imports, floors: Floors) -> list[tuple[str, str]]:
     ]
 
 
-_WIDTH, _LEFT, _FLOOR, _BOX, _GAP = 1180, 56, 92, 36, 14
+_WIDTH, _LEFT, _FLOOR, _BOX = 1180, 56, 84, 36
 _INK, _LINE, _IMPORT, _DATA = "#1f2933", "#9fb3c8", "#7b93ad", "#D55E00"
 _TINTS = ("#eef1f4", "#e8f1fb", "#e6f5ef", "#fdf3e1", "#f8e9f2", "#ece9f8", "#e3eef0", "#f4efe6", "#eef1f4", "#e8f1fb")
 
@@ -130,7 +138,7 @@ _TINTS = ("#eef1f4", "#e8f1fb", "#e6f5ef", "#fdf3e1", "#f8e9f2", "#ece9f8", "#e3
 def architecture_svg(imports: Imports, floors: Floors, way: Mapping[str, tuple[str, list[Step]]] = WAY) -> str:
     """The picture."""
     places = _places(floors)
-    top_of_way = (max(floors.values()) + 1) * _FLOOR + 4
+    top_of_way = max(floors.values()) * _FLOOR + 20
     height = top_of_way + 84 * len(way) + 12
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
@@ -162,9 +170,9 @@ def _places(floors: Floors) -> dict[str, tuple[float, float, float]]:
     places = {}
     for floor in set(floors.values()):
         units = [unit for unit in floors if floors[unit] == floor]
-        widths = [18 + 7.6 * len(unit) for unit in units]
+        widths = [30 + 8.4 * len(unit) for unit in units]
         space = _WIDTH - 24 - _LEFT - sum(widths)
-        gap = min(70.0, space / max(1, len(units) - 1)) if len(units) > 1 else 0.0
+        gap = min(190.0, space / max(1, len(units) - 1)) if len(units) > 1 else 0.0
         x = _LEFT + (space - gap * (len(units) - 1)) / 2
         for unit, width in zip(units, widths, strict=True):
             places[unit] = (x, _floor_top(floor, floors) + 15.0, width)
@@ -188,7 +196,7 @@ def _box(x: float, y: float, width: float, name: str, is_package: bool) -> str:
     weight = 650 if is_package else 400
     return (
         f'<rect x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="{_BOX}" rx="5" fill="white" stroke="{_LINE}"/>'
-        f'<text x="{x + width / 2:.0f}" y="{y + 23:.0f}" font-size="13" font-weight="{weight}" fill="{_INK}" '
+        f'<text x="{x + width / 2:.0f}" y="{y + 23:.0f}" font-size="14" font-weight="{weight}" fill="{_INK}" '
         f'text-anchor="middle">{escape(name)}</text>'
     )
 
@@ -201,12 +209,13 @@ def _lane(y: float, name: str, begin: str, steps: list[Step]) -> list[str]:
     parts = [f'<text x="14" y="{middle + 5:.0f}" font-size="15" font-weight="650" fill="{_DATA}">{escape(name)}</text>']
     for shown, step in zip([begin, *(step.shown for step in steps)], [None, *steps], strict=True):
         if step:
-            package, _, function = step.function.partition(".")
+            words = step.function.split(".")
+            package, function = words[0], ".".join(words[-2:] if words[-2][0].isupper() else words[-1:])
             parts.append(
                 f'<path d="M{x + 3:.0f} {middle:.0f}H{x + arrow - 3:.0f}" stroke="{_DATA}" stroke-width="2" '
                 f'marker-end="url(#tip)"/>'
                 f'<text x="{x + arrow / 2:.0f}" y="{middle - 9:.0f}" fill="{_INK}" font-size="12" '
-                f'text-anchor="middle">{escape(function.split(".", 1)[-1])}</text><text x="{x + arrow / 2:.0f}" '
+                f'text-anchor="middle">{escape(function)}</text><text x="{x + arrow / 2:.0f}" '
                 f'y="{middle + 17:.0f}" font-size="11" fill="#627d98" text-anchor="middle">{escape(package)}</text>'
             )
             x += arrow

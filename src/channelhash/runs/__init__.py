@@ -1,1 +1,1 @@
-"""A large model's codes, learned by a small one."""
+"""Runs: training into a folder, evaluation, extension, distillation."""
