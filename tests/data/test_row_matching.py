@@ -29,9 +29,9 @@ def test_partners_are_the_rows_of_one_id(own, theirs):
     found = find_partners(records(own), records(theirs))
     assert {own[i]: theirs[j] for i, j in enumerate(found.of_student) if j >= 0} == {name: name for name in common}
     assert {theirs[j]: own[i] for j, i in enumerate(found.of_teacher) if i >= 0} == {name: name for name in common}
-    alone = {line.split(":")[0].removeprefix("item ") for line in found.alone}
+    alone = {line.split(":")[0].removeprefix("item ") for line in found.unmatched}
     assert alone == set(own) ^ set(theirs)
-    assert len(found.alone) == len(alone)
+    assert len(found.unmatched) == len(alone)
 
 
 def test_partitions_follow_their_items():

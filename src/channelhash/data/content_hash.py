@@ -1,4 +1,4 @@
-"""What a collection's items are, whatever their files are called or where they lie."""
+"""Hash of a collection's items, whatever their files are called and wherever they lie."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,23 +12,26 @@ from channelhash.utils.files import content_hash, write_text
 
 
 def collection_hash(items: Items, memo: Path) -> str:
-    """Hash of the content of ``items`` in their order; 64 hex digits.
+    """Hash the content of ``items`` in their order; 64 hex digits.
 
-    Pictures are hashed by the bytes of their files. Reading 200,000 of them takes minutes, so the result is kept in
-    the folder ``memo`` under the files' paths, sizes and times of change, until one of those differs.
+    Images are hashed by the bytes of their files. Reading 200,000 of them takes minutes, so the folder ``memo`` keeps
+    the result under the paths, sizes and modification times of the files, until one of those differs.
 
     Raises:
-        InputError: a picture is missing.
+        InputError: an image is missing.
+
+    >>> collection_hash(("a dog", "a cat"), Path("memo")) == collection_hash(("a cat", "a dog"), Path("memo"))
+    False
     """
     if isinstance(items, np.ndarray):
         return content_hash(str((items.shape, items.dtype)).encode(), np.ascontiguousarray(items).tobytes())
     paths = [item for item in items if isinstance(item, Path)]
     if len(paths) < len(items):
         return content_hash(*(str(item).encode() for item in items))
-    known = memo / f"pictures-{_listing(paths)[:16]}.sha256"
-    if not known.exists():
-        write_text(known, content_hash(*(_digest(path) for path in paths)))
-    return known.read_text(encoding="utf-8")
+    kept_hash = memo / f"pictures-{_listing(paths)[:16]}.sha256"
+    if not kept_hash.exists():
+        write_text(kept_hash, content_hash(*(_digest(path) for path in paths)))
+    return kept_hash.read_text(encoding="utf-8")
 
 
 def _listing(paths: Sequence[Path]) -> str:

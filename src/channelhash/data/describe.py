@@ -1,7 +1,6 @@
-"""What is in a collection, and what is wrong with it."""
+"""Describe a collection: its counts and its problems."""
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from channelhash.data.images import image_problem
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits
+from channelhash.utils.progress import Progress
 
 #: Distinct label sets that are compared with all others at once.
 _BLOCK = 1024
@@ -21,21 +21,29 @@ def describe(
     splits: Splits | None = None,
     expected: dict[str, int] | None = None,
     decode_images: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Counts of a collection, and its problems with what to do about them.
+    """Count a collection and list its problems, each with its remedy.
 
     Args:
         records: the usable samples.
-        splits: its partitions, if they could be drawn.
-        expected: counts that the official collection has: ``"found"``, ``"usable"`` and partitions by name.
-        decode_images: decode and hash every picture to find unreadable and duplicate ones.
-        progress: called with (pictures decoded, pictures).
+        splits: partitions, if they could be drawn.
+        expected: counts of the official collection: ``"found"``, ``"usable"`` and partitions by name.
+        decode_images: decode and hash every image to find unreadable and duplicate ones.
+        progress: called with (images decoded, images).
 
     Returns:
         ``{"found", "usable", "labels": {name: count}, "partitions": {name: rows}, "removed": {reason: count},
-        "problems": [lines], "expected", "labels_per_item", "words_per_text", "chance"}``. The two before the last are
-        {min, median, mean, max}; ``chance`` is the probability that two random samples share a label.
+        "problems": [lines], "expected", "labels_per_item", "words_per_text", "chance"}``. ``labels_per_item`` and
+        ``words_per_text`` are {min, median, mean, max}; ``chance`` is the probability that two random samples share a
+        label.
+
+    >>> labels = np.array([[True, False], [True, True], [False, False]])
+    >>> summary = describe(Records(tuple("abc"), {"text": ("a dog", "a dog swims", "nothing")}, labels, ("dog", "sea")))
+    >>> summary["labels"], summary["words_per_text"]["median"], round(summary["chance"], 2)
+    ({'dog': 2, 'sea': 1}, 2.0, 0.33)
+    >>> summary["problems"][0]
+    '1 of 3 samples have no label: they are similar to nothing and never relevant; label them or leave them out'
     """
     problems = list(records.problems)
     found = len(records) if records.found is None else records.found
@@ -59,9 +67,9 @@ def describe(
     ids, counts = np.unique(np.asarray(records.ids, dtype=str), return_counts=True)
     for name in ids[counts > 1]:
         problems.append(f"id {name} occurs more than once: its rows stay on one side of query and retrieval")
-    pictures = records.items.get("image")
-    if decode_images and pictures is not None and not isinstance(pictures, np.ndarray):
-        problems += _image_problems([Path(path) for path in pictures], progress)
+    images = records.items.get("image")
+    if decode_images and images is not None and not isinstance(images, np.ndarray):
+        problems += _image_problems([Path(path) for path in images], progress)
     texts = records.items.get("text")
     words = None if texts is None or isinstance(texts, np.ndarray) else [len(str(text).split()) for text in texts]
     return {
@@ -78,11 +86,11 @@ def describe(
     }
 
 
-def _image_problems(pictures: list[Path], progress: Callable[[int, int], None] | None) -> list[str]:
-    """A line for every picture that cannot be decoded or is the same file as an earlier one."""
+def _image_problems(paths: list[Path], progress: Progress | None) -> list[str]:
+    """Return a line for every image that cannot be decoded or is the same file as an earlier one."""
     problems = []
     first: dict[str, Path] = {}
-    distinct = list(dict.fromkeys(pictures))
+    distinct = list(dict.fromkeys(paths))
     for number, path in enumerate(distinct, start=1):
         if progress:
             progress(number, len(distinct))
@@ -106,10 +114,10 @@ def _summary(values: NDArray[Any]) -> dict[str, float]:
 
 
 def _chance(labels: NDArray[np.bool_]) -> float:
-    """Probability that two different samples share a label, from the counts of distinct label sets."""
+    """Compute the probability that two different samples share a label, from the counts of distinct label sets."""
     sets, counts = np.unique(labels, axis=0, return_counts=True)
-    columns, weights = sets.astype(np.float32).T, counts.astype(np.float32)  # for BLAS; whole numbers below 2^24
-    pairs = -int(counts[sets.any(axis=1)].sum())  # a sample and itself are no pair
+    columns, weights = sets.astype(np.float32).T, counts.astype(np.float32)  # for BLAS; exact below 2^24
+    pairs = -int(counts[sets.any(axis=1)].sum())  # a sample makes no pair with itself
     for start in range(0, len(sets), _BLOCK):  # a collection may have 50,000 distinct sets
         block = slice(start, start + _BLOCK)
         related = np.minimum(columns[:, block].T @ columns, 1) @ weights  # samples that share a label with each set

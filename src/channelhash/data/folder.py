@@ -1,4 +1,4 @@
-"""Items to encode: a table, features, or simply a folder of pictures."""
+"""Items to encode: a table, features, or simply a folder of images."""
 
 from pathlib import Path
 
@@ -15,14 +15,17 @@ IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tif
 
 
 def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Records:
-    """Records of whatever ``path`` is: a folder of pictures, a file of features, or a table.
+    """Read records from a folder of images, a file of features, or a table.
 
-    A table needs no labels here: what is encoded is often new.
+    A table needs no labels here: items to encode are often new.
 
     Args:
-        path: what to read.
-        root: for a table, the folder of its pictures.
-        skip_bad: leave bad rows or pictures out and list them.
+        path: file or folder to read.
+        root: folder that the image paths of a table are relative to.
+        skip_bad: leave out bad rows or images and list them.
+
+    Raises:
+        InputError: nothing is there, or it cannot be read as such records.
     """
     if not path.exists():
         raise InputError(f"{path}: no such file or folder")
@@ -34,40 +37,46 @@ def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Re
 
 
 def load_folder(root: Path, skip_bad: bool = False) -> Records:
-    """Every picture below ``root``, at any depth; its id is its path relative to ``root``. No texts, no labels.
+    """Read every image below ``root``, at any depth, without texts or labels; an id is a path relative to ``root``.
 
     Raises:
-        InputError: there are no pictures, or one cannot be decoded.
+        InputError: there are no images, or one cannot be decoded.
     """
-    pictures = images_below(root)
-    bad = {path: problem for path in pictures if (problem := image_problem(path))}
+    paths = images_below(root)
+    bad = {path: problem for path in paths if (problem := image_problem(path))}
     if bad and not skip_bad:
         raise InputError(f"{next(iter(bad.values()))}; mend it, or leave such pictures out with --skip-bad")
-    kept = tuple(path for path in pictures if path not in bad)
-    if not kept:
+    good = tuple(path for path in paths if path not in bad)
+    if not good:
         raise InputError(f"{root}: no pictures in this folder or below it")
     return Records(
-        tuple(path.relative_to(root).as_posix() for path in kept),
-        {"image": kept},
-        np.zeros((len(kept), 0), dtype=bool),
+        tuple(path.relative_to(root).as_posix() for path in good),
+        {"image": good},
+        np.zeros((len(good), 0), dtype=bool),
         (),
         {"unreadable picture": len(bad)} if bad else {},
         tuple(bad.values()),
-        found=len(pictures),
+        found=len(paths),
     )
 
 
 def first_images(root: Path, count: int) -> list[Path]:
-    """The first ``count`` picture files below ``root``, in the order of their paths."""
-    pictures = images_below(root)[:count]
-    if not pictures:
+    """Return the first ``count`` image files below ``root``, in the order of their paths.
+
+    Raises:
+        InputError: there are no images.
+    """
+    paths = images_below(root)[:count]
+    if not paths:
         raise InputError(f"{root}: no pictures in this folder or below it")
-    return pictures
+    return paths
 
 
 def images_below(root: Path) -> list[Path]:
-    """The picture files below ``root``, at any depth, in the order of their paths; hidden files and folders are left
-    out (macOS writes ``._photo.jpg`` beside ``photo.jpg``)."""
+    """Return the image files below ``root``, at any depth, in the order of their paths.
+
+    Hidden files and folders are left out (macOS writes ``._photo.jpg`` beside ``photo.jpg``).
+    """
     return sorted(
         path
         for path in root.rglob("*")

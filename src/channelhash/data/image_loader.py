@@ -10,11 +10,15 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class ImageFiles(Dataset[Tensor]):
-    """Images as a model wants them, by row number: ``(3, s, s)`` uint8.
+    """Images prepared for a model, by row number: ``(3, s, s)`` uint8.
 
     Args:
         paths: files of ``n`` rows.
         prepare: files to pixels ``(n, 3, s, s)`` uint8.
+
+    >>> images = ImageFiles([Path("a.jpg"), Path("b.jpg")], lambda paths: torch.zeros(len(paths), 3, 4, 4))
+    >>> len(images), images[1].shape
+    (2, torch.Size([3, 4, 4]))
     """
 
     def __init__(self, paths: Sequence[Path], prepare: Callable[[Any], Tensor]) -> None:
@@ -31,11 +35,14 @@ def image_batches(images: Dataset[Tensor], batches: Iterable[Sequence[Any]], wor
     """Yield the images of each batch, in order, ``(b, 3, s, s)``.
 
     Args:
-        images: what is read.
-        batches: the keys of each batch, as ``images`` takes them; drawn as they are needed.
-        workers: processes that read; 0 stays in this process.
+        images: data set to read from.
+        batches: keys of each batch, as ``images`` takes them; drawn as they are needed.
+        workers: reading processes; 0 reads in this process.
+
+    >>> images = ImageFiles([Path(f"{i}.jpg") for i in range(3)], lambda paths: torch.zeros(len(paths), 3, 4, 4))
+    >>> [len(batch) for batch in image_batches(images, [[0, 1], [2]], workers=0)]
+    [2, 1]
     """
-    # An iterable is read while batches are worked on: batches may be drawn as they are needed.
     yield from DataLoader(
         images,
         batch_sampler=batches,  # type: ignore[arg-type]

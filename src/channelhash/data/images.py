@@ -1,4 +1,4 @@
-"""Reading picture files, and whether they can be used."""
+"""Read image files, and find those that cannot be used."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +11,9 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from channelhash.errors import InputError
+
+#: An image file, or an opened image.
+ImageInput = Path | str | Image.Image
 
 _SQUARE_STEPS = (
     "open the picture with Pillow; if it is a file, picture.draft('RGB', (2 * size, 2 * size)), by which a large JPEG "
@@ -38,11 +41,14 @@ _RESIZE_STEPS = {
 
 
 def image_problem(path: Path, decode: bool = True) -> str | None:
-    """What is wrong with a picture file in a few words that name it, or None.
+    """Return what is wrong with an image file, in a few words that name it, or None.
 
     Args:
         path: the file.
-        decode: decode all of it, a JPEG file at the smallest size; otherwise only look whether it has content.
+        decode: decode the whole file, a JPEG file at the smallest size; otherwise only check that it is not empty.
+
+    >>> image_problem(Path("lost.jpg"))
+    'no such picture lost.jpg'
     """
     if not path.is_file():
         return f"no such picture {path}"
@@ -51,9 +57,9 @@ def image_problem(path: Path, decode: bool = True) -> str | None:
     if not decode:
         return None
     try:
-        with Image.open(path) as picture:
-            picture.draft("RGB", (1, 1))  # still reads to the end, in half the time
-            picture.load()
+        with Image.open(path) as image:
+            image.draft("RGB", (1, 1))  # still reads to the end, in half the time
+            image.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         return f"unreadable picture {path} ({error})"
     return None
@@ -61,7 +67,7 @@ def image_problem(path: Path, decode: bool = True) -> str | None:
 
 @dataclass(frozen=True)
 class Resize:
-    """How a pre-trained model wants its pictures resized (``protocol.md`` § 3); always Pillow's antialiased filters.
+    """Resize images as a pre-trained model expects them (``protocol.md`` § 3), by Pillow's antialiased filters.
 
     Attributes:
         size: side in pixels.
@@ -69,6 +75,9 @@ class Resize:
         filter: interpolation.
         mode: resize the short side and crop the centre; squash to a square; or resize the long side and pad.
         fill: grey value of the padding.
+
+    >>> Resize(4, short_side=6)([Image.new("RGB", (30, 20))]).shape
+    torch.Size([1, 3, 4, 4])
     """
 
     size: int
@@ -77,54 +86,58 @@ class Resize:
     mode: Literal["shortest", "squash", "longest"] = "shortest"
     fill: int = 0
 
-    def __call__(self, pictures: Sequence[Path | str | Image.Image]) -> Tensor:
-        """Pictures as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
-        return _read(pictures, self.size, self._resized)
+    def __call__(self, images: Sequence[ImageInput]) -> Tensor:
+        """Return images as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
+        return _read(images, self.size, self._resized)
 
     def recipe(self) -> dict[str, Any]:
-        """How to do the same without this package, JSON-able."""
+        """Describe, JSON-able, how to do the same without this package."""
         fields = {key: value for key, value in asdict(self).items() if key != "mode"}
         return _recipe(self.mode, _RESIZE_STEPS[self.mode], **fields | {"short_side": self.short_side or self.size})
 
     def _resized(self, opened: Image.Image) -> Image.Image:
-        picture, size = opened.convert("RGB"), self.size
+        image, size = opened.convert("RGB"), self.size
         method = Image.Resampling[self.filter.upper()]
         if self.mode == "squash":
-            return picture.resize((size, size), method)
+            return image.resize((size, size), method)
         if self.mode == "longest":
-            return ImageOps.pad(picture, (size, size), method, color=(self.fill,) * 3)
+            return ImageOps.pad(image, (size, size), method, color=(self.fill,) * 3)
         short = self.short_side or size
-        width, height = picture.size
-        # The long side is cut to whole pixels and the crop rounded to even, as torchvision does: features of
-        # pre-trained models are published with it.
+        width, height = image.size
+        # The long side is cut to whole pixels and the crop rounded to even, as in torchvision, which published features
+        # of pre-trained models were made with.
         if width <= height:
             wide, high = short, int(short * height / width)
         else:
             wide, high = int(short * width / height), short
         left, top = round((wide - size) / 2), round((high - size) / 2)
-        return picture.resize((wide, high), method).crop((left, top, left + size, top + size))
+        return image.resize((wide, high), method).crop((left, top, left + size, top + size))
 
 
 @dataclass(frozen=True)
 class Square:
-    """`load_pixels` at one size."""
+    """`load_pixels` at one size.
+
+    >>> Square(2)([Image.new("RGB", (6, 4), "white")]).unique().tolist()
+    [255]
+    """
 
     size: int
 
-    def __call__(self, pictures: Sequence[Path | str | Image.Image]) -> Tensor:
-        """Pictures as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
-        return load_pixels(pictures, self.size)
+    def __call__(self, images: Sequence[ImageInput]) -> Tensor:
+        """Return images as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
+        return load_pixels(images, self.size)
 
     def recipe(self) -> dict[str, Any]:
-        """How to do the same without this package, JSON-able."""
+        """Describe, JSON-able, how to do the same without this package."""
         return _recipe("square", _SQUARE_STEPS, size=self.size, filter="bilinear")
 
 
-def load_pixels(pictures: Sequence[Path | str | Image.Image], size: int) -> Tensor:
-    """Pictures as RGB, short side resized to ``size`` (bilinear, antialiased), centre-cropped to a square.
+def load_pixels(images: Sequence[ImageInput], size: int) -> Tensor:
+    """Read images as RGB squares: short side resized to ``size`` (bilinear, antialiased), then centre-cropped.
 
     Args:
-        pictures: files or opened pictures.
+        images: files or opened images.
         size: side in pixels.
 
     Returns:
@@ -132,25 +145,26 @@ def load_pixels(pictures: Sequence[Path | str | Image.Image], size: int) -> Tens
 
     Raises:
         InputError: a file is missing or cannot be decoded; the message names it.
+
+    >>> load_pixels([Image.new("RGB", (40, 30)), Image.new("L", (20, 20))], 8).shape
+    torch.Size([2, 3, 8, 8])
     """
-    return _read(pictures, size, lambda opened: _square(opened, size))
+    return _read(images, size, lambda opened: _square(opened, size))
 
 
-def _read(
-    pictures: Sequence[Path | str | Image.Image], size: int, resize: Callable[[Image.Image], Image.Image]
-) -> Tensor:
-    batch = np.empty((len(pictures), size, size, 3), dtype=np.uint8)
-    for i, picture in enumerate(pictures):
-        if isinstance(picture, Image.Image):
-            batch[i] = np.asarray(resize(picture))
+def _read(images: Sequence[ImageInput], size: int, resize: Callable[[Image.Image], Image.Image]) -> Tensor:
+    batch = np.empty((len(images), size, size, 3), dtype=np.uint8)
+    for i, image in enumerate(images):
+        if isinstance(image, Image.Image):
+            batch[i] = np.asarray(resize(image))
             continue
         try:
-            with Image.open(picture) as opened:
+            with Image.open(image) as opened:
                 batch[i] = np.asarray(resize(opened))
         except FileNotFoundError:
-            raise InputError(f"{picture}: no such picture") from None
+            raise InputError(f"{image}: no such picture") from None
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise InputError(f"{picture}: not a readable picture ({error})") from None
+            raise InputError(f"{image}: not a readable picture ({error})") from None
     return torch.from_numpy(batch).permute(0, 3, 1, 2).contiguous()
 
 
@@ -159,11 +173,11 @@ def _recipe(resize: str, steps: Sequence[str], **fields: Any) -> dict[str, Any]:
     return dict(kind="pixels", resize=resize, steps=steps) | fields
 
 
-def _square(picture: Image.Image, size: int) -> Image.Image:
-    picture.draft("RGB", (2 * size, 2 * size))  # JPEG decodes straight to a nearby smaller size
-    width, height = picture.size
+def _square(image: Image.Image, size: int) -> Image.Image:
+    image.draft("RGB", (2 * size, 2 * size))  # JPEG decodes straight to a nearby smaller size
+    width, height = image.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
-    return picture.convert("RGB").resize(
+    return image.convert("RGB").resize(
         (size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side)
     )

@@ -1,4 +1,4 @@
-"""Records: what every data set becomes, whatever its files look like."""
+"""Records: the form that every data set is read into."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from channelhash.errors import InputError
 from channelhash.utils.files import content_hash
 
-#: Raw values of one modality: picture files, texts, or rows of precomputed features ``(n, d)``.
+#: Raw values of one modality: image files, texts, or rows of precomputed features ``(n, d)``.
 Items = Sequence[Path] | Sequence[str] | NDArray[np.floating[Any]]
 
 
 def are_files(items: Items) -> bool:
-    """Return whether the raw values of a modality are image files; empty values are not.
+    """Return whether the raw values of a modality are image files; False for empty values.
 
     >>> are_files((Path("a.jpg"),)), are_files(("a dog",))
     (True, False)
@@ -26,20 +26,28 @@ def are_files(items: Items) -> bool:
 
 @dataclass(frozen=True)
 class Records:
-    """``n`` samples in columns: who they are, what was seen of each modality, and which labels they carry.
+    """``n`` samples in columns: ids, raw values of each modality, and labels.
 
-    A row, not an id, is a sample: real collections hold an id twice. ``items`` maps a modality to its ``n`` raw
-    values: picture files (``Path``) for ``"image"``, strings for ``"text"``, or a float array ``(n, d)`` for
-    precomputed features of either.
+    A row, not an id, is a sample: real collections may hold an id twice. ``items`` maps a modality to its ``n`` raw
+    values: image files (``Path``) for ``"image"``, strings for ``"text"``, or a float array ``(n, d)`` of precomputed
+    features for either.
+
+    >>> labels, names = labels_from_names([["dog", "sea"], ["sea"]], None, "example")
+    >>> records = Records(("a", "b"), {"text": ("dog on a beach", "waves")}, labels, names)
+    >>> len(records), records.take([1]).items["text"], records.display_values("text")
+    (2, ('waves',), ('dog on a beach', 'waves'))
+
+    Raises:
+        ValueError: the columns do not have one row for each id.
     """
 
     ids: tuple[str, ...]
     items: Mapping[str, Items]
     labels: NDArray[np.bool_]  # (n, c)
     label_names: tuple[str, ...]  # c
-    removed: dict[str, int] = field(default_factory=dict)  # what a filter took out: reason -> rows
-    problems: tuple[str, ...] = ()  # what is wrong and was left out or repaired, a line each
-    found: int | None = None  # rows before any filter; None means "as many as here"
+    removed: dict[str, int] = field(default_factory=dict)  # rows taken out by filters, by reason
+    problems: tuple[str, ...] = ()  # a line for each error that was repaired or left out
+    found: int | None = None  # rows before any filter; None if there was none
     display: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # with features: texts, image paths
 
     def __post_init__(self) -> None:
@@ -54,7 +62,7 @@ class Records:
         return len(self.ids)
 
     def take(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> "Records":
-        """The records of ``rows``, in that order."""
+        """Return the records of ``rows``, in that order."""
         index = np.asarray(rows, dtype=np.int64)
         items: dict[str, Items] = {
             modality: values[index] if isinstance(values, np.ndarray) else tuple(values[i] for i in index)
@@ -73,7 +81,7 @@ class Records:
         return tuple(str(value) for value in values)
 
     def content_hash(self) -> str:
-        """Identifies the collection by its ids and labels (not by where its files lie); 64 hex digits."""
+        """Return 64 hex digits that identify the collection by ids and labels, wherever its files lie."""
         return content_hash(
             "\n".join(self.ids).encode(), "\n".join(self.label_names).encode(), np.packbits(self.labels).tobytes()
         )
@@ -82,10 +90,19 @@ class Records:
 def labels_from_names(
     rows: Sequence[Sequence[str]], label_names: Sequence[str] | None, where: str
 ) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """Turn a list of label names per row into a Boolean matrix ``(n, c)`` and its column names.
+    """Convert the label names of each row to a Boolean matrix ``(n, c)`` and its column names.
 
-    ``label_names`` fixes the columns and their order; without it they are all names that occur, sorted. A name that
-    is not among the given ones raises `InputError` naming the row (``where`` is the file).
+    Args:
+        rows: label names of each row.
+        label_names: columns in their order; None takes all names that occur, sorted.
+        where: the file, named in errors.
+
+    Raises:
+        InputError: a row has a name that is not in ``label_names``.
+
+    >>> labels, names = labels_from_names([["sea"], ["dog", "sea"], []], None, "table.csv")
+    >>> names, labels.tolist()
+    (('dog', 'sea'), [[False, True], [True, True], [False, False]])
     """
     names = tuple(label_names) if label_names is not None else tuple(sorted({name for row in rows for name in row}))
     column = {name: j for j, name in enumerate(names)}

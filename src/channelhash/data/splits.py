@@ -1,4 +1,4 @@
-"""Which rows are queries, which are searched, which are trained on."""
+"""Partitions of a collection: queries, the database that they search, training and validation rows."""
 
 import json
 import re
@@ -24,7 +24,13 @@ _PART_ID = re.compile(r"(train|database|query)\d+")
 
 @dataclass(frozen=True)
 class Splits:
-    """Row numbers of each partition, sorted. Q ∩ R = ∅, T ⊂ R, V_q and V_r lie in R∖T and are disjoint (§ 1)."""
+    """Sorted row numbers of each partition. Q ∩ R = ∅, T ⊂ R, V_q and V_r lie in R∖T and are disjoint (§ 1).
+
+    >>> rows = [np.array(rows) for rows in ([0], [1, 2, 3, 4], [1, 2], [3], [4])]
+    >>> splits = Splits(*rows)
+    >>> splits.counts()["retrieval"], splits.leak_free_retrieval().tolist()
+    (4, [3, 4])
+    """
 
     query: Rows
     retrieval: Rows
@@ -33,11 +39,11 @@ class Splits:
     validation_retrieval: Rows
 
     def counts(self) -> dict[str, int]:
-        """Rows per partition, by name."""
+        """Count the rows of each partition, by name."""
         return {name: len(rows) for name, rows in vars(self).items()}
 
     def leak_free_retrieval(self) -> Rows:
-        """R∖T: the retrieval rows that were not trained on."""
+        """Return R∖T, the retrieval rows that were not trained on."""
         return np.setdiff1d(self.retrieval, self.train)
 
 
@@ -55,13 +61,25 @@ def draw_splits(
     together, so they never lie on both sides of query and retrieval. Defaults: a tenth of the rows (at most 2,000)
     as queries, half of the rest as training rows, as many validation as test queries (at most half of R∖T).
 
-    ``method="stratified"`` draws each partition by iterative stratification (`stratified_sampling.stratified_sample`);
-    ``"per_class"`` takes ``queries`` and ``train`` as numbers a label, as much of the literature does, and V_q at
-    random. Both need unique ids. ``"given"`` follows a features file that comes in parts: Q, T and R = T ∪ database
-    are the file's, only V_q is drawn.
+    Args:
+        records: collection D.
+        queries: size of Q.
+        train: size of T.
+        validation_queries: size of V_q.
+        seed: of the draw.
+        method: ``"stratified"`` draws each partition by iterative stratification
+            (`stratified_sampling.stratified_sample`). ``"per_class"`` reads ``queries`` and ``train`` as numbers per
+            label, as much of the literature does, and draws V_q at random. Both need unique ids. ``"given"`` takes Q,
+            T and R = T ∪ database from a features file that comes in parts and draws V_q alone.
 
     Raises:
-        InputError: a count is negative or there are not enough rows for it; ``"given"`` without parts.
+        InputError: a count is negative or larger than the rows allow; the method needs unique ids, counts, or parts
+            that are missing.
+
+    >>> records = Records(tuple("abcdefghij"), {"text": ("",) * 10}, np.ones((10, 1), dtype=bool), ("letter",))
+    >>> splits = draw_splits(records, queries=2, train=4, seed=1)
+    >>> splits.counts()
+    {'query': 2, 'retrieval': 8, 'train': 4, 'validation_query': 2, 'validation_retrieval': 2}
     """
     if method == "given":
         return _splits_of_parts(records, queries, train, validation_queries, seed)
@@ -81,7 +99,7 @@ def draw_splits(
 
 
 def _sizes(n: int, queries: int | None, train: int | None, validation_queries: int | None) -> tuple[int, int, int]:
-    """The sizes of Q, T and V_q, with their defaults, after a check."""
+    """Return the sizes of Q, T and V_q, defaults filled in; InputError where they do not fit."""
     if n < 2:
         raise InputError(f"{n} usable rows: at least 2 are needed, one to query and one to be found")
     queries = min(2000, max(1, n // 10)) if queries is None else queries
@@ -100,7 +118,7 @@ def _sizes(n: int, queries: int | None, train: int | None, validation_queries: i
 
 
 def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
-    """All rows in random order, rows of one id next to each other."""
+    """Shuffle all rows; rows of one id stay next to each other."""
     ids, group = np.unique(np.asarray(records.ids, dtype=str), return_inverse=True)
     rank = random.permutation(len(ids))
     return np.argsort(rank[group], kind="stable").astype(np.int64)
@@ -121,15 +139,15 @@ def _splits_by_labels(
         trained = per_class_sample(records.labels, random.permutation(retrieval), train, random)
         rest = random.permutation(np.setdiff1d(retrieval, trained))
         _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
-        asked = np.sort(rest[:count])
+        validation = np.sort(rest[:count])
     else:
         queries, train, count = _sizes(len(records), queries, train, validation_queries)
         query = stratified_sample(records.labels, everything, queries, random)
         retrieval = np.setdiff1d(everything, query)
         trained = stratified_sample(records.labels, retrieval, train, random)
         rest = np.setdiff1d(retrieval, trained)
-        asked = stratified_sample(records.labels, rest, count, random)
-    return Splits(query, retrieval, trained, asked, np.setdiff1d(rest, asked))
+        validation = stratified_sample(records.labels, rest, count, random)
+    return Splits(query, retrieval, trained, validation, np.setdiff1d(rest, validation))
 
 
 def _splits_of_parts(
@@ -158,7 +176,7 @@ def _splits_of_parts(
 
 
 def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
-    """Split off the first ``count`` rows; where the cut would part the rows of one id, another whole id goes first."""
+    """Split off the first ``count`` rows; where the cut would divide the rows of an id, move another whole id first."""
     if 0 < count < len(rows) and records.ids[rows[count - 1]] == records.ids[rows[count]]:
         start = count - 1
         while start > 0 and records.ids[rows[start - 1]] == records.ids[rows[count]]:
@@ -172,7 +190,7 @@ def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
 
 
 def save_splits(splits: Splits, records: Records, path: Path, settings: dict[str, Any]) -> None:
-    """Write ``splits`` as JSON with the content hash of the collection they belong to and of the rows themselves."""
+    """Write splits as JSON, with the hashes of their collection and of the rows."""
     rows = {name: values.tolist() for name, values in vars(splits).items()}
     document = {
         "data_hash": records.content_hash(),
@@ -185,10 +203,10 @@ def save_splits(splits: Splits, records: Records, path: Path, settings: dict[str
 
 
 def load_splits(path: Path, records: Records) -> Splits:
-    """Read splits back.
+    """Read splits that `save_splits` has written.
 
     Raises:
-        InputError: the file is not a splits file, was edited, or belongs to another collection.
+        InputError: the file is missing, is not a splits file, was edited, or belongs to another collection.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))

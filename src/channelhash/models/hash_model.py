@@ -10,19 +10,17 @@ from typing import Any, Self
 import numpy as np
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
-from PIL import Image
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.data.images import ImageInput
 from channelhash.data.records import Items
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import Frozen, Precision, load_weights, read_weights
 from channelhash.models.model_card import model_card
 from channelhash.utils.files import atomic_path, content_hash, write_text
 from channelhash.utils.progress import Progress
-
-Picture = Path | str | Image.Image
 
 _ENCODE_BATCH = 256
 
@@ -247,9 +245,9 @@ class HashModel(nn.Module, ModelHubMixin):
         """Packed codes by modality of inputs made by `prepare`."""
         return {modality: pack(binarize(rows)) for modality, rows in self.outputs_prepared(inputs).items()}
 
-    def encode_images(self, pictures: Sequence[Picture]) -> PackedCodes:
+    def encode_images(self, images: Sequence[ImageInput]) -> PackedCodes:
         """Packed codes ``(n, ceil(k / 8))`` uint8 of picture files or opened pictures."""
-        return self.encode("image", pictures)  # type: ignore[arg-type]  # opened pictures too
+        return self.encode("image", images)  # type: ignore[arg-type]  # opened images too
 
     def encode_texts(self, texts: Sequence[str]) -> PackedCodes:
         """Packed codes ``(n, ceil(k / 8))`` uint8 of texts."""

@@ -127,7 +127,7 @@ def _train_student(
     records, labelled, partners, modalities = lesson
     settings = {"teacher": str(teacher.folder), "joined": "by id"}
     splits = keep_splits(folder, records, lambda: partners.splits(teacher.splits), settings)
-    describe_run(config, folder, [*records.problems, *partners.alone])
+    describe_run(config, folder, [*records.problems, *partners.unmatched])
     targets = teacher_outputs(teacher, partners.of_student[splits.train], modalities, progress)
     loss_settings = {name: getattr(config.loss, name) for name in type(config.loss).model_fields}
     loss = TEACHER_LOSSES[config.loss_name](n_bits=config.n_bits, modalities=modalities, **loss_settings)
