@@ -12,10 +12,10 @@ def test_differences_are_in_points_and_small_p_values_bold():
     comparisons = [
         Comparison(
             "DSCH", "SCH", 32, "image->text",
-            PairedTest(0.0123, 0.0001, 1990), 0.0004, SeedTest(0.0123, -0.001, 0.025, 0.06, 3), 0.06,
+            PairedTest(0.0123, 0.0001, 1990), SeedTest(0.0123, -0.001, 0.025, 0.06, 3), 0.0004, 0.06,
         ),
-        Comparison("DSCH", "SCH", 64, "image->text", None, None, None, None),
-        Comparison("DSCH", "SCH", 32, "text->image", PairedTest(-0.02, 0.01, 1990), 0.05, None, None),
+        Comparison("DSCH", "SCH", 64, "image->text", None, None),
+        Comparison("DSCH", "SCH", 32, "text->image", PairedTest(-0.02, 0.01, 1990), None, 0.05),
     ]  # fmt: skip
     table = significance_table(comparisons)
     assert [[cell.text for cell in row] for row in table.rows] == [

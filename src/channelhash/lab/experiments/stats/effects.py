@@ -1,13 +1,16 @@
 """Where a difference between losses comes from, and what an option adds: effects in a grid, paired by seed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
-from scipy import stats
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.stats.significance import seed_test
+
+K = TypeVar("K", bound=Hashable)
 
 #: A cell of the grid: (loss, κ_q, γ_w; None where the loss has none).
 Cell = tuple[str, float, float | None]
@@ -21,7 +24,7 @@ class Effect:
         name: what is compared.
         task: of which task.
         n_bits: at which code length.
-        difference: mean over seeds, in points of the figure (mAP in percent).
+        difference: mean over seeds, in points of the score (mAP in percent).
         lower: lower end of the confidence interval.
         upper: upper end.
         standardized: the difference over its standard deviation between seeds (Cohen's d of paired samples); infinite
@@ -40,21 +43,20 @@ class Effect:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves zero out."""
+        """Whether the interval excludes zero."""
         return self.lower > 0 or self.upper < 0
 
 
 def cells(
-    results: Sequence[Result], task: str, n_bits: int, figure: str = "map_tie_aware", view: str = "test"
+    results: Sequence[Result], task: str, n_bits: int, score: str = "map_tie_aware", view: str = "test"
 ) -> dict[Cell, dict[int, float]]:
-    """Cell -> seed -> figure in percent, of the finished runs of one code length after the last epoch."""
-    found: dict[Cell, dict[int, float]] = {}
-    for result in results:
-        if result.status == "finished" and result.n_bits == n_bits:
-            loss = result.settings["loss"]
-            cell = (str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w"))
-            found.setdefault(cell, {})[result.seed] = 100 * result.score(task, figure, view)
-    return found
+    """Map each cell to seed -> score in percent, of the finished runs of one code length after the last epoch."""
+
+    def cell(result: Result) -> Cell:
+        loss = result.settings["loss"]
+        return str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w")
+
+    return _by_seed(results, cell, task, n_bits, score, view)
 
 
 def option_effects(
@@ -62,93 +64,107 @@ def option_effects(
     base: str,
     task: str,
     n_bits: int,
-    confidence: float = 0.95,
-    figure: str = "map_tie_aware",
+    score: str = "map_tie_aware",
     view: str = "test",
 ) -> list[Effect]:
-    """What each method adds to ``base``, seed by seed, as in `factorial_effects`; in the grid's order.
+    """Return what each method adds to ``base``, seed by seed, as in `factorial_effects`; in the grid's order.
 
     Methods that have fewer than two finished seeds in common with ``base`` are left out: there is no interval.
     """
-    found: dict[str, dict[int, float]] = {}
+    scores = _by_seed(results, lambda result: result.method, task, n_bits, score, view)
+    without = scores.pop(base, {})
+    effects = (weighted_effect(name, task, n_bits, [(1, own), (-1, without)]) for name, own in scores.items())
+    return [effect for effect in effects if effect]
+
+
+def _by_seed(
+    results: Sequence[Result], key: Callable[[Result], K], task: str, n_bits: int, score: str, view: str
+) -> dict[K, dict[int, float]]:
+    scores: dict[K, dict[int, float]] = {}
     for result in results:
         if result.status == "finished" and result.n_bits == n_bits:
-            found.setdefault(result.method, {})[result.seed] = 100 * result.score(task, figure, view)
-    without = found.pop(base, {})
-    effects = (
-        weighted_effect(name, task, n_bits, [(1, own), (-1, without)], confidence) for name, own in found.items()
-    )
-    return [effect for effect in effects if effect]
+            scores.setdefault(key(result), {})[result.seed] = 100 * result.score(task, score, view)
+    return scores
 
 
 def factorial_effects(
     results: Sequence[Result],
     task: str,
     n_bits: int,
-    confidence: float = 0.95,
-    figure: str = "map_tie_aware",
+    score: str = "map_tie_aware",
     view: str = "test",
 ) -> list[Effect]:
-    """Effects of the channel (DSCH's bounds against SCH's) and of the quantisation term, and how they go together.
+    """Return the effects of the channel (DSCH's bounds against SCH's) and of the quantisation term, and how they
+    interact.
 
     Runs of one seed share initial weights, order and dropout, so differences are taken seed by seed; intervals are
-    Student's t over seeds. The published comparison, DSCH with its term against SCH without, is parted in two the way
-    Shapley values are: the channel's part is the mean of its effects with and without the term, and likewise the
-    term's; the two add up to the whole.
+    Student's t over seeds. The published comparison, DSCH with its term against SCH without, is split in two as Shapley
+    values are: the channel's part is the mean of its effects with and without the term, and likewise the term's; the
+    two add up to the whole.
 
     Raises:
         InputError: a cell of {SCH, DSCH} × κ_q {0, 0.01} has fewer than two seeds in common with the others.
     """
-    found = cells(results, task, n_bits, figure, view)
+    scores = cells(results, task, n_bits, score, view)
 
     def cell(loss: str, kappa_q: float, gamma_w: float | None = None) -> Mapping[int, float]:
-        wanted = 8.0 if loss == "dsch" and gamma_w is None else gamma_w
-        return found.get((loss, kappa_q, wanted), {})
+        width = 8.0 if loss == "dsch" and gamma_w is None else gamma_w
+        return scores.get((loss, kappa_q, width), {})
 
-    core = {(loss, kappa): cell(loss, kappa) for loss in ("sch", "dsch") for kappa in (0.0, 0.01)}
-    common = sorted(set.intersection(*(set(values) for values in core.values())))
+    core = [cell(loss, kappa_q) for loss in ("sch", "dsch") for kappa_q in (0.0, 0.01)]
+    common = set.intersection(*map(set, core))
     if len(common) < 2:
         raise InputError(
             f"{task}, {n_bits} bits: effects need two seeds or more of SCH and DSCH with κ_q 0 and 0.01; "
             f"{len(common)} are finished; run `channelhash experiment factorial`"
         )
-    sch, sch_q, dsch, dsch_q = (core[key] for key in (("sch", 0.0), ("sch", 0.01), ("dsch", 0.0), ("dsch", 0.01)))
-    effects: list[Effect] = []
-
-    def add(name: str, *terms: tuple[float, Mapping[int, float]]) -> None:
-        # Of the seeds that all four have, so that the parts add up.
-        shared = [(weight, {seed: values[seed] for seed in values if seed in common}) for weight, values in terms]
-        if effect := weighted_effect(name, task, n_bits, shared, confidence):
-            effects.append(effect)
-
-    kappas = sorted({key[1] for key in found})
-    add("published comparison: DSCH, κ_q 0.01 − SCH, κ_q 0", (1, dsch_q), (-1, sch))
-    add("  of it the channel", (0.5, dsch), (-0.5, sch), (0.5, dsch_q), (-0.5, sch_q))
-    add("  of it the quantisation term", (0.5, sch_q), (-0.5, sch), (0.5, dsch_q), (-0.5, dsch))
+    sch, sch_q, dsch, dsch_q = core
+    kappas = sorted({kappa_q for _, kappa_q, _ in scores})
+    terms: dict[str, list[tuple[float, Mapping[int, float]]]] = {
+        "published comparison: DSCH, κ_q 0.01 − SCH, κ_q 0": [(1, dsch_q), (-1, sch)],
+        "  of it the channel": [(0.5, dsch), (-0.5, sch), (0.5, dsch_q), (-0.5, sch_q)],
+        "  of it the quantisation term": [(0.5, sch_q), (-0.5, sch), (0.5, dsch_q), (-0.5, dsch)],
+    }
     for kappa in kappas:
-        add(f"channel: DSCH − SCH, κ_q {kappa:g}", (1, cell("dsch", kappa)), (-1, cell("sch", kappa)))
+        terms[f"channel: DSCH − SCH, κ_q {kappa:g}"] = [(1, cell("dsch", kappa)), (-1, cell("sch", kappa))]
     for loss in ("sch", "dsch"):
         for kappa in kappas[1:]:
-            add(f"quantisation: {loss.upper()}, κ_q {kappa:g} − 0", (1, cell(loss, kappa)), (-1, cell(loss, 0.0)))
-    add("interaction: the term's effect in DSCH − in SCH", (1, dsch_q), (-1, dsch), (-1, sch_q), (1, sch))
+            name = f"quantisation: {loss.upper()}, κ_q {kappa:g} − 0"
+            terms[name] = [(1, cell(loss, kappa)), (-1, cell(loss, 0.0))]
+    terms["interaction: the term's effect in DSCH − in SCH"] = [(1, dsch_q), (-1, dsch), (-1, sch_q), (1, sch)]
     for kappa in kappas:
-        add(f"width: DSCH, γ_w 2 − 8, κ_q {kappa:g}", (1, cell("dsch", kappa, 2.0)), (-1, cell("dsch", kappa)))
-    return effects
+        terms[f"width: DSCH, γ_w 2 − 8, κ_q {kappa:g}"] = [(1, cell("dsch", kappa, 2.0)), (-1, cell("dsch", kappa))]
+    # Only seeds that all four cells have count, so that the parts add up.
+    effects = (weighted_effect(name, task, n_bits, weights, common) for name, weights in terms.items())
+    return [effect for effect in effects if effect]
 
 
 def weighted_effect(
-    name: str, task: str, n_bits: int, terms: Sequence[tuple[float, Mapping[int, float]]], confidence: float = 0.95
+    name: str, task: str, n_bits: int, terms: Sequence[tuple[float, Mapping[int, float]]], among: Set[int] | None = None
 ) -> Effect | None:
-    """The sum of weights times figures (seed -> figure), seed by seed; None with fewer than two seeds in common.
+    """Return the mean sum of weights times scores (seed -> score), with Student's interval over the common seeds.
 
-    Mean, and Student's interval over seeds.
+    Args:
+        name: see `Effect`.
+        task: likewise.
+        n_bits: likewise.
+        terms: (weight, seed -> score in percent).
+        among: the seeds that count; None takes all.
+
+    Returns:
+        None with fewer than two seeds in common.
+
+    >>> effect = weighted_effect("a − b", "image->text", 32, [(1, {0: 3.0, 1: 5.0}), (-1, {0: 2.0, 1: 3.0})])
+    >>> effect.difference, effect.seeds, effect.clear
+    (1.5, 2, False)
     """
-    seeds = sorted(set.intersection(*(set(values) for _, values in terms)))
+    common = set.intersection(*(set(scores) for _, scores in terms))
+    seeds = sorted(common if among is None else common & among)
     if len(seeds) < 2:
         return None
-    differences = np.array([sum(weight * values[seed] for weight, values in terms) for seed in seeds])
-    n = len(differences)
-    mean, spread = float(differences.mean()), float(differences.std(ddof=1))
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * spread / n**0.5
+    differences = np.array([sum(weight * scores[seed] for weight, scores in terms) for seed in seeds])
+    test = seed_test(differences)
+    spread = float(differences.std(ddof=1))
+    mean = test.difference
     standardized = mean / spread if spread > 0 else float(np.copysign(np.inf, mean)) if mean else 0.0
-    return Effect(name, task, n_bits, mean, mean - half, mean + half, standardized, n)
+    return Effect(name, task, n_bits, mean, test.lower, test.upper, standardized, len(seeds))

@@ -1,4 +1,4 @@
-"""In how many cells of a table one method is best: counted, from the means as they are printed."""
+"""Numbers of cells of a table in which one method is best, counted from the means as they are printed."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class Wins(NamedTuple):
 
     @property
     def cells(self) -> int:
-        """All of them."""
+        """Number of all cells."""
         return sum(self)
 
 
@@ -25,6 +25,9 @@ def count_wins(cells: Sequence[Mapping[str, float]], method: str) -> Wins:
     Args:
         cells: method -> mean in percent; compared to two decimals, as tables print it.
         method: counted where a cell has it and at least one other.
+
+    >>> count_wins([{"a": 1.0, "b": 2.0}, {"a": 2.001, "b": 2.0}], "b")
+    Wins(best=1, tied=1, behind=0)
     """
     counts = {1: 0, 0: 0, -1: 0}
     for cell in cells:
@@ -36,7 +39,7 @@ def count_wins(cells: Sequence[Mapping[str, float]], method: str) -> Wins:
 
 
 def printed_test_cells(numbers: Sequence[Printed]) -> dict[tuple[str, str, int, str], dict[str, Printed]]:
-    """The paper's test cells: (model, data set, n_bits, printed task) -> loss -> number.
+    """Map the paper's test cells (model, data set, n_bits, printed task) to loss -> number.
 
     The table of architectures repeats numbers of the table of losses; they are one cell.
     """
@@ -49,7 +52,7 @@ def printed_test_cells(numbers: Sequence[Printed]) -> dict[tuple[str, str, int, 
 
 
 def printed_sweep_cells(numbers: Sequence[Printed], metric: str) -> dict[tuple[str, str], dict[str, Printed]]:
-    """The rows of the paper's sweep of γ_w: (data set, printed task) -> γ_w -> number."""
+    """Map the rows of the paper's sweep of γ_w (data set, printed task) to γ_w -> number."""
     cells: dict[tuple[str, str], dict[str, Printed]] = {}
     for number in numbers:
         if number.table == "gamma_w" and number.metric == metric:

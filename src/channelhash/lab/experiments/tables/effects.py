@@ -25,7 +25,7 @@ def all_effects(results: Sequence[Result], figure: str = "map_tie_aware", view: 
     effects: list[Effect] = []
     for n_bits, task in _lengths_and_tasks(results, view):
         with suppress(InputError):  # too few seeds: the tables of figures name what is missing
-            effects += factorial_effects(results, task, n_bits, figure=figure, view=view)
+            effects += factorial_effects(results, task, n_bits, score=figure, view=view)
     return effects
 
 
@@ -36,7 +36,7 @@ def all_option_effects(
     return [
         effect
         for n_bits, task in _lengths_and_tasks(results, view)
-        for effect in option_effects(results, base, task, n_bits, figure=figure, view=view)
+        for effect in option_effects(results, base, task, n_bits, score=figure, view=view)
     ]
 
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.stats.significance import seed_test
 from channelhash.lab.experiments.tables.rendering import Cell, Table
 
 #: What was searched -> in words.
@@ -78,14 +78,22 @@ def print_spread(found: Spread) -> str:
 
 
 def difference_cell(points: NDArray[np.float64]) -> Cell:
-    """``"+1.20 [+0.80, +1.60]"``: mean of differences, paired by seed, with Student's 95 % interval, bold where it
-    leaves zero out; of a single seed the difference alone."""
-    mean = float(points.mean())
+    """Return the mean of differences, paired by seed, with Student's 95 % interval, bold where it excludes zero.
+
+    >>> difference_cell(np.array([1.0, 1.2, 1.4]))
+    Cell(text='+1.20 [+0.70, +1.70]', bold=True)
+    >>> difference_cell(np.array([-1.0])).text
+    '−1.00'
+    """
     if len(points) < 2:
-        return Cell(f"{mean:+.2f}".replace("-", "−"))
-    half = float(stats.t.ppf(0.975, len(points) - 1) * points.std(ddof=1) / np.sqrt(len(points)))
-    text = f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
-    return Cell(text.replace("-", "−"), abs(mean) > half)
+        return Cell(_signed(float(points.mean())))
+    test = seed_test(points)
+    interval = f"[{_signed(test.lower)}, {_signed(test.upper)}]"
+    return Cell(f"{_signed(test.difference)} {interval}", test.lower > 0 or test.upper < 0)
+
+
+def _signed(points: float) -> str:
+    return f"{points:+.2f}".replace("-", "−")
 
 
 def outcome(
