@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
-from channelhash.lab.experiments.definitions import GRIDS
+from channelhash.lab.experiments.studies import EXPERIMENTS
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
 from picture_runs import tiny_clip
@@ -34,7 +34,7 @@ def test_help_shows_an_example(command, capsys):
 
 def test_the_help_of_experiment_names_all_grids(capsys):
     assert run_command("experiment", "--help") == 0
-    assert ", ".join(GRIDS) in " ".join(capsys.readouterr().out.split())
+    assert ", ".join(EXPERIMENTS) in " ".join(capsys.readouterr().out.split())
 
 
 def test_help_and_version_do_not_import_torch_or_matplotlib():

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from functools import partial
 from pathlib import Path
 
 import typer
@@ -10,15 +9,11 @@ import typer
 from channelhash.cli.options import AsJson, Overrides, Quick
 from channelhash.cli.output import messages, print_json
 from channelhash.errors import InputError, JobError
-
-NAMES = (
-    "losses, gamma-w, architectures, factorial, reranking, extensions, baselines, channels, shapes, incremental, "
-    "distillation"
-)
+from channelhash.lab.experiments.studies import EXPERIMENTS
 
 
 def experiment(
-    name: str = typer.Argument(..., help=f"Which grid: {NAMES}."),
+    name: str = typer.Argument(..., help=f"Which grid: {', '.join(EXPERIMENTS)}."),
     dataset: str = typer.Option("synthetic", help="synthetic, mirflickr25k or nuswide: a ready base configuration."),
     config: Path | None = typer.Option(None, help="A YAML file as base configuration, instead of --dataset."),
     data: Path | None = typer.Option(None, help="Folder or file of the data, instead of the base configuration's."),
@@ -29,6 +24,9 @@ def experiment(
     out: Path | None = typer.Option(None, help="The grid's folder; experiments/<name>-<data> by default."),
     jobs: int = typer.Option(1, min=1, help="Runs at once."),
     devices: str | None = typer.Option(None, help="Devices for the jobs in turn, e.g. cuda:0,cuda:1."),
+    losses: str | None = typer.Option(
+        None, help="Compare these losses instead of the experiment's, e.g. dsch,rsch,python:mymodule:MyLoss."
+    ),
     new_labels: str | None = typer.Option(None, help="For incremental: the labels that come later, e.g. cat,dog."),
     student: str | None = typer.Option(
         None, help="For distillation: small, or a YAML file with that model and, optionally, data and train."
@@ -39,55 +37,26 @@ def experiment(
 
     Example: channelhash experiment losses --dataset synthetic --quick
     """
-    from channelhash.lab.experiments.definitions import make_grid
-    from channelhash.lab.experiments.outputs import write_experiment
-    from channelhash.lab.experiments.runner import run_grid
-    from channelhash.lab.experiments.studies.baselines import run_baselines
-    from channelhash.lab.experiments.studies.channels import run_channels
-    from channelhash.lab.experiments.studies.distillation import run_distillation
-    from channelhash.lab.experiments.studies.incremental import run_incremental
-    from channelhash.lab.experiments.tuning import TRIAL_BITS
+    from channelhash.lab.experiments.base import base_configuration
+    from channelhash.lab.experiments.experiment import load_experiment, make_grid
+    from channelhash.lab.experiments.outputs import write_outputs
+    from channelhash.lab.experiments.runner import Execution
 
-    if new_labels is not None and name != "incremental":
-        raise InputError(f"--new-labels: goes with incremental, not with {name}; leave it out")
-    if student is not None and name != "distillation":
-        raise InputError(f"--student: goes with distillation, not with {name}; leave it out")
-    base = config or dataset
+    study, options = load_experiment(name), {"losses": losses, "new_labels": new_labels, "student": student}
     folder = out or Path("experiments") / f"{name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
+    base = base_configuration(config or dataset, folder, data, settings, quick)
+    chosen = {option: value for option, value in options.items() if value is not None}
     command = shlex.join(["channelhash", *sys.argv[1:]])
-    lengths = None if bits is None else _numbers(bits)
-    make = partial(make_grid, name, base, folder, data, settings, quick=quick, command=command)
-    grid, places = make(bits=lengths, seeds=seeds), devices.split(",") if devices else ()
-    if run_tuned := {"baselines": run_baselines, "channels": run_channels}.get(name):
-        trials = make(bits=[TRIAL_BITS], seeds=1).runs
-        results = run_tuned(grid, trials, folder, jobs, places, messages.print)
-    elif name == "incremental":
-        later = [label.strip() for label in (new_labels or "").split(",") if label.strip()]
-        results = run_incremental(grid, later, folder, jobs, places, messages.print)
-    elif name == "distillation":
-        results = run_distillation(grid, student or "small", folder, jobs, places, messages.print)
-    else:
-        results = run_grid(grid, folder, jobs, places, messages.print)
-    written = write_experiment(folder)
-    runs = [
-        {
-            "name": result.name,
-            "method": result.method,
-            "loss": result.settings.get("loss", {}).get("name"),
-            "n_bits": result.settings.get("model", {}).get("n_bits"),
-            "seed": result.settings.get("train", {}).get("seed"),
-            "status": result.status,
-            "error": result.error,
-            "tasks": result.epochs["last"]["test"] if result.status == "finished" else {},
-        }
-        for result in results
-    ]
-    failed = [result for result in results if result.status != "finished"]
+    grid = make_grid(study, base, _numbers(bits) if bits else None, seeds, chosen, command)
+    places = devices.split(",") if devices else ()
+    results = study.run(grid, folder, Execution(jobs, places, messages.print))
+    tables = write_outputs(study, folder)
     if as_json:
-        print_json({"runs": runs, "tables": [str(path) for path in written]})
+        print_json({"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]})
     else:
-        typer.echo(next(path for path in written if path.suffix == ".md").read_text(encoding="utf-8"))
+        typer.echo(next(path for path in tables if path.suffix == ".md").read_text(encoding="utf-8"))
         typer.echo(f"All tables, plots and figures.csv are in {folder}. Next: channelhash report {folder}")
+    failed = [result for result in results if result.status != "finished"]
     if failed:
         raise JobError(f"{len(failed)} of {len(results)} runs failed, the first: {failed[0].name}: {failed[0].error}")
 

@@ -5,7 +5,6 @@ import csv
 import pytest
 import yaml
 
-from channelhash.lab.experiments.definitions import GRIDS
 from channelhash.lab.experiments.results import read_grid
 from small_runs import run_command, write_features
 
@@ -55,9 +54,3 @@ def test_one_seed_gives_tables_without_effects(base, tmp_path):
     assert run_command(*arguments) == 0
     assert (out / "tables" / "losses-test-last.md").exists()
     assert not list((out / "tables").glob("effects*"))
-
-
-def test_every_grid_has_tables():
-    from channelhash.lab.experiments.outputs import TABLES
-
-    assert set(TABLES) == set(GRIDS)

@@ -13,11 +13,14 @@ import yaml
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments import runner as module
-from channelhash.lab.experiments.definitions import DATASETS, GRIDS, METHODS, PAPER_BITS, PAPER_GAMMA_W, make_grid
+from channelhash.lab.experiments.base import DATASETS, METHODS, PAPER_BITS
 from channelhash.lab.experiments.results import read_grid
-from channelhash.lab.experiments.runner import run_grid
+from channelhash.lab.experiments.runner import Execution, run_grid
+from channelhash.lab.experiments.studies import EXPERIMENTS
+from channelhash.lab.experiments.studies.gamma_w import PAPER_GAMMA_W
 from channelhash.runs.evaluate import evaluate_run
 from channelhash.utils.files import locked
+from lab.experiments.made_grids import named_grid
 from small_runs import assert_refused, run_command, write_features
 
 
@@ -33,7 +36,7 @@ def base(tmp_path):
 
 
 def small(base, folder, name="losses", seeds=1, **more):
-    return make_grid(name, base, folder, bits=[8], seeds=seeds, **more)
+    return named_grid(name, base, folder, bits=[8], seeds=seeds, **more)
 
 
 def times(folder):
@@ -46,9 +49,9 @@ def test_a_grid_runs_once_and_grows(base, tmp_path):
     assert [result.status for result in results] == ["finished"] * 4
     assert [result.method for result in results] == list(METHODS)
     before = times(folder)
-    said = []
-    run_grid(small(base, folder, seeds=2), folder, say=said.append)
-    assert "8 runs, 4 of them finished before" in said[0]
+    lines = []
+    run_grid(small(base, folder, seeds=2), folder, Execution(notify=lines.append))
+    assert "8 runs, 4 of them finished before" in lines[0]
     after = times(folder)
     assert len(after) == 8
     assert all(after[name] == stamp for name, stamp in before.items())
@@ -74,7 +77,7 @@ def test_results_are_those_of_evaluate(base, tmp_path):
 def test_several_jobs_give_the_same(base, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     alone = run_grid(small(base, one, seeds=1), one)
-    together = run_grid(small(base, two, seeds=1), two, jobs=2, devices=("cpu",))
+    together = run_grid(small(base, two, seeds=1), two, Execution(jobs=2, devices=("cpu",)))
     assert [result.epochs for result in together] == [result.epochs for result in alone]
 
 
@@ -121,7 +124,7 @@ def test_a_killed_job_fails_its_run_and_no_other(base, tmp_path, monkeypatch):
     folder = tmp_path / "grid"
     grid = small(base, folder)
     monkeypatch.setattr(module, "run_and_evaluate", _dies_for_tdsrdh)
-    outcomes = dict(module._outcomes(grid.runs, folder, 2, ()))
+    outcomes = dict(module._outcomes(grid.runs, folder, Execution(jobs=2)))
     assert set(outcomes) == {run.name for run in grid.runs}
     dead = [name for name, error in outcomes.items() if "its process was killed" in error]
     assert dead == ["tdsrdh-k8-seed0"]
@@ -145,22 +148,22 @@ def test_two_processes_and_another_configuration_are_refused(base, tmp_path):
 
 
 def test_the_grids_are_the_papers(base, tmp_path):
-    sizes = {name: len(make_grid(name, base, tmp_path, seeds=3).runs) for name in ("losses", "gamma-w")}
+    sizes = {name: len(named_grid(name, base, tmp_path, seeds=3).runs) for name in ("losses", "gamma-w")}
     assert sizes == {"losses": 4 * len(PAPER_BITS) * 3, "gamma-w": len(PAPER_GAMMA_W) * 3}
-    sweep = make_grid("gamma-w", base, tmp_path, seeds=1).runs
+    sweep = named_grid("gamma-w", base, tmp_path, seeds=1).runs
     assert [run.config.loss.gamma_w for run in sweep] == [2, 4, 6, 8, 10, 12, 14]
     assert {run.config.n_bits for run in sweep} == {32}
-    factorial = make_grid("factorial", base, tmp_path, seeds=5).runs
+    factorial = named_grid("factorial", base, tmp_path, seeds=5).runs
     assert len(factorial) == 2 * 3 * 3 * 5 + 3 * 5
-    losses = {run.method: run.config for run in make_grid("losses", base, tmp_path, seeds=1).runs}
+    losses = {run.method: run.config for run in named_grid("losses", base, tmp_path, seeds=1).runs}
     assert losses["SCH"].loss.kappa_q == 0
     assert losses["SCH + quantisation"].loss.kappa_q == losses["DSCH"].loss.kappa_q == 0.01
 
 
 @pytest.mark.parametrize("dataset", list(DATASETS))
-@pytest.mark.parametrize("name", list(GRIDS))
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_every_grid_fits_every_data_set(name, dataset, tmp_path):
-    runs = make_grid(name, dataset, tmp_path, seeds=1).runs
+    runs = named_grid(name, dataset, tmp_path, seeds=1).runs
     assert len({run.name for run in runs}) == len(runs)
     if dataset != "synthetic":
         train = runs[0].config.train

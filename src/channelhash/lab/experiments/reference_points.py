@@ -1,15 +1,15 @@
-"""Floor and ceiling of a grid: what codes in closed form reach on the same features, and what the models' outputs and
-the features themselves reach unquantised.
+"""The reference points of a grid: floors and ceilings that its losses stand between.
 
-Each is a result like a run's, in ``runs/``, so that tables and ``figures.csv`` hold it; its settings name it in the
-section ``loss`` and say ``anchor: floor`` or ``anchor: ceiling``.
+A floor is what codes in closed form reach on the same features; a ceiling is what the models' outputs, or the features
+themselves, reach unquantised. Each is a result like a run's, in ``runs/``, so that tables and ``figures.csv`` hold it;
+its settings name it in the section ``loss`` and say ``anchor: floor`` or ``anchor: ceiling``.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from channelhash.config import RunConfig
 from channelhash.data.collection import load_collection
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits
-from channelhash.lab.experiments.runner import Grid, GridRun, Say, write_result
+from channelhash.lab.experiments.runner import Evaluated, Grid, GridRun, Notify, write_result
 from channelhash.metrics.code_files import evaluate_sets
 from channelhash.metrics.real_valued import RankingEvaluation, evaluate_cosines
 from channelhash.models import HashModel, load_model
@@ -38,7 +38,7 @@ Kind = Literal["floor", "ceiling"]
 Array = NDArray[np.float64]
 Views = Mapping[str, Array]
 
-#: Method of the codes in closed form -> maps of training features, by (features, k, seed, one space).
+#: Method of codes in closed form -> maps fitted to training features, by (features, k, seed, one space).
 FLOORS: dict[str, Callable[[Views, int, int, bool], dict[str, LinearMap]]] = {
     "LSH": random_projections,
     "PCA-ITQ": pca_itq,
@@ -46,17 +46,38 @@ FLOORS: dict[str, Callable[[Views, int, int, bool], dict[str, LinearMap]]] = {
 }
 #: Method of the features' own cosines.
 FEATURES = "features, cosine"
-#: What an unquantised run is called after.
+#: Ends the method of an unquantised run.
 UNQUANTISED = ", unquantised"
 
-# Raw inputs of encoders that are trained: pictures as so many pixels a side, texts as counts of so many words.
+# Raw inputs of encoders that are trained: images of so many pixels a side, texts as counts of so many words.
 _SIDE, _WORDS = 16, 1000
 _CHUNK = 1024
 
 
+class ReferencePoint(NamedTuple):
+    """A floor or ceiling, with the code length and seed of a run."""
+
+    run: GridRun
+    kind: Kind
+    method: str
+
+    @property
+    def name(self) -> str:
+        """Name of its result in ``runs/``."""
+        n_bits, seed = self.run.config.n_bits, self.run.config.train.seed
+        if self.kind == "floor":
+            return f"floor-{self.method.lower()}-k{n_bits}-seed{seed}"
+        return f"ceiling-features-k{n_bits}" if self.method == FEATURES else f"ceiling-{self.run.name}"
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of its result."""
+        settings: dict[str, Any] = yaml.safe_load(self.run.config.to_yaml())
+        return settings | {"loss": {"name": self.method, "anchor": self.kind}}
+
+
 @dataclass(frozen=True)
 class _Data:
-    """One data set, its splits and its fixed features."""
+    """A data set, its splits and its fixed features."""
 
     records: Records
     splits: Splits
@@ -67,66 +88,52 @@ class _Data:
         return {modality: values[rows] for modality, values in self.features.items()}
 
 
-def add_anchors(grid: Grid, folder: Path, say: Say) -> None:
+def add_reference_points(grid: Grid, folder: Path, notify: Notify) -> None:
     """Evaluate the floors and ceilings of a grid that has run, and list them in its ``grid.json``.
 
-    What is there already is not computed again. A run that is not finished has no ceiling yet.
+    None is computed twice. A run that is not finished has no ceiling yet.
 
     Args:
         grid: of one data set and one model.
         folder: the grid's folder.
-        say: called with a line an anchor.
+        notify: called with a line about each reference point.
     """
-    listed: list[tuple[str, str, dict[str, Any]]] = []
+    points = reference_points(grid, folder)
     data: _Data | None = None
-    for run, kind, method in _anchors(grid, folder):
-        name, settings = _name(run, kind, method), _settings(run.config, kind, method)
-        listed.append((name, method, settings))
-        place = folder / "runs" / name
-        if (place / "result.json").exists():
-            continue
-        data = data or _read(run.config)
-        _evaluate(run, kind, method, data, folder, place)
-        say(f"{name} finished")
+    for point in points:
+        result = folder / "runs" / point.name
+        if not (result / "result.json").exists():
+            data = data or _read(point.run.config)
+            write_result(result, {"last": {"test": _evaluate(point, data, folder)}})
+            notify(f"{point.name} finished")
     index = json.loads((folder / "grid.json").read_text(encoding="utf-8"))
-    index["runs"] += [{"name": name, "method": method, "settings": settings} for name, method, settings in listed]
+    index["runs"] += [{"name": point.name, "method": point.method, "settings": point.settings()} for point in points]
     write_text(folder / "grid.json", json.dumps(index, indent=2))
 
 
-def fixed_features(config: RunConfig, records: Records, train: NDArray[np.int64]) -> dict[str, Array]:
-    """What the model of a configuration reads that no training changes, ``(n, d)`` a modality.
+def reference_points(grid: Grid, folder: Path) -> list[ReferencePoint]:
+    """Return the floors, the ceiling of the features, and the ceilings of the runs that are finished in ``folder``."""
+    cells = {(run.config.n_bits, run.config.train.seed): run for run in grid.runs}
+    lengths = {run.config.n_bits: run for run in reversed(grid.runs)}
+    finished = [run for run in grid.runs if (folder / "runs" / run.name / "result.json").exists()]
+    return [
+        *(ReferencePoint(run, "floor", method) for method in FLOORS for run in cells.values()),
+        *(ReferencePoint(run, "ceiling", FEATURES) for run in lengths.values()),
+        *(ReferencePoint(run, "ceiling", run.method + UNQUANTISED) for run in finished),
+    ]
 
-    Outputs of an encoder without trained parameters (frozen backbone, standardised features). Where the encoder is
-    trained there are none, and its inputs stand in: pictures as 16 × 16 pixels, texts as counts of the 1000 most
-    frequent words of the training rows.
+
+def fixed_features(config: RunConfig, records: Records, train: NDArray[np.int64]) -> dict[str, Array]:
+    """Return what the model of a configuration reads that no training changes, ``(n, d)`` a modality.
+
+    These are the outputs of an encoder without trained parameters (frozen backbone, standardised features). Where the
+    encoder is trained there are none, and its inputs stand in: images of 16 × 16 pixels, texts as counts of the 1000
+    most frequent words of the training rows.
     """
     model = create_model(config, records.take(train)).to(pick_device(config.train.device))
     features = feature_records(model, records, config.train, no_stage_progress)
     feature_model = model.on_features()
     return {modality: _fixed(feature_model, features, modality, train) for modality in feature_model.modalities}
-
-
-def _anchors(grid: Grid, folder: Path) -> list[tuple[GridRun, Kind, str]]:
-    """(a run with the anchor's code length and seed, what it is, its method)."""
-    cells = {(run.config.n_bits, run.config.train.seed): run for run in grid.runs}
-    lengths = {run.config.n_bits: run for run in reversed(grid.runs)}
-    done = [run for run in grid.runs if (folder / "runs" / run.name / "result.json").exists()]
-    return [
-        *((run, "floor", method) for method in FLOORS for run in cells.values()),
-        *((run, "ceiling", FEATURES) for run in lengths.values()),
-        *((run, "ceiling", run.method + UNQUANTISED) for run in done),
-    ]
-
-
-def _name(run: GridRun, kind: Kind, method: str) -> str:
-    if kind == "floor":
-        return f"floor-{method.lower()}-k{run.config.n_bits}-seed{run.config.train.seed}"
-    return f"ceiling-features-k{run.config.n_bits}" if method == FEATURES else f"ceiling-{run.name}"
-
-
-def _settings(config: RunConfig, kind: Kind, method: str) -> dict[str, Any]:
-    settings: dict[str, Any] = yaml.safe_load(config.to_yaml())
-    return settings | {"loss": {"name": method, "anchor": kind}}
 
 
 def _read(config: RunConfig) -> _Data:
@@ -136,24 +143,20 @@ def _read(config: RunConfig) -> _Data:
     return _Data(records, splits, features, one_space=config.model_name == "cliphash")
 
 
-def _evaluate(run: GridRun, kind: Kind, method: str, data: _Data, folder: Path, place: Path) -> None:
-    config = run.config
-    if kind == "floor":
+def _evaluate(point: ReferencePoint, data: _Data, folder: Path) -> Mapping[str, Evaluated]:
+    config = point.run.config
+    if point.kind == "floor":
         train = data.part(data.splits.train)
-        maps = FLOORS[method](train, config.n_bits, config.train.seed, data.one_space)
+        maps = FLOORS[point.method](train, config.n_bits, config.train.seed, data.one_space)
         query, database = (
             _codes(maps, data, rows, config.n_bits) for rows in (data.splits.query, data.splits.retrieval)
         )
-        tasks, histograms = evaluate_sets(query, database, str(place), config.evaluate.cutoffs)
-        found = {task: (histograms[task].average_precision(), figures) for task, figures in tasks.items()}
-        write_result(place, {"last": {"test": found}})
-        return
-    if method == FEATURES:
-        cosines = _feature_cosines(data, config)
-    else:
-        outputs = run_outputs(load_model(folder / "runs" / run.name), config, data.records)
-        cosines = _cosines(outputs, data, config)
-    write_result(place, {"last": {"test": cosines}})
+        tasks, histograms = evaluate_sets(query, database, point.name, config.evaluate.cutoffs)
+        return {task: (histograms[task].average_precision(), scores) for task, scores in tasks.items()}
+    if point.method == FEATURES:
+        return _feature_cosines(data, config)
+    outputs = run_outputs(load_model(folder / "runs" / point.run.name), config, data.records)
+    return _cosines(outputs, data, config)
 
 
 def _codes(maps: Mapping[str, LinearMap], data: _Data, rows: NDArray[np.int64], n_bits: int) -> CodeSet:
@@ -163,39 +166,39 @@ def _codes(maps: Mapping[str, LinearMap], data: _Data, rows: NDArray[np.int64], 
 
 
 def _feature_cosines(data: _Data, config: RunConfig) -> dict[str, RankingEvaluation]:
-    """Of the features as they are; across modalities that share no space, of their canonical variates."""
-    found = _cosines(data.features, data, config, across=data.one_space)
+    """Rank by the features as they are; across modalities that share no space, by their canonical variates."""
+    evaluations = _cosines(data.features, data, config, across=data.one_space)
     if not data.one_space:
         train = data.part(data.splits.train)
         maps = cca(train, min(values.shape[1] for values in train.values()))
         common = {modality: maps[modality](values) for modality, values in data.features.items()}
-        found |= {task: value for task, value in _cosines(common, data, config).items() if task not in found}
-    return found
+        across = _cosines(common, data, config)
+        evaluations |= {task: across[task] for task in across if task not in evaluations}
+    return evaluations
 
 
 def _cosines(vectors: Views, data: _Data, config: RunConfig, across: bool = True) -> dict[str, RankingEvaluation]:
-    """Every task; without ``across`` those within a modality."""
+    """Rank by cosine in every task; without ``across`` in those within a modality."""
     splits, labels = data.splits, data.records.labels
     groups = [list(vectors)] if across else [[modality] for modality in vectors]
-    found: dict[str, RankingEvaluation] = {}
+    evaluations: dict[str, RankingEvaluation] = {}
     for modalities in groups:
         query, database = (
             {modality: vectors[modality][rows] for modality in modalities} for rows in (splits.query, splits.retrieval)
         )
-        found |= evaluate_cosines(
+        evaluations |= evaluate_cosines(
             query, database, labels[splits.query], labels[splits.retrieval], config.evaluate.cutoffs
         )
-    return found
+    return evaluations
 
 
 def run_outputs(model: HashModel, config: RunConfig, records: Records) -> dict[str, Array]:
-    """Real-valued outputs of a trained model, ``(n, k)`` a modality."""
+    """Return the real-valued outputs of a trained model, ``(n, k)`` a modality."""
     model.to(pick_device(config.train.device))
     features = feature_records(model, records, config.train, no_stage_progress)
     feature_model = model.on_features()
-    outputs = feature_model.outputs_prepared(
-        {name: prepare_inputs(feature_model, features, name) for name in feature_model.modalities}
-    )
+    inputs = {name: prepare_inputs(feature_model, features, name) for name in feature_model.modalities}
+    outputs = feature_model.outputs_prepared(inputs)
     return {modality: rows.numpy().astype(np.float64) for modality, rows in outputs.items()}
 
 

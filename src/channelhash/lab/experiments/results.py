@@ -1,4 +1,4 @@
-"""What the runs of a grid gave, as rows that tables, tests and plots are made of."""
+"""The results of a grid's runs, as tables, tests and plots read them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,10 +27,10 @@ class Result:
         folder: the run's folder.
         method: what is compared, without code length and seed, e.g. ``"DSCH"`` or ``"SCH + quantisation"``.
         settings: the run's resolved configuration: section -> key -> value; empty if it never started.
-        status: ``"missing"`` is not run yet.
+        status: ``"missing"`` means not run yet.
         error: why it failed, one line.
-        epochs: checkpoint (``"last"``, ``"best"``) -> view (see `VIEWS`, and ``"validation"``) -> task -> figures, as
-            `metrics.evaluate` gives them.
+        epochs: checkpoint (``"last"``, ``"best"``) -> view (see `VIEWS`, and ``"validation"``) -> task -> scores, as
+            `metrics.evaluate` returns them.
         query_ap: (checkpoint, view, task) -> AP_T of each query ``(nq,)``, NaN without relevant items.
         seconds: wall time of the run.
     """
@@ -52,7 +52,7 @@ class Result:
 
     @property
     def seed(self) -> int:
-        """Of weights, order and dropout."""
+        """Seed of weights, order and dropout."""
         return int(self.settings["train"]["seed"])
 
     def score(self, task: str, name: str = "map_tie_aware", view: str = "test", checkpoint: str = "last") -> float:
@@ -61,20 +61,34 @@ class Result:
         return float("nan") if value is None else float(value)
 
     def tasks(self, view: str = "test", checkpoint: str = "last") -> Sequence[str]:
-        """Names of the tasks, cross-modal ones first."""
+        """Return the names of the tasks, cross-modal ones first."""
         return list(self.epochs[checkpoint][view])
+
+    def summary(self) -> dict[str, Any]:
+        """Return what ``experiment --json`` prints of the run."""
+        settings = {section: self.settings.get(section, {}) for section in ("model", "loss", "train")}
+        return {
+            "name": self.name,
+            "method": self.method,
+            "loss": settings["loss"].get("name"),
+            "n_bits": settings["model"].get("n_bits"),
+            "seed": settings["train"].get("seed"),
+            "status": self.status,
+            "error": self.error,
+            "tasks": self.epochs["last"]["test"] if self.status == "finished" else {},
+        }
 
 
 def read_result(
     folder: Path, name: str, method: str, settings: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Result:
-    """The result of one run's folder below a grid; a run that did not start or end is ``"missing"``.
+    """Read the result of one run's folder below a grid; a run that did not start or end is ``"missing"``.
 
     Args:
         folder: the grid's folder.
         name: of the run.
         method: see `Result`.
-        settings: what the run is to be, for one that has not started.
+        settings: the configuration of a run that has not started.
 
     Raises:
         InputError: the folder holds results of another version.
@@ -86,8 +100,8 @@ def read_result(
     settings = yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else settings or {}
     if results.exists():
         try:
-            found = json.loads(results.read_text(encoding="utf-8"))
-            epochs, seconds = found["epochs"], float(found["seconds"])
+            content = json.loads(results.read_text(encoding="utf-8"))
+            epochs, seconds = content["epochs"], float(content["seconds"])
             with np.load(run / "query_ap.npz") as arrays:
                 query_ap = {_key(key): arrays[key] for key in arrays.files}
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -96,8 +110,8 @@ def read_result(
             ) from None
         return Result(name, run, method, settings, "finished", "", epochs, query_ap, seconds)
     if failed.exists():
-        return Result(name, run, method, settings, "failed", failed.read_text(encoding="utf-8").strip(), {}, {})
-    return Result(name, run, method, settings, "missing", "", {}, {})
+        return Result(name, run, method, settings, "failed", failed.read_text(encoding="utf-8").strip())
+    return Result(name, run, method, settings, "missing")
 
 
 def _key(text: str) -> tuple[str, str, str]:
@@ -106,10 +120,10 @@ def _key(text: str) -> tuple[str, str, str]:
 
 
 def read_grid(folder: Path) -> tuple[str, list[Result]]:
-    """The title and the results of a grid's folder, in the grid's order.
+    """Read the title and the results of a grid's folder, in the grid's order.
 
     Raises:
-        InputError: the folder is no grid's, or holds another version's.
+        InputError: the folder is not a grid's, or holds another version's.
     """
     index = folder / "grid.json"
     try:

@@ -1,4 +1,4 @@
-"""Running a grid of trainings: none twice, several at once, and one failure stops no other."""
+"""Run a grid of trainings: none twice, several at once, and one failure stops no other."""
 
 import json
 import multiprocessing
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ from channelhash.runs.train import start_run
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked, write_text
 
-Say = Callable[[str], None]
-#: Of one task: AP_T of each query, and its figures by name.
+Notify = Callable[[str], None]
+#: AP_T of each query of one task, and the task's scores by name.
 Evaluated = tuple[NDArray[np.float64], Mapping[str, Any]]
 
 
@@ -39,7 +39,7 @@ class GridRun:
     """One training of a grid.
 
     Attributes:
-        name: stable; also the run's folder below ``runs/``.
+        name: stable name, also of the run's folder below ``runs/``.
         method: what is compared, without code length and seed.
         config: what to train.
         teacher: folder of the finished run whose codes are learned; None learns from labels.
@@ -56,114 +56,122 @@ class Grid:
     """Trainings that are compared.
 
     Attributes:
-        name: which experiment it is, key of `definitions.GRIDS`.
-        title: what is asked, in words.
-        command: the command that makes it again.
+        name: the experiment that they belong to, key of `studies.EXPERIMENTS`.
+        title: what is compared, in words.
+        command: the command that makes the grid again.
         runs: the trainings, in the order of the tables.
+        trials: a run of each method, which trials of its settings start from; empty where nothing is tuned.
+        options: the options that only this experiment takes, by name.
     """
 
     name: str
     title: str
     command: str
     runs: tuple[GridRun, ...]
+    trials: tuple[GridRun, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_grid(
-    grid: Grid, folder: Path, jobs: int = 1, devices: Sequence[str] = (), say: Say = lambda line: None
-) -> list[Result]:
-    """Train and evaluate whatever of ``grid`` is not finished in ``folder``; gives all its results.
+@dataclass(frozen=True)
+class Execution:
+    """How the runs of a grid are carried out.
 
-    Each run is a folder ``runs/<name>`` as `train.start_run` or `distill` makes it, with ``result.json`` and
-    ``query_ap.npz`` beside. A run that was interrupted goes on at its last checkpoint; one that failed is tried again
-    by the next call.
-
-    Args:
-        grid: what to run.
-        folder: the grid's folder.
+    Attributes:
         jobs: runs at once, each in a process of its own if there are several.
-        devices: handed out to the jobs in turn, e.g. ``("cuda:0", "cuda:1")``; none takes ``train.device``.
-        say: called with a line a run.
+        devices: handed out to the jobs in turn, e.g. ``("cuda:0", "cuda:1")``; ``train.device`` if empty.
+        notify: called with a line about each run.
+    """
+
+    jobs: int = 1
+    devices: Sequence[str] = ()
+    notify: Notify = lambda line: None
+
+
+def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> list[Result]:
+    """Train and evaluate the runs of a grid that are not finished in ``folder``; return the results of all.
+
+    Each run is a folder ``runs/<name>`` as `start_run` or `distill` makes it, with ``result.json`` and
+    ``query_ap.npz``. An interrupted run goes on at its last checkpoint; a failed one is tried again by the next call.
 
     Raises:
-        InputError: the data is not there, another process works in the folder, or a run of the same name was made with
-            another configuration.
+        InputError: the data does not exist, another process works in the folder, or a run of the same name was made
+            with another configuration.
     """
     _refuse_missing_data(grid)
     folder.mkdir(parents=True, exist_ok=True)
-    with _only_here(folder):
-        _refuse_others(grid, folder)
+    with _lock_folder(folder):
+        _refuse_other_runs(grid, folder)
         listed = [
             {"name": run.name, "method": run.method, "settings": yaml.safe_load(run.config.to_yaml())}
             for run in grid.runs
         ]
         index = {"experiment": grid.name, "title": grid.title, "command": grid.command, "runs": listed}
         write_text(folder / "grid.json", json.dumps(index, indent=2))
-        todo = [run for run in grid.runs if not (folder / "runs" / run.name / "result.json").exists()]
-        say(f"{len(grid.runs)} runs, {len(grid.runs) - len(todo)} of them finished before")
-        began = time.perf_counter()
-        for done, (name, error) in enumerate(_outcomes(todo, folder, jobs, devices), start=1):
-            left = (time.perf_counter() - began) / done * (len(todo) - done)
-            said = f"failed: {error}" if error else "finished"
-            say(f"{done}/{len(todo)} {name} {said}; about {left / 60:.0f} min left")
+        unfinished = [run for run in grid.runs if not (folder / "runs" / run.name / "result.json").exists()]
+        execution.notify(f"{len(grid.runs)} runs, {len(grid.runs) - len(unfinished)} of them finished before")
+        start = time.perf_counter()
+        for done, (name, error) in enumerate(_outcomes(unfinished, folder, execution), start=1):
+            remaining = (time.perf_counter() - start) / done * (len(unfinished) - done)
+            outcome = f"failed: {error}" if error else "finished"
+            execution.notify(f"{done}/{len(unfinished)} {name} {outcome}; about {remaining / 60:.0f} min left")
         return read_grid(folder)[1]
 
 
 def run_and_evaluate(name: str, configuration: str, folder: Path, teacher: Path | None = None) -> str:
-    """Train one run and write its results; gives an error in one line, or an empty string.
+    """Train one run and write its results; return an error in one line, or an empty string.
 
-    ``configuration`` is `RunConfig.to_yaml`'s text: settings classes are made at run time and cannot be sent to another
-    process. ``teacher`` is `GridRun`'s.
+    ``configuration`` is the text of `RunConfig.to_yaml`: settings classes are made at run time and cannot be sent to
+    another process. ``teacher`` is that of `GridRun`.
     """
-    place = folder / "runs" / name
-    (place / "failed.txt").unlink(missing_ok=True)
+    run = folder / "runs" / name
+    (run / "failed.txt").unlink(missing_ok=True)
     try:
-        began = time.perf_counter()
-        begun = (place / "config.yaml").exists()
+        start = time.perf_counter()
+        resume = (run / "config.yaml").exists()
         # An interrupted run goes on where it was, also on the device that it had then.
-        text = (place / "config.yaml").read_text(encoding="utf-8") if begun else configuration
+        text = (run / "config.yaml").read_text(encoding="utf-8") if resume else configuration
         config = make_config(yaml.safe_load(text))
         if teacher is None:
-            start_run(config, place, resume=begun)
+            start_run(config, run, resume=resume)
         else:
-            distill(load_teacher(teacher), config, place, resume=begun)
-        _write_results(config, place, began)
+            distill(load_teacher(teacher), config, run, resume=resume)
+        epochs = _evaluate(config, run)
+        write_result(run, epochs, round(time.perf_counter() - start, 2))
     except Exception as error:  # whatever it is, the other runs go on and the tables show it
         line = " ".join(f"{type(error).__name__}: {error}".split())
-        write_text(place / "failed.txt", line)
+        write_text(run / "failed.txt", line)
         return line
     return ""
 
 
-def _write_results(config: RunConfig, place: Path, began: float) -> None:
-    """Figures of the last and the best epoch: on the test split over R and R∖T, and on validation."""
+def _evaluate(config: RunConfig, run: Path) -> dict[str, dict[str, dict[str, Evaluated]]]:
+    """Score the last and the best epoch: on the test split over R and R∖T, and on validation."""
     epochs: dict[str, dict[str, dict[str, Evaluated]]] = {}
-    best = (place / "checkpoints" / "best").exists()
+    best = (run / "checkpoints" / "best").exists()
     for checkpoint in ("last", "best") if best else ("last",):
         views = {}
-        test = run_codes(place, "test", checkpoint)
+        test = run_codes(run, "test", checkpoint)
         views["test"] = (test.query, test.retrieval)
         if not test.trained.all():
             views["leak_free"] = (test.query, test.without_training_rows())
         if best:
-            validation = run_codes(place, "validation", checkpoint)
+            validation = run_codes(run, "validation", checkpoint)
             views["validation"] = (validation.query, validation.retrieval)
         epochs[checkpoint] = {}
         for view, (query, database) in views.items():
-            tasks, histograms = evaluate_sets(query, database, f"{place}, {view}", config.evaluate.cutoffs)
+            tasks, histograms = evaluate_sets(query, database, f"{run}, {view}", config.evaluate.cutoffs)
             epochs[checkpoint][view] = {
-                task: (histograms[task].average_precision(), figures) for task, figures in tasks.items()
+                task: (histograms[task].average_precision(), scores) for task, scores in tasks.items()
             }
-    write_result(place, epochs, round(time.perf_counter() - began, 2))
+    return epochs
 
 
-def write_result(
-    place: Path, epochs: Mapping[str, Mapping[str, Mapping[str, Evaluated]]], seconds: float = 0.0
-) -> None:
+def write_result(run: Path, epochs: Mapping[str, Mapping[str, Mapping[str, Evaluated]]], seconds: float = 0.0) -> None:
     """Write ``result.json`` and ``query_ap.npz`` into a run's folder, as `results.read_result` reads them.
 
     Args:
-        place: the run's folder.
-        epochs: checkpoint -> view -> task -> (AP of each query, figures).
+        run: the run's folder.
+        epochs: checkpoint -> view -> task -> (AP of each query, scores).
         seconds: wall time of the run.
     """
     query_ap = {
@@ -172,19 +180,20 @@ def write_result(
         for view, tasks in views.items()
         for task, (average_precision, _) in tasks.items()
     }
-    figures = {
-        checkpoint: {view: {task: found for task, (_, found) in tasks.items()} for view, tasks in views.items()}
+    scores = {
+        checkpoint: {view: {task: values for task, (_, values) in tasks.items()} for view, tasks in views.items()}
         for checkpoint, views in epochs.items()
     }
-    with atomic_path(place / "query_ap.npz") as path, open(path, "wb") as file:
+    with atomic_path(run / "query_ap.npz") as path, open(path, "wb") as file:
         np.savez(file, **query_ap)  # type: ignore[arg-type]  # its stub takes any keyword for allow_pickle
-    # Last: its being there means that the run is finished.
-    write_text(place / "result.json", json.dumps({"epochs": figures, "seconds": seconds}))
+    # Written last: a run with this file is finished.
+    write_text(run / "result.json", json.dumps({"epochs": scores, "seconds": seconds}))
 
 
-def _outcomes(runs: Sequence[GridRun], folder: Path, jobs: int, devices: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(name, error) of each run as it ends."""
-    placed = [_on(run, devices[i % len(devices)]) if devices else run for i, run in enumerate(runs)]
+def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> Iterator[tuple[str, str]]:
+    """Yield (name, error) of each run as it ends."""
+    jobs, devices = execution.jobs, execution.devices
+    placed = [_place(run, devices[i % len(devices)]) if devices else run for i, run in enumerate(runs)]
     if jobs == 1:
         for run in placed:
             yield run.name, run_and_evaluate(run.name, run.config.to_yaml(), folder, run.teacher)
@@ -203,7 +212,7 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, jobs: int, devices: Sequenc
                 try:
                     error = future.result()
                 except BrokenProcessPool:
-                    continue  # one of the jobs was killed: which one, its unfinished folder tells below
+                    continue  # one of the jobs was killed; its unfinished folder shows which
                 waiting.remove(run)
                 yield run.name, error
         if waiting and len(waiting) == len(started):
@@ -222,14 +231,14 @@ def _start_job(threads: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """A job whose grid was killed ends too: it would hold the folders of runs that the next call goes on with."""
+    """End this job when its grid is killed: it would hold the folders of runs that the next call goes on with."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
 
 
-def _on(run: GridRun, device: str) -> GridRun:
+def _place(run: GridRun, device: str) -> GridRun:
     train = run.config.train.model_copy(update={"device": device})
     return replace(run, config=replace(run.config, train=train))
 
@@ -237,15 +246,15 @@ def _on(run: GridRun, device: str) -> GridRun:
 def _refuse_missing_data(grid: Grid) -> None:
     for run in grid.runs:
         for key in ("path", "root"):
-            place = getattr(run.config.source, key, None)
-            if isinstance(place, Path) and run.config.kind != "synthetic" and not place.exists():
-                raise InputError(f"data.{key}: {place}: no such file or folder; give the data's place with --data")
+            path = getattr(run.config.source, key, None)
+            if isinstance(path, Path) and run.config.kind != "synthetic" and not path.exists():
+                raise InputError(f"data.{key}: {path}: no such file or folder; give the data's place with --data")
 
 
-def _refuse_others(grid: Grid, folder: Path) -> None:
+def _refuse_other_runs(grid: Grid, folder: Path) -> None:
     names = [run.name for run in grid.runs]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise InputError(f"two runs of the grid are called {min(twice)!r}")
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise InputError(f"two runs of the grid are called {min(repeated)!r}")
     for run in grid.runs:
         path = folder / "runs" / run.name / "config.yaml"
         if path.exists() and _without_device(read_config(path)) != _without_device(run.config):
@@ -260,7 +269,7 @@ def _without_device(config: RunConfig) -> list[str]:
 
 
 @contextmanager
-def _only_here(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     try:
         with locked(folder / ".lock", wait=False):
             yield

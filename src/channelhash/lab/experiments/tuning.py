@@ -1,4 +1,4 @@
-"""Every method's own settings, chosen on validation with the same number of trials."""
+"""Settings of each method, chosen on validation with the same number of trials."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,14 +7,12 @@ from typing import NamedTuple
 
 from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.runner import Grid, GridRun, Say, run_grid
+from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
 from channelhash.training.trainer import selection_score
 
-#: Where trials are below the grid's folder: of a method's only or first settings, and of learning rates after those.
+#: Folders of trials below the grid's: of the only or first settings, and of learning rates chosen after those.
 TRIALS, RATE_TRIALS = "tuning", "tuning-rates"
-#: Code length of the trials, whatever lengths the grid has; their seed is 0.
-TRIAL_BITS = 32
-#: Learning rates that are tried first: the base configuration's times these, a decade down and up in half decades.
+#: Learning rates to try first, as factors of the base configuration's: a decade down and up in half decades.
 RATE_FACTORS: tuple[float, ...] = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
 
 
@@ -30,42 +28,38 @@ def tuned_grid(
     trials: Sequence[GridRun],
     adopt: Callable[[GridRun, Result], GridRun],
     folder: Path,
-    jobs: int,
-    devices: Sequence[str],
-    say: Say,
-    where: str = TRIALS,
+    execution: Execution,
 ) -> Grid:
-    """``grid`` with every method's settings taken from the best of its ``trials``; one without trials stays as it is.
+    """Return ``grid`` with every method's settings taken from the best of its ``trials``.
 
-    The trials are a grid of their own below ``folder``: none runs twice either.
+    A method without trials stays as it is. The trials are a grid of their own: none runs twice either.
 
     Args:
         grid: what is tuned.
         trials: several of each method, with different settings; of equals the first one is the best.
         adopt: a run of the grid and its method's best trial -> the run with that trial's settings.
-        folder: the grid's folder.
-        jobs, devices, say: as in `runner.run_grid`.
-        where: name of the trials' folder.
+        folder: the folder of the trials.
+        execution: how they are carried out.
 
     Raises:
-        InputError: the runs are not validated; or as `runner.run_grid`.
-        JobError: no trial of a method came to an end.
+        InputError: the runs are not validated; or as `run_grid`.
+        JobError: no trial of a method finished.
     """
     for run in trials:
         if not run.config.train.validate_every or run.config.split.validation_queries == 0:
             raise InputError(
                 "settings are chosen on validation: train.validate_every and data.validation_queries have to be above 0"
             )
-    asked = Grid("trials", f"{grid.title}: trials on validation", grid.command, tuple(trials))
-    best = best_trials(run_grid(asked, folder / where, jobs, devices, say))
+    trial_grid = Grid("trials", f"{grid.title}: trials on validation", grid.command, tuple(trials))
+    best = best_trials(run_grid(trial_grid, folder, execution))
     return replace(grid, runs=tuple(adopt(run, best[run.method]) if run.method in best else run for run in grid.runs))
 
 
 def best_trials(results: Sequence[Result]) -> dict[str, Result]:
-    """method -> the trial with the best score after the last epoch; the first one of equals.
+    """Return the trial of each method with the best score after the last epoch; the first one of equals.
 
     Raises:
-        JobError: no trial of a method came to an end.
+        JobError: no trial of a method finished.
     """
     best = {}
     for method in dict.fromkeys(result.method for result in results):
@@ -78,14 +72,9 @@ def best_trials(results: Sequence[Result]) -> dict[str, Result]:
 
 
 def validation_score(result: Result) -> float:
-    """What the epoch is picked by too: mean mAP_T of the cross-modal tasks on validation, after the last epoch."""
+    """Return the score that epochs are chosen by too: mean mAP_T of the cross-modal tasks on validation, last epoch."""
     tasks = result.epochs["last"]["validation"]
-    return selection_score({task: float(figures["map_tie_aware"]) for task, figures in tasks.items()})
-
-
-def rate_of(result: Result) -> float:
-    """The learning rate of a run."""
-    return float(result.settings["train"]["learning_rate"])
+    return selection_score({task: float(scores["map_tie_aware"]) for task, scores in tasks.items()})
 
 
 def weights_of(result: Result) -> Weights:
@@ -94,18 +83,22 @@ def weights_of(result: Result) -> Weights:
     return Weights(float(loss["kappa_q"]), float(loss["average_precision"]) / result.n_bits)
 
 
+def rate_of(result: Result) -> float:
+    """Return the learning rate of a run."""
+    return float(result.settings["train"]["learning_rate"])
+
+
 def rate_trial(run: GridRun, factor: float) -> GridRun:
-    """A trial of ``run`` at ``factor`` times its learning rate."""
+    """Return a trial of ``run`` at ``factor`` times its learning rate."""
     rate = float(f"{factor * run.config.train.learning_rate:.3g}")
-    return replace(at_rate(run, rate), name=f"{run.name}-lr{rate:g}")
+    return replace(_with_rate(run, rate), name=f"{run.name}-lr{rate:g}")
 
 
-def at_rate(run: GridRun, rate: float) -> GridRun:
-    """The same run at another learning rate."""
+def adopt_rate(run: GridRun, best: Result) -> GridRun:
+    """Return the same run at the learning rate of its method's best trial."""
+    return _with_rate(run, rate_of(best))
+
+
+def _with_rate(run: GridRun, rate: float) -> GridRun:
     train = run.config.train.model_copy(update={"learning_rate": rate})
     return replace(run, config=replace(run.config, train=train))
-
-
-def at_best_rate(run: GridRun, best: Result) -> GridRun:
-    """The same run at the learning rate of its method's best trial."""
-    return at_rate(run, rate_of(best))

@@ -10,13 +10,12 @@ from channelhash.codes import binarize, pack
 from channelhash.config import make_config
 from channelhash.data.collection import load_collection
 from channelhash.errors import InputError, JobError
-from channelhash.lab.experiments import definitions as grids
-from channelhash.lab.experiments import reference_points as anchors
-from channelhash.lab.experiments.definitions import BASELINES, make_grid
+from channelhash.lab.experiments import reference_points
 from channelhash.lab.experiments.reference_points import fixed_features, run_outputs
 from channelhash.lab.experiments.results import read_grid
+from channelhash.lab.experiments.runner import Execution
 from channelhash.lab.experiments.studies import baselines
-from channelhash.lab.experiments.studies.baselines import run_baselines
+from channelhash.lab.experiments.studies.baselines import BASELINES, run_baselines
 from channelhash.lab.experiments.tables.baselines import baselines_table, learning_rates_table, shares
 from channelhash.lab.experiments.tuning import best_trials, rate_of
 from channelhash.metrics import hamming_histogram
@@ -24,6 +23,7 @@ from channelhash.metrics.real_valued import evaluate_cosines
 from channelhash.models import load_model
 from channelhash.models.linear_hashing import cca_itq
 from channelhash.runs.build import make_splits
+from lab.experiments.made_grids import named_grid
 from lab.experiments.made_results import made_result
 from small_runs import grid_base, run_command
 
@@ -41,10 +41,10 @@ def command(base):
     """Two losses, two trials each, one run each."""
     folder = base.parent / "grid"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grids, "BASELINES", {name: BASELINES[name] for name in LOSSES_HERE})
         patch.setattr(baselines, "RATE_FACTORS", (0.1, 1.0))
         patch.setattr(baselines, "MOST_TRIALS", 2)
-        yield ["experiment", "baselines", "--config", base, "--bits", "8", "--seeds", "1", "--out", folder]
+        command = ["experiment", "baselines", "--losses", "dnph,dsch", "--config", base, "--bits", "8", "--seeds", "1"]
+        yield [*command, "--out", folder]
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +58,13 @@ def results_of(folder):
 
 
 def test_every_loss_of_the_literature_is_in_the_grid(base, tmp_path):
-    grid = make_grid("baselines", base, tmp_path, seeds=1)
+    grid = named_grid("baselines", base, tmp_path, seeds=1)
     assert {run.config.loss_name for run in grid.runs} >= LITERATURE
     assert {run.method for run in grid.runs} == set(BASELINES)
     assert len(grid.runs) == len(BASELINES) * 4
 
 
-def test_the_command_tunes_runs_and_anchors(folder):
+def test_the_command_tunes_and_runs_between_floor_and_ceiling(folder):
     _, trials = read_grid(folder / "tuning")
     assert len(trials) == 4
     assert {result.n_bits for result in trials} == {32}
@@ -90,7 +90,7 @@ def test_nothing_is_done_twice(folder, command, capsys):
 
 def test_floor_and_ceiling_are_what_they_say(folder, base):
     results = results_of(folder)
-    config = make_grid("baselines", base, folder, bits=[8], seeds=1).runs[0].config
+    config = named_grid("baselines", base, folder, bits=[8], seeds=1).runs[0].config
     records = load_collection(config.sources).records
     splits = make_splits(config.split, records)
     features = fixed_features(config, records, splits.train)
@@ -139,15 +139,15 @@ def test_inputs_stand_in_where_encoders_are_trained(tmp_path):
 
 def test_cross_modal_features_of_one_space_are_compared_as_they_are(base, tmp_path):
     random = np.random.default_rng(0)
-    grid = make_grid("baselines", base, tmp_path, bits=[8], seeds=1)
+    grid = named_grid("baselines", base, tmp_path, bits=[8], seeds=1)
     config = grid.runs[0].config
     records = load_collection(config.sources).records
     splits = make_splits(config.split, records)
     features = {name: random.normal(size=(len(records), 6)) for name in ("image", "text")}
     labels = records.labels
     for one_space in (True, False):
-        data = anchors._Data(records, splits, features, one_space)
-        found = anchors._feature_cosines(data, config)
+        data = reference_points._Data(records, splits, features, one_space)
+        found = reference_points._feature_cosines(data, config)
         assert len(found) == 4
         raw = evaluate_cosines(
             {"image": features["image"][splits.query]},
@@ -159,9 +159,9 @@ def test_cross_modal_features_of_one_space_are_compared_as_they_are(base, tmp_pa
 
 
 def test_a_grid_without_validation_is_refused(base, tmp_path):
-    grid = make_grid("baselines", base, tmp_path, overrides=["train.validate_every=0"], bits=[8], seeds=1)
+    grid = named_grid("baselines", base, tmp_path, overrides=["train.validate_every=0"], bits=[8], seeds=1)
     with pytest.raises(InputError, match="settings are chosen on validation"):
-        run_baselines(grid, grid.runs, tmp_path / "grid", 1, (), lambda line: None)
+        run_baselines(grid, tmp_path / "grid", Execution())
 
 
 def trial(method, rate, score, status="finished"):
@@ -188,24 +188,24 @@ def test_the_range_grows_for_all_while_a_best_trial_lies_at_its_end():
     def trials(**scores):
         return [trial(name, rate, s) for name, found in scores.items() for rate, s in zip(factors, found, strict=True)]
 
-    assert baselines._wider(factors, trials(A=(0.1, 0.5, 0.2), B=(0.1, 0.4, 0.3))) == factors
-    up = baselines._wider(factors, trials(A=(0.5, 0.1, 0.2), B=(0.1, 0.4, 0.6)))
+    assert baselines._widen(factors, trials(A=(0.1, 0.5, 0.2), B=(0.1, 0.4, 0.3))) == factors
+    up = baselines._widen(factors, trials(A=(0.5, 0.1, 0.2), B=(0.1, 0.4, 0.6)))
     assert up == pytest.approx((0.1, 1.0, 10.0, 10 * 10**0.5))
-    down = baselines._wider(factors, trials(A=(0.5, 0.1, 0.2), B=(0.1, 0.6, 0.4)))
+    down = baselines._widen(factors, trials(A=(0.5, 0.1, 0.2), B=(0.1, 0.6, 0.4)))
     assert down == pytest.approx((0.1 * 10**-0.5, 0.1, 1.0, 10.0))
 
 
 def test_the_share_of_the_way():
-    def anchor(method, kind, share):
+    def reference(method, kind, share):
         return made_result(method, 0, share, loss={"name": method, "anchor": kind})
 
     results = [
         *(made_result("DSCH", seed, share) for seed, share in enumerate((0.5, 0.6))),
         made_result("CSQ", 0, 0.4),
-        anchor("LSH", "floor", 0.2),
-        anchor("CCA-ITQ", "floor", 0.35),
-        anchor("DSCH, unquantised", "ceiling", 0.75),
-        anchor("features, cosine", "ceiling", 0.9),
+        reference("LSH", "floor", 0.2),
+        reference("CCA-ITQ", "floor", 0.35),
+        reference("DSCH, unquantised", "ceiling", 0.75),
+        reference("features, cosine", "ceiling", 0.9),
     ]
     for result in results:
         result.settings["train"] |= {"learning_rate": 1e-3, "batch_size": 32}

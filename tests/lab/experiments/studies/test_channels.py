@@ -2,12 +2,12 @@
 
 import pytest
 
-from channelhash.lab.experiments import definitions as grids
-from channelhash.lab.experiments.definitions import TUNED, make_grid
 from channelhash.lab.experiments.results import read_grid
-from channelhash.lab.experiments.studies import channels as channel_shapes
+from channelhash.lab.experiments.studies import channels
+from channelhash.lab.experiments.studies.channels import TUNED
 from channelhash.lab.experiments.tables.channels import own_effects, own_effects_tables, trials_table
 from channelhash.lab.experiments.tuning import best_trials, rate_of, weights_of
+from lab.experiments.made_grids import named_grid
 from lab.experiments.made_results import made_result
 from small_runs import grid_base, run_command
 
@@ -18,18 +18,17 @@ def base(tmp_path_factory):
 
 
 def test_the_grid_has_the_published_losses_and_every_tuned_channel(base, tmp_path):
-    grid = make_grid("channels", base, tmp_path, seeds=5)
+    grid = named_grid("channels", base, tmp_path, seeds=5)
     assert len(grid.runs) == (2 + len(TUNED)) * 4 * 5
     assert {run.config.loss_name for run in grid.runs if run.method in TUNED} == {"sch", "dsch", "bsch", "rsch"}
 
 
 def test_the_command_tunes_each_channel_and_keeps_its_weights(base, monkeypatch):
-    monkeypatch.setattr(channel_shapes, "KAPPA_Q", {"BSCH, tuned": (0.1, 0.3), "RSCH, tuned": (0.0,)})
-    monkeypatch.setattr(channel_shapes, "AVERAGE_PRECISION_PER_BIT", (0.25,))
-    monkeypatch.setattr(channel_shapes, "RATE_FACTORS", (1.0, 2.0))
+    monkeypatch.setattr(channels, "KAPPA_Q", {"BSCH, tuned": (0.1, 0.3), "RSCH, tuned": (0.0,)})
+    monkeypatch.setattr(channels, "AVERAGE_PRECISION_PER_BIT", (0.25,))
+    monkeypatch.setattr(channels, "RATE_FACTORS", (1.0, 2.0))
     kept = {method: TUNED[method] for method in ("BSCH, tuned", "RSCH, tuned")}
-    monkeypatch.setattr(grids, "TUNED", kept)
-    monkeypatch.setattr(channel_shapes, "TUNED", kept)
+    monkeypatch.setattr(channels, "TUNED", kept)
     folder = base.parent / "grid"
     assert (
         run_command("experiment", "channels", "--config", base, "--bits", "8,16", "--seeds", "1", "--out", folder) == 0

@@ -6,12 +6,13 @@ import pytest
 import yaml
 from scipy import stats
 
-from channelhash.lab.experiments.definitions import DATASETS, EXTENSIONS, METHODS, TEXT_AUGMENTATION, make_grid
-from channelhash.lab.experiments.outputs import extensions_tables
+from channelhash.lab.experiments.base import DATASETS, METHODS
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.stats.effects import option_effects
+from channelhash.lab.experiments.studies.extensions import EXTENSIONS, TEXT_AUGMENTATION, extensions_tables
 from channelhash.lab.experiments.tables.effects import all_option_effects, effects_plot, effects_tables
 from channelhash.lab.experiments.tables.rendering import to_markdown
+from lab.experiments.made_grids import named_grid
 from lab.experiments.made_results import CROSS_MODAL, made_result
 from small_runs import run_command, write_features
 
@@ -93,7 +94,7 @@ def test_the_plot_has_a_mark_and_a_bar_for_each_effect():
 
 @pytest.mark.parametrize("dataset", list(DATASETS))
 def test_each_run_differs_from_dsch_by_its_option_alone(dataset, tmp_path):
-    runs = make_grid("extensions", dataset, tmp_path, seeds=1).runs
+    runs = named_grid("extensions", dataset, tmp_path, seeds=1).runs
     assert [run.method for run in runs] == ["DSCH", *EXTENSIONS]
     sections = {run.method: yaml.safe_load(run.config.to_yaml()) for run in runs}
     base = sections["DSCH"]

@@ -67,4 +67,4 @@ def test_labels_have_to_be_named(tmp_path, capsys):
     assert_refused(capsys, *command, says="--new-labels cat,dog")
     assert_refused(capsys, *command, "--new-labels", "label 9", says="no label 'label 9'")
     command[1] = "losses"
-    assert_refused(capsys, *command, "--new-labels", "label 5", says="goes with incremental, not with losses")
+    assert_refused(capsys, *command, "--new-labels", "label 5", says="--new-labels: experiment losses does not take it")

@@ -4,13 +4,14 @@ import csv
 
 import torch
 
-from channelhash.lab.experiments.definitions import SHAPES, make_grid
 from channelhash.lab.experiments.results import read_grid
+from channelhash.lab.experiments.studies.shapes import SHAPES
+from lab.experiments.made_grids import named_grid
 from small_runs import grid_base, run_command
 
 
 def test_the_shapes_differ_in_the_channel_alone(tmp_path):
-    runs = make_grid("shapes", grid_base(tmp_path), tmp_path, seeds=5).runs
+    runs = named_grid("shapes", grid_base(tmp_path), tmp_path, seeds=5).runs
     assert len(runs) == len(SHAPES) * 4 * 5
     for run in runs:
         assert (run.config.loss.kappa_q, run.config.terms.average_precision) == (0.3, run.config.n_bits / 4)

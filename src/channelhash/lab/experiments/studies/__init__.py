@@ -1,1 +1,17 @@
-"""Studies, one file each."""
+"""The experiments of ``channelhash experiment``, one file each."""
+
+#: Name of an experiment -> its file here, whose ``EXPERIMENT`` is read when the experiment runs (it needs PyTorch,
+#: which ``--help`` does not).
+EXPERIMENTS = {
+    "losses": "losses",
+    "gamma-w": "gamma_w",
+    "architectures": "architectures",
+    "factorial": "factorial",
+    "reranking": "reranking",
+    "extensions": "extensions",
+    "baselines": "baselines",
+    "channels": "channels",
+    "shapes": "shapes",
+    "incremental": "incremental",
+    "distillation": "distillation",
+}

@@ -1,60 +1,103 @@
-"""``experiment baselines``: every loss at its own learning rate, between floor and ceiling."""
+"""``experiment baselines``: the losses of the literature, each at its own learning rate, between floor and ceiling."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from channelhash.lab.experiments.reference_points import add_anchors
+from channelhash.lab.experiments.base import METHODS
+from channelhash.lab.experiments.experiment import Experiment
+from channelhash.lab.experiments.reference_points import add_reference_points
 from channelhash.lab.experiments.results import Result, read_grid
-from channelhash.lab.experiments.runner import Grid, GridRun, Say, run_grid
+from channelhash.lab.experiments.runner import Execution, Grid, run_grid
+from channelhash.lab.experiments.tables.baselines import (
+    baselines_plot,
+    baselines_table,
+    learning_rates_table,
+    shares_table,
+    trained,
+)
+from channelhash.lab.experiments.tables.rendering import Table
+from channelhash.lab.experiments.tables.results import all_views, losses_table
 from channelhash.lab.experiments.tuning import (
     RATE_FACTORS,
     TRIALS,
-    at_best_rate,
+    adopt_rate,
     best_trials,
     rate_of,
     rate_trial,
     tuned_grid,
 )
+from channelhash.utils.plotting import write_figure
 
+#: The losses that are compared, each with the hyper-parameters of its own paper, which are its defaults.
+BASELINES: Mapping[str, Mapping[str, Any]] = {
+    "DCMH / DPSH": {"name": "dcmh"},
+    "HashNet": {"name": "hashnet"},
+    "GreedyHash": {"name": "greedyhash"},
+    "TALR": {"name": "talr"},
+    "CSQ": {"name": "csq"},
+    "IDHN": {"name": "idhn"},
+    "OrthoHash": {"name": "orthohash"},
+    "HyP² / DSPH": {"name": "hyp2"},
+    "DNPH": {"name": "dnph"},
+    "SCH, authors' code": {"name": "sch-original"},
+    **METHODS,
+    "BSCH": {"name": "bsch"},
+    "RSCH": {"name": "rsch"},
+}
 #: Trials of each method at most: while some best lies at an end of the range, all methods get one more there.
 MOST_TRIALS = 9
 
 
-def run_baselines(
-    grid: Grid, trials: Sequence[GridRun], folder: Path, jobs: int, devices: Sequence[str], say: Say
-) -> list[Result]:
-    """Choose learning rates, run the grid with them, evaluate floor and ceiling. What is there is not done again.
-
-    Args:
-        grid: all methods at the base configuration's learning rate.
-        trials: a run of each method, whose code length and seed its trials have.
-        folder: the grid's folder.
-        jobs, devices, say: as in `runner.run_grid`.
+def run_baselines(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
+    """Choose learning rates, run the grid with them, and evaluate floor and ceiling; nothing is done twice.
 
     Returns:
         All results, those of floor and ceiling included.
 
     Raises:
-        InputError: as `runner.run_grid`; or the runs are not validated.
-        JobError: no trial of a method came to an end.
+        InputError: as `run_grid`; or the runs are not validated.
+        JobError: no trial of a method finished.
     """
     factors = RATE_FACTORS
     while True:
-        rates = [rate_trial(run, factor) for run in trials for factor in factors]
-        tuned = tuned_grid(grid, rates, at_best_rate, folder, jobs, devices, say)
-        wider = _wider(factors, read_grid(folder / TRIALS)[1])
+        trials = [rate_trial(run, factor) for run in grid.trials for factor in factors]
+        tuned = tuned_grid(grid, trials, adopt_rate, folder / TRIALS, execution)
+        wider = _widen(factors, read_grid(folder / TRIALS)[1])
         if len(wider) == len(factors) or len(wider) > MOST_TRIALS:
             break
         factors = wider
-    run_grid(tuned, folder, jobs, devices, say)
-    add_anchors(tuned, folder, say)
+    run_grid(tuned, folder, execution)
+    add_reference_points(tuned, folder, execution.notify)
     return read_grid(folder)[1]
 
 
-def _wider(factors: tuple[float, ...], trials: Sequence[Result]) -> tuple[float, ...]:
-    """The factors, and half a decade more at an end where a method's best trial lies; the upper end first."""
+def _widen(factors: tuple[float, ...], trials: Sequence[Result]) -> tuple[float, ...]:
+    """Return the factors, and half a decade more at an end where a method's best trial lies; the upper end first."""
     ends = [rate_of(run) for run in (trials[0], trials[len(factors) - 1])]
     best = {rate_of(run) for run in best_trials(trials).values()}
     if ends[1] in best:
         return (*factors, factors[-1] * 10**0.5)
     return (factors[0] * 10**-0.5, *factors) if ends[0] in best else factors
+
+
+def baselines_tables(results: Sequence[Result]) -> list[Table]:
+    """Return the losses between floor and ceiling, how far each goes, and the losses alone in every view."""
+    return [baselines_table(results), shares_table(results), *all_views(losses_table, trained(results))]
+
+
+def write_plots(results: Sequence[Result], folder: Path) -> None:
+    """Write a plot of the losses between floor and ceiling for each code length."""
+    for n_bits in sorted({result.n_bits for result in trained(results) if result.status == "finished"}):
+        write_figure(baselines_plot(results, n_bits), folder, f"baselines-k{n_bits}")
+
+
+EXPERIMENT = Experiment(
+    name="baselines",
+    title="Losses of the literature under one protocol",
+    losses=BASELINES,
+    run=run_baselines,
+    tables=baselines_tables,
+    plots=write_plots,
+    trials={TRIALS: learning_rates_table},
+)

@@ -4,66 +4,115 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
-from channelhash.lab.experiments.definitions import TUNED
-from channelhash.lab.experiments.results import Result, read_grid
-from channelhash.lab.experiments.runner import Grid, GridRun, Say, run_grid
+from channelhash.lab.experiments.base import METHODS
+from channelhash.lab.experiments.experiment import Design, Experiment
+from channelhash.lab.experiments.plots.results import write_grid_plots
+from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
+from channelhash.lab.experiments.tables.baselines import learning_rates_table
+from channelhash.lab.experiments.tables.channels import OWN, own_effects, own_effects_tables, trials_table
+from channelhash.lab.experiments.tables.effects import effects_plot
+from channelhash.lab.experiments.tables.rendering import Table
+from channelhash.lab.experiments.tables.results import all_views, losses_table
+from channelhash.lab.experiments.tables.significance import significance_tables, wins_table
 from channelhash.lab.experiments.tuning import (
     RATE_FACTORS,
     RATE_TRIALS,
+    TRIALS,
     Weights,
-    at_best_rate,
+    adopt_rate,
     rate_trial,
     tuned_grid,
     weights_of,
 )
+from channelhash.utils.plotting import write_figure
 
+#: Losses whose weights are chosen here; the first three differ in their bounds alone.
+TUNED: Mapping[str, Mapping[str, Any]] = {
+    "SCH, tuned": {"name": "sch"},
+    "DSCH, tuned": {"name": "dsch"},
+    "BSCH, tuned": {"name": "bsch"},
+    "RSCH, tuned": {"name": "rsch"},
+}
 #: Trials of each method: κ_q times weights of the direct AP term per bit of the code. The AP term is a share, the
 #: channel's violations are bits. Codes of tanh are nearly binary without a quantisation error too.
 KAPPA_Q: Mapping[str, tuple[float, ...]] = dict.fromkeys(TUNED, (0.03, 0.1, 0.3)) | {"RSCH, tuned": (0.0, 0.1, 0.3)}
 AVERAGE_PRECISION_PER_BIT = (0.0, 0.25, 1.0)
 
 
-def run_channels(
-    grid: Grid, trials: Sequence[GridRun], folder: Path, jobs: int, devices: Sequence[str], say: Say
-) -> list[Result]:
-    """Choose the weights beside every channel, then every method's learning rate, and run the grid with them. What is
-    there is not done again.
+def channels_grid(design: Design) -> list[GridRun]:
+    """Return DSCH as published, SCH with its quantisation term, and the losses of `TUNED`."""
+    published = {"DSCH, as published": METHODS["DSCH"], "SCH + quantisation": METHODS["SCH + quantisation"]}
+    return [run for method, loss in {**published, **TUNED}.items() for run in design.runs(method, loss)]
 
-    Args:
-        grid: as `definitions.channels` makes it.
-        trials: a run of each method, whose code length and seed its trials have; those of `definitions.TUNED` get
-            weights,
-            all get a learning rate.
-        folder: the grid's folder.
-        jobs, devices, say: as in `runner.run_grid`.
+
+def run_channels(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
+    """Choose the weights of `TUNED`, then every method's learning rate, and run the grid with them.
+
+    Nothing is done twice.
 
     Raises:
-        InputError: as `runner.run_grid`; or the runs are not validated.
-        JobError: no trial of a method came to an end.
+        InputError: as `run_grid`; or the runs are not validated.
+        JobError: no trial of a method finished.
     """
-    candidates = [_trial(run, weights) for run in trials if run.method in TUNED for weights in _choices(run.method)]
-    both = replace(grid, runs=(*trials, *grid.runs))
-    weighed = tuned_grid(both, candidates, _adopt, folder, jobs, devices, say).runs
-    rates = [rate_trial(run, factor) for run in weighed[: len(trials)] for factor in RATE_FACTORS]
-    grid = replace(grid, runs=weighed[len(trials) :])
-    run_grid(tuned_grid(grid, rates, at_best_rate, folder, jobs, devices, say, RATE_TRIALS), folder, jobs, devices, say)
-    return read_grid(folder)[1]
+    candidates = [_weight_trial(run, weights) for run in grid.trials for weights in _choices(run.method)]
+    both = replace(grid, runs=(*grid.trials, *grid.runs))
+    weighted = tuned_grid(both, candidates, _adopt_weights, folder / TRIALS, execution).runs
+    trials, runs = weighted[: len(grid.trials)], weighted[len(grid.trials) :]
+    rates = [rate_trial(run, factor) for run in trials for factor in RATE_FACTORS]
+    tuned = tuned_grid(replace(grid, runs=runs), rates, adopt_rate, folder / RATE_TRIALS, execution)
+    return run_grid(tuned, folder, execution)
 
 
 def _choices(method: str) -> list[Weights]:
+    if method not in TUNED:
+        return []
     return [Weights(*values) for values in product(KAPPA_Q[method], AVERAGE_PRECISION_PER_BIT)]
 
 
-def _trial(run: GridRun, weights: Weights) -> GridRun:
-    return replace(_with(run, weights), name=f"{run.name}-q{weights.kappa_q:g}-ap{weights.per_bit:g}")
+def _weight_trial(run: GridRun, weights: Weights) -> GridRun:
+    return replace(_with_weights(run, weights), name=f"{run.name}-q{weights.kappa_q:g}-ap{weights.per_bit:g}")
 
 
-def _adopt(run: GridRun, best: Result) -> GridRun:
-    return _with(run, weights_of(best))
+def _adopt_weights(run: GridRun, best: Result) -> GridRun:
+    return _with_weights(run, weights_of(best))
 
 
-def _with(run: GridRun, weights: Weights) -> GridRun:
+def _with_weights(run: GridRun, weights: Weights) -> GridRun:
     loss = run.config.loss.model_copy(update={"kappa_q": weights.kappa_q})
     terms = run.config.terms.model_copy(update={"average_precision": weights.per_bit * run.config.n_bits})
     return replace(run, config=replace(run.config, loss=loss, terms=terms))
+
+
+def channels_tables(results: Sequence[Result]) -> list[Table]:
+    """Return mAP and graded NDCG by channel and code length, wins, and tests of `OWN` against the others."""
+    methods = [method for method in dict.fromkeys(result.method for result in results) if method != OWN]
+    return [
+        *all_views(losses_table, results),
+        losses_table(results, figure="ndcg_graded"),
+        *own_effects_tables(results),
+        wins_table(results),
+        *significance_tables(results, [(OWN, method) for method in methods]),
+    ]
+
+
+def write_plots(results: Sequence[Result], folder: Path) -> None:
+    """Write the plots of every grid, and one of the effects."""
+    write_grid_plots(results, folder)
+    if effects := own_effects(results):
+        names = {effect.name: effect.name.removeprefix(f"{OWN} − ") for effect in effects}
+        title = f"{OWN}, minus the other channels, 95 % intervals over seeds"
+        write_figure(effects_plot(effects, title, names, sideways=True), folder, "effects")
+
+
+EXPERIMENT = Experiment(
+    name="channels",
+    title="Losses of channels, tuned alike",
+    grid=channels_grid,
+    run=run_channels,
+    tables=channels_tables,
+    plots=write_plots,
+    trials={TRIALS: trials_table, RATE_TRIALS: learning_rates_table},
+)

@@ -1,12 +1,12 @@
-"""``experiment distillation``: what of a teacher's mAP small students keep, and how much faster they are.
+"""``experiment distillation``: how much of a teacher's mAP small students keep, and how much faster they are.
 
 For each code length and seed a teacher is trained by the base configuration, then for each of `SIZES`
 
 * a student on the teacher's codes, with the relational term (λ_r = 1);
-* the same without it (λ_r = 0), as `distill` trains unless asked otherwise;
+* the same without it (λ_r = 0), the default of `distill`;
 * the same model from labels, by the teacher's loss.
 
-All three have the student's data and training settings, and the teacher's partitions joined by id.
+All three have the student's data and training settings, and the teacher's splits joined by id.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,25 @@ from channelhash.data.records import Records
 from channelhash.data.row_matching import Partners, find_partners
 from channelhash.data.splits import save_splits
 from channelhash.errors import InputError, JobError
-from channelhash.lab.experiments.definitions import TEACHER
+from channelhash.lab.experiments.base import METHODS
+from channelhash.lab.experiments.experiment import Design, Experiment
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.runner import Grid, GridRun, Say, run_grid
-from channelhash.lab.experiments.tables.distillation import DISTILLED, KINDS, LABELLED, UNRELATED
+from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
+from channelhash.lab.experiments.tables.distillation import (
+    DISTILLED,
+    KINDS,
+    LABELLED,
+    UNRELATED,
+    distillation_plots,
+    distillation_tables,
+)
 from channelhash.runs.build import draw_run_splits
 from channelhash.runs.student_config import student_config
+from channelhash.utils.plotting import write_figure
 
-#: Sizes of the student, settings of the model ``small``; each encodes more pictures a second than the one before it.
+#: The method of the first runs, from which `SIZES` of students learn.
+TEACHER = "teacher"
+#: Sizes of the student, settings of the model ``small``; each encodes more images a second than the one before it.
 SIZES: dict[str, dict[str, Any]] = {
     "width 32": {"image_size": 64, "width": 32, "text_width": 256, "hidden": [512]},
     "width 16": {"image_size": 48, "width": 16, "text_width": 128, "hidden": [256]},
@@ -37,39 +48,39 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def run_distillation(
-    grid: Grid, student: str, folder: Path, jobs: int, devices: Sequence[str], say: Say
-) -> list[Result]:
+def distillation_grid(design: Design) -> list[GridRun]:
+    """Return teachers, by the base configuration's loss or DSCH; `run_distillation` adds their students."""
+    return design.runs(TEACHER, design.base.get("loss", METHODS["DSCH"]))
+
+
+def run_distillation(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
     """Train the teachers of ``grid``, their students of every size, and the same models from labels.
 
-    Distilled students are trained one at a time, whatever ``jobs`` says: their speed is measured in that process.
-
-    Args:
-        grid: the teachers.
-        student: ``small``, or a YAML file with that model, as `runs.student_config.student_config` takes it.
-        folder: the grid's folder; it gets ``splits.json``, the teacher's partitions as rows of the student's data.
-        jobs, devices, say: as in `runner.run_grid`.
+    ``grid.options["student"]`` is ``small``, or a YAML file with that model, as `student_config` takes it. The folder
+    gets ``splits.json``, the teacher's splits as rows of the student's data. Distilled students are trained one
+    at a time, whatever ``execution.jobs`` says: their speed is measured in that process.
 
     Raises:
-        InputError: as `runner.run_grid`; or the student's settings or data do not go with the teacher's.
+        InputError: as `run_grid`; or the student's settings or data do not fit the teacher's.
         JobError: a teacher failed.
     """
+    student = grid.options.get("student", "small")
     _check_student(student)
     path = (folder / "splits.json").resolve()
-    runs = [made for run in grid.runs for made in _students(run, student, folder, path)]
-    _save_splits(grid.runs[0].config, runs[0].config, path)
-    for result in run_grid(grid, folder, jobs, devices, say):
+    students = [run for teacher in grid.runs for run in _students(teacher, student, folder, path)]
+    _save_splits(grid.runs[0].config, students[0].config, path)
+    for result in run_grid(grid, folder, execution):
         if result.status != "finished":
             raise JobError(f"{result.name} failed, it has no students: {result.error}")
-    labelled = tuple(run for run in runs if run.teacher is None)
-    run_grid(replace(grid, runs=(*grid.runs, *labelled)), folder, jobs, devices, say)
-    return run_grid(replace(grid, runs=(*grid.runs, *runs)), folder, 1, devices, say)
+    from_labels = tuple(run for run in students if run.teacher is None)
+    run_grid(replace(grid, runs=(*grid.runs, *from_labels)), folder, execution)
+    return run_grid(replace(grid, runs=(*grid.runs, *students)), folder, replace(execution, jobs=1))
 
 
 def _students(teacher: GridRun, student: str, folder: Path, splits: Path) -> list[GridRun]:
-    """The runs of one teacher: each of `KINDS` at each of `SIZES`."""
+    """Return the runs of one teacher: each of `KINDS` at each of `SIZES`."""
     runs, config = [], teacher.config
-    place = (folder / "runs" / teacher.name).resolve()
+    teacher_folder = (folder / "runs" / teacher.name).resolve()
     for size, settings in SIZES.items():
         sized = [f"model.{key}={value}" for key, value in settings.items()]
         related, unrelated = (
@@ -77,9 +88,10 @@ def _students(teacher: GridRun, student: str, folder: Path, splits: Path) -> lis
         )
         split = config.split.model_copy(update={"splits": splits, "only_labels": None, "without_labels": None})
         labelled = replace(related, split=split, loss_name=config.loss_name, loss=config.loss, terms=config.terms)
-        for kind, made, of in ((DISTILLED, related, place), (UNRELATED, unrelated, place), (LABELLED, labelled, None)):
+        for kind, student_run in ((DISTILLED, related), (UNRELATED, unrelated), (LABELLED, labelled)):
             name = teacher.name.replace(TEACHER, f"{KINDS[kind]}-{size.replace(' ', '-')}", 1)
-            runs.append(GridRun(name, f"{kind}, {size}", made, of))
+            source = None if kind == LABELLED else teacher_folder
+            runs.append(GridRun(name, f"{kind}, {size}", student_run, source))
     return runs
 
 
@@ -97,28 +109,46 @@ def _check_student(student: str) -> None:
 
 
 def _save_splits(teacher: RunConfig, student: RunConfig, path: Path) -> None:
-    """The partitions that all teachers have, as rows of the student's data; `InputError` if that does not fit."""
+    """Save the splits that all teachers have, as rows of the student's data; `InputError` if the data does not fit."""
     collection = load_collection(teacher.sources)
-    theirs, own = collection.records, load_collection(student.sources).records
-    partners = find_partners(own, theirs)
-    _check_same(own, theirs, partners)
-    save_splits(partners.splits(draw_run_splits(teacher, collection)), own, path, {"joined": "by id"})
+    teacher_records, records = collection.records, load_collection(student.sources).records
+    partners = find_partners(records, teacher_records)
+    _check_records(records, teacher_records, partners)
+    save_splits(partners.splits(draw_run_splits(teacher, collection)), records, path, {"joined": "by id"})
 
 
-def _check_same(own: Records, theirs: Records, partners: Partners) -> None:
-    """A student from labels has to see what the distilled one sees, and the labels that its teacher saw."""
-    if more := set(own.items) - set(theirs.items):
+def _check_records(student: Records, teacher: Records, partners: Partners) -> None:
+    """Check that a student from labels sees what the distilled one sees, and the labels that its teacher saw."""
+    if more := set(student.items) - set(teacher.items):
         raise InputError(
-            f"--student: its data has the modality {min(more)}, the teacher's has {', '.join(theirs.items)}; a model "
+            f"--student: its data has the modality {min(more)}, the teacher's has {', '.join(teacher.items)}; a model "
             "from labels would learn more than a distilled one"
         )
     both = np.flatnonzero(partners.of_student >= 0)
-    same = set(own.label_names) == set(theirs.label_names)
+    same = set(student.label_names) == set(teacher.label_names)
     if same:
-        columns = [theirs.label_names.index(name) for name in own.label_names]
-        same = np.array_equal(own.labels[both], theirs.labels[partners.of_student[both]][:, columns])
+        columns = [teacher.label_names.index(name) for name in student.label_names]
+        same = np.array_equal(student.labels[both], teacher.labels[partners.of_student[both]][:, columns])
     if not same:
         raise InputError(
-            f"--student: its data has other labels ({', '.join(own.label_names) or 'none'}) than the teacher's "
-            f"({', '.join(theirs.label_names)}), or on other items; what is trained from labels needs the teacher's"
+            f"--student: its data has other labels ({', '.join(student.label_names) or 'none'}) than the teacher's "
+            f"({', '.join(teacher.label_names)}), or on other items; what is trained from labels needs the teacher's"
         )
+
+
+def write_plots(results: Sequence[Result], folder: Path) -> None:
+    """Write a plot of mAP against speed for each code length."""
+    for name, figure in distillation_plots(results).items():
+        write_figure(figure, folder, name)
+
+
+EXPERIMENT = Experiment(
+    name="distillation",
+    title="A large model's codes from small ones",
+    bits=(32,),
+    grid=distillation_grid,
+    run=run_distillation,
+    tables=distillation_tables,
+    plots=write_plots,
+    options=("student",),
+)

@@ -1,7 +1,11 @@
-"""What re-ranking by asymmetric distance is worth: mAP of a grid's runs before and after."""
+"""``experiment reranking``: what re-ranking by asymmetric distance adds to the mAP of Hamming distance.
+
+The codes are those of a loss without quantisation term and of one with it.
+"""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,8 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.codes.code_set import CodeSet
+from channelhash.lab.experiments.base import METHODS
+from channelhash.lab.experiments.experiment import Experiment
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.tables.rendering import Cell, Table
 from channelhash.lab.experiments.tables.results import arrow, difference_cell, print_spread, spread
@@ -18,7 +24,7 @@ from channelhash.runs.evaluate import query_outputs, run_codes
 from channelhash.search.rerank import asymmetric_distances
 from channelhash.utils.files import write_text
 
-#: How many of the first answers are ranked again; None is all of them.
+#: How many of the first matches are ranked again; None is all of them.
 DEPTHS: tuple[int | None, ...] = (100, 1000, None)
 
 
@@ -29,7 +35,7 @@ def average_precisions(
     relevant: NDArray[np.bool_],
     depths: Sequence[int | None] = DEPTHS,
 ) -> NDArray[np.float64]:
-    """Tie-aware AP of one query: by Hamming distance, and with its first N answers re-ranked, for each N.
+    """Return the tie-aware AP of one query: by Hamming distance, and with its first N matches re-ranked, for each N.
 
     Ties stay ties: items of one code are at one asymmetric distance too, and items behind the first N at one Hamming
     distance, so AP is its expectation over their orders (`ranking.average_precision`). Only where the cut at N falls
@@ -49,72 +55,71 @@ def average_precisions(
     order = np.argsort(hamming, kind="stable")
     hamming, related = hamming[order], relevant[order]
     asymmetric = asymmetric_distances(outputs, database[order])
-    found = [_of_groups(_changes(hamming), related)]
+    scores = [_group_ap(_changes(hamming), related)]
     for depth in depths:
         first = len(order) if depth is None else min(depth, len(order))
         head = np.argsort(asymmetric[:first], kind="stable")  # ties stay in their order by Hamming distance
         ranked = np.concatenate([head, np.arange(first, len(order))])
         new_group = np.concatenate([_changes(hamming[head]) | _changes(asymmetric[head]), _changes(hamming[first:])])
-        found.append(_of_groups(new_group, related[ranked]))
-    return np.array(found)
+        scores.append(_group_ap(new_group, related[ranked]))
+    return np.array(scores)
 
 
 def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where a value differs from the one before it; the first does."""
+    """Return where a value differs from the one before it; the first does."""
     return np.concatenate([np.ones(min(1, len(values)), dtype=bool), values[1:] != values[:-1]])
 
 
-def _of_groups(begins: NDArray[np.bool_], relevant: NDArray[np.bool_]) -> float:
+def _group_ap(begins: NDArray[np.bool_], relevant: NDArray[np.bool_]) -> float:
     starts = np.flatnonzero(begins)
     total = np.diff([*starts, len(relevant)])
     hits = np.add.reduceat(relevant.astype(np.int64), starts)
     return float(ranking.average_precision(total[None], hits[None])[0])
 
 
-def reranked_figures(folder: Path) -> dict[str, list[float]]:
-    """Task -> mAP by Hamming distance and with the first N re-ranked for each of `DEPTHS`, of a run's test split.
+def reranked_scores(folder: Path) -> dict[str, list[float]]:
+    """Return task -> mAP by Hamming distance and with the first N re-ranked, N of `DEPTHS`, on a run's test split.
 
-    Kept in the run's ``reranking.json``: a run is never changed once it is finished.
+    They are kept in the run's ``reranking.json``: a finished run never changes.
     """
     path = folder / "reranking.json"
     if not path.exists():
         codes, outputs = run_codes(folder), query_outputs(folder)
         by_id = np.argsort(np.asarray(codes.retrieval.ids, dtype=str), kind="stable")
         query, database = codes.query, codes.retrieval.take(by_id)
-        figures = {
-            f"{asked}->{searched}": _means(outputs[asked], query, asked, database, searched)
-            for asked in query.codes
-            for searched in database.codes
+        tasks = sorted(product(query.codes, database.codes), key=lambda task: task[0] == task[1])  # cross-modal first
+        means = {
+            f"{asking}->{searched}": _means(outputs, query, asking, database, searched) for asking, searched in tasks
         }
-        write_text(path, json.dumps(dict(sorted(figures.items(), key=lambda item: _same_modality(item[0])))))
-    found: dict[str, list[float]] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+        write_text(path, json.dumps(means))
+    scores: dict[str, list[float]] = json.loads(path.read_text(encoding="utf-8"))
+    return scores
 
 
 def _means(
-    outputs: NDArray[np.floating[Any]], query: CodeSet, asked: str, database: CodeSet, searched: str
+    outputs: Mapping[str, NDArray[np.floating[Any]]], query: CodeSet, asking: str, database: CodeSet, searched: str
 ) -> list[float]:
-    """`average_precisions`, its mean over the queries that have a relevant item."""
+    """Return the mean of `average_precisions` over the queries that have a relevant item."""
     assert query.labels is not None  # a run's codes have them
     assert database.labels is not None
     items, rows = database.codes[searched], []
-    for row, own in enumerate(query.labels):
-        related = (database.labels & own).any(axis=1)
-        if related.any():
-            rows.append(average_precisions(outputs[row], query.codes[asked][row : row + 1], items, related))
+    for row, labels in enumerate(query.labels):
+        relevant = (database.labels & labels).any(axis=1)
+        if relevant.any():
+            rows.append(average_precisions(outputs[asking][row], query.codes[asking][row : row + 1], items, relevant))
     means: list[float] = np.mean(rows, axis=0).tolist()
     return means
 
 
 def reranking_tables(results: Sequence[Result]) -> list[Table]:
-    """A block a method and code length, a row a task: mAP by Hamming distance, and what re-ranking adds."""
+    """Return mAP by Hamming distance and what re-ranking adds: a block a method and code length, a row a task."""
     rows = []
     cells = dict.fromkeys((result.method, result.n_bits) for result in results)
     for method, n_bits in cells:
         runs = [r for r in results if (r.method, r.n_bits, r.status) == (method, n_bits, "finished")]
-        figures = [reranked_figures(run.folder) for run in runs]
-        for task in figures[0] if figures else ():
-            shares = np.array([found[task] for found in figures])  # (seeds, 1 + depths)
+        scores = [reranked_scores(run.folder) for run in runs]
+        for task in scores[0] if scores else ():
+            shares = np.array([by_task[task] for by_task in scores])  # (seeds, 1 + depths)
             gains = 100 * (shares[:, 1:] - shares[:, :1])
             plain = Cell(print_spread(spread(shares[:, 0].tolist())))
             rows.append((Cell(f"{method}, k = {n_bits}"), Cell(arrow(task)), plain, *map(difference_cell, gains.T)))
@@ -133,7 +138,10 @@ def reranking_tables(results: Sequence[Result]) -> list[Table]:
     ]
 
 
-def _same_modality(task: str) -> bool:
-    """Sorts cross-modal tasks first."""
-    asked, searched = task.split("->")
-    return asked == searched
+EXPERIMENT = Experiment(
+    name="reranking",
+    title="Re-ranking by asymmetric distance",
+    losses={method: METHODS[method] for method in ("SCH", "DSCH")},
+    bits=(16, 32, 64),
+    tables=reranking_tables,
+)

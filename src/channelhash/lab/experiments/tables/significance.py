@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.stats.significance import Comparison
+from channelhash.lab.experiments.stats.significance import Comparison, compare_methods
 from channelhash.lab.experiments.stats.wins import count_wins
 from channelhash.lab.experiments.tables.rendering import Cell, Table
 from channelhash.lab.experiments.tables.results import CHECKPOINT_NAMES, VIEW_NAMES, arrow, outcome, spread, task_names
@@ -39,6 +39,12 @@ def significance_table(comparisons: Sequence[Comparison], view: str = "test", ch
         "paired t-test and t interval; it speaks of training again. p with Holm's correction over all comparisons made "
         f"together, bold up to {LEVEL}; intervals are not corrected. A difference holds where both p are bold.",
     )
+
+
+def significance_tables(results: Sequence[Result], pairs: Sequence[tuple[str, str]] | None = None) -> list[Table]:
+    """Compare methods and return the table; none where too few runs are finished. Arguments as `compare_methods`."""
+    comparisons = compare_methods(results, pairs)
+    return [significance_table(comparisons)] if comparisons else []
 
 
 def wins_table(results: Sequence[Result], view: str = "test", checkpoint: str = "last") -> Table:

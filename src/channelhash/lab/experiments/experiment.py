@@ -1,0 +1,166 @@
+"""The record of an experiment: how its grid is made and run, and which tables and plots show its results."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from channelhash.config import make_config
+from channelhash.errors import InputError
+from channelhash.lab.experiments import studies
+from channelhash.lab.experiments.base import METHODS, PAPER_BITS, Losses, Sections
+from channelhash.lab.experiments.plots.results import write_grid_plots
+from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
+from channelhash.lab.experiments.tables.rendering import Table
+from channelhash.utils.typed_settings import pick
+
+#: Code length of trials, whatever lengths the grid has; their seed is 0.
+TRIAL_BITS = 32
+
+
+@dataclass(frozen=True)
+class Design:
+    """What the runs of a grid are made from.
+
+    Attributes:
+        base: configuration that every run starts from.
+        bits: code lengths.
+        seeds: seeds of weights, order and dropout.
+        losses: the losses to compare; empty where the experiment compares something else.
+    """
+
+    base: Sections
+    bits: Sequence[int]
+    seeds: Sequence[int]
+    losses: Losses = field(default_factory=dict)
+
+    def runs(self, method: str, loss: Mapping[str, Any], prefix: str = "") -> list[GridRun]:
+        """Return one run of a method for each code length and seed.
+
+        Args:
+            method: what is compared, as the tables print it.
+            loss: section ``loss`` of the configuration.
+            prefix: begin of the runs' names.
+
+        >>> base = {"data": {"kind": "synthetic", "root": "data"}, "model": {"name": "small"}}
+        >>> [run.name for run in Design(base, (16, 32), (0,)).runs("DSCH, γ_w = 2", {"name": "dsch", "gamma_w": 2.0})]
+        ['dsch-gamma_w-2-k16-seed0', 'dsch-gamma_w-2-k32-seed0']
+        """
+        runs = []
+        for n_bits, seed in product(self.bits, self.seeds):
+            sections = {section: dict(keys) for section, keys in self.base.items()}
+            sections.setdefault("model", {})["n_bits"] = n_bits
+            sections["loss"] = dict(loss)
+            sections.setdefault("train", {})["seed"] = seed
+            runs.append(GridRun(f"{prefix}{_slug(method)}-k{n_bits}-seed{seed}", method, make_config(sections)))
+        return runs
+
+
+def compare_losses(design: Design) -> list[GridRun]:
+    """Return each loss of a design at each code length and seed."""
+    return [run for method, loss in design.losses.items() for run in design.runs(method, loss)]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment: a file in ``studies/`` and a line in `studies.EXPERIMENTS`.
+
+    Attributes:
+        name: its name on the command line and in ``grid.json``.
+        title: what is compared, in words.
+        tables: makes the tables of all results; the command prints the first.
+        losses: the losses that are compared, others with ``--losses``; empty where it compares something else.
+        bits: code lengths by default.
+        grid: makes the runs of a design.
+        run: carries a grid out in a folder.
+        plots: writes the plots of all results to a folder.
+        trials: makes the table of each folder of trials below the grid's; empty where nothing is tuned.
+        options: the options of the command that only some experiments take, such as ``"student"``.
+    """
+
+    name: str
+    title: str
+    tables: Callable[[Sequence[Result]], list[Table]]
+    losses: Losses = field(default_factory=dict)
+    bits: tuple[int, ...] = PAPER_BITS
+    grid: Callable[[Design], list[GridRun]] = compare_losses
+    run: Callable[[Grid, Path, Execution], list[Result]] = run_grid
+    plots: Callable[[Sequence[Result], Path], object] = write_grid_plots
+    trials: Mapping[str, Callable[[Sequence[Result]], Table]] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+
+def load_experiment(name: str) -> Experiment:
+    """Return the experiment that is registered as ``name``.
+
+    Raises:
+        InputError: there is none; the message names the nearest.
+
+    >>> load_experiment("gamma-w").title
+    'DSCH by γ_w'
+    """
+    module = pick(studies.EXPERIMENTS, name, "experiment")
+    experiment: Experiment = import_module(f"{studies.__name__}.{module}").EXPERIMENT
+    return experiment
+
+
+def make_grid(
+    experiment: Experiment,
+    base: Sections,
+    bits: Sequence[int] | None = None,
+    seeds: int = 3,
+    options: Mapping[str, str] | None = None,
+    command: str = "",
+) -> Grid:
+    """Make the grid of an experiment.
+
+    Args:
+        experiment: see `load_experiment`.
+        base: see `base.base_configuration`.
+        bits: code lengths; the experiment's if None.
+        seeds: runs of each cell.
+        options: ``losses`` and those of `Experiment.options` that are set, by name.
+        command: the command that makes the grid again.
+
+    Raises:
+        InputError: a key is unknown, or the experiment does not take an option.
+    """
+    options = options or {}
+    losses = experiment.losses
+    for option in options:
+        if option not in (*experiment.options, *["losses"] * bool(losses)):
+            flag = option.replace("_", "-")
+            raise InputError(f"--{flag}: experiment {experiment.name} does not take it; leave it out")
+    if "losses" in options:
+        losses = choose_losses(options["losses"].split(","), losses)
+    design = Design(base, bits or experiment.bits, range(seeds), losses)
+    trials = experiment.grid(Design(base, [TRIAL_BITS], [0], losses)) if experiment.trials else []
+    title = f"{experiment.title}, {base.get('data', {}).get('kind')}"
+    return Grid(experiment.name, title, command, tuple(experiment.grid(design)), tuple(trials), options)
+
+
+def choose_losses(names: Sequence[str], losses: Losses) -> Losses:
+    """Return the losses of these names, with the settings and method names of ``losses`` and `METHODS` where they are
+    among those.
+
+    >>> list(choose_losses(["dsch", "rsch", "python:mymodule:MyLoss"], {}))
+    ['DSCH', 'rsch', 'MyLoss']
+    """
+    chosen: dict[str, Mapping[str, Any]] = {}
+    for name in (name.strip() for name in names):
+        default = (name.rpartition(":")[2], {"name": name})
+        candidates = (*losses.items(), *METHODS.items())
+        method, loss = next((known for known in candidates if known[1]["name"] == name), default)
+        if method in chosen:
+            raise InputError(f"--losses: two losses are called {method}; name each once")
+        chosen[method] = loss
+    return chosen
+
+
+def _slug(method: str) -> str:
+    spelled = method.lower().replace("γ", "gamma").replace("κ", "kappa").replace("+", "plus").replace("²", "2")
+    plain = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in spelled)
+    return "-".join(part for part in plain.split("-") if part)

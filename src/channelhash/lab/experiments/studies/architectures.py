@@ -1,0 +1,54 @@
+"""``experiment architectures``: both of the paper's architectures with each loss."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.resources import files
+from typing import Any
+
+from channelhash.lab.experiments.base import METHODS
+from channelhash.lab.experiments.experiment import Design, Experiment
+from channelhash.lab.experiments.paper.printed_results import comparison_table
+from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.runner import GridRun
+from channelhash.lab.experiments.tables.rendering import Table
+from channelhash.lab.experiments.tables.results import all_views, architectures_table
+from channelhash.lab.experiments.tables.significance import significance_tables, wins_table
+
+
+def architectures_grid(design: Design) -> list[GridRun]:
+    """Return both architectures with each loss.
+
+    On drawn images, where weights of large models are of no use, their backbones are small, random and frozen.
+    """
+    small = design.base["data"]["kind"] == "synthetic"
+    tiny = str(files("channelhash.lab.experiments") / "tiny-clip.json")
+    models: dict[str, dict[str, Any]] = {
+        "tdsrdh": {"backbone": "resnet18", "pretrained": None} if small else {},
+        "cliphash": {"backbone": tiny, "pretrained": None} if small else {},
+    }
+    runs = []
+    for model, settings in models.items():
+        with_model = replace(design, base={**design.base, "model": {"name": model, **settings}})
+        for method, loss in design.losses.items():
+            runs += with_model.runs(method, loss, prefix=f"{model}-")
+    return runs
+
+
+def architectures_tables(results: Sequence[Result]) -> list[Table]:
+    """Return scores by model and method, wins, tests within each model, and the paper's numbers beside them."""
+    tables = [*all_views(architectures_table, results), wins_table(results)]
+    for model in dict.fromkeys(str(result.settings["model"]["name"]) for result in results if result.settings):
+        of_model = [result for result in results if result.settings and result.settings["model"]["name"] == model]
+        for table in significance_tables(of_model):
+            tables.append(replace(table, name=f"{table.name}-{model}", title=f"{model}: {table.title}"))
+    return [*tables, *filter(None, [comparison_table(results, "architectures")])]
+
+
+EXPERIMENT = Experiment(
+    name="architectures",
+    title="Architectures and losses",
+    losses=METHODS,
+    bits=(32,),
+    grid=architectures_grid,
+    tables=architectures_tables,
+)

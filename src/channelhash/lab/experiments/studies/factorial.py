@@ -1,0 +1,50 @@
+"""``experiment factorial``: which part of DSCH's gain is the channel's, which the quantisation term's."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from channelhash.lab.experiments.experiment import Design, Experiment
+from channelhash.lab.experiments.plots.results import write_grid_plots
+from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.runner import GridRun
+from channelhash.lab.experiments.tables.effects import all_effects, effects_plot, effects_tables
+from channelhash.lab.experiments.tables.rendering import Table
+from channelhash.lab.experiments.tables.results import all_views, losses_table
+from channelhash.utils.plotting import write_figure
+
+
+def factorial_grid(design: Design) -> list[GridRun]:
+    """Return the bounds of SCH and DSCH, each with κ_q of 0, 0.01 and 0.03; DSCH at 32 bits also with γ_w = 2."""
+    runs = []
+    for channel, kappa_q in product(("sch", "dsch"), (0.0, 0.01, 0.03)):
+        loss = {"name": channel, "kappa_q": kappa_q}
+        runs += design.runs(f"{channel.upper()}, κ_q = {kappa_q:g}", loss)
+        if channel == "dsch" and 32 in design.bits:
+            at_32_bits = replace(design, bits=[32])
+            runs += at_32_bits.runs(f"DSCH, γ_w = 2, κ_q = {kappa_q:g}", {**loss, "gamma_w": 2.0})
+    return runs
+
+
+def factorial_tables(results: Sequence[Result]) -> list[Table]:
+    """Return scores by channel and κ_q, and the effects of both."""
+    return [*all_views(losses_table, results), *effects_tables(all_effects(results))]
+
+
+def write_plots(results: Sequence[Result], folder: Path) -> None:
+    """Write the plots of every grid, and one of the effects."""
+    write_grid_plots(results, folder)
+    if effects := all_effects(results):
+        title = "Where does DSCH's gain come from? Parts of the published comparison, 95 % intervals"
+        write_figure(effects_plot(effects, title), folder, "effects")
+
+
+EXPERIMENT = Experiment(
+    name="factorial",
+    title="Channel and quantisation term",
+    bits=(16, 32, 64),
+    grid=factorial_grid,
+    tables=factorial_tables,
+    plots=write_plots,
+)

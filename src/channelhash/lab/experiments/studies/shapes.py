@@ -1,0 +1,63 @@
+"""``experiment shapes``: channels whose targets follow the labels, with the same weights beside them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from channelhash.lab.experiments.experiment import Design, Experiment
+from channelhash.lab.experiments.plots.results import write_grid_plots
+from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.runner import GridRun
+from channelhash.lab.experiments.tables.effects import all_option_effects, effects_plot, effects_tables
+from channelhash.lab.experiments.tables.rendering import Table
+from channelhash.lab.experiments.tables.results import all_views, losses_table
+from channelhash.utils.plotting import write_figure
+
+#: The channels that are compared, SCH's first.
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "SCH": {"name": "sch"},
+    "DSCH": {"name": "dsch"},
+    "SCH, quantiles": {"name": "sch-shaped", "shape": "quantile"},
+    "SCH, rare labels": {"name": "sch-shaped", "shape": "rarity"},
+    "SCH, learned": {"name": "sch-shaped", "shape": "learned"},
+}
+#: κ_q, and the weight of the direct AP term divided by the code length (``docs/results/channels-compared.md``).
+KAPPA_Q, AVERAGE_PRECISION_PER_BIT = 0.3, 0.25
+
+
+def shapes_grid(design: Design) -> list[GridRun]:
+    """Return each channel of `SHAPES`, all with the same weights beside them."""
+    runs = []
+    for method, loss in SHAPES.items():
+        for n_bits in design.bits:
+            weights = {"kappa_q": KAPPA_Q, "average_precision": AVERAGE_PRECISION_PER_BIT * n_bits}
+            runs += replace(design, bits=[n_bits]).runs(method, {**loss, **weights})
+    return runs
+
+
+def shapes_tables(results: Sequence[Result]) -> list[Table]:
+    """Return what each shape adds to SCH's, in tie-aware mAP and in graded NDCG, and scores by shape."""
+    first = results[0].method
+    title = f"Shapes minus {first}"
+    graded = effects_tables(all_option_effects(results, first, "ndcg_graded"), figure="graded NDCG", title=title)
+    return [
+        *effects_tables(all_option_effects(results, first), title=title),
+        *(replace(table, name=f"ndcg-graded-{table.name}") for table in graded),
+        *all_views(losses_table, results),
+        losses_table(results, figure="ndcg_graded"),
+    ]
+
+
+def write_plots(results: Sequence[Result], folder: Path) -> None:
+    """Write the plots of every grid, and one of the effects."""
+    write_grid_plots(results, folder)
+    if effects := all_option_effects(results, results[0].method):
+        title = f"What each shape adds to the channel of {results[0].method}, 95 % intervals over seeds"
+        names = {effect.name: effect.name for effect in effects}
+        write_figure(effects_plot(effects, title, names, sideways=True), folder, "effects")
+
+
+EXPERIMENT = Experiment(
+    name="shapes", title="Shapes of the channel", grid=shapes_grid, tables=shapes_tables, plots=write_plots
+)

@@ -1,0 +1,54 @@
+"""The record of an experiment: each registered one is whole, and takes the options that it says."""
+
+import pytest
+
+from channelhash.errors import InputError
+from channelhash.lab.experiments.experiment import choose_losses, load_experiment
+from channelhash.lab.experiments.studies import EXPERIMENTS
+from lab.experiments.made_grids import named_grid
+from small_runs import assert_refused, grid_base
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_is_registered_under_its_name(name):
+    experiment = load_experiment(name)
+    assert experiment.name == name
+    assert experiment.title
+
+
+@pytest.mark.parametrize("name", ["losses", "baselines", "architectures", "reranking"])
+def test_losses_are_chosen_by_name(name, tmp_path):
+    options = {"losses": "dsch, rsch"}
+    runs = named_grid(name, grid_base(tmp_path), tmp_path, bits=[8], seeds=1, options=options).runs
+    assert {run.config.loss_name for run in runs} == {"dsch", "rsch"}
+    assert {run.method for run in runs} == {"DSCH", "RSCH" if name == "baselines" else "rsch"}
+
+
+def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_gives_it():
+    losses = {"SCH, mine": {"name": "sch", "tau": 2.0}}
+    assert choose_losses(["sch", "dsch", "python:my.module:MyLoss"], losses) == {
+        "SCH, mine": {"name": "sch", "tau": 2.0},
+        "DSCH": {"name": "dsch", "kappa_q": 0.01},
+        "MyLoss": {"name": "python:my.module:MyLoss"},
+    }
+    with pytest.raises(InputError, match="two losses are called DSCH"):
+        choose_losses(["dsch", "dsch"], losses)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("gamma-w", "--losses", "dsch"),
+        ("channels", "--losses", "dsch"),
+        ("distillation", "--new-labels", "cat"),
+        ("incremental", "--student", "small"),
+    ],
+)
+def test_an_option_of_another_experiment_is_refused(name, option, value, tmp_path, capsys):
+    says = f"{option}: experiment {name} does not take it; leave it out"
+    assert_refused(capsys, "experiment", name, option, value, "--out", tmp_path / "g", says=says)
+
+
+def test_an_unknown_loss_is_named(tmp_path, capsys):
+    command = ["experiment", "losses", "--losses", "dshc", "--config", grid_base(tmp_path), "--out", tmp_path / "g"]
+    assert_refused(capsys, *command, says="did you mean 'dsch'?")

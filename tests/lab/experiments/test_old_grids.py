@@ -1,0 +1,49 @@
+"""Grids that an earlier version made are read, reported and resumed; nothing of them is trained again."""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from channelhash.lab.experiments import reference_points, runner
+from channelhash.lab.experiments.results import read_grid
+from channelhash.lab.experiments.studies import baselines
+from small_runs import run_command, write_features
+
+#: What the tables held that the earlier version wrote.
+ROWS = {
+    "losses": ("losses-test-last", "| image → text | SCH | **38.98** |"),
+    "baselines": ("baselines", "|  | CCA-ITQ | floor |  | 57.69 |"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Grids of `losses` (SCH, DSCH) and of `baselines` (DNPH, DSCH), as the version of November 2026 wrote them."""
+    with tarfile.open(Path(__file__).with_name("old_grids.tar.xz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    for path in (*tmp_path.rglob("*.yaml"), *tmp_path.rglob("grid.json")):
+        path.write_text(path.read_text().replace("/FOLDER", str(tmp_path)))
+    write_features(tmp_path / "f.npz", 60)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("name", "losses"), [("losses", "sch,dsch"), ("baselines", "dnph,dsch")])
+def test_an_old_grid_is_reported_and_goes_on(folder, monkeypatch, name, losses):
+    title, before = read_grid(folder / name)
+    assert {result.status for result in before} == {"finished"}
+    assert run_command("report", folder / name) == 0
+    assert title in (folder / name / "report.html").read_text()
+
+    monkeypatch.setattr(runner, "run_and_evaluate", None)  # nothing is trained
+    monkeypatch.setattr(reference_points, "write_result", None)  # and nothing computed
+    monkeypatch.setattr(baselines, "RATE_FACTORS", (1.0,))
+    monkeypatch.setattr(baselines, "MOST_TRIALS", 1)
+    command = ["experiment", name, "--losses", losses, "--config", "base.yaml", "--bits", "8", "--seeds", "1"]
+    assert run_command(*command, "--out", name) == 0
+    after = read_grid(folder / name)
+    assert after[0] == title
+    assert [(result.name, result.method) for result in after[1]] == [(r.name, r.method) for r in before]
+    table, row = ROWS[name]
+    assert row in (folder / name / "tables" / f"{table}.md").read_text().splitlines()
