@@ -19,6 +19,8 @@ from channelhash.utils.typed_settings import pick
 
 #: Code length of trials, whatever lengths the grid has; their seed is 0.
 TRIAL_BITS = 32
+# Signs of method names as folder names spell them.
+_SPELLED = str.maketrans({"γ": "gamma", "κ": "kappa", "τ": "tau", "+": "plus", "²": "2"})
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,6 @@ def choose_losses(names: Sequence[str], losses: Losses) -> Losses:
 
 
 def _slug(method: str) -> str:
-    spelled = method.lower().replace("γ", "gamma").replace("κ", "kappa").replace("+", "plus").replace("²", "2")
+    spelled = method.lower().translate(_SPELLED)
     plain = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in spelled)
     return "-".join(part for part in plain.split("-") if part)

@@ -196,4 +196,4 @@ def test_what_is_wrong_is_said_before_anything_is_trained(made, tmp_path, capsys
     image = ("--data", tmp_path / "image.npz", "--student", write_student(path, items))
     refused("a model from labels would learn more", *image)
     command[1] = "losses"
-    refused("--student: goes with distillation, not with losses", "--student", "small")
+    refused("--student: experiment losses does not take it", "--student", "small")
