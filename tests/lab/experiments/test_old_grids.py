@@ -1,13 +1,13 @@
 """Grids that an earlier version made are read, reported and resumed; nothing of them is trained again."""
 
 import tarfile
-from pathlib import Path
 
 import pytest
 
 from channelhash.lab.experiments import reference_points, runner
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import baselines
+from pages import ROOT
 from small_runs import run_command, write_features
 
 #: What the tables held that the earlier version wrote.
@@ -20,7 +20,7 @@ ROWS = {
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Grids of `losses` (SCH, DSCH) and of `baselines` (DNPH, DSCH), as the version of November 2026 wrote them."""
-    with tarfile.open(Path(__file__).with_name("old_grids.tar.xz")) as archive:
+    with tarfile.open(ROOT / "tests" / "made_by_0_1" / "grids.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     for path in (*tmp_path.rglob("*.yaml"), *tmp_path.rglob("grid.json")):
         path.write_text(path.read_text().replace("/FOLDER", str(tmp_path)))
