@@ -54,7 +54,7 @@ def test_answers_are_those_of_the_plain_search(k, n, clusters, seed, data):
     # A scan of all codes; tables, left for the scan by some queries; tables alone, up to a cost that is never met.
     for tables, share in ((False, 8), (True, 8), (True, 1e-9)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(code_index, "_SHARE", share)
+            patch.setattr(code_index, "_FRACTION", share)
             if share < 1:
                 patch.setattr(code_index, "scan", None)
             index = CodeIndex.build(codes, k, tables)

@@ -12,12 +12,13 @@ from channelhash.search.index import multi_index_hashing as multi_index
 from channelhash.search.index.brute_force import Matches
 from channelhash.search.index.deduplicate import DistinctCodes, Mask, code_words, distinct_codes
 from channelhash.search.index.multi_index_hashing import Tables, build_tables
+from channelhash.search.index.top_k import Search
 
 # Tables are worth their memory for at least so many distinct codes, of at most so many bits: the neighbours of longer
 # codes are too many bits away.
 _FEWEST, _LONGEST = 1 << 18, 64
 # A search in the tables may look at one of so many codes before it is left to the scan.
-_SHARE = 8
+_FRACTION = 8
 _ALL = np.empty(0, dtype=np.bool_)
 
 
@@ -25,7 +26,7 @@ class CodeIndex:
     """Codes by row, each distinct one kept once. Answers come nearest first, equal distances by row.
 
     Where there are tables, a search goes through them (`multi_index`) and falls back to a scan of all distinct codes
-    (`scan`) once that is cheaper; the answers are the same. Several threads may search at the same time.
+    (`linear_scan`) once that is cheaper; the answers are the same. Several threads may search at the same time.
     """
 
     def __init__(self, distinct: DistinctCodes, tables: Tables | None, n_bits: int) -> None:
@@ -119,25 +120,22 @@ class CodeIndex:
         mask = self._mask(allowed)
         if not len(self) or not len(queries):
             return [Matches(*np.empty((2, 0), dtype=np.int64)) for _ in queries]
-        words, distinct, n_bits = code_words(queries, self.n_bits), self._distinct, self.n_bits
-        k = None if k is None else min(k, len(self))
-        found: dict[int, Matches] = {}
+        words = code_words(queries, self.n_bits)
+        count = len(self) if k is None else min(k, len(self))
+        search = Search(words, *self._distinct, mask, count, radius, self.n_bits)
+        matches: dict[int, Matches] = {}
         if self._tables is not None:
-            tables, budget = self._tables, int(self.n_distinct / _SHARE)
+            budget = int(self.n_distinct / _FRACTION)
             if k is None:
-                found = multi_index.within(words, distinct, tables, n_bits, radius, mask, budget)
-            elif k < budget:
-                found = multi_index.nearest(words, distinct, tables, k, n_bits, radius, mask, budget)
-        rest = [q for q in range(len(words)) if q not in found]
+                matches = multi_index.within(search, self._tables, budget)
+            elif count < budget:
+                matches = multi_index.nearest(search, self._tables, budget)
+        rest = [q for q in range(len(words)) if q not in matches]
         if rest:
-            left = words if len(rest) == len(words) else words[rest]
-            scanned = (
-                scan.within(left, distinct, radius, mask)
-                if k is None
-                else scan.nearest(left, distinct, k, n_bits, radius, mask)
-            )
-            found.update(zip(rest, scanned, strict=True))
-        return [found[q] for q in range(len(words))]
+            scan_rest = search._replace(queries=words if len(rest) == len(words) else words[rest])
+            scanned = scan.within(scan_rest) if k is None else scan.nearest(scan_rest)
+            matches.update(zip(rest, scanned, strict=True))
+        return [matches[q] for q in range(len(words))]
 
     def _mask(self, allowed: NDArray[np.bool_] | None) -> Mask:
         if allowed is None:

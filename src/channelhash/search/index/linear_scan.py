@@ -1,20 +1,23 @@
 """The compiled pass over all distinct codes: the nearest ones, and all within a radius. It builds no array of pairs."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import get_num_threads, njit, prange
 
 from channelhash.codes.popcount import popcount
 from channelhash.search.index.brute_force import Matches
-from channelhash.search.index.deduplicate import DistinctCodes, Mask, Words
 from channelhash.search.index.top_k import (
     HALF,
     LIMIT,
+    Candidates,
+    Search,
     add,
     answers,
     capacity,
     first_row,
     matches,
-    nothing_found,
+    no_candidates,
 )
 
 # Codes whose distances are held at once, and those among them that are looked at one by one if any of them is near.
@@ -56,21 +59,32 @@ def _any_near(distances, limit):  # type: ignore[no-untyped-def]
     return found != 0
 
 
-@njit(nogil=True)
-def _part(task, group, segments, n_queries, n_codes):  # type: ignore[no-untyped-def]
-    """First and last query of a task, and its segment, first and last code."""
-    first, segment = task // segments * group, task % segments
-    length = (n_codes + segments - 1) // segments
-    return first, min(first + group, n_queries), segment, segment * length, min((segment + 1) * length, n_codes)
+class _Division(NamedTuple):
+    """How a scan is cut into tasks, each a group of queries in a segment of the codes."""
+
+    tasks: int
+    group: int
+    segments: int
 
 
 @njit(nogil=True)
-def _first_limit(code, codes, starts, rows, allowed, begin, end, k, distances, counts, limit):  # type: ignore[no-untyped-def]
-    """A limit within which there are ``k`` codes, or the given one.
+def _part(task, division, search):  # type: ignore[no-untyped-def]
+    """Return first and last query of a task, and its segment, first and last code."""
+    n_queries, n_codes = len(search.queries), search.codes.shape[1]
+    first, segment = task // division.segments * division.group, task % division.segments
+    length = (n_codes + division.segments - 1) // division.segments
+    last, end = min(first + division.group, n_queries), min((segment + 1) * length, n_codes)
+    return first, last, segment, segment * length, end
+
+
+@njit(nogil=True)
+def _first_limit(code, search, begin, end, distances, counts, limit):  # type: ignore[no-untyped-def]
+    """Return a limit within which there are ``k`` codes, or the given one.
 
     Of codes in ascending order those around a query's place share its first bits, and are mostly nearer than others.
     With a limit from them, few entries are taken in vain. ``counts`` comes and goes as zeros.
     """
+    codes, k = search.codes, search.k
     around = max(_AROUND, _TIMES * k)
     if end - begin < 8 * around:
         return limit
@@ -86,7 +100,7 @@ def _first_limit(code, codes, starts, rows, allowed, begin, end, k, distances, c
         size = min(_BLOCK, low + around - start)
         _measure(distances, code, codes, start, size)
         for i in range(size):
-            counts[distances[i]] += len(allowed) == 0 or first_row(start + i, starts, rows, allowed) >= 0
+            counts[distances[i]] += len(search.allowed) == 0 or first_row(start + i, search) >= 0
     met = counts[0]
     for d in range(limit):
         if met >= k:
@@ -98,103 +112,94 @@ def _first_limit(code, codes, starts, rows, allowed, begin, end, k, distances, c
 
 
 @njit(cache=True, nogil=True)
-def _nearest_task(task, queries, codes, starts, rows, allowed, k, group, entries, counts, states):  # type: ignore[no-untyped-def]
-    """Candidates of a few queries in a segment of the codes, as `candidates` has them ``[segment, query]``."""
-    first, last, segment, begin, end = _part(task, group, len(entries), len(queries), codes.shape[1])
+def _nearest_task(task, division, search, found):  # type: ignore[no-untyped-def]
+    """Add the candidates of a few queries in a segment of the codes to ``found[segment, query]``."""
+    first, last, segment, begin, end = _part(task, division, search)
+    queries, codes = search.queries, search.codes
     distances = np.empty(_BLOCK, dtype=np.uint16)
     for q in range(first, last):
-        states[segment, q, LIMIT] = _first_limit(
-            queries[q], codes, starts, rows, allowed, begin, end, k, distances, counts[segment, q],
-            states[segment, q, LIMIT],
-        )  # fmt: skip
+        state, counts = found.states[segment, q], found.counts[segment, q]
+        state[LIMIT] = _first_limit(queries[q], search, begin, end, distances, counts, state[LIMIT])
     for start in range(begin, end, _BLOCK):
         size = min(_BLOCK, end - start)
         for q in range(first, last):
             _measure(distances, queries[q], codes, start, size)
-            found, count, state = entries[segment, q], counts[segment, q], states[segment, q]
+            mine = Candidates(found.entries[segment, q], found.counts[segment, q], found.states[segment, q])
             for chunk in range(0, size, _CHUNK):
-                if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(state[LIMIT])):
+                if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(mine.states[LIMIT])):
                     continue
                 for i in range(chunk, chunk + _CHUNK):
-                    if distances[i] <= state[LIMIT]:
-                        add(distances[i], start + i, k, found, count, state, starts, rows, allowed)
+                    if distances[i] <= mine.states[LIMIT]:
+                        add(distances[i], start + i, mine, search)
 
 
 @njit(cache=True, parallel=True)
-def _nearest_tasks(tasks, queries, codes, starts, rows, allowed, k, group, entries, counts, states):  # type: ignore[no-untyped-def]
-    for task in prange(tasks):
-        _nearest_task(task, queries, codes, starts, rows, allowed, k, group, entries, counts, states)
+def _nearest_tasks(division, search, found):  # type: ignore[no-untyped-def]
+    for task in prange(division.tasks):
+        _nearest_task(task, division, search, found)
 
 
-def nearest(queries: Words, distinct: DistinctCodes, k: int, n_bits: int, radius: int, allowed: Mask) -> list[Matches]:
-    """The ``k`` nearest rows of each query within ``radius``.
-
-    Args:
-        queries: ``(nq, words)``.
-        k: 1 to the number of rows.
-        radius: 0 to ``n_bits``.
-    """
-    nq, m = len(queries), distinct.codes.shape[1]
-    tasks, group, segments = _division(queries.size, m, nq)
-    found = nothing_found(segments, nq, capacity(k, -(-m // segments)), n_bits, radius)
-    arguments = queries, *distinct, allowed, k, group, *found
-    if queries.size * m < _FEW:
-        for task in range(tasks):
-            _nearest_task(task, *arguments)
+def nearest(search: Search) -> list[Matches]:
+    """Find the first ``k`` rows of each query within the radius."""
+    division, m = _division(search), search.codes.shape[1]
+    found = no_candidates(search, division.segments, capacity(search.k, -(-m // division.segments)))
+    if search.queries.size * m < _FEW:
+        for task in range(division.tasks):
+            _nearest_task(task, division, search, found)
     else:
-        _nearest_tasks(tasks, *arguments)
-    return answers(found, radius, k, distinct, allowed)
+        _nearest_tasks(division, search, found)
+    return answers(found, search)
 
 
-def _division(n_words: int, m: int, nq: int) -> tuple[int, int, int]:
-    """Number of tasks, queries a task, and segments of the codes: every core has some, that end at about one time."""
-    if n_words * m < _FEW:
-        return -(-nq // _GROUP), _GROUP, 1
+def _division(search: Search) -> _Division:
+    """Divide a scan such that every core has some tasks, which end at about one time."""
+    nq = len(search.queries)
+    if search.queries.size * search.codes.shape[1] < _FEW:
+        return _Division(-(-nq // _GROUP), _GROUP, 1)
     threads = get_num_threads()
     group = max(1, min(_GROUP, nq // (2 * threads)))
     groups = -(-nq // group)
     segments = -(-2 * threads // groups)
-    return groups * segments, group, segments
+    return _Division(groups * segments, group, segments)
 
 
 @njit(cache=True, nogil=True)
-def _within_task(task, queries, codes, starts, rows, allowed, radius, group, places, found):  # type: ignore[no-untyped-def]
-    """Write distance (above) and number (below) of the rows within the radius to ``found``, from the place
-    ``places[segment, query]`` on, which goes ahead by one a row; where ``found`` is empty, only that."""
-    first, last, segment, begin, end = _part(task, group, len(places), len(queries), codes.shape[1])
+def _within_task(task, division, search, places, keys):  # type: ignore[no-untyped-def]
+    """Write distance (above) and number (below) of the rows within the radius to ``keys``, from the place
+    ``places[segment, query]`` on, which goes ahead by one a row; where ``keys`` is empty, only that."""
+    first, last, segment, begin, end = _part(task, division, search)
+    starts, rows, allowed = search.starts, search.rows, search.allowed
     distances = np.empty(_BLOCK, dtype=np.uint16)
     for start in range(begin, end, _BLOCK):
         size = min(_BLOCK, end - start)
         for q in range(first, last):
-            _measure(distances, queries[q], codes, start, size)
+            _measure(distances, search.queries[q], search.codes, start, size)
             for chunk in range(0, size, _CHUNK):
-                if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(radius)):
+                if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(search.radius)):
                     continue
                 for i in range(chunk, min(chunk + _CHUNK, size)):
-                    if distances[i] <= radius:
+                    if distances[i] <= search.radius:
                         for e in range(starts[start + i], starts[start + i + 1]):
                             if len(allowed) == 0 or allowed[rows[e]]:
-                                if len(found):
-                                    found[places[segment, q]] = (np.uint64(distances[i]) << HALF) | np.uint64(rows[e])
+                                if len(keys):
+                                    keys[places[segment, q]] = (np.uint64(distances[i]) << HALF) | np.uint64(rows[e])
                                 places[segment, q] += 1
 
 
 @njit(cache=True, parallel=True)
-def _within_tasks(tasks, queries, codes, starts, rows, allowed, radius, group, places, found):  # type: ignore[no-untyped-def]
-    for task in prange(tasks):
-        _within_task(task, queries, codes, starts, rows, allowed, radius, group, places, found)
+def _within_tasks(division, search, places, keys):  # type: ignore[no-untyped-def]
+    for task in prange(division.tasks):
+        _within_task(task, division, search, places, keys)
 
 
-def within(queries: Words, distinct: DistinctCodes, radius: int, allowed: Mask) -> list[Matches]:
-    """All rows within ``radius`` of each query; arguments as in `nearest`. They are counted before they are written."""
-    nq, m = len(queries), distinct.codes.shape[1]
-    tasks, group, segments = _division(queries.size, m, nq)
-    counts = np.zeros((segments, nq), dtype=np.int64)
-    arguments = queries, *distinct, allowed, radius, group
-    _within_tasks(tasks, *arguments, counts, np.empty(0, dtype=np.uint64))
+def within(search: Search) -> list[Matches]:
+    """Find all rows of each query within the radius, whatever ``k``. They are counted before they are written."""
+    division, nq = _division(search), len(search.queries)
+    counts = np.zeros((division.segments, nq), dtype=np.int64)
+    _within_tasks(division, search, counts, np.empty(0, dtype=np.uint64))
     ends = np.cumsum(counts.T.ravel())
-    places = np.ascontiguousarray((ends - counts.T.ravel()).reshape(nq, segments).T)
-    found = np.empty(ends[-1], dtype=np.uint64)
-    if len(found):
-        _within_tasks(tasks, *arguments, places, found)
-    return [matches(np.sort(keys)) for keys in np.split(found, ends[segments - 1 : -1 : segments])]
+    places = np.ascontiguousarray((ends - counts.T.ravel()).reshape(nq, division.segments).T)
+    keys = np.empty(ends[-1], dtype=np.uint64)
+    if len(keys):
+        _within_tasks(division, search, places, keys)
+    return [matches(np.sort(part)) for part in np.split(keys, ends[division.segments - 1 : -1 : division.segments])]

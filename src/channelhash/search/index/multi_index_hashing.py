@@ -23,16 +23,17 @@ from numpy.typing import NDArray
 
 from channelhash.codes.popcount import popcount
 from channelhash.search.index.brute_force import Matches
-from channelhash.search.index.deduplicate import DistinctCodes, Mask, Rows, Words
+from channelhash.search.index.deduplicate import Rows, Words
 from channelhash.search.index.top_k import (
     LIMIT,
     LOWER,
     SIZE,
-    Found,
+    Candidates,
+    Search,
     add,
     answers,
     capacity,
-    nothing_found,
+    no_candidates,
 )
 
 # A probe (two places in memory that nothing is known of) costs about as much as so many neighbouring codes.
@@ -60,13 +61,17 @@ class Tables(NamedTuple):
 
 
 def build_tables(codes: Words, n_bits: int) -> Tables:
-    """Tables of ``(words, m)`` distinct codes in ascending order; substrings of about log₂ m bits."""
+    """Build the tables of ``(words, m)`` distinct codes in ascending order; substrings of about log₂ m bits.
+
+    >>> build_tables(np.array([[1, 6, 9]], np.uint32), n_bits=8).layout.tolist()
+    [[0, 31, 1, 0], [0, 29, 2, 3], [0, 28, 1, 8], [0, 26, 2, 11], [0, 24, 2, 16]]
+    """
     m, word_bits = codes.shape[1], 8 * codes.itemsize
-    wanted = min(_WIDEST, max(1.0, np.log2(max(2, m))))
+    target = min(_WIDEST, max(1.0, np.log2(max(2, m))))
     layout, start = [], 0
     for word in range(len(codes)):
         bits = min(word_bits, n_bits - word * word_bits)
-        parts = max(round(bits / wanted), -(-bits // _WIDEST), word == 0)
+        parts = max(round(bits / target), -(-bits // _WIDEST), word == 0)
         for first, last in pairwise(bits * part // parts for part in range(parts + 1)):
             layout.append((word, word_bits - last, last - first, start))
             start += (1 << (last - first)) + 1
@@ -77,37 +82,45 @@ def build_tables(codes: Words, n_bits: int) -> Tables:
         np.empty((len(layout) - 1, m), dtype=np.uint32),
     )
     for table in range(len(layout)):
-        _fill(codes, *tables, table)
+        _fill(codes, tables, table)
     return tables
 
 
+@njit(nogil=True)
+def _buckets(tables, table):  # type: ignore[no-untyped-def]
+    """Return where each bucket of a table begins, and where the last one ends."""
+    width, first = tables.layout[table, 2], tables.layout[table, 3]
+    return tables.offsets[first : first + (1 << width) + 1]
+
+
 @njit(cache=True, nogil=True)
-def _fill(codes, layout, offsets, table_codes, numbers, table):  # type: ignore[no-untyped-def]
+def _fill(codes, tables, table):  # type: ignore[no-untyped-def]
     """List the codes of one table by bucket."""
+    layout = tables.layout
     word, shift, width = layout[table, 0], np.uint64(layout[table, 1]), layout[table, 2]
-    last, own = (_ONE << np.uint64(width)) - _ONE, offsets[layout[table, 3] : layout[table, 3] + (1 << width) + 1]
+    last, buckets = (_ONE << np.uint64(width)) - _ONE, _buckets(tables, table)
     for c in range(codes.shape[1]):
-        own[((np.uint64(codes[word, c]) >> shift) & last) + _ONE] += 1
-    for b in range(1, len(own)):
-        own[b] += own[b - 1]
+        buckets[((np.uint64(codes[word, c]) >> shift) & last) + _ONE] += 1
+    for b in range(1, len(buckets)):
+        buckets[b] += buckets[b - 1]
     if table == 0:
         return
     # An offset goes ahead to where the next code of its bucket belongs, and so ends at the next bucket's.
     for c in range(codes.shape[1]):
         value = (np.uint64(codes[word, c]) >> shift) & last
-        e = own[value]
-        own[value] += 1
-        numbers[table - 1, e] = c
+        e = buckets[value]
+        buckets[value] += 1
+        tables.numbers[table - 1, e] = c
         for w in range(len(codes)):
-            table_codes[table - 1, w, e] = codes[w, c]
-    for b in range(len(own) - 1, 0, -1):
-        own[b] = own[b - 1]
-    own[0] = 0
+            tables.codes[table - 1, w, e] = codes[w, c]
+    for b in range(len(buckets) - 1, 0, -1):
+        buckets[b] = buckets[b - 1]
+    buckets[0] = 0
 
 
 @njit(nogil=True)
 def _met_before(code, codes, e, table, r, layout):  # type: ignore[no-untyped-def]
-    """Whether a code at ``r`` bits in this table's substring has been met in another table's probes."""
+    """Return whether a code at ``r`` bits in this table's substring has been met in another table's probes."""
     for j in range(len(layout)):
         w = layout[j, 0]
         differing = (np.uint64(codes[w, e]) ^ np.uint64(code[w])) >> np.uint64(layout[j, 1])
@@ -118,20 +131,17 @@ def _met_before(code, codes, e, table, r, layout):  # type: ignore[no-untyped-de
 
 
 @njit(nogil=True)
-def _probe(code, codes, table, r, layout, offsets, numbers, k, budget, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
-    """Meet the codes that differ from the query in ``r`` bits of the table's substring; what is left of the budget.
-
-    Args:
-        codes: ``(words, m)``, in the order of this table; likewise ``numbers``, of which the first table has none.
-    """
-    width = layout[table, 2]
-    own = offsets[layout[table, 3] : layout[table, 3] + (1 << width) + 1]
-    last = (_ONE << np.uint64(width)) - _ONE
+def _probe(code, table, r, budget, tables, search, found):  # type: ignore[no-untyped-def]
+    """Meet the codes that differ from the query in ``r`` bits of the table's substring; return what is left of the
+    budget."""
+    codes = search.codes if table == 0 else tables.codes[table - 1]
+    layout, limit, buckets = tables.layout, found.states, _buckets(tables, table)
+    last = (_ONE << np.uint64(layout[table, 2])) - _ONE
     value = (np.uint64(code[layout[table, 0]]) >> np.uint64(layout[table, 1])) & last
     flipped = (_ONE << np.uint64(r)) - _ONE
     while flipped <= last:
         b = value ^ flipped
-        begin, end = np.int64(own[b]), np.int64(own[b + _ONE])
+        begin, end = np.int64(buckets[b]), np.int64(buckets[b + _ONE])
         budget -= _PROBE + end - begin
         if budget < 0:
             break
@@ -139,9 +149,10 @@ def _probe(code, codes, table, r, layout, offsets, numbers, k, budget, entries, 
             distance = np.int64(0)
             for w in range(len(code)):
                 distance += np.int64(popcount(codes[w, e] ^ code[w]))  # type: ignore[call-arg]
-            if distance <= state[LIMIT] and not _met_before(code, codes, e, table, r, layout):
-                c = np.int64(e) if table == 0 else np.int64(numbers[e])
-                add(distance, c, k, entries, counts, state, starts, rows, allowed)
+            if distance <= limit[LIMIT] and not _met_before(code, codes, e, table, r, layout):
+                # The first table lists the codes in their own order.
+                c = np.int64(e) if table == 0 else np.int64(tables.numbers[table - 1, e])
+                add(distance, c, found, search)
         if r == 0:
             break
         # The next larger number with as many bits.
@@ -152,13 +163,10 @@ def _probe(code, codes, table, r, layout, offsets, numbers, k, budget, entries, 
 
 
 @njit(cache=True, nogil=True)
-def _search_one(  # type: ignore[no-untyped-def]
-    q, queries, codes, starts, rows, allowed, layout, offsets, table_codes, numbers, k, budget,
-    entries, counts, states, complete,
-):  # fmt: skip
-    """Candidates of one query, and whether they are complete, which they are unless the budget ran out."""
-    state, covered, r, probes = states[q], -1, 0, 1.0
-    no_numbers = np.empty(0, dtype=np.uint32)
+def _search_one(q, search, tables, budget, found, complete):  # type: ignore[no-untyped-def]
+    """Add the candidates of one query; note that they are complete, which they are unless the budget runs out."""
+    mine = Candidates(found.entries[0, q], found.counts[0, q], found.states[0, q])
+    layout, state, covered, r, probes = tables.layout, mine.states, -1, 0, 1.0
     while covered < state[LIMIT]:
         for table in range(len(layout)):
             if r <= layout[table, 2]:
@@ -167,11 +175,7 @@ def _search_one(  # type: ignore[no-untyped-def]
                     probes *= (width - i) / (i + 1)
                 if probes * _PROBE > budget:
                     return
-                budget = _probe(
-                    queries[q], codes if table == 0 else table_codes[table - 1], table, r, layout, offsets,
-                    no_numbers if table == 0 else numbers[table - 1], k, budget,
-                    entries[q], counts[q], state, starts, rows, allowed,
-                )  # fmt: skip
+                budget = _probe(search.queries[q], table, r, budget, tables, search, mine)
                 if budget < 0:
                     return
             covered += 1
@@ -182,70 +186,44 @@ def _search_one(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, parallel=True)
-def _search_all(  # type: ignore[no-untyped-def]
-    n, queries, codes, starts, rows, allowed, layout, offsets, table_codes, numbers, k, budget,
-    entries, counts, states, complete,
-):  # fmt: skip
-    for q in prange(n):
-        _search_one(
-            q, queries, codes, starts, rows, allowed, layout, offsets, table_codes, numbers, k, budget,
-            entries, counts, states, complete,
-        )  # fmt: skip
+def _search_all(search, tables, budget, found, complete):  # type: ignore[no-untyped-def]
+    for q in prange(len(complete)):
+        _search_one(q, search, tables, budget, found, complete)
 
 
-def _search(
-    queries: Words,
-    distinct: DistinctCodes,
-    tables: Tables,
-    k: int,
-    n_bits: int,
-    radius: int,
-    allowed: Mask,
-    budget: int,
-) -> tuple[Found, list[int]]:
-    """Candidates of each query, and the queries of which they are complete."""
+def _search(search: Search, tables: Tables, budget: int) -> tuple[Candidates, list[int]]:
+    """Return the candidates of each query, and the queries of which they are complete."""
     # A search within its budget takes fewer codes than that.
-    found = nothing_found(1, len(queries), min(capacity(k, distinct.codes.shape[1]), budget), n_bits, radius)
-    complete = np.zeros(len(queries), dtype=np.bool_)
-    arguments = queries, *distinct, allowed, *tables, k, budget, *(values[0] for values in found), complete
-    if len(queries) == 1:
-        _search_one(0, *arguments)
+    found = no_candidates(search, 1, min(capacity(search.k, search.codes.shape[1]), budget))
+    complete = np.zeros(len(search.queries), dtype=np.bool_)
+    if len(complete) == 1:
+        _search_one(0, search, tables, budget, found, complete)
     else:
-        _search_all(len(queries), *arguments)
+        _search_all(search, tables, budget, found, complete)
     return found, np.flatnonzero(complete).tolist()
 
 
-def nearest(
-    queries: Words,
-    distinct: DistinctCodes,
-    tables: Tables,
-    k: int,
-    n_bits: int,
-    radius: int,
-    allowed: Mask,
-    budget: int,
-) -> dict[int, Matches]:
-    """The ``k`` nearest rows within ``radius``, by query; queries that are not worth it are left out.
+def nearest(search: Search, tables: Tables, budget: int) -> dict[int, Matches]:
+    """Find the first ``k`` rows within the radius, by query; queries that are not worth it are left out.
 
     Args:
+        search: the codes are those of ``tables``.
+        tables: see `build_tables`.
         budget: codes that a search of one query may look at; a probe counts as several.
-
-    Other arguments as in `linear_scan.nearest`.
     """
-    found, done = _search(queries, distinct, tables, k, n_bits, radius, allowed, budget)
-    complete = Found(found.entries[:, done], found.counts[:, done], found.states[:, done])
-    return dict(zip(done, answers(complete, radius, k, distinct, allowed), strict=True))
+    found, done = _search(search, tables, budget)
+    complete = Candidates(found.entries[:, done], found.counts[:, done], found.states[:, done])
+    return dict(zip(done, answers(complete, search), strict=True))
 
 
-def within(
-    queries: Words, distinct: DistinctCodes, tables: Tables, n_bits: int, radius: int, allowed: Mask, budget: int
-) -> dict[int, Matches]:
-    """All rows within ``radius``, by query; arguments otherwise as in `nearest`."""
+def within(search: Search, tables: Tables, budget: int) -> dict[int, Matches]:
+    """Find all rows within the radius, by query, whatever ``k``; otherwise as `nearest`."""
     results = {}
-    for q in range(len(queries)):
-        found, done = _search(queries[q : q + 1], distinct, tables, len(distinct.rows), n_bits, radius, allowed, budget)
+    for q in range(len(search.queries)):
+        query = search._replace(queries=search.queries[q : q + 1], k=len(search.rows))
+        found, done = _search(query, tables, budget)
         if done:
             codes = found.entries[0, 0, : found.states[0, 0, SIZE]] & LOWER
-            k = int((distinct.starts[codes + _ONE] - distinct.starts[codes]).sum(dtype=np.int64))
-            results[q] = answers(found, radius, k, distinct, allowed)[0]
+            k = int((search.starts[codes + _ONE] - search.starts[codes]).sum(dtype=np.int64))
+            results[q] = answers(found, query._replace(k=k))[0]
     return results

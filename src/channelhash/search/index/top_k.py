@@ -1,10 +1,10 @@
-"""What a search has found of one query so far: codes by number, with their distances.
+"""The candidates of a search: codes by number, with their distances.
 
 An entry is one word: the distance above, the number of the code below, 32 bits each. Entries farther than a limit are
-not taken; the limit is the distance of the ``k``-th nearest code, as soon as so many are there. The ``k`` nearest codes
+not taken; the limit is the distance of the ``k``-th nearest code, as soon as so many are met. The ``k`` nearest codes
 by (distance, first row) hold the ``k`` nearest rows: a row of any other code comes after the first rows of those ``k``.
 
-A pass keeps, beside the entries, how many codes it has met by distance (``counts``, exact up to the limit) and its
+Beside the entries a pass keeps how many codes it has met by distance (``counts``, exact up to the limit) and its
 ``state``: the number of entries, the limit, and the number of codes within it.
 """
 
@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from channelhash.search.index.brute_force import Matches
-from channelhash.search.index.deduplicate import DistinctCodes, Mask
+from channelhash.search.index.deduplicate import Mask, Rows, Words
 
 SIZE, LIMIT, WITHIN = 0, 1, 2
 HALF = np.uint64(32)
@@ -25,8 +25,30 @@ LOWER = np.uint64(0xFFFFFFFF)
 _SPARE = 512
 
 
-class Found(NamedTuple):
-    """Candidates of several passes over different codes, ``[pass, query]``.
+class Search(NamedTuple):
+    """One search: of every query, the first ``k`` rows within ``radius`` among those that count.
+
+    Attributes:
+        queries: ``(nq, words)``; see `deduplicate.code_words`.
+        codes: ``(words, m)``, likewise ``starts`` and ``rows``: see `deduplicate.DistinctCodes`.
+        allowed: the rows that count, ``(n,)``; all if it is empty.
+        k: 1 to the number of rows.
+        radius: 0 to ``n_bits``.
+        n_bits: code length.
+    """
+
+    queries: Words
+    codes: Words
+    starts: Rows
+    rows: Rows
+    allowed: Mask
+    k: int
+    radius: int
+    n_bits: int
+
+
+class Candidates(NamedTuple):
+    """Codes met in several passes over different codes ``[pass, query]``, or in one pass of one query.
 
     Attributes:
         entries: ``(passes, nq, capacity)``.
@@ -40,21 +62,27 @@ class Found(NamedTuple):
 
 
 def capacity(k: int, n_codes: int) -> int:
-    """Entries that a pass over ``n_codes`` codes has room for."""
+    """Return the number of entries that a pass over ``n_codes`` codes has room for.
+
+    >>> capacity(10, 1_000_000), capacity(10, 50)
+    (1044, 50)
+    """
     return min(2 * (k + _SPARE), n_codes)
 
 
-def nothing_found(passes: int, n_queries: int, room: int, n_bits: int, radius: int) -> Found:
-    """What passes start from; codes beyond ``radius`` are not taken."""
+def no_candidates(search: Search, passes: int, room: int) -> Candidates:
+    """Return what passes with room for so many entries start from; codes beyond the radius are not taken."""
+    n_queries = len(search.queries)
     states = np.zeros((passes, n_queries, 3), dtype=np.int64)
-    states[:, :, LIMIT] = radius
+    states[:, :, LIMIT] = search.radius
     entries = np.empty((passes, n_queries, room), dtype=np.uint64)
-    return Found(entries, np.zeros((passes, n_queries, n_bits + 1), dtype=np.int64), states)
+    return Candidates(entries, np.zeros((passes, n_queries, search.n_bits + 1), dtype=np.int64), states)
 
 
 @njit(nogil=True)
-def first_row(c, starts, rows, allowed):  # type: ignore[no-untyped-def]
-    """The first row of code ``c`` that is allowed, -1 if none is. An empty ``allowed`` allows all."""
+def first_row(c, search):  # type: ignore[no-untyped-def]
+    """Return the first row of code ``c`` that counts, -1 if none does."""
+    starts, rows, allowed = search.starts, search.rows, search.allowed
     if len(allowed) == 0:
         return np.int64(rows[starts[c]])
     for i in range(starts[c], starts[c + 1]):
@@ -64,53 +92,56 @@ def first_row(c, starts, rows, allowed):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def sort_keys(entries, n, starts, rows, allowed):  # type: ignore[no-untyped-def]
-    """Of each entry, its distance above and the first row of its code below: the order of answers."""
+def _sort_keys(entries, n, search):  # type: ignore[no-untyped-def]
+    """Return of each entry its distance above and the first row of its code below: the order of answers."""
     keys = np.empty(n, dtype=np.uint64)
     for i in range(n):
-        row = np.uint64(first_row(entries[i] & LOWER, starts, rows, allowed))
+        row = np.uint64(first_row(entries[i] & LOWER, search))
         keys[i] = (entries[i] & ~LOWER) | row
     return keys
 
 
 @njit(cache=True, nogil=True)
-def _sort_out(k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
+def _sort_out(found, search):  # type: ignore[no-untyped-def]
     """Make room: drop what is beyond the limit and, if the limit itself is crowded, all but the ``k`` first codes."""
+    entries, state, k = found.entries, found.states, search.k
     n, limit = 0, np.uint64(state[LIMIT])
     for i in range(state[SIZE]):
         if entries[i] >> HALF <= limit:
             entries[n] = entries[i]
             n += 1
     if n > k + _SPARE:
-        kept = entries[:n][np.argsort(sort_keys(entries, n, starts, rows, allowed))[:k]]
-        entries[:k] = kept
-        counts[state[LIMIT]] -= n - k
+        first = entries[:n][np.argsort(_sort_keys(entries, n, search))[:k]]
+        entries[:k] = first
+        found.counts[state[LIMIT]] -= n - k
         state[WITHIN] = n = k
     state[SIZE] = n
 
 
 @njit(nogil=True)
-def add(distance, c, k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
-    """Take code ``c``, which is within the limit, unless none of its rows is allowed."""
-    if len(allowed) and first_row(c, starts, rows, allowed) < 0:
+def add(distance, c, found, search):  # type: ignore[no-untyped-def]
+    """Add code ``c``, which is within the limit, to the candidates of a query, unless none of its rows counts."""
+    entries, counts, state = found
+    if len(search.allowed) and first_row(c, search) < 0:
         return
     if state[SIZE] == len(entries):
-        _sort_out(k, entries, counts, state, starts, rows, allowed)
+        _sort_out(found, search)
     entries[state[SIZE]] = (np.uint64(distance) << HALF) | np.uint64(c)
     state[SIZE] += 1
     state[WITHIN] += 1
     counts[distance] += 1
-    while state[WITHIN] - counts[state[LIMIT]] >= k:
+    while state[WITHIN] - counts[state[LIMIT]] >= search.k:
         state[WITHIN] -= counts[state[LIMIT]]
         state[LIMIT] -= 1
 
 
 @njit(nogil=True)
-def _best_entries(entries, counts, states, radius, k, starts, rows, allowed):  # type: ignore[no-untyped-def]
-    """Entries of one query that may be among the answers, in their order."""
+def _best_entries(q, found, search):  # type: ignore[no-untyped-def]
+    """Return the entries of one query that may be among the answers, in their order."""
+    entries, counts, states = found.entries[:, q], found.counts[:, q], found.states[:, q]
     # A pass's counts are exact up to its own limit, within which it has met k codes: this ends there at the latest.
     limit, met = 0, np.int64(counts[:, 0].sum())
-    while limit < radius and met < k:
+    while limit < search.radius and met < search.k:
         limit += 1
         met += np.int64(counts[:, limit].sum())
     n = 0
@@ -120,12 +151,13 @@ def _best_entries(entries, counts, states, radius, k, starts, rows, allowed):  #
             if entries[p, i] >> HALF <= np.uint64(limit):
                 best[n] = entries[p, i]
                 n += 1
-    return best[:n][np.argsort(sort_keys(best, n, starts, rows, allowed))]
+    return best[:n][np.argsort(_sort_keys(best, n, search))]
 
 
 @njit(nogil=True)
-def _write_rows(best, starts, rows, allowed, out_rows, out_distances):  # type: ignore[no-untyped-def]
-    """Write the rows of these codes, the first by (distance, row); their number."""
+def _write_rows(best, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
+    """Write the rows of these codes, the first by (distance, row), and return their number."""
+    starts, rows, allowed = search.starts, search.rows, search.allowed
     k, n = len(out_rows), len(best)
     done, i = 0, 0
     while i < n and done < k:
@@ -154,22 +186,24 @@ def _write_rows(best, starts, rows, allowed, out_rows, out_distances):  # type: 
 
 
 @njit(cache=True, nogil=True)
-def _write_answers(entries, counts, states, radius, starts, rows, allowed, out_rows, out_distances, sizes):  # type: ignore[no-untyped-def]
+def _write_answers(found, search, out_rows, out_distances, sizes):  # type: ignore[no-untyped-def]
     for q in range(len(sizes)):
-        k = out_rows.shape[1]
-        best = _best_entries(entries[:, q], counts[:, q], states[:, q], radius, k, starts, rows, allowed)
-        sizes[q] = _write_rows(best, starts, rows, allowed, out_rows[q], out_distances[q])
+        sizes[q] = _write_rows(_best_entries(q, found, search), search, out_rows[q], out_distances[q])
 
 
-def answers(found: Found, radius: int, k: int, distinct: DistinctCodes, allowed: Mask) -> list[Matches]:
-    """The first ``k`` rows of each query, none of them beyond ``radius``."""
+def answers(found: Candidates, search: Search) -> list[Matches]:
+    """Return the matches of each query from the candidates of all passes."""
     n_queries = found.entries.shape[1]
-    rows, distances = np.empty((2, n_queries, k), dtype=np.int64)
+    rows, distances = np.empty((2, n_queries, search.k), dtype=np.int64)
     sizes = np.empty(n_queries, dtype=np.int64)
-    _write_answers(*found, radius, distinct.starts, distinct.rows, allowed, rows, distances, sizes)
+    _write_answers(found, search, rows, distances, sizes)
     return [Matches(rows[q, :size], distances[q, :size]) for q, size in enumerate(sizes)]
 
 
 def matches(keys: NDArray[np.uint64]) -> Matches:
-    """Answers from ascending words that hold a distance above and a row below."""
+    """Return matches from ascending words that hold a distance above and a row below.
+
+    >>> matches(np.array([(2 << 32) + 7], np.uint64)).rows.tolist()
+    [7]
+    """
     return Matches((keys & LOWER).astype(np.int64), (keys >> HALF).astype(np.int64))
