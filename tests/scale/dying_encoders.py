@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from channelhash.scale.encode import ShardEncoder, Written, encode_bulk
+from channelhash.scale.engines import Workers
 from channelhash.utils import files
 from scale.dying import SHARD, die, is_first
 
@@ -31,4 +32,4 @@ def encode_and_die(model: str, data: str, out: str, engine: str, items: str) -> 
         if done >= int(items):
             die()
 
-    encode_bulk(Path(model), data, Path(out), engine, shard_items=8, progress=progress)
+    encode_bulk(Path(model), data, Path(out), Workers(engine), shard_items=8, progress=progress)

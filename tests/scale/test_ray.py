@@ -11,7 +11,7 @@ import pytest
 from channelhash.errors import InputError, JobError
 from channelhash.scale import encode, engines
 from channelhash.scale.encode import encode_bulk
-from channelhash.scale.engines import run_on_ray
+from channelhash.scale.engines import Workers, run_on_ray
 from channelhash.scale.evaluate import evaluate_shards
 from scale.dying import AlwaysDying
 from scale.dying_encoders import DyingEncoder
@@ -43,7 +43,7 @@ def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, 
     model, data, whole = job
     monkeypatch.setattr(encode, "ShardEncoder", DyingEncoder)
     out = tmp_path / "out"
-    result = encode_bulk(model, data, out, "ray", shard_items=8, workers=2)
+    result = encode_bulk(model, data, out, Workers("ray", 2), shard_items=8)
     assert (out / "job" / "killed").exists()
     assert (result["items"], result["bad"], result["shards"], result["done_before"]) == (2 * N, 0, 10, 0)
     assert content(out) == content(whole)
@@ -85,9 +85,9 @@ def test_what_a_worker_refuses_is_refused_as_here(cluster, tmp_path):
     code_set(15, 0).save(tmp_path / "q.parquet")
     shards = write_shards(tmp_path / "shards", code_set(30, 1, k=24), [])
     with pytest.raises(InputError, match=r"codes-0.parquet: query codes have 20 bits, database codes 24"):
-        evaluate_shards(tmp_path / "q.parquet", shards, "ray", workers=1)
+        evaluate_shards(tmp_path / "q.parquet", shards, Workers("ray", 1))
     with pytest.raises(InputError, match=r"--workers 3: the Ray cluster has 2 cores"):
-        evaluate_shards(tmp_path / "q.parquet", shards, "ray", workers=3)
+        evaluate_shards(tmp_path / "q.parquet", shards, Workers("ray", 3))
 
 
 @pytest.mark.slow

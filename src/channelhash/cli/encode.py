@@ -38,13 +38,14 @@ def encode(
                 raise InputError(f"{option}: is for shards; name a folder instead of the file {out}, or leave it out")
         result = _encode_one(run, Path(data), out, Path(root) if root else None, skip_bad)
     else:
+        from channelhash.scale import engines
         from channelhash.scale.encode import SHARD_ITEMS, encode_bulk
 
         if skip_bad:
             raise InputError("--skip-bad: bad items never stop the encoding of shards; leave it out")
-        chosen = (engine or Engine.local).value
+        on = engines.Workers((engine or Engine.local).value, workers)
         with progress_bars() as progress:
-            result = encode_bulk(run, data, out, chosen, root, shard_items or SHARD_ITEMS, workers, progress("encode"))
+            result = encode_bulk(run, data, out, on, root, shard_items or SHARD_ITEMS, progress("encode"))
     if as_json:
         print_json(result)
         return
@@ -56,7 +57,7 @@ def encode(
 
 
 def _encode_one(run: Path, data: Path, out: Path, root: Path | None, skip_bad: bool) -> dict[str, Any]:
-    """All items at once, into one file."""
+    """Encode all items at once, into one file."""
     from channelhash.data.folder import load_any
     from channelhash.models import load_model
     from channelhash.models.encode_records import encode_records

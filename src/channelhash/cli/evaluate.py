@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -66,36 +67,19 @@ def evaluate(
     )
     if out and out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file; name a folder")
+    if run and out:
+        raise InputError("--out: a run's figures and plots go into its own folder; leave it out")
+    written = f"Figures in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
     if run:
-        from channelhash.runs.evaluate import evaluate_run, plots_folder
+        result, title, written = _evaluate_run(run, split or Split.test, checkpoint or Checkpoint.last, leak_free)
+    elif codes:
+        from channelhash.metrics.code_files import evaluate_export
 
-        if out:
-            raise InputError("--out: a run's figures and plots go into its own folder; leave it out")
-        split, checkpoint = split or Split.test, checkpoint or Checkpoint.last
-        with progress_bars() as progress:
-            result = evaluate_run(run, split.value, checkpoint.value, leak_free, progress)
-        rows = "training rows left out of" if leak_free else "all of"
-        title = f"{run}, {split.value} split, {rows} the retrieval set"
-        written = f"Plots in {plots_folder(run, split.value, checkpoint.value, leak_free)}"
+        result, title = evaluate_export(codes, _pairs(array), task, out), str(codes)
+    elif query and database:
+        result, title = _evaluate_files(query, database, engine, workers, out), f"{query} searches {database}"
     else:
-        from channelhash.metrics.code_files import evaluate_code_files, evaluate_export
-
-        if codes:
-            result = evaluate_export(codes, _pairs(array), task, out)
-            title = str(codes)
-        elif query and database:
-            if engine or workers or database.is_dir() or "*" in database.name:
-                from channelhash.scale.evaluate import evaluate_shards
-
-                with progress_bars() as progress:
-                    chosen = (engine or Engine.local).value
-                    result = evaluate_shards(query, database, chosen, workers, out, progress("evaluate"))
-            else:
-                result = evaluate_code_files(query, database, out)
-            title = f"{query} searches {database}"
-        else:
-            raise InputError("--query and --database go together; one of them is missing")
-        written = f"Figures in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
+        raise InputError("--query and --database go together; one of them is missing")
     if as_json:
         print_json(result)
         return
@@ -104,8 +88,35 @@ def evaluate(
         typer.echo(written)
 
 
+def _evaluate_run(run: Path, split: Split, checkpoint: Checkpoint, leak_free: bool) -> tuple[dict[str, Any], str, str]:
+    """Return the scores of a run, a title, and a line that says where the plots are."""
+    from channelhash.runs.evaluate import evaluate_run, plots_folder
+
+    with progress_bars() as progress:
+        result = evaluate_run(run, split.value, checkpoint.value, leak_free, progress)
+    rows = "training rows left out of" if leak_free else "all of"
+    plots = plots_folder(run, split.value, checkpoint.value, leak_free)
+    return result, f"{run}, {split.value} split, {rows} the retrieval set", f"Plots in {plots}"
+
+
+def _evaluate_files(
+    query: Path, database: Path, engine: Engine | None, workers: int | None, out: Path | None
+) -> dict[str, Any]:
+    """Return the scores of files of codes; of shards part by part."""
+    if not (engine or workers or database.is_dir() or "*" in database.name):
+        from channelhash.metrics.code_files import evaluate_code_files
+
+        return evaluate_code_files(query, database, out)
+    from channelhash.scale import engines
+    from channelhash.scale.evaluate import evaluate_shards
+
+    with progress_bars() as progress:
+        on = engines.Workers((engine or Engine.local).value, workers)
+        return evaluate_shards(query, database, on, out, progress("evaluate"))
+
+
 def _check_sources(sources: Mapping[str, object], options: Mapping[str, Mapping[str, object]]) -> None:
-    """Exactly one source is given, and no option that belongs to another one."""
+    """Check that exactly one source is given, and no option that belongs to another one."""
     given = [name for name, value in sources.items() if value]
     if len(given) != 1:
         raise InputError(f"give one of {'; '.join(sources)}. Given: {'; '.join(given) or 'none'}")
@@ -116,7 +127,7 @@ def _check_sources(sources: Mapping[str, object], options: Mapping[str, Mapping[
 
 
 def _pairs(assignments: list[str]) -> dict[str, str]:
-    """``NAME=ARRAY`` options as name -> array."""
+    """Return ``NAME=ARRAY`` options as name -> array."""
     pairs = {}
     for assignment in assignments:
         name, equals, array = assignment.partition("=")

@@ -1,7 +1,7 @@
 """Bulk encoding: an input of any size to a folder of shards of codes, each of them written exactly once."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,13 +17,13 @@ from channelhash.data.bulk.batches import Bad, RawBatch
 from channelhash.errors import InputError, JobError
 from channelhash.models import HashModel, load_model
 from channelhash.models.encode_records import encode_records
-from channelhash.scale.engines import ENGINES
+from channelhash.scale.engines import LOCAL, Workers
 from channelhash.scale.job import BulkJob, bad_path, open_job, shard_path
 from channelhash.utils.device import pick_device
 from channelhash.utils.files import atomic_path, locked, write_text
-from channelhash.utils.typed_settings import pick
+from channelhash.utils.progress import Progress, no_progress
 
-#: Items of a shard where nothing else is said: what a killed worker loses is minutes even of a large model's work.
+#: Default number of items of a shard: a killed worker loses minutes even of a large model's work.
 SHARD_ITEMS = 16384
 
 #: What Pillow raises for files that are no pictures, or damaged ones.
@@ -41,25 +41,23 @@ def encode_bulk(
     model: Path,
     data: str,
     out: Path,
-    engine: str = "local",
+    workers: Workers = LOCAL,
     root: str | None = None,
     shard_items: int = SHARD_ITEMS,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Encode an input shard by shard into ``out/codes-000000.parquet`` and so on, files as `CodeSet.save` writes them.
 
     A shard has its name only when it is whole; what was finished before is not done again, so a job that was
     interrupted goes on with the same call. Items that cannot be encoded do not stop it: ``out/bad.jsonl`` says which
-    and why. The codes are the same for every engine and number of workers.
+    and why. The codes are the same for all kinds and numbers of workers.
 
     Args:
         model: a run's folder or a saved model, which every worker must see, like ``data`` and ``out``.
         data: see `data.bulk.input_files`.
         out: folder of codes.
-        engine: ``"local"`` or ``"ray"``.
+        workers: this process, or workers on Ray.
         root: see `open_job`, likewise ``shard_items``.
-        workers: see `engines.run_on_ray`.
         progress: called with (done, total) items of the shards that were not there yet.
 
     Returns:
@@ -67,9 +65,8 @@ def encode_bulk(
 
     Raises:
         InputError: see `open_job`; or another process is at this job.
-        JobError: the input changed meanwhile, or as the engine raises it.
+        JobError: the input changed meanwhile, or as the workers raise it.
     """
-    run = pick(ENGINES, engine, "engine")
     if shard_items < 1:
         raise InputError(f"--shard-items {shard_items}: a shard has at least 1 item")
     next(input_files(data))  # where there is nothing to encode, nothing is written
@@ -80,7 +77,7 @@ def encode_bulk(
             done = 0
             total = sum(job.shards[number].items for number in todo)
             make = partial(ShardEncoder, model.resolve(), out.resolve(), job)
-            with closing(run(make, todo, workers)) as results:
+            with closing(workers.run(make, todo)) as results:
                 for written in results:
                     done += written.items + written.bad
                     progress(done, total)
@@ -99,7 +96,7 @@ def encode_bulk(
 
 
 class ShardEncoder:
-    """Encodes shards of a job, each as a whole, whatever was left of an earlier attempt.
+    """Encoder of whole shards, whatever was left of an earlier attempt.
 
     Args:
         model: folder of the model.
@@ -135,7 +132,7 @@ class ShardEncoder:
 
 
 def encode_batch(model: HashModel, batch: RawBatch, job: BulkJob) -> tuple[CodeSet, list[Bad]]:
-    """Codes of the items of a batch, and those that could not be encoded.
+    """Return codes of the items of a batch, and the items that could not be encoded.
 
     Pictures are decoded only once where all are good; where one is not, each is looked at by itself.
     """
@@ -167,7 +164,7 @@ def _image_problem(model: HashModel, batch: RawBatch, row: int) -> str | None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Sums are parted among threads: with any number of them an output next to 0 could fall to the other side."""
+    """Compute with one thread: threads split sums, and an output close to 0 could change its sign with their number."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -177,7 +174,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _gather_bad(out: Path, n_shards: int) -> int:
-    """Write ``bad.jsonl`` from those of all shards, and remove what killed workers left; the number of lines."""
+    """Join the shards' files of bad items to ``bad.jsonl``, remove what killed workers left, and count the lines."""
     for leftover in [*out.glob(".codes-*.tmp"), *bad_path(out, 0).parent.glob(".*.tmp")]:
         leftover.unlink()
     lines = 0

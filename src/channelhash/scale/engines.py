@@ -1,4 +1,4 @@
-"""Where the tasks of a large job run: in this process, or on a Ray cluster. The same worker does them in both.
+"""Run the tasks of a large job in this process, or on a Ray cluster. The same worker does them in both.
 
 Tasks go to actors of Ray Core, one at a time each. Ray Data would cut and join blocks as their sizes fall out and name
 its files by task and attempt; here a task is a whole shard, so that what is finished is known by the shard's name.
@@ -6,20 +6,20 @@ its files by task and attempt; here a task is a whole shard, so that what is fin
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 from channelhash.errors import InputError, JobError
 from channelhash.utils.optional_imports import library
+from channelhash.utils.typed_settings import pick
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 #: Makes the function that does a task, once in every process; loading a model belongs there.
 Make = Callable[[], Callable[[Task], Result]]
-#: (make, tasks, number of workers or None) -> results, in any order.
-Engine = Callable[[Make[Task, Result], Iterable[Task], int | None], Iterator[Result]]
 
 # A task that has killed so many workers is at fault itself.
 _RETRIES = 3
@@ -27,53 +27,82 @@ _RETRIES = 3
 _STORE_BYTES = 512 << 20
 
 
-def run_here(make: Make[Task, Result], tasks: Iterable[Task], workers: int | None = None) -> Iterator[Result]:
-    """The results of ``tasks`` in order, one after another in this process."""
-    if workers is not None:
-        raise InputError("--workers: belongs to --engine ray; this process is the only worker of local")
-    work = make()
-    for task in tasks:
-        yield work(task)
+@dataclass(frozen=True)
+class Workers:
+    """The workers of a large job.
+
+    Attributes:
+        engine: ``"local"`` or ``"ray"``.
+        count: number of workers on Ray; None is one for each GPU of the cluster, or else for each core. With GPUs,
+            workers share them evenly.
+
+    Raises:
+        InputError: there is no such engine, or a number of workers is given for ``"local"``.
+
+    >>> list(Workers().run(lambda: abs, [-1, 2]))
+    [1, 2]
+    """
+
+    engine: Literal["local", "ray"] = "local"
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        pick(dict.fromkeys(("local", "ray")), self.engine, "engine")
+        if self.engine == "local" and self.count is not None:
+            raise InputError("--workers: belongs to --engine ray; this process is the only worker of local")
+
+    def run(self, make: Make[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
+        """Yield the results of ``tasks``: in order from this process, in any order from Ray."""
+        return run_on_ray(make, tasks, self.count) if self.engine == "ray" else _run_here(make, tasks)
 
 
-def run_on_ray(make: Make[Task, Result], tasks: Iterable[Task], workers: int | None = None) -> Iterator[Result]:
-    """The results of ``tasks`` as they are done by actors of Ray.
+#: This process.
+LOCAL = Workers()
 
-    A worker that dies is started again, and does the task that it was at from the beginning. Only as many tasks as
-    there are workers are under way, so neither tasks nor results pile up.
+
+def _run_here(make: Make[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
+    yield from map(make(), tasks)
+
+
+def run_on_ray(
+    make: Make[Task, Result], tasks: Iterable[Task], workers: int | None = None
+) -> Generator[Result, None, None]:
+    """Yield the results of ``tasks`` as actors of Ray return them.
+
+    A worker that dies is started again, and begins the task that it was at anew. Only as many tasks as there are
+    workers are under way, so neither tasks nor results pile up.
 
     Args:
         make: see `Make`; it and all tasks and results travel between machines.
         tasks: what is to be done.
-        workers: how many; None is one for each GPU of the cluster, or else for each core. With GPUs, workers share
-            them evenly.
+        workers: see `Workers`.
 
     Raises:
         InputError: Ray is not installed, the cluster cannot be reached, or has fewer cores than workers; or as the
             worker raises it.
         JobError: a task killed its worker again and again; or as the worker raises it.
     """
-    # Ray writes what it has to say of dead workers to stdout, which is for results.
+    # Ray reports dead workers on stdout, which is for results.
     with redirect_stdout(sys.stderr), _cluster() as ray:
         cores, gpus = (int(ray.cluster_resources().get(name, 0)) for name in ("CPU", "GPU"))
         count = workers or gpus or max(1, cores)
         if count > cores:
             raise InputError(f"--workers {count}: the Ray cluster has {cores} cores, and each worker takes one")
-        # As many workers on each GPU as make room for all: shares of 2/3 would leave a third of every GPU to nobody.
-        share = 1 / -(-count // gpus) if gpus else 0
-        worker = ray.remote(max_restarts=-1, max_task_retries=_RETRIES, num_cpus=1, num_gpus=share)(_Worker)
-        made, remaining = ray.put(make), iter(tasks)
+        # As many workers on each GPU as make room for all: 2/3 of one each would leave a third of every GPU unused.
+        gpu_fraction = 1 / -(-count // gpus) if gpus else 0
+        worker = ray.remote(max_restarts=-1, max_task_retries=_RETRIES, num_cpus=1, num_gpus=gpu_fraction)(_Worker)
+        make_ref, remaining = ray.put(make), iter(tasks)
         running: dict[Any, tuple[Any, Task]] = {}
         actors = []
         try:
             for _, task in zip(range(count), remaining, strict=False):
                 actors.append(worker.remote())
-                running[actors[-1].work.remote([made], task)] = actors[-1], task
+                running[actors[-1].work.remote([make_ref], task)] = actors[-1], task
             while running:
                 (done,), _ = ray.wait(list(running))
                 actor, task = running.pop(done)
                 for following in remaining:
-                    running[actor.work.remote([made], following)] = actor, following
+                    running[actor.work.remote([make_ref], following)] = actor, following
                     break
                 yield _result(ray, done, task)
         finally:
@@ -81,23 +110,20 @@ def run_on_ray(make: Make[Task, Result], tasks: Iterable[Task], workers: int | N
                 ray.kill(actor)
 
 
-ENGINES: dict[str, Engine[Any, Any]] = {"local": run_here, "ray": run_on_ray}
-
-
 class _Worker:
-    """An actor: what ``make`` makes, kept from task to task."""
+    """An actor that keeps the function that ``make`` returns from task to task."""
 
     def __init__(self) -> None:
         self._work: Callable[[Any], Any] | None = None
 
-    def work(self, made: list[Any], task: Any) -> Any:
-        """Do a task; ``made`` is a reference to ``make``, in a list because Ray would fetch it anew each time."""
+    def work(self, make_refs: list[Any], task: Any) -> Any:
+        """Do a task; the reference to ``make`` is in a list because Ray would fetch it anew each time."""
         if self._work is None:  # not in __init__: what fails there arrives as the death of an actor, without the error
             import numba
             import ray
 
             numba.set_num_threads(1)  # there are as many workers as cores
-            self._work = ray.get(made[0])()
+            self._work = ray.get(make_refs[0])()
         return self._work(task)
 
 
@@ -117,16 +143,16 @@ def _result(ray: Any, done: Any, task: Any) -> Any:
 
 @contextmanager
 def _cluster() -> Iterator[Any]:
-    """Ray, connected to the cluster that ``RAY_ADDRESS`` names, or to one of its own on this machine."""
+    """Yield Ray, connected to the cluster that ``RAY_ADDRESS`` names, or to a new one on this machine."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use over the network otherwise
     ray = library("ray", "ray")
     if ray.is_initialized():
         yield ray
         return
     address = os.environ.get("RAY_ADDRESS")
-    own: dict[str, Any] = {} if address else {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+    options: dict[str, Any] = {} if address else {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
     try:
-        ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **own)
+        ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(f"Ray cannot be reached at {address or 'this machine'}: {error}") from None
     try:

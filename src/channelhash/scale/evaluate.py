@@ -1,6 +1,5 @@
-"""Evaluation over a database of any size: counts of its shards add up, and every figure is made from their sum."""
+"""Evaluate over a database of any size: counts of its shards add up, and every score is computed from their sum."""
 
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -11,18 +10,18 @@ from channelhash.errors import InputError, JobError
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.code_files import save_figures
 from channelhash.metrics.report import count_tasks, report_tasks
-from channelhash.scale.engines import ENGINES
+from channelhash.scale.engines import LOCAL, Workers
 from channelhash.scale.job import shard_files
-from channelhash.utils.typed_settings import pick
+from channelhash.utils.progress import Progress, no_progress
 
-# Codes that are read at once.
+# Codes read at once.
 _ROWS = 1 << 17
-# Shards that one after another are added up by one worker, so that no more counts than these reach the driver.
+# Tasks at most, each of several shards that one worker adds up, so that no more counts than these reach the driver.
 _TASKS = 1024
 
 
 class Counted(NamedTuple):
-    """Counts by task of some files of codes, and how many items they hold."""
+    """Counts by task of some files of codes, and the number of their items."""
 
     items: int
     counts: dict[str, HammingHistogram]
@@ -31,33 +30,30 @@ class Counted(NamedTuple):
 def evaluate_shards(
     query: Path,
     database: Path,
-    engine: str = "local",
-    workers: int | None = None,
+    workers: Workers = LOCAL,
     out: Path | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """All figures of codes that search files of codes, read part by part.
+    """Compute all scores of queries that search files of codes, read part by part.
 
-    The figures are bit for bit those of `metrics.evaluate` over all items at once, for every engine and number of
-    workers, because counts are whole numbers. Only ``map_in_order`` is None: it depends on the order of the items,
-    which counts do not know. The driver holds the counts of one task after another, whatever the database holds.
+    The scores are bit for bit those of `metrics.evaluate` over all items at once, for all kinds and numbers of workers,
+    because counts are whole numbers. Only ``map_in_order`` is None: it depends on the order of the items, which counts
+    do not know. The driver holds the counts of one task after another, whatever the size of the database.
 
     Args:
         query: a file of codes with labels.
         database: a file of codes, a folder of them, or a pattern with ``*`` in its last part.
-        engine: ``"local"`` or ``"ray"``.
-        workers: see `engines.run_on_ray`.
+        workers: this process, or workers on Ray.
         out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
         progress: called with (done, total) groups of files.
 
     Returns:
-        ``{"n_bits": k, "query": …, "database": …, "items": n, "shards": n, "tasks": {task: figures}}``.
+        ``{"n_bits": k, "query": …, "database": …, "items": n, "shards": n, "tasks": {task: scores}}``.
 
     Raises:
         InputError: a file cannot be read, the files do not fit together, or there is nothing to average.
-        JobError: as the engine raises it; or there are too many items for graded NDCG.
+        JobError: as the workers raise it; or there are too many items for graded NDCG.
     """
-    run = pick(ENGINES, engine, "engine")
     queries = CodeSet.load(query)
     if not len(queries):
         raise InputError(f"{query}: is empty; evaluation takes at least one code")
@@ -65,7 +61,7 @@ def evaluate_shards(
     length = -(-len(files) // _TASKS)
     tasks = [files[first : first + length] for first in range(0, len(files), length)]
     done, total = 0, Counted(0, {})
-    with closing(run(partial(ShardCounter, queries), tasks, workers)) as results:
+    with closing(workers.run(partial(ShardCounter, queries), tasks)) as results:
         for counted in results:
             total, done = _sum(total, counted, database), done + 1
             progress(done, len(tasks))
@@ -89,13 +85,13 @@ def evaluate_shards(
 
 
 class ShardCounter:
-    """Counts the items of files of codes by their distance to each query."""
+    """Counter of the items of files of codes by their distance to each query."""
 
     def __init__(self, query: CodeSet) -> None:
         self._query = query
 
     def __call__(self, files: list[Path]) -> Counted:
-        """The counts of all items of ``files``."""
+        """Return the counts of all items of ``files``."""
         total = Counted(0, {})
         for file in files:
             for part in CodeSet.stream(file, _ROWS):
@@ -109,8 +105,7 @@ class ShardCounter:
 
 def _files(database: Path) -> list[Path]:
     if "*" in database.name:
-        found: Iterator[Path] = database.parent.glob(database.name)
-        files = sorted(found)
+        files = sorted(database.parent.glob(database.name))
         if not files:
             raise InputError(f"{database}: no file has such a name")
         return files
