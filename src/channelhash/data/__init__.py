@@ -1,4 +1,4 @@
-"""Data sets. A new one is one file that turns its files into `Records`, and one line in `DATA_KINDS`."""
+"""Data sets. A new one is a file with a loader that returns `Records`, and one line in `DATA_KINDS`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,14 +16,16 @@ from channelhash.data.table import load_table
 
 @dataclass(frozen=True)
 class DataKind:
-    """A registered data set.
+    """A data set in the registry.
 
     Attributes:
-        load: turns files into records; its arguments are the keys of the configuration's section ``data``.
-        split_sizes: sizes of the literature's partitions, where it has any: ``queries``, ``train``,
-            ``validation_queries``.
+        load: loader; its arguments are the keys of the configuration's section ``data``.
+        split_sizes: ``queries``, ``train`` and ``validation_queries`` of the literature, if any.
         expected: counts of the official collection: found, usable, and rows of each partition.
         reports_progress: whether ``load`` also takes a callback ``progress``.
+
+    >>> DATA_KINDS["nuswide"].split_sizes["queries"]
+    2100
     """
 
     load: Callable[..., Records]

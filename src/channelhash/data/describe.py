@@ -45,16 +45,39 @@ def describe(
     >>> summary["problems"][0]
     '1 of 3 samples have no label: they are similar to nothing and never relevant; label them or leave them out'
     """
-    problems = list(records.problems)
-    found = len(records) if records.found is None else records.found
+    counts = {"found": len(records) if records.found is None else records.found, "usable": len(records)}
     partitions = splits.counts() if splits else {}
-    counted = {"found": found, "usable": len(records), **partitions}
-    for name, count in (expected or {}).items():
-        if name in counted and counted[name] != count:
-            problems.append(
-                f"{name}: {counted[name]} samples, the official collection has {count}; "
-                "is the archive complete, and are filters and split sizes the default ones?"
-            )
+    problems = [*records.problems, *_count_problems(counts | partitions, expected or {}), *_row_problems(records)]
+    images, texts = records.items.get("image", ()), records.items.get("text", ())
+    if decode_images and not isinstance(images, np.ndarray):
+        problems += _image_problems([Path(path) for path in images], progress)
+    words = [] if isinstance(texts, np.ndarray) else [len(str(text).split()) for text in texts]
+    return {
+        **counts,
+        "labels": dict(zip(records.label_names, (int(n) for n in records.labels.sum(axis=0)), strict=True)),
+        "partitions": partitions,
+        "expected": dict(expected or {}),
+        "removed": dict(records.removed),
+        "problems": problems,
+        "labels_per_item": _summary(records.labels.sum(axis=1)),
+        "words_per_text": _summary(np.array(words)) if words else {},
+        "chance": _chance(records.labels),
+    }
+
+
+def _count_problems(counts: dict[str, int], expected: dict[str, int]) -> list[str]:
+    """Return a line for each count that differs from the official collection's."""
+    return [
+        f"{name}: {counts[name]} samples, the official collection has {count}; "
+        "is the archive complete, and are filters and split sizes the default ones?"
+        for name, count in expected.items()
+        if name in counts and counts[name] != count
+    ]
+
+
+def _row_problems(records: Records) -> list[str]:
+    """Return a line for rows without labels, and for each unused label and repeated id."""
+    problems = []
     unlabelled = int((~records.labels.any(axis=1)).sum())
     if unlabelled:
         problems.append(
@@ -67,23 +90,7 @@ def describe(
     ids, counts = np.unique(np.asarray(records.ids, dtype=str), return_counts=True)
     for name in ids[counts > 1]:
         problems.append(f"id {name} occurs more than once: its rows stay on one side of query and retrieval")
-    images = records.items.get("image")
-    if decode_images and images is not None and not isinstance(images, np.ndarray):
-        problems += _image_problems([Path(path) for path in images], progress)
-    texts = records.items.get("text")
-    words = None if texts is None or isinstance(texts, np.ndarray) else [len(str(text).split()) for text in texts]
-    return {
-        "found": found,
-        "usable": len(records),
-        "labels": dict(zip(records.label_names, (int(n) for n in records.labels.sum(axis=0)), strict=True)),
-        "partitions": partitions,
-        "expected": dict(expected or {}),
-        "removed": dict(records.removed),
-        "problems": problems,
-        "labels_per_item": _summary(records.labels.sum(axis=1)),
-        "words_per_text": _summary(np.array(words)) if words else {},
-        "chance": _chance(records.labels),
-    }
+    return problems
 
 
 def _image_problems(paths: list[Path], progress: Progress | None) -> list[str]:

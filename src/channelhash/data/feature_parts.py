@@ -10,27 +10,31 @@ from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays
 
 _PREFIXES = {"image": ("I",), "text": ("T", "Y"), "labels": ("L",)}
-#: Ending of a part's arrays -> the part, which begins the ids of its rows.
+#: Ending of a part's arrays -> name of the part, the prefix of its rows' ids.
 PARTS = {"tr": "train", "train": "train", "db": "database", "te": "query", "test": "query", "query": "query"}
 
 
 def join_parts(arrays: Arrays, path: Path) -> tuple[Arrays, tuple[str, ...]]:
-    """The parts of a file, one after the other.
+    """Join the parts of a file, one after the other.
 
     Many files repeat the training rows inside the database part. Read twice, a row and its copy could land on both
-    sides of query and retrieval, so where every training row is in the database they are read there alone.
+    sides of query and retrieval. Where the database holds every training row, they are therefore read there alone.
 
     Args:
         arrays: a file's arrays by name.
         path: the file, for messages.
 
     Returns:
-        ``image``, ``text`` and ``labels``, those that there are, and the rows' ids: ``train0 …``, ``database0 …``,
-        ``query0 …``, by which `splits.draw_splits` follows the file where asked to. Both are empty if the file has no
-        parts.
+        (``image``, ``text`` and ``labels`` as far as present; ids ``train0 …``, ``database0 …``, ``query0 …``, by which
+        `splits.draw_splits` can follow the file). Both are empty if the file has no parts.
 
     Raises:
         InputError: a part lacks an array that another has, its rows differ in length, or it holds no numbers.
+
+    >>> arrays = {f"{name}_{part}": np.eye(2) for name in "IL" for part in ("tr", "te")}
+    >>> joined, ids = join_parts(arrays, Path("f.mat"))
+    >>> joined["image"].shape, ids
+    ((4, 2), ('train0', 'train1', 'query0', 'query1'))
     """
     names = {
         ending: {
@@ -62,11 +66,11 @@ def join_parts(arrays: Arrays, path: Path) -> tuple[Arrays, tuple[str, ...]]:
 
 
 def _check_alike(present: dict[str, dict[str, str]], arrays: Arrays, path: Path) -> None:
-    """Every part has the same arrays, each with one number of rows and the columns that the other parts have."""
+    """Check that all parts have the same arrays with the same columns, and one number of rows in each part."""
     first = next(iter(present.values()), {})
-    wanted = {"labels", *(role for roles in present.values() for role in roles)}
+    expected = {"labels", *(role for roles in present.values() for role in roles)}
     for ending, roles in present.items():
-        for role in sorted(wanted - roles.keys()):
+        for role in sorted(expected - roles.keys()):
             raise InputError(f"{path}: has {next(iter(roles.values()))}, but no {_PREFIXES[role][0]}_{ending} ({role})")
         for role, name in roles.items():
             values, rows = arrays[name], len(np.atleast_1d(arrays[roles["labels"]]))
@@ -79,7 +83,7 @@ def _check_alike(present: dict[str, dict[str, str]], arrays: Arrays, path: Path)
 
 
 def _places(train: Arrays, database: Arrays) -> list[int] | None:
-    """Where in the database each training row is, no row used twice; None if one of them is not there."""
+    """Return the database place of each training row, none used twice; None if a row is missing."""
     rows: dict[bytes, list[int]] = {}
     for place, key in enumerate(_row_keys(database, train)):
         rows.setdefault(key, []).append(place)
@@ -92,7 +96,7 @@ def _places(train: Arrays, database: Arrays) -> list[int] | None:
 
 
 def _row_keys(part: Arrays, other: Arrays) -> list[bytes]:
-    """Each row's values in bytes, in a type that both parts fit into."""
+    """Return the bytes of each row, in a type that holds the values of both parts."""
     columns: list[NDArray[Any]] = []
     for role in sorted(part):
         dtype = np.result_type(part[role], other[role])

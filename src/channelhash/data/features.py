@@ -1,4 +1,4 @@
-"""Precomputed features: ``.npz``, ``.mat`` and ``.h5`` files as the field exchanges them."""
+"""Precomputed features: ``.npz``, ``.mat`` and ``.h5`` files in the forms that the field exchanges."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from channelhash.utils.array_files import Arrays, read_arrays
 
 _MODALITIES = ("image", "text")
 
-#: Names that an array of the whole set goes by, our own first.
+#: Recognised names of an array of the whole set, our own first.
 _NAMES = {
     "image": ("image", "IAll", "I", "images", "XAll"),
     "text": ("text", "TAll", "YAll", "T", "texts", "tags"),
@@ -35,52 +35,38 @@ def load_features(
 
     Recognised names are ``image, text, labels``; ``IAll, TAll`` or ``YAll, LAll``; and parted sets ``I_tr, T_tr, L_tr``
     with ``I_te`` or ``I_db`` and so on (`feature_parts.join_parts`), whose rows have the ids ``train0 …, query0 …``:
-    partitions
-    are drawn anew, or with ``data.split_method: given`` as the file has them. Further arrays, all optional: ``id``,
-    ``label_names``, and ``image_scale``, ``image_zero`` for quantised features (likewise text): the real value is
-    (q − zero) · scale, both a number or one value a column. In sets without parts also ``captions`` and ``pictures``
-    (paths relative to the file's folder): strings that are shown with answers, and that nothing is learned from.
-    Features of any numeric type become float32. One modality alone will do. Labels of one dimension are class numbers
-    (so is a single column in a ``.mat`` file, where MATLAB has no vectors): a column for each number that occurs, named
-    ``label`` and the number.
+    partitions are drawn anew, or with ``data.split_method: given`` as in the file. One modality alone is enough.
+
+    Optional arrays are ``id``, ``label_names``, and ``image_scale``, ``image_zero`` for quantised features (likewise
+    text): the real value is (q − zero) · scale, both a number or one value per column. Sets without parts may also have
+    ``captions`` and ``pictures`` (paths relative to the file's folder): strings that are displayed with search results
+    and never learned from. Features of any numeric type become float32. Labels of one dimension are class numbers (so
+    is a single column in a ``.mat`` file, as MATLAB has no vectors): each number becomes a column named ``label`` and
+    the number.
 
     Args:
         path: the file.
-        image_array: name of the image features in the file, where it is none of the recognised ones.
+        image_array: name of the image features in the file, if not a recognised one.
         text_array: likewise of the text features.
         labels_array: likewise of the labels.
-        skip_bad: leave rows whose features are not finite out, count and list them.
+        skip_bad: leave out rows whose features are not finite, count and list them.
 
     Raises:
         InputError: the file is missing, truncated or not such a file; an array is missing, empty or has another number
             of rows; features are not finite; labels are not 0 or 1; an id or a label's name occurs twice.
     """
     arrays = read_arrays(path)
-    named = {"image": image_array, "text": text_array, "labels": labels_array}
-    for role, name in named.items():
-        if name is not None and name not in arrays:
-            raise InputError(f"{path}: has no array {name!r} ({role}); it has {', '.join(sorted(arrays))}")
-    found, ids = _arrays_by_role(arrays, named, path)
+    by_role, ids = _arrays_by_role(arrays, {"image": image_array, "text": text_array, "labels": labels_array}, path)
     parted = bool(ids)
-    modalities = [name for name in _MODALITIES if name in found]
-    if not modalities or "labels" not in found:
-        known = "image or text, and labels (or IAll, TAll, LAll; I_tr, T_tr, L_tr …)"
-        raise InputError(f"{path}: needs the arrays {known}; it has {', '.join(sorted(arrays)) or 'none'}")
-    labels, label_names = label_matrix(found["labels"], path)
+    labels, label_names = read_labels(by_role["labels"], arrays, path)
     n = len(labels)
-    items = {name: _real_values(found[name], arrays, name, n, path) for name in modalities}
-    if not ids:
+    items = {name: _real_values(by_role[name], arrays, name, n, path) for name in _MODALITIES if name in by_role}
+    if not parted:
         ids = texts_of(arrays["id"], "id", path) if "id" in arrays else tuple(map(str, range(n)))
     if len(ids) != n:
         raise InputError(f"{path}: id has {len(ids)} entries, labels have {n} rows")
-    if twice := _first_twice(ids):
-        raise InputError(f"{path}: rows {twice[0]} and {twice[1]} both have the id {ids[twice[0]]!r}")
-    if "label_names" in arrays:
-        label_names = texts_of(arrays["label_names"], "label_names", path)
-    if len(label_names) != labels.shape[1]:
-        raise InputError(f"{path}: {len(label_names)} label_names, but labels have {labels.shape[1]} columns")
-    if twice := _first_twice(label_names):
-        raise InputError(f"{path}: label_names {twice[0]} and {twice[1]} are both {label_names[twice[0]]!r}")
+    if rows := _first_repeated(ids):
+        raise InputError(f"{path}: rows {rows[0]} and {rows[1]} both have the id {ids[rows[0]]!r}")
     display = {} if parted else _display(arrays, n, path)
     good, problems = _finite_rows(items, ids, path, skip_bad)
     if not len(good):
@@ -90,25 +76,31 @@ def load_features(
     return records.take(good) if problems else records
 
 
-def _arrays_by_role(arrays: Arrays, named: dict[str, str | None], path: Path) -> tuple[Arrays, tuple[str, ...]]:
-    """(image, text and labels by role, ids made of the parts if the file is parted)."""
-    whole = {}
-    for role, given in named.items():
-        name = given or next((name for name in _NAMES[role] if name in arrays), None)
+def _arrays_by_role(arrays: Arrays, names: dict[str, str | None], path: Path) -> tuple[Arrays, tuple[str, ...]]:
+    """Return (image, text and labels by role; the ids of the rows if the file comes in parts)."""
+    for role, name in names.items():
+        if name is not None and name not in arrays:
+            raise InputError(f"{path}: has no array {name!r} ({role}); it has {', '.join(sorted(arrays))}")
+    by_role: Arrays = {}
+    ids: tuple[str, ...] = ()
+    for role, setting in names.items():
+        name = setting or next((name for name in _NAMES[role] if name in arrays), None)
         if name is not None:
-            whole[role] = arrays[name]
-    if "labels" in whole:
-        return whole, ()
-    joined, ids = join_parts(arrays, path)
-    if joined and any(named.values()):
-        raise InputError(
-            f"{path}: the labels come in parts (L_tr …), but one array is named; name labels_array too, or none"
-        )
-    return joined, ids
+            by_role[role] = arrays[name]
+    if "labels" not in by_role:
+        by_role, ids = join_parts(arrays, path)
+        if by_role and any(names.values()):
+            raise InputError(
+                f"{path}: the labels come in parts (L_tr …), but one array is named; name labels_array too, or none"
+            )
+    if "labels" not in by_role or not by_role.keys() & set(_MODALITIES):
+        expected = "image or text, and labels (or IAll, TAll, LAll; I_tr, T_tr, L_tr …)"
+        raise InputError(f"{path}: needs the arrays {expected}; it has {', '.join(sorted(arrays)) or 'none'}")
+    return by_role, ids
 
 
 def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
-    """Captions and picture paths, those that the file has."""
+    """Return the captions and image paths that the file has."""
     display = {}
     for modality, name in _DISPLAY.items():
         if name in arrays and arrays[name].dtype.kind in "USO":
@@ -119,30 +111,62 @@ def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
     return display
 
 
-def texts_of(values: NDArray[Any], what: str, path: Path) -> tuple[str, ...]:
-    """The entries of ``id``, ``label_names`` and the like: texts, bytes or integers."""
+def texts_of(values: NDArray[Any], name: str, path: Path) -> tuple[str, ...]:
+    """Return the entries of ``id``, ``label_names`` and the like: texts, bytes or integers.
+
+    Raises:
+        InputError: an entry is something else, or not UTF-8.
+
+    >>> texts_of(np.array([b"dog", b"sea"]), "label_names", Path("f.npz"))
+    ('dog', 'sea')
+    """
     try:
-        names = [name.decode() if isinstance(name, bytes) else name for name in values.ravel().tolist()]
+        texts = [entry.decode() if isinstance(entry, bytes) else entry for entry in values.ravel().tolist()]
     except UnicodeDecodeError:
-        raise InputError(f"{path}: {what} is not UTF-8 text") from None
-    for row, name in enumerate(names):
-        if not isinstance(name, str | int):
-            raise InputError(f"{path}: {what}[{row}] is {name!r}, expected a text or an integer")
-    return tuple(map(str, names))
+        raise InputError(f"{path}: {name} is not UTF-8 text") from None
+    for row, text in enumerate(texts):
+        if not isinstance(text, str | int):
+            raise InputError(f"{path}: {name}[{row}] is {text!r}, expected a text or an integer")
+    return tuple(map(str, texts))
 
 
-def _first_twice(names: tuple[str, ...]) -> tuple[int, int] | None:
-    """Where the first repeated name is, and where it was before."""
-    seen: dict[str, int] = {}
+def _first_repeated(names: tuple[str, ...]) -> tuple[int, int] | None:
+    """Return the earlier and the later place of the first repeated name."""
+    places: dict[str, int] = {}
     for place, name in enumerate(names):
-        if name in seen:
-            return seen[name], place
-        seen[name] = place
+        if name in places:
+            return places[name], place
+        places[name] = place
     return None
 
 
-def label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """The labels as a Boolean matrix ``(n, c)``, and names for its columns in case the file has none."""
+def read_labels(labels: NDArray[Any], arrays: Arrays, path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+    """Return labels as a Boolean matrix ``(n, c)``, and the names of its columns.
+
+    Args:
+        labels: ``(n, c)`` of 0 and 1, or ``n`` class numbers.
+        arrays: all arrays of the file; ``label_names`` names the columns.
+        path: the file, for messages.
+
+    Raises:
+        InputError: labels are not 0 or 1, or their names do not fit or occur twice.
+
+    >>> matrix, names = read_labels(np.array([3, 7, 3]), {}, Path("f.npz"))
+    >>> names, matrix.tolist()
+    (('label 3', 'label 7'), [[True, False], [False, True], [True, False]])
+    """
+    matrix, names = _label_matrix(labels, path)
+    if "label_names" in arrays:
+        names = texts_of(arrays["label_names"], "label_names", path)
+    if len(names) != matrix.shape[1]:
+        raise InputError(f"{path}: {len(names)} label_names, but labels have {matrix.shape[1]} columns")
+    if columns := _first_repeated(names):
+        raise InputError(f"{path}: label_names {columns[0]} and {columns[1]} are both {names[columns[0]]!r}")
+    return matrix, names
+
+
+def _label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+    """Return labels as a Boolean matrix, and default names of its columns."""
     is_mat = path.suffix.lower() == ".mat"
     if is_mat and labels.ndim == 2 and 1 in labels.shape and not np.isin(labels, (0, 1)).all():
         labels = labels.ravel()
@@ -164,7 +188,7 @@ def label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], t
 def _real_values(stored: NDArray[Any], arrays: Arrays, name: str, n: int, path: Path) -> NDArray[np.float32]:
     if stored.ndim != 2 or len(stored) != n or not stored.shape[1] or stored.dtype.kind not in "biuf":
         raise InputError(f"{path}: {name} is {stored.shape} {stored.dtype}, expected ({n}, d) numbers with d ≥ 1")
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite then is reported with its row
+    with np.errstate(over="ignore", invalid="ignore"):  # values that overflow are reported with their rows
         values: NDArray[np.float32] = stored.astype(np.float32)
         for key, apply in ((f"{name}_zero", np.subtract), (f"{name}_scale", np.multiply)):
             if key in arrays:
@@ -180,7 +204,7 @@ def _real_values(stored: NDArray[Any], arrays: Arrays, name: str, n: int, path: 
 def _finite_rows(
     items: dict[str, NDArray[np.float32]], ids: tuple[str, ...], path: Path, skip_bad: bool
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """(rows whose features are all finite, a line for each of the others)."""
+    """Return (rows whose features are all finite, a line for each other row)."""
     finite: dict[str, NDArray[np.bool_]] = {
         name: np.asarray(np.isfinite(values).all(axis=1)) for name, values in items.items()
     }

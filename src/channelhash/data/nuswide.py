@@ -1,4 +1,4 @@
-"""NUS-WIDE, the official lists as they are (Chua et al. 2009; layout in ``protocol.md`` § 1)."""
+"""NUS-WIDE, read from the official lists (Chua et al. 2009; layout in ``protocol.md`` § 1)."""
 
 from collections import Counter
 from pathlib import Path
@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.data.records import Items, Records
+from channelhash.data.records import Items, Problems, Records
 from channelhash.errors import InputError
 
-# Each archive may have been unpacked into a folder of its name or bring that folder itself.
+# Each archive may have been unpacked into a folder of its name, or contain that folder itself.
 IMAGE_LISTS = ("ImageList/Imagelist.txt", "ImageList/ImageList/Imagelist.txt")
 LABEL_FOLDERS = ("Groundtruth/AllLabels", "Groundtruth/Groundtruth/AllLabels", "AllLabels")
 TAG_FILES = ("NUS_WID_Tags/All_Tags.txt", "NUS_WID_Tags/NUS_WID_Tags/All_Tags.txt", "All_Tags.txt")
 
-#: Where the picture of the image-list entry ``folder\\0001_<id>.jpg`` may lie, tried in this order.
+#: Where the file of the image-list entry ``folder\\0001_<id>.jpg`` may lie, tried in this order.
 IMAGE_LAYOUTS = (
     "Flickr/{folder}/{name}",
     "images/{folder}/{name}",
@@ -40,56 +40,49 @@ def load_nuswide(
     (`splits.draw_splits`), and both get the id's tags.
 
     Args:
-        root: folder with ``ImageList``, ``Groundtruth`` and ``NUS_WID_Tags``; pictures in ``Flickr`` or ``images``, as
-            `IMAGE_LAYOUTS` has it.
-        n_labels: how many of the most frequent labels are kept, ties by name.
+        root: folder with ``ImageList``, ``Groundtruth`` and ``NUS_WID_Tags``; images in ``Flickr`` or ``images``, in
+            one of `IMAGE_LAYOUTS`.
+        n_labels: number of most frequent labels to keep, ties by name.
         label_names: keep these labels instead.
-        require_pictures: a sample without its picture is bad; otherwise there are texts alone.
-        skip_bad: leave samples without picture out, count and list them; list bad lines of the tag file.
+        require_pictures: treat a sample without an image as bad; False reads texts alone.
+        skip_bad: leave out samples without an image, count and list them; list bad lines of the tag file.
 
     Raises:
         InputError: a file is missing, a label file has another length than the image list or a line that is not 0
-            or 1, a tag line has an unknown id, a picture is missing.
+            or 1, a tag line has an unknown id, an image is missing.
     """
     names, ids = _read_image_list(_find(root, IMAGE_LISTS))
-    problems: list[str] = [
+    problems = Problems(skip_bad)
+    problems.lines += [
         f"id {name} occurs {count} times in the image list: its rows stay on one side of query and retrieval"
         for name, count in Counter(ids).items()
         if count > 1
     ]
     chosen, labels = _read_labels(_find(root, LABEL_FOLDERS), len(names), n_labels, label_names)
-    tags = _read_tags(_find(root, TAG_FILES), set(ids), skip_bad, problems)
-    removed: dict[str, int] = {}
+    tags = _read_tags(_find(root, TAG_FILES), set(ids), problems)
     labelled = labels.any(axis=1)
     if not labelled.all():
-        removed[f"none of the {len(chosen)} labels"] = int((~labelled).sum())
+        problems.removed[f"none of the {len(chosen)} labels"] = int((~labelled).sum())
     rows = np.flatnonzero(labelled).tolist()
-    pictures: dict[int, Path] = {}
+    images: dict[int, Path] = {}
     if require_pictures:
+        remedy = f"looked for {', '.join(IMAGE_LAYOUTS)}; add it, or use --skip-bad or require_pictures=false"
         for row in rows:
-            path = find_image(root, names[row], ids[row])
-            if path is not None:
-                pictures[row] = path
-                continue
-            line = f"{root}: no picture of {names[row]}"
-            if not skip_bad:
-                layouts = ", ".join(IMAGE_LAYOUTS)
-                raise InputError(f"{line} (looked for {layouts}); add it, or use --skip-bad or require_pictures=false")
-            problems.append(line)
-        if len(pictures) < len(rows):
-            removed["missing picture"] = len(rows) - len(pictures)
-        rows = [row for row in rows if row in pictures]
+            if path := find_image(root, names[row], ids[row]):
+                images[row] = path
+            else:
+                problems.add(f"{root}: no picture of {names[row]}", remedy, "missing picture")
+        rows = list(images)
     if not rows:
-        raise InputError(f"{root}: no usable sample is left of {len(names)}: {removed}")
-    items: dict[str, Items] = {"image": tuple(pictures[row] for row in rows)} if require_pictures else {}
+        raise InputError(f"{root}: no usable sample is left of {len(names)}: {problems.removed}")
+    items: dict[str, Items] = {"image": tuple(images.values())} if require_pictures else {}
     items["text"] = tuple(" ".join(tags.get(ids[row], ())) for row in rows)
-    return Records(
-        tuple(ids[row] for row in rows), items, labels[rows], chosen, removed, tuple(problems), found=len(names)
-    )
+    sample_ids, lines = tuple(ids[row] for row in rows), tuple(problems.lines)
+    return Records(sample_ids, items, labels[rows], chosen, problems.removed, lines, found=len(names))
 
 
 def find_image(root: Path, listed: str, name: str) -> Path | None:
-    """The picture file of an image-list entry in any of the recognised layouts, or None."""
+    """Return the file of an image-list entry in any of the recognised layouts, or None."""
     folder, _, file_name = listed.replace("\\", "/").rpartition("/")
     for layout in IMAGE_LAYOUTS:
         path = root / layout.format(folder=folder, name=file_name, id=name)
@@ -99,13 +92,13 @@ def find_image(root: Path, listed: str, name: str) -> Path | None:
 
 
 def count_images(root: Path) -> tuple[int, int]:
-    """(pictures found, entries of the image list): what a person has put there so far."""
+    """Return (images found, entries of the image list): what a person has put there so far."""
     names, ids = _read_image_list(_find(root, IMAGE_LISTS))
     return sum(find_image(root, name, id_) is not None for name, id_ in zip(names, ids, strict=True)), len(names)
 
 
 def _read_image_list(path: Path) -> tuple[list[str], list[str]]:
-    """(entries, ids) in the list's order; an entry is ``folder\\0001_<id>.jpg``."""
+    """Return (entries, ids) in the list's order; an entry is ``folder\\0001_<id>.jpg``."""
     names = [line.strip() for line in _read(path).splitlines() if line.strip()]
     ids = []
     for place, name in enumerate(names, start=1):
@@ -122,7 +115,7 @@ def _read_image_list(path: Path) -> tuple[list[str], list[str]]:
 def _read_labels(
     folder: Path, n: int, n_labels: int, label_names: list[str] | None
 ) -> tuple[tuple[str, ...], NDArray[np.bool_]]:
-    """Names and columns of the labels that are kept."""
+    """Return the names and columns of the chosen labels."""
     files = {path.stem.removeprefix("Labels_"): path for path in sorted(folder.glob("Labels_*.txt"))}
     if not files:
         raise InputError(f"{folder}: no files Labels_<name>.txt; unpack Groundtruth.zip there")
@@ -136,7 +129,7 @@ def _read_labels(
 
 
 def _read_column(path: Path, n: int) -> NDArray[np.bool_]:
-    """One label file: a 0 or 1 a line, in the order of the image list."""
+    """Read a label file: 0 or 1 a line, in the order of the image list."""
     lines = path.read_bytes().split()
     values = np.array(lines, dtype="S8")
     ones: NDArray[np.bool_] = values == b"1"
@@ -156,25 +149,23 @@ def _find(root: Path, names: tuple[str, ...]) -> Path:
     raise InputError(f"{root}: no {' or '.join(names)}; get it with `channelhash data download nuswide`")
 
 
-def _read_tags(path: Path, known: set[str], skip_bad: bool, problems: list[str]) -> dict[str, tuple[str, ...]]:
-    """id -> its tags, each once. Where an id has several lines, the tags of all of them."""
+def _read_tags(path: Path, ids: set[str], problems: Problems) -> dict[str, tuple[str, ...]]:
+    """Return id -> its tags, each once; the tags of all its lines where an id has several."""
     tags: dict[str, tuple[str, ...]] = {}
     for place, line in enumerate(_read(path).splitlines(), start=1):
         words = line.split()
         if not words:
             continue
-        if words[0] not in known:
-            what = f"{path}, line {place}: the id {words[0]!r} is not in the image list"
-            if not skip_bad:
-                raise InputError(f"{what}; skip such lines with --skip-bad")
-            problems.append(what)
+        if words[0] not in ids:
+            line = f"{path}, line {place}: the id {words[0]!r} is not in the image list"
+            problems.add(line, "skip such lines with --skip-bad")
             continue
         tags[words[0]] = tuple(dict.fromkeys((*tags.get(words[0], ()), *words[1:])))
     return tags
 
 
 def _read(path: Path) -> str:
-    """UTF-8, or Latin-1 where a file is not."""
+    """Read UTF-8, or Latin-1 where a file is not UTF-8."""
     data = path.read_bytes()
     try:
         return data.decode("utf-8-sig")

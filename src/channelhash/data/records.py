@@ -87,6 +87,38 @@ class Records:
         )
 
 
+@dataclass
+class Problems:
+    """Bad entries of a data set: the first one raises, or all are listed and those that are left out are counted.
+
+    Args:
+        skip_bad: list bad entries instead of raising.
+        lines: one line for each problem.
+        removed: entries left out, by reason.
+
+    >>> problems = Problems(skip_bad=True)
+    >>> problems.add("items.csv, line 3: has no id", "mend it", reason="no id")
+    >>> problems.lines, problems.removed
+    (['items.csv, line 3: has no id'], {'no id': 1})
+    """
+
+    skip_bad: bool
+    lines: list[str] = field(default_factory=list)
+    removed: dict[str, int] = field(default_factory=dict)
+
+    def add(self, line: str, remedy: str, reason: str | None = None) -> None:
+        """List a problem, and count it under ``reason`` if its entry is left out.
+
+        Raises:
+            InputError: bad entries are not skipped; the message ends with ``remedy``.
+        """
+        if not self.skip_bad:
+            raise InputError(f"{line}; {remedy}")
+        self.lines.append(line)
+        if reason is not None:
+            self.removed[reason] = self.removed.get(reason, 0) + 1
+
+
 def labels_from_names(
     rows: Sequence[Sequence[str]], label_names: Sequence[str] | None, where: str
 ) -> tuple[NDArray[np.bool_], tuple[str, ...]]:

@@ -1,29 +1,72 @@
-"""A person's own table: one row an item, in CSV, TSV, JSONL or Parquet."""
+"""Tables of one row per item, in CSV, TSV, JSONL or Parquet."""
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from channelhash.data.images import image_problem
-from channelhash.data.records import Records, labels_from_names
+from channelhash.data.records import Items, Problems, Records, labels_from_names
 from channelhash.data.tabular_files import Row, read_rows
 from channelhash.errors import InputError
+from channelhash.utils.progress import Progress
 from channelhash.utils.typed_settings import unknown
 
-#: What a column of one label may hold, in any case.
+#: Values of a column of one label, in any case.
 _YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
 
 _PROGRESS_EVERY = 100  # rows; drawing a bar takes longer than reading a row
 
 
 class _BadRowError(Exception):
-    """A row that cannot be used: the reason to count it under, and what is wrong with it."""
+    """A row that cannot be used: the reason that it is counted under, and the problem."""
 
-    def __init__(self, reason: str, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, reason: str, problem: str) -> None:
+        super().__init__(problem)
         self.reason = reason
+
+
+class _LabelFormat(NamedTuple):
+    """How the labels of a row are written; arguments of `load_table`."""
+
+    column: str
+    columns: list[str] | None
+    separator: str
+    names: list[str] | None
+
+    @property
+    def cells(self) -> list[str]:
+        """Columns that hold labels."""
+        return [self.column] if self.columns is None else self.columns
+
+    def check(self) -> None:
+        """Raise `InputError` for an empty separator or a name that is listed twice."""
+        if not self.separator:
+            raise InputError("label_separator: is empty; give the character between two labels")
+        for key, names in (("label_columns", self.columns), ("label_names", self.names)):
+            if names and (most := Counter(names).most_common(1)[0])[1] > 1:
+                raise InputError(f"{key}: lists {most[0]!r} twice; remove one")
+
+    def read(self, row: Row) -> list[str]:
+        """Return the labels of a row, from one column or from several."""
+        if self.columns is not None:
+            labels = [column for column in self.columns if _is_set(row, column)]
+        else:
+            labels = split_labels(row.cells[self.column], self.separator)
+        for label in labels:
+            if self.names is not None and label not in self.names:
+                raise _BadRowError("unknown label", unknown(f"label {label!r}", label, self.names))
+        return labels
+
+
+class _RowFormat(NamedTuple):
+    """How a row is read: role (``id``, ``image``, ``text``) -> column, labels, folder of the images."""
+
+    columns: dict[str, str]
+    labels: _LabelFormat
+    folder: Path
+    verify_images: bool
 
 
 def load_table(
@@ -38,7 +81,7 @@ def load_table(
     label_names: list[str] | None = None,
     verify_images: bool = False,
     skip_bad: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Records:
     """Read a table with the columns ``id, image, text, labels``.
 
@@ -46,92 +89,85 @@ def load_table(
 
     Args:
         path: ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``.
-        root: folder that picture paths are relative to; the table's own folder if None.
-        id_column: name of the column with unique ids.
-        image_column: name of the column with picture paths. ``image`` may be absent: a collection of texts.
-        text_column: name of the column with texts. ``text`` may be absent: a collection of pictures.
-        labels_column: name of the column with all labels of a row, separated by ``label_separator`` (or a list).
-        label_columns: several columns of 0 and 1 instead, one a label; an empty list for a table without labels.
-        label_separator: between two labels.
-        label_names: the labels there are; None takes all that occur.
-        verify_images: decode every picture instead of only looking whether it is there and not empty.
-        skip_bad: leave bad rows out, count them in ``removed`` and list them in ``problems``.
-        progress: called with (rows looked at, rows).
+        root: folder that image paths are relative to; the table's own folder if None.
+        id_column: column of unique ids.
+        image_column: column of image paths; ``image`` may be absent from a collection of texts.
+        text_column: column of texts; ``text`` may be absent from a collection of images.
+        labels_column: column of all labels of a row, separated by ``label_separator`` (or a list).
+        label_columns: instead, one column of 0 and 1 for each label; an empty list for a table without labels.
+        label_separator: character between two labels.
+        label_names: the allowed labels; None takes all that occur.
+        verify_images: decode every image instead of only checking that it is there and not empty.
+        skip_bad: leave out bad rows, count them in ``removed`` and list them in ``problems``.
+        progress: called with (rows read, rows).
 
     Raises:
-        InputError: the file cannot be read, a column is missing, or a row is bad: the wrong number of cells, not JSON,
-            without an id, with an id that another row has, a missing or unreadable picture, an empty text, a value
-            that is no text, an unknown label, a label column with something else than 0 or 1.
+        InputError: the file cannot be read, a column is missing, or a row is bad: wrong number of cells, not JSON, no
+            id or a repeated one, missing or unreadable image, empty text, value that is no text, label that is unknown
+            or not 0 or 1.
     """
-    _check_label_settings(label_columns, label_separator, label_names)
-    label_cells = [labels_column] if label_columns is None else label_columns
-    columns, rows = read_rows(path, [id_column, image_column, text_column, *label_cells])
+    labels = _LabelFormat(labels_column, label_columns, label_separator, label_names)
+    labels.check()
+    cells = [id_column, *labels.cells]
+    columns, rows = read_rows(path, [image_column, text_column, *cells])
     if not rows:
         raise InputError(f"{path}: the table has no rows")
     if not columns and rows[0].problem:
         raise InputError(f"{path}, {rows[0].place}: {rows[0].problem[1]}; no row can be read")
     modalities = _modalities(path, columns, {"image": image_column, "text": text_column})
-    for column in (id_column, *label_cells):
-        if column not in columns:
-            raise InputError(f"{path}: {_no_column(column, columns)}")
+    if missing := next((column for column in cells if column not in columns), None):
+        raise InputError(f"{path}: {_no_column(missing, columns)}")
+    row_format = _RowFormat({"id": id_column, **modalities}, labels, root or path.parent, verify_images)
+    problems = Problems(skip_bad, _near_misses(path, columns, modalities, cells))
+    samples = _usable_samples(path, rows, row_format, problems, progress)
+    if not samples:
+        raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
+    items: dict[str, Items] = {modality: tuple(values[modality] for values, _ in samples) for modality in modalities}
+    if "image" in modalities:
+        items["image"] = tuple(row_format.folder / values["image"] for values, _ in samples)
+    names = label_columns if label_names is None else label_names
+    matrix, columns_of_labels = labels_from_names([row_labels for _, row_labels in samples], names, str(path))
+    ids = tuple(values["id"] for values, _ in samples)
+    return Records(ids, items, matrix, columns_of_labels, problems.removed, tuple(problems.lines), found=len(rows))
 
-    folder = path.parent if root is None else root
-    problems = _near_misses(path, columns, modalities, [id_column, *label_cells])
-    removed: dict[str, int] = {}
+
+def _usable_samples(
+    path: Path, rows: Sequence[Row], row_format: _RowFormat, problems: Problems, progress: Progress | None
+) -> list[tuple[dict[str, str], list[str]]]:
+    """Return (id, image path and text by role; labels) of every usable row, and add the others to ``problems``."""
     places: dict[str, str] = {}  # id -> where its row is
-    kept: list[tuple[dict[str, str], list[str]]] = []
+    samples = []
     for number, row in enumerate(rows, start=1):
         try:
-            values = _values(row, {"id": id_column, **modalities})
-            name = values["id"]
-            if name in places:
-                raise _BadRowError("duplicate id", f"the id {name!r} is already that of {places[name]}")
-            if "image" in modalities:
-                _check_picture(folder / values["image"], verify_images)
-            labels = _labels(row, labels_column, label_columns, label_separator, label_names)
-            places[name] = row.place
-            kept.append((values, labels))
+            values = _values(row, row_format.columns)
+            if place := places.get(values["id"]):
+                raise _BadRowError("duplicate id", f"the id {values['id']!r} is already that of {place}")
+            if "image" in values:
+                _check_image(row_format.folder / values["image"], row_format.verify_images)
+            samples.append((values, row_format.labels.read(row)))
+            places[values["id"]] = row.place
         except _BadRowError as bad:
-            identity = str(row.cells.get(id_column) or "").strip()
+            identity = str(row.cells.get(row_format.columns["id"]) or "").strip()
             line = f"{path}, {row.place}{f' (id {identity})' if identity else ''}: {bad}"
-            if not skip_bad:
-                raise InputError(f"{line}; mend the row, or leave such rows out with --skip-bad") from None
-            removed[bad.reason] = removed.get(bad.reason, 0) + 1
-            problems.append(line)
+            problems.add(line, "mend the row, or leave such rows out with --skip-bad", bad.reason)
         if progress and (number % _PROGRESS_EVERY == 0 or number == len(rows)):
             progress(number, len(rows))
-    if not kept:
-        raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems[0]}")
-
-    items: dict[str, Any] = {}
-    if "image" in modalities:
-        items["image"] = tuple(folder / values["image"] for values, _ in kept)
-    if "text" in modalities:
-        items["text"] = tuple(values["text"] for values, _ in kept)
-    names = label_names if label_names is not None else label_columns
-    matrix, label_tuple = labels_from_names([labels for _, labels in kept], names, str(path))
-    return Records(
-        tuple(values["id"] for values, _ in kept), items, matrix, label_tuple, removed, tuple(problems), found=len(rows)
-    )
+    return samples
 
 
 def has_labels(path: Path, labels_column: str = "labels") -> bool:
-    """Whether a table has a column of labels."""
+    """Return whether a table has a column of labels.
+
+    Raises:
+        InputError: the file is not a readable table.
+    """
     return labels_column in read_rows(path, [labels_column])[0]
 
 
-def _check_label_settings(label_columns: list[str] | None, separator: str, label_names: list[str] | None) -> None:
-    if not separator:
-        raise InputError("label_separator: is empty; give the character between two labels")
-    for key, names in (("label_columns", label_columns), ("label_names", label_names)):
-        if names and (most := Counter(names).most_common(1)[0])[1] > 1:
-            raise InputError(f"{key}: lists {most[0]!r} twice; remove one")
-
-
-def _modalities(path: Path, columns: Sequence[str], asked: Mapping[str, str]) -> dict[str, str]:
-    """Modality -> its column, for those that the table has. Only a column that nobody named may be absent."""
-    modalities = {modality: column for modality, column in asked.items() if column in columns}
-    for modality, column in asked.items():
+def _modalities(path: Path, columns: Sequence[str], settings: Mapping[str, str]) -> dict[str, str]:
+    """Return modality -> column for those that the table has. Only a column with its default name may be absent."""
+    modalities = {modality: column for modality, column in settings.items() if column in columns}
+    for modality, column in settings.items():
         if modality not in modalities and column != modality:
             raise InputError(f"{path}: {_no_column(column, columns)}")
     if not modalities:
@@ -143,7 +179,7 @@ def _modalities(path: Path, columns: Sequence[str], asked: Mapping[str, str]) ->
 
 
 def _near_misses(path: Path, columns: Sequence[str], modalities: Mapping[str, str], others: Sequence[str]) -> list[str]:
-    """A line for a modality without column where another column's name looks like it."""
+    """Return a line for each modality without a column where the name of another column resembles it."""
     unused = [column for column in columns if column not in (*modalities.values(), *others)]
     return [
         f"{path}: has no column {modality!r}; if that is {near[0]!r}, say {modality}_column={near[0]}"
@@ -163,7 +199,7 @@ def _listed(columns: Sequence[str]) -> str:
 
 
 def _values(row: Row, columns: Mapping[str, str]) -> dict[str, str]:
-    """The row's id, picture path and text, whichever of them are in ``columns``; none of them blank."""
+    """Return the row's id, image path and text, as far as in ``columns``; none of them is blank."""
     if row.problem:
         raise _BadRowError(*row.problem)
     blank = {"id": "no id", "image": "missing picture", "text": "empty text"}
@@ -178,28 +214,18 @@ def _values(row: Row, columns: Mapping[str, str]) -> dict[str, str]:
     return values
 
 
-def _check_picture(path: Path, decode: bool) -> None:
+def _check_image(path: Path, decode: bool) -> None:
     problem = image_problem(path, decode)
     if problem:
         raise _BadRowError("unreadable picture" if path.is_file() else "missing picture", problem)
 
 
-def _labels(
-    row: Row, labels_column: str, label_columns: list[str] | None, separator: str, label_names: list[str] | None
-) -> list[str]:
-    """The row's labels, from one column or from several."""
-    if label_columns is not None:
-        labels = [column for column in label_columns if _is_set(row, column)]
-    else:
-        labels = split_labels(row.cells[labels_column], separator)
-    for label in labels:
-        if label_names is not None and label not in label_names:
-            raise _BadRowError("unknown label", unknown(f"label {label!r}", label, label_names))
-    return labels
-
-
 def split_labels(value: Any, separator: str = ";") -> list[str]:
-    """The label names in one cell: a list, or a text with separators; None holds none."""
+    """Return the label names in a cell: a list, or a text with separators.
+
+    >>> split_labels("dog; sea"), split_labels(["dog", None]), split_labels(None)
+    (['dog', 'sea'], ['dog'], [])
+    """
     parts = value if isinstance(value, list) else [] if value is None else str(value).split(separator)
     return [text for part in parts if part is not None and (text := str(part).strip())]
 
