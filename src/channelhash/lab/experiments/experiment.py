@@ -7,11 +7,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from channelhash.config import make_config
 from channelhash.errors import InputError
 from channelhash.lab.experiments import studies
 from channelhash.lab.experiments.base import METHODS, PAPER_BITS, Losses, Sections
-from channelhash.lab.experiments.plots.results import write_grid_plots
+from channelhash.lab.experiments.plots.results import grid_plots
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
 from channelhash.lab.experiments.tables.rendering import Table
@@ -78,7 +80,7 @@ class Experiment:
         bits: code lengths by default.
         grid: makes the runs of a design.
         run: carries a grid out in a folder.
-        plots: writes the plots of all results to a folder.
+        plots: draws the plots of all results, by file name.
         trials: makes the table of each folder of trials below the grid's; empty where nothing is tuned.
         options: the options of the command that only some experiments take, such as ``"student"``.
     """
@@ -90,7 +92,7 @@ class Experiment:
     bits: tuple[int, ...] = PAPER_BITS
     grid: Callable[[Design], list[GridRun]] = compare_losses
     run: Callable[[Grid, Path, Execution], list[Result]] = run_grid
-    plots: Callable[[Sequence[Result], Path], object] = write_grid_plots
+    plots: Callable[[Sequence[Result]], dict[str, Figure]] = grid_plots
     trials: Mapping[str, Callable[[Sequence[Result]], Table]] = field(default_factory=dict)
     options: tuple[str, ...] = ()
 

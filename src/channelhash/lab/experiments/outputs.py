@@ -8,6 +8,7 @@ from channelhash.lab.experiments.experiment import Experiment
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.lab.experiments.tables.rendering import write_tables
 from channelhash.utils.files import atomic_path
+from channelhash.utils.plotting import write_figure
 
 _SCORES = (
     "map_tie_aware",
@@ -39,7 +40,8 @@ def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
         if (folder / trials).exists():
             tables.append(table(read_grid(folder / trials)[1]))
     paths = write_tables(tables, folder / "tables")
-    experiment.plots(results, folder / "plots")
+    for name, figure in experiment.plots(results).items():
+        write_figure(figure, folder / "plots", name)
     return paths
 
 

@@ -1,8 +1,6 @@
-"""Plots of a grid's results, as PNG and SVG: training, figures over the code length and over γ_w."""
+"""Plots of a grid's results: training, figures over the code length and over γ_w."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 
 from channelhash.lab.experiments.results import Result
 from channelhash.training.trainer import read_log, selection_score
-from channelhash.utils.plotting import COLORS, arrow, legend_below, line, write_figure
+from channelhash.utils.plotting import COLORS, arrow, legend_below, line
 
 #: The lines of one run's ``log.jsonl``, an epoch each.
 Log = Sequence[Mapping[str, Any]]
@@ -21,32 +19,29 @@ Log = Sequence[Mapping[str, Any]]
 _ASIDE = 0.05
 
 
-def write_grid_plots(results: Sequence[Result], folder: Path) -> list[Path]:
-    """The plots that a grid's finished runs allow; none if none is finished.
+def grid_plots(results: Sequence[Result]) -> dict[str, Figure]:
+    """Draw the plots that a grid's finished runs allow; none if none is finished.
 
     Args:
         results: of one data set.
-        folder: where the files go: ``map-over-bits`` if there are several code lengths, ``gamma-w-k<bits>-kq<κ_q>``
-            where runs differ in γ_w alone, and ``training-k<bits>``.
 
     Returns:
-        The files.
+        Name of the file -> plot: ``map-over-bits`` if there are several code lengths, ``gamma-w-k<bits>-kq<κ_q>`` where
+        runs differ in γ_w alone, and ``training-k<bits>``.
     """
     finished = [result for result in results if result.status == "finished"]
-    drawings: dict[str, Callable[[], Figure]] = {}
-    if len({result.n_bits for result in finished}) > 1:
-        drawings["map-over-bits"] = lambda: code_length_plot(finished)
-    for name, sweep in _sweeps(finished).items():
-        drawings[name] = partial(gamma_w_plot, sweep)
-    paths = [path for name, draw in drawings.items() for path in write_figure(draw(), folder, name)]
-    for k in sorted({result.n_bits for result in finished}):
+    plots = {name: gamma_w_plot(sweep) for name, sweep in _sweeps(finished).items()}
+    lengths = sorted({result.n_bits for result in finished})
+    if len(lengths) > 1:
+        plots["map-over-bits"] = code_length_plot(finished)
+    for k in lengths:
         logs: dict[str, list[Log]] = {}
         for result in finished:
             if result.n_bits == k and (log := read_log(result.folder / "log.jsonl")):
                 logs.setdefault(result.method, []).append(log)
         if logs:
-            paths += write_figure(training_plot(logs), folder, f"training-k{k}")
-    return paths
+            plots[f"training-k{k}"] = training_plot(logs)
+    return plots
 
 
 def training_plot(logs: Mapping[str, Sequence[Log]]) -> Figure:

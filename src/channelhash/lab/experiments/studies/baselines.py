@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from channelhash.lab.experiments.base import METHODS
 from channelhash.lab.experiments.experiment import Experiment
 from channelhash.lab.experiments.reference_points import add_reference_points
@@ -27,7 +29,6 @@ from channelhash.lab.experiments.tuning import (
     rate_trial,
     tuned_grid,
 )
-from channelhash.utils.plotting import write_figure
 
 #: The losses that are compared, each with the hyper-parameters of its own paper, which are its defaults.
 BASELINES: Mapping[str, Mapping[str, Any]] = {
@@ -86,10 +87,10 @@ def baselines_tables(results: Sequence[Result]) -> list[Table]:
     return [baselines_table(results), shares_table(results), *all_views(losses_table, trained(results))]
 
 
-def write_plots(results: Sequence[Result], folder: Path) -> None:
-    """Write a plot of the losses between floor and ceiling for each code length."""
-    for n_bits in sorted({result.n_bits for result in trained(results) if result.status == "finished"}):
-        write_figure(baselines_plot(results, n_bits), folder, f"baselines-k{n_bits}")
+def baselines_plots(results: Sequence[Result]) -> dict[str, Figure]:
+    """Return a plot of the losses between floor and ceiling for each code length."""
+    lengths = sorted({result.n_bits for result in trained(results) if result.status == "finished"})
+    return {f"baselines-k{n_bits}": baselines_plot(results, n_bits) for n_bits in lengths}
 
 
 EXPERIMENT = Experiment(
@@ -98,6 +99,6 @@ EXPERIMENT = Experiment(
     losses=BASELINES,
     run=run_baselines,
     tables=baselines_tables,
-    plots=write_plots,
+    plots=baselines_plots,
     trials={TRIALS: learning_rates_table},
 )

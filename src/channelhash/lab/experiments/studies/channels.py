@@ -6,9 +6,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from channelhash.lab.experiments.base import METHODS
 from channelhash.lab.experiments.experiment import Design, Experiment
-from channelhash.lab.experiments.plots.results import write_grid_plots
+from channelhash.lab.experiments.plots.results import grid_plots
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
 from channelhash.lab.experiments.tables.baselines import learning_rates_table
@@ -27,7 +29,6 @@ from channelhash.lab.experiments.tuning import (
     tuned_grid,
     weights_of,
 )
-from channelhash.utils.plotting import write_figure
 
 #: Losses whose weights are chosen here; the first three differ in their bounds alone.
 TUNED: Mapping[str, Mapping[str, Any]] = {
@@ -98,13 +99,14 @@ def channels_tables(results: Sequence[Result]) -> list[Table]:
     ]
 
 
-def write_plots(results: Sequence[Result], folder: Path) -> None:
-    """Write the plots of every grid, and one of the effects."""
-    write_grid_plots(results, folder)
+def channels_plots(results: Sequence[Result]) -> dict[str, Figure]:
+    """Return the plots of every grid, and one of the effects."""
+    plots = grid_plots(results)
     if effects := own_effects(results):
         names = {effect.name: effect.name.removeprefix(f"{OWN} − ") for effect in effects}
         title = f"{OWN}, minus the other channels, 95 % intervals over seeds"
-        write_figure(effects_plot(effects, title, names, sideways=True), folder, "effects")
+        plots["effects"] = effects_plot(effects, title, names, sideways=True)
+    return plots
 
 
 EXPERIMENT = Experiment(
@@ -113,6 +115,6 @@ EXPERIMENT = Experiment(
     grid=channels_grid,
     run=run_channels,
     tables=channels_tables,
-    plots=write_plots,
+    plots=channels_plots,
     trials={TRIALS: trials_table, RATE_TRIALS: learning_rates_table},
 )

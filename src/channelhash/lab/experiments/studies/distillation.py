@@ -9,7 +9,7 @@ For each code length and seed a teacher is trained by the base configuration, th
 All three have the student's data and training settings, and the teacher's splits joined by id.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,6 @@ from channelhash.lab.experiments.tables.distillation import (
 )
 from channelhash.runs.build import draw_run_splits
 from channelhash.runs.student_config import student_config
-from channelhash.utils.plotting import write_figure
 
 #: The method of the first runs, from which `SIZES` of students learn.
 TEACHER = "teacher"
@@ -136,12 +135,6 @@ def _check_records(student: Records, teacher: Records, partners: Partners) -> No
         )
 
 
-def write_plots(results: Sequence[Result], folder: Path) -> None:
-    """Write a plot of mAP against speed for each code length."""
-    for name, figure in distillation_plots(results).items():
-        write_figure(figure, folder, name)
-
-
 EXPERIMENT = Experiment(
     name="distillation",
     title="A large model's codes from small ones",
@@ -149,6 +142,6 @@ EXPERIMENT = Experiment(
     grid=distillation_grid,
     run=run_distillation,
     tables=distillation_tables,
-    plots=write_plots,
+    plots=distillation_plots,
     options=("student",),
 )

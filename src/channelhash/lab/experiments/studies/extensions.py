@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
+
+from matplotlib.figure import Figure
 
 from channelhash.lab.experiments.base import METHODS
 from channelhash.lab.experiments.experiment import Design, Experiment
-from channelhash.lab.experiments.plots.results import write_grid_plots
+from channelhash.lab.experiments.plots.results import grid_plots
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.runner import GridRun
 from channelhash.lab.experiments.tables.effects import all_option_effects, effects_plot, effects_tables
@@ -15,7 +16,6 @@ from channelhash.lab.experiments.tables.rendering import Table
 from channelhash.lab.experiments.tables.results import all_views, losses_table
 from channelhash.lab.experiments.tables.significance import significance_tables
 from channelhash.models import MODELS
-from channelhash.utils.plotting import write_figure
 from channelhash.utils.typed_settings import pick
 
 #: The option that only models with token ids have.
@@ -57,13 +57,14 @@ def extensions_tables(results: Sequence[Result]) -> list[Table]:
     ]
 
 
-def write_plots(results: Sequence[Result], folder: Path) -> None:
-    """Write the plots of every grid, and one of the effects."""
-    write_grid_plots(results, folder)
+def extensions_plots(results: Sequence[Result]) -> dict[str, Figure]:
+    """Return the plots of every grid, and one of the effects."""
+    plots = grid_plots(results)
     if effects := all_option_effects(results, results[0].method):
         title = f"What each option adds to {results[0].method}, 95 % intervals over seeds"
         names = {effect.name: effect.name for effect in effects}
-        write_figure(effects_plot(effects, title, names, sideways=True), folder, "effects")
+        plots["effects"] = effects_plot(effects, title, names, sideways=True)
+    return plots
 
 
 EXPERIMENT = Experiment(
@@ -72,5 +73,5 @@ EXPERIMENT = Experiment(
     bits=(32,),
     grid=extensions_grid,
     tables=extensions_tables,
-    plots=write_plots,
+    plots=extensions_plots,
 )

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
+
+from matplotlib.figure import Figure
 
 from channelhash.lab.experiments.experiment import Design, Experiment
-from channelhash.lab.experiments.plots.results import write_grid_plots
+from channelhash.lab.experiments.plots.results import grid_plots
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.runner import GridRun
 from channelhash.lab.experiments.tables.effects import all_effects, effects_plot, effects_tables
 from channelhash.lab.experiments.tables.rendering import Table
 from channelhash.lab.experiments.tables.results import all_views, losses_table
-from channelhash.utils.plotting import write_figure
 
 
 def factorial_grid(design: Design) -> list[GridRun]:
@@ -32,12 +32,13 @@ def factorial_tables(results: Sequence[Result]) -> list[Table]:
     return [*all_views(losses_table, results), *effects_tables(all_effects(results))]
 
 
-def write_plots(results: Sequence[Result], folder: Path) -> None:
-    """Write the plots of every grid, and one of the effects."""
-    write_grid_plots(results, folder)
+def factorial_plots(results: Sequence[Result]) -> dict[str, Figure]:
+    """Return the plots of every grid, and one of the effects."""
+    plots = grid_plots(results)
     if effects := all_effects(results):
         title = "Where does DSCH's gain come from? Parts of the published comparison, 95 % intervals"
-        write_figure(effects_plot(effects, title), folder, "effects")
+        plots["effects"] = effects_plot(effects, title)
+    return plots
 
 
 EXPERIMENT = Experiment(
@@ -46,5 +47,5 @@ EXPERIMENT = Experiment(
     bits=(16, 32, 64),
     grid=factorial_grid,
     tables=factorial_tables,
-    plots=write_plots,
+    plots=factorial_plots,
 )

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from channelhash.lab.experiments.experiment import Design, Experiment
-from channelhash.lab.experiments.plots.results import write_grid_plots
+from channelhash.lab.experiments.plots.results import grid_plots
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.runner import GridRun
 from channelhash.lab.experiments.tables.effects import all_option_effects, effects_plot, effects_tables
 from channelhash.lab.experiments.tables.rendering import Table
 from channelhash.lab.experiments.tables.results import all_views, losses_table
-from channelhash.utils.plotting import write_figure
 
 #: The channels that are compared, SCH's first.
 SHAPES: Mapping[str, Mapping[str, Any]] = {
@@ -49,15 +49,16 @@ def shapes_tables(results: Sequence[Result]) -> list[Table]:
     ]
 
 
-def write_plots(results: Sequence[Result], folder: Path) -> None:
-    """Write the plots of every grid, and one of the effects."""
-    write_grid_plots(results, folder)
+def shapes_plots(results: Sequence[Result]) -> dict[str, Figure]:
+    """Return the plots of every grid, and one of the effects."""
+    plots = grid_plots(results)
     if effects := all_option_effects(results, results[0].method):
         title = f"What each shape adds to the channel of {results[0].method}, 95 % intervals over seeds"
         names = {effect.name: effect.name for effect in effects}
-        write_figure(effects_plot(effects, title, names, sideways=True), folder, "effects")
+        plots["effects"] = effects_plot(effects, title, names, sideways=True)
+    return plots
 
 
 EXPERIMENT = Experiment(
-    name="shapes", title="Shapes of the channel", grid=shapes_grid, tables=shapes_tables, plots=write_plots
+    name="shapes", title="Shapes of the channel", grid=shapes_grid, tables=shapes_tables, plots=shapes_plots
 )
