@@ -11,7 +11,8 @@ from channelhash.codes import hamming_distances
 from channelhash.errors import InputError
 from channelhash.explanation.agreeing_bits import compare_bits
 from channelhash.explanation.deletion_check import check_maps
-from channelhash.explanation.explanation import Explanation, MapSettings, Side
+from channelhash.explanation.explanation import Explanation, MapSettings
+from channelhash.explanation.sides import Side
 from channelhash.search import open_store
 from picture_runs import picture_records
 from small_runs import assert_refused, feature_config, run_command, write_features
@@ -37,8 +38,8 @@ def folder(tmp_path_factory):
     run = folder / "run"
     model.save_pretrained(run / "model")
     (run / "config.yaml").write_text("")
-    shown = dict(label_names=records.label_names, texts=texts, images=images, model=model.fingerprint())
-    whole = ch.CodeSet(records.ids, codes, records.labels, model.n_bits, **shown)
+    display = dict(label_names=records.label_names, texts=texts, images=images, model=model.fingerprint())
+    whole = ch.CodeSet(records.ids, codes, records.labels, model.n_bits, **display)
     (run / "codes").mkdir()
     whole.save(run / "codes" / "test-retrieval.parquet")
     whole.take(range(12)).save(run / "codes" / "test-query.parquet")
@@ -53,7 +54,7 @@ def test_a_picture_and_words_are_explained_by_the_codes_that_a_search_compares(f
     assert [bit.number for bit in found.bits] == list(range(1, 13))
     assert sum(not bit.agrees for bit in found.bits) == found.distance
     assert [word.word for word in found.words[1]] == text.split()
-    assert found.pictures[0].influence.shape == (3, 4)
+    assert found.image_maps[0].influence.shape == (3, 4)
     assert found.label_names == ("blue", "green", "red")
     assert not found.remarks
     assert (folder / "run" / "meanings.json").exists()
@@ -63,7 +64,7 @@ def test_opened_pictures_and_strings_are_the_files_that_they_name(folder):
     path = folder / "data" / "images" / "3.png"
     opened = [ch.explain(folder / "store", [kind, path], settings=None) for kind in (str(path), path, Image.open(path))]
     assert {each.distance for each in opened} == {0}
-    assert opened[0].pictures == (None, None)
+    assert opened[0].image_maps == (None, None)
 
 
 def test_an_item_is_explained_by_its_words_and_picture_where_they_are_known(folder):
@@ -72,7 +73,7 @@ def test_an_item_is_explained_by_its_words_and_picture_where_they_are_known(fold
     text = [word.word for word in found.words[1]]
     image = folder / "data" / "images" / "4.png"
     assert found.distance == hamming_distances(model.encode_images([image]), model.encode_texts([" ".join(text)]))[0, 0]
-    assert found.pictures[0] is not None
+    assert found.image_maps[0] is not None
     assert ch.explain(folder / "store", likes=["item004", "item005"]).sides[1].modality == "image"
 
 
@@ -84,7 +85,7 @@ def test_what_is_not_known_or_has_changed_is_said(folder, tmp_path):
     store.add(["bare", "changed"], {"text": codes, "image": codes}, metadata=metadata)
     store.close()
     bare = ch.explain(tmp_path / "store", [], [], ["bare", "bare"], ["text", "image"], folder / "run")
-    assert (bare.distance, bare.pictures, bare.words) == (0, (None, None), (None, None))
+    assert (bare.distance, bare.image_maps, bare.words) == (0, (None, None), (None, None))
     assert bare.remarks == (
         "no map of bare: its words are not known here",
         "no map of bare: its picture is not known here",
@@ -100,9 +101,11 @@ def test_what_is_not_known_or_has_changed_is_said(folder, tmp_path):
 
 def test_only_so_many_words_and_patches_are_looked_at(folder):
     path = folder / "data" / "images" / "3.png"
-    found = ch.explain(folder / "store", [path], ["red " * 5], settings=MapSettings(3, 1, words=2, positions=11))
+    found = ch.explain(
+        folder / "store", [path], ["red " * 5], settings=MapSettings(3, 1, max_words=2, max_positions=11)
+    )
     assert [word.word for word in found.words[1]] == ["red", "red"]
-    assert found.pictures[0] is None
+    assert found.image_maps[0] is None
     assert "12 patches" in found.remarks[0]
     assert "first 2 words" in found.remarks[1]
 
@@ -177,24 +180,19 @@ def test_the_run_has_to_have_codes_for_a_check(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spoken", "said"),
+    ("evidence", "summary"),
     [
         ((0.004, -0.2), "2 of 2 bits agree, 0 differ. The agreeing bits speak for no label clearly."),
         ((0.006, -0.2), "2 of 2 bits agree, 0 differ. Those that agree speak for: sky (0.01)."),
     ],
 )
-def test_a_label_that_would_be_printed_as_nothing_is_not_named(spoken, said):
+def test_a_label_that_would_be_printed_as_nothing_is_not_named(evidence, summary):
     codes = np.ones(2, dtype=np.float32)
     explanation = Explanation(
         sides=(Side("text", "a", codes), Side("text", "b", codes)),
         bits=compare_bits(codes, codes),
-        distance=0,
-        relaxed_distance=0.0,
         label_names=("sky", "car"),
         clear=np.zeros((2, 2)),
-        spoken=np.array(spoken),
-        pictures=(None, None),
-        words=(None, None),
-        remarks=(),
+        evidence=np.array(evidence),
     )
-    assert explanation.summary() == said
+    assert explanation.summary() == summary

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from channelhash.codes import pack
 from channelhash.codes.code_set import CodeSet
 from channelhash.explanation.agreeing_bits import compare_bits
-from channelhash.explanation.bit_labels import EFFECT, Meanings, bit_label_correlation, clear_from, spoken_for
-from channelhash.explanation.bit_labels_cache import meanings_of, of_codes
+from channelhash.explanation.bit_labels import EFFECT, BitLabels, bit_label_correlation, clear_threshold, label_evidence
+from channelhash.explanation.bit_labels_cache import count_bit_labels, load_bit_labels
 from channelhash.search import open_store
 
 N, K = 400, 11
@@ -50,9 +50,9 @@ def test_many_rows_are_counted_in_blocks(monkeypatch):
 
 
 def test_what_is_clear_is_significant_and_no_small_effect():
-    assert clear_from(10**6, 500) == EFFECT
+    assert clear_threshold(10**6, 500) == EFFECT
     # 500 tests at 5 %: each at 1e-4 two-sided, |z| > 3.8906; φ = z / sqrt(n).
-    assert clear_from(100, 500) == pytest.approx(0.38906, abs=1e-4)
+    assert clear_threshold(100, 500) == pytest.approx(0.38906, abs=1e-4)
 
 
 def test_chance_is_called_clear_in_at_most_some_of_many_worlds():
@@ -60,16 +60,16 @@ def test_chance_is_called_clear_in_at_most_some_of_many_worlds():
     wrong = 0
     for _ in range(200):
         bits, labels = random.random((60, 8)) < 0.5, random.random((60, 10)) < 0.5
-        wrong += bool((np.abs(bit_label_correlation(pack(bits), 8, labels)) >= clear_from(60, 80)).any())
+        wrong += bool((np.abs(bit_label_correlation(pack(bits), 8, labels)) >= clear_threshold(60, 80)).any())
     assert wrong <= 24  # 5 % of 200 are 10; 24 and more have a probability below 1e-4
 
 
 def test_a_meaning_has_to_be_clear_in_both_modalities_with_the_same_sign():
     image = np.array([[0.6, -0.5, 0.4, np.nan], [0.1, 0.9, -0.6, 0.0]])
     text = np.array([[0.3, 0.5, 0.0, 0.7], [0.9, 0.8, -0.3, 0.0]])
-    meanings = Meanings(("a", "b", "c", "d"), {"image": image, "text": text}, {"image": 10_000, "text": 10_000})
-    np.testing.assert_array_equal(meanings.clear(("image", "text")), [[0.3, 0, 0, 0], [0, 0.8, -0.3, 0]])
-    np.testing.assert_array_equal(meanings.clear(("text", "text")), np.nan_to_num(text))
+    bit_labels = BitLabels(("a", "b", "c", "d"), {"image": image, "text": text}, {"image": 10_000, "text": 10_000})
+    np.testing.assert_array_equal(bit_labels.clear(("image", "text")), [[0.3, 0, 0, 0], [0, 0.8, -0.3, 0]])
+    np.testing.assert_array_equal(bit_labels.clear(("text", "text")), np.nan_to_num(text))
 
 
 def test_agreeing_bits_speak_for_labels_by_their_values_and_shares():
@@ -82,9 +82,9 @@ def test_agreeing_bits_speak_for_labels_by_their_values_and_shares():
         sum((1 if bit.values[0] else -1) * bit.share / total * clear[j, label] for j, bit in agreeing)
         for label in (0, 1)
     ]
-    np.testing.assert_allclose(spoken_for(bits, clear), expected)
+    np.testing.assert_allclose(label_evidence(bits, clear), expected)
     assert expected[0] > 0 > expected[1]
-    assert not spoken_for(compare_bits(first, -first), clear).any()
+    assert not label_evidence(compare_bits(first, -first), clear).any()
 
 
 def run_folder(folder, seed: int = 0) -> CodeSet:
@@ -102,18 +102,20 @@ def run_folder(folder, seed: int = 0) -> CodeSet:
 
 def test_a_runs_meanings_are_kept_and_counted_again_when_the_codes_are_others(tmp_path, monkeypatch):
     codes = run_folder(tmp_path / "run")
-    counted = meanings_of(open_store(tmp_path / "run"))
-    np.testing.assert_array_equal(counted.correlations["image"], of_codes(codes).correlations["image"])
+    counted = load_bit_labels(open_store(tmp_path / "run"))
+    np.testing.assert_array_equal(counted.correlations["image"], count_bit_labels(codes).correlations["image"])
     assert json.loads((tmp_path / "run" / "meanings.json").read_text())["model"] == "model 0"
     with monkeypatch.context() as patch:
-        patch.setattr("channelhash.explanation.bit_labels_cache.of_codes", lambda codes: pytest.fail("counted again"))
-        kept = meanings_of(open_store(tmp_path / "run"))
+        patch.setattr(
+            "channelhash.explanation.bit_labels_cache.count_bit_labels", lambda codes: pytest.fail("counted again")
+        )
+        kept = load_bit_labels(open_store(tmp_path / "run"))
     assert (kept.label_names, kept.rows) == (counted.label_names, dict(counted.rows))
     for modality, values in counted.correlations.items():
         np.testing.assert_array_equal(kept.correlations[modality], values)  # NaN where constant, both
-    other = of_codes(run_folder(tmp_path / "run", seed=1))
+    other = count_bit_labels(run_folder(tmp_path / "run", seed=1))
     np.testing.assert_array_equal(
-        meanings_of(open_store(tmp_path / "run")).correlations["text"], other.correlations["text"]
+        load_bit_labels(open_store(tmp_path / "run")).correlations["text"], other.correlations["text"]
     )
     assert json.loads((tmp_path / "run" / "meanings.json").read_text())["model"] == "model 1"
 
@@ -121,26 +123,26 @@ def test_a_runs_meanings_are_kept_and_counted_again_when_the_codes_are_others(tm
 def test_a_damaged_file_is_counted_again(tmp_path):
     run_folder(tmp_path / "run")
     (tmp_path / "run" / "meanings.json").write_text('{"format": ')
-    assert meanings_of(open_store(tmp_path / "run")).rows == {"image": N, "text": N}
+    assert load_bit_labels(open_store(tmp_path / "run")).rows == {"image": N, "text": N}
 
 
 def test_of_a_store_labelled_items_are_counted_and_of_a_file_all(tmp_path):
     codes = run_folder(tmp_path / "run")
     codes.save(tmp_path / "codes.parquet")
-    whole = of_codes(codes)
-    file = meanings_of(open_store(tmp_path / "codes.parquet"))
+    whole = count_bit_labels(codes)
+    file = load_bit_labels(open_store(tmp_path / "codes.parquet"))
     np.testing.assert_array_equal(file.correlations["image"], whole.correlations["image"])
     store = open_store(tmp_path / "store", K)
     labelled = [{"labels": codes.names_of(i)} for i in range(N)]
     store.add(list(codes.ids), codes.codes, metadata=labelled)
     store.add(["unlabelled"], codes.codes["image"][:1], "image", [{"year": 1}])
-    counted = meanings_of(store)
+    counted = load_bit_labels(store)
     assert counted.rows == {"image": N, "text": N}
     np.testing.assert_allclose(counted.correlations["text"], whole.correlations["text"])
 
 
 def test_without_labels_there_are_no_meanings(tmp_path):
     store = open_store(tmp_path / "store", 8)
-    assert meanings_of(store) is None
+    assert load_bit_labels(store) is None
     store.add(["a"], pack(np.ones((1, 8), bool)), "image")
-    assert meanings_of(store) is None
+    assert load_bit_labels(store) is None

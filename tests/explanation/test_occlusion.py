@@ -4,20 +4,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from channelhash.explanation.deletion_check import centre_square, most_influential, moved
-from channelhash.explanation.explanation import MapSettings, Side, explain_pair
+from channelhash.explanation.api import explain_pair
+from channelhash.explanation.deletion_check import crop_centre, most_influential, move_cells
+from channelhash.explanation.explanation import MapSettings
 from channelhash.explanation.occlusion import (
     Grid,
     distance_changes,
-    hidden,
-    map_picture,
+    hide_cells,
+    leave_out_each,
+    make_filler,
+    make_grid,
+    map_image,
     map_words,
-    occluded,
-    picture_grid,
-    reduced,
-    upright,
-    without_each,
+    reduce_image,
+    turn_upright,
 )
+from channelhash.explanation.sides import Side
 from explanation.made_encoders import WORDS, encode_quadrants, encode_words, white_quadrant
 
 QUADRANTS = [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -33,7 +35,7 @@ def relaxed(a: np.ndarray, b: np.ndarray) -> float:
 def test_a_map_lights_up_exactly_in_the_quadrant_that_the_bit_looks_at(row, column):
     picture = white_quadrant(row, column)
     whole = encode_quadrants([picture])[0]
-    found = map_picture(picture, Grid(4, 4, 2), encode_quadrants, whole, "grey")
+    found = map_image(picture, Grid(4, 4, 2), encode_quadrants, whole, "grey")
     lit = found.influence > 0
     # A 2 × 2 patch fills a quadrant's 2 × 2 cells; only one that hides it whole makes its mean fall below 160.
     expected = np.zeros((4, 4), dtype=bool)
@@ -60,11 +62,11 @@ def test_a_pair_explains_itself_with_its_quadrant_and_its_word():
         Side("image", "picture", encode_quadrants([picture])[0], picture),
         Side("text", "words", encode_words(["the blue one"])[0], "the blue one"),
     )
-    found = explain_pair(*sides, None, {"image": encode_quadrants, "text": encode_words}, MapSettings(cells=4))
+    found = explain_pair(sides, None, {"image": encode_quadrants, "text": encode_words}, MapSettings(cells=4))
     assert (found.distance, found.relaxed_distance) == (0, pytest.approx(0))
-    assert found.pictures[0].influence[3, 0] > 0 == found.pictures[0].influence[0, 4]
+    assert found.image_maps[0].influence[3, 0] > 0 == found.image_maps[0].influence[0, 4]
     assert [word.word for word in found.words[1] if word.influence > 0] == ["blue"]
-    assert found.pictures[1] is None
+    assert found.image_maps[1] is None
     assert found.words[0] is None
 
 
@@ -79,7 +81,7 @@ def test_a_map_is_hiding_one_patch_after_another(fill):
 
     grid = Grid(6, 8, 3)
     total, count = np.zeros((6, 8)), np.zeros((6, 8))
-    filler = hidden(picture, grid, [(r, c) for r in range(6) for c in range(8)], fill)
+    filler = make_filler(picture, fill)
     before = relaxed(encode([picture])[0], other)
     for top in range(4):
         for left in range(6):
@@ -90,7 +92,7 @@ def test_a_map_is_hiding_one_patch_after_another(fill):
             change = relaxed(encode([Image.fromarray(pixels)])[0], other) - before
             total[top : top + 3, left : left + 3] += change
             count[top : top + 3, left : left + 3] += 1
-    found = map_picture(picture, grid, encode, other, fill)
+    found = map_image(picture, grid, encode, other, fill)
     np.testing.assert_allclose(found.influence, total / count, atol=1e-5)
 
 
@@ -103,7 +105,7 @@ def test_a_change_is_the_difference_of_two_distances():
 
 def test_the_cells_cover_a_picture_whatever_its_size():
     for size in [(64, 64), (640, 480), (101, 37), (37, 101), (9, 300)]:
-        grid = picture_grid(size, 8, 2)
+        grid = make_grid(size, 8, 2)
         assert min(grid.rows, grid.columns) == 8
         seen = np.zeros((size[1], size[0]), dtype=int)
         for row in range(grid.rows):
@@ -111,13 +113,17 @@ def test_the_cells_cover_a_picture_whatever_its_size():
                 left, top, right, bottom = grid.box((row, column), size)
                 seen[top:bottom, left:right] += 1
         assert (seen == 1).all()
-        assert len(list(occluded(Image.new("RGB", size), grid, "grey"))) == len(grid.positions())
-    assert (picture_grid((640, 480), 8, 2).rows, picture_grid((640, 480), 8, 2).columns) == (8, 11)
+        image = Image.new("RGB", size)
+        whole = [(row, column) for row in range(grid.rows) for column in range(grid.columns)]
+        assert hide_cells(image, grid, whole, make_filler(image, "grey")).getcolors() == [
+            (size[0] * size[1], (128,) * 3)
+        ]
+    assert (make_grid((640, 480), 8, 2).rows, make_grid((640, 480), 8, 2).columns) == (8, 11)
 
 
 def test_words_are_left_out_one_at_a_time_and_only_the_first_ones():
-    assert without_each(["a", "b", "a"], 10) == ["b a", "a a", "a b"]
-    assert without_each(["a", "b", "a"], 1) == ["b a"]
+    assert leave_out_each(["a", "b", "a"], 10) == ["b a", "a a", "a b"]
+    assert leave_out_each(["a", "b", "a"], 1) == ["b a"]
     assert map_words("  ", encode_words, np.ones(4), 10) == []
 
 
@@ -125,18 +131,18 @@ def test_words_are_left_out_one_at_a_time_and_only_the_first_ones():
 def test_a_map_is_turned_as_its_picture_is_shown(orientation):
     picture = white_quadrant(0, 1)
     whole = encode_quadrants([picture])[0]
-    found = upright(map_picture(picture, Grid(4, 6, 3), encode_quadrants, whole, "grey"), orientation)
-    shown = np.asarray(found.picture.convert("L").resize(found.influence.shape[::-1], Image.Resampling.BOX))
+    found = turn_upright(map_image(picture, Grid(4, 6, 3), encode_quadrants, whole, "grey"), orientation)
+    shown = np.asarray(found.image.convert("L").resize(found.influence.shape[::-1], Image.Resampling.BOX))
     lit = np.argwhere(found.influence == found.influence.max()).mean(axis=0)
     white = np.argwhere(shown > 128).mean(axis=0)
     np.testing.assert_array_equal(np.round(lit / found.influence.shape), np.round(white / found.influence.shape))
     assert found.influence.shape == ((4, 6) if orientation < 5 else (6, 4))
-    assert found.picture.size == ((64, 48) if orientation < 5 else (48, 64))
+    assert found.image.size == ((64, 48) if orientation < 5 else (48, 64))
 
 
 def test_large_pictures_are_reduced_and_small_ones_are_not():
-    assert reduced(Image.new("L", (4000, 2000))).size == (1024, 512)
-    assert reduced(Image.new("RGB", (40, 20))).size == (40, 20)
+    assert reduce_image(Image.new("L", (4000, 2000))).size == (1024, 512)
+    assert reduce_image(Image.new("RGB", (40, 20))).size == (40, 20)
 
 
 def test_the_check_hides_the_strongest_cells_and_as_many_in_another_place():
@@ -144,7 +150,7 @@ def test_the_check_hides_the_strongest_cells_and_as_many_in_another_place():
     assert most_influential(influence, 2) == [(0, 1), (1, 1)]
     grid = Grid(2, 3, 1)
     for shift in range(1, 6):
-        places = moved([(0, 1), (1, 2)], grid, *divmod(shift, 3))
+        places = move_cells([(0, 1), (1, 2)], grid, *divmod(shift, 3))
         assert len(set(places)) == 2
         assert places != [(0, 1), (1, 2)]
-    assert centre_square(Image.new("RGB", (30, 20))).size == (20, 20)
+    assert crop_centre(Image.new("RGB", (30, 20))).size == (20, 20)

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from channelhash.models import MODELS, HashModel
 from channelhash.search import Store, open_store
 from channelhash.serve import Limits, create_app
-from channelhash.serve.server import address_of, listen
+from channelhash.serve.server import format_address, listen
 from picture_runs import picture_records
 
 TOKEN = "a-token-of-some-length"
@@ -70,7 +70,7 @@ def on_loopback(app: FastAPI) -> Iterator[str]:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
-            yield address_of(listening)
+            yield format_address(listening)
         finally:
             server.should_exit = True
             thread.join()

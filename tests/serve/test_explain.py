@@ -6,9 +6,10 @@ from fastapi.testclient import TestClient
 
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
-from channelhash.explanation.api import encoders_of, new_side, stored_side
-from channelhash.explanation.bit_labels_cache import meanings_of
-from channelhash.explanation.explanation import MapSettings, explain_pair
+from channelhash.explanation import MapSettings
+from channelhash.explanation.api import explain_pair
+from channelhash.explanation.bit_labels_cache import load_bit_labels
+from channelhash.explanation.sides import encode_side, load_side, make_encoders
 from channelhash.search import open_store
 from channelhash.serve import Limits, create_app
 from serve.served import N_BITS, ODD_ID, serving
@@ -24,10 +25,10 @@ def asked(client, first, second, **options) -> dict:
 
 def literal(client, model, first, item_id: str, modality: str) -> dict:
     """The same in this process."""
-    encoders = encoders_of(model)
+    encoders = make_encoders(model)
     (item,) = client.app_store.get([item_id])
-    sides = (new_side("text", first, encoders["text"]), stored_side(item, modality, N_BITS, encoders))
-    return explain_pair(*sides, meanings_of(client.app_store), encoders, MapSettings(**SMALL)).as_dict()
+    sides = (encode_side("text", first, encoders["text"]), load_side(item, modality, N_BITS, encoders))
+    return explain_pair(sides, load_bit_labels(client.app_store), encoders, MapSettings(**SMALL)).as_dict()
 
 
 def close(found, expected) -> bool:

@@ -12,7 +12,7 @@ from PIL import Image
 from channelhash.errors import InputError
 from channelhash.serve import Limits, create_app
 from channelhash.serve.auth import read_token
-from channelhash.serve.routes.items import kept_picture
+from channelhash.serve.routes.items import image_copy
 from serve.served import ODD_ID, TOKEN, WRITER, serving, small_model
 
 
@@ -67,7 +67,7 @@ def test_a_picture_that_is_added_is_encoded_kept_small_and_goes_with_its_item(cl
         "text": model.encode_texts(["red"])[0].tobytes().hex(),
     }
     assert stored["image"] == f"images/{address}"
-    kept = kept_picture(folder / "store" / "pictures", form["id"])
+    kept = image_copy(folder / "store" / "pictures", form["id"])
     assert Image.open(kept).size == (640, 384)
     thumbnail = client.get(f"/{stored['image']}?size=100")
     assert thumbnail.headers["content-type"] == "image/jpeg"

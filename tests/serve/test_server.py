@@ -171,7 +171,10 @@ def test_what_is_not_there_or_not_allowed_is_said_in_json(client):
 def test_an_error_inside_is_one_line_and_not_the_end(client, monkeypatch):
     monkeypatch.setattr(client.app_store, "label_counts", lambda: 1 / 0)
     answer = client.get("/labels")
-    assert (answer.status_code, answer.json()) == (500, {"error": "an error inside of the server; its log tells more"})
+    assert (answer.status_code, answer.json()) == (
+        500,
+        {"error": "an error inside the server; its log has the details"},
+    )
     monkeypatch.undo()
     assert client.get("/labels").status_code == 200
 

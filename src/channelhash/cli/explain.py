@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Fill(StrEnum):
-    """What hides a part of a picture."""
+    """Fill of the hidden part of a picture."""
 
     grey = "grey"
     blur = "blur"
@@ -50,31 +50,33 @@ def explain(
     Example: channelhash explain runs/table --check 200
     """
     from channelhash.explanation import MapSettings
-    from channelhash.explanation import explain as explained
+    from channelhash.explanation import explain as explain_items
     from channelhash.explanation.draw import draw_explanation
 
     settings = MapSettings(cells, patch, fill.value)
     if check is not None:
         if image or text or like or sheet:
             raise InputError("--check: takes its pairs from the run; leave --image, --text, --like and --sheet out")
-        _check(Path(store), check, settings, as_json)
+        _run_check(Path(store), check, settings, as_json)
         return
-    found = explained(store, image, text, like, [each.value for each in by], model, settings if maps else None)
+    explanation = explain_items(
+        store, image, text, like, [each.value for each in by], model, settings if maps else None
+    )
     if sheet:
-        draw_explanation(found, sheet)
+        draw_explanation(explanation, sheet)
     if as_json:
-        print_json(found.as_dict())
+        print_json(explanation.as_dict())
         return
-    _print(found)
+    _print_explanation(explanation)
     if sheet:
         typer.echo(f"Picture in {sheet}")
 
 
-def _print(found: "Explanation") -> None:
-    first, second = found.sides
+def _print_explanation(explanation: "Explanation") -> None:
+    first, second = explanation.sides
     typer.echo(f"{first.modality} {first.name!r} and {second.modality} {second.name!r}")
-    typer.echo(f"{found.summary()} Relaxed distance {found.relaxed_distance:.1f} bits.")
-    order = sorted(found.bits, key=lambda bit: -abs(bit.share))
+    typer.echo(f"{explanation.summary()} Relaxed distance {explanation.relaxed_distance:.1f} bits.")
+    order = sorted(explanation.bits, key=lambda bit: -abs(bit.share))
     rows = [
         [
             str(bit.number),
@@ -82,31 +84,33 @@ def _print(found: "Explanation") -> None:
             "agrees" if bit.agrees else "differs",
             " ".join("–" if value is None else f"{value:.2f}" for value in bit.strengths),
             f"{bit.share:+.3f}",
-            _meaning(found, bit),
+            _describe_bit(explanation, bit),
         ]
         for bit in order
     ]
     print_table("The bits, those that count most first", ["bit", "values", "", "strength", "share", "meaning"], rows)
-    for side, picture, words in zip(found.sides, found.pictures, found.words, strict=True):
+    for side, image_map, words in zip(explanation.sides, explanation.image_maps, explanation.words, strict=True):
         if words:
             table = [[word.word, f"{word.influence:+.2f}", ", ".join(map(str, word.flips))] for word in words]
             print_table(f"Without a word of {side.name!r}", ["word", "bits farther", "bits that flip"], table)
-        if picture:
-            rows = [[f"{value:+.2f}" for value in row] for row in picture.influence.tolist()]
+        if image_map:
+            rows = [[f"{value:+.2f}" for value in row] for row in image_map.influence.tolist()]
             title = f"Hiding a part of {side.name!r}: bits farther, as the cells lie in the picture"
             print_table(title, [""] * len(rows[0]), rows)
-    for remark in found.remarks:
+    for remark in explanation.remarks:
         typer.echo(f"({remark})")
 
 
-def _meaning(found: "Explanation", bit: "Bit") -> str:
-    """What the first item's value of a bit speaks for and against, with |φ|."""
+def _describe_bit(explanation: "Explanation", bit: "Bit") -> str:
+    """Return the labels that the first item's value of a bit speaks for and against, with |φ|."""
     sign = 1 if bit.values[0] else -1
-    said = [f"{'' if sign * value > 0 else 'not '}{name} {abs(value):.2f}" for name, value in found.meaning(bit)[:3]]
-    return ", ".join(said) or "no clear meaning"
+    labels = explanation.bit_labels(bit)[:3]
+    return ", ".join(f"{'' if sign * phi > 0 else 'not '}{name} {abs(phi):.2f}" for name, phi in labels) or (
+        "no clear meaning"
+    )
 
 
-def _check(run: Path, pairs: int, settings: "MapSettings", as_json: bool) -> None:
+def _run_check(run: Path, pairs: int, settings: "MapSettings", as_json: bool) -> None:
     from channelhash.explanation.deletion_check import check_maps
 
     with progress_bars() as progress:

@@ -26,7 +26,7 @@ def serve(
     """
     from channelhash.serve.factory import open_app
     from channelhash.serve.limits import Limits
-    from channelhash.serve.server import address_of, allowed_hosts, listen, run_server
+    from channelhash.serve.server import allowed_hosts, format_address, listen, run_server
 
     limits = Limits(
         upload_bytes=round(max_upload * 1e6), pixels=round(max_pixels * 1e6), k=max_k, concurrency=max_concurrency
@@ -35,5 +35,5 @@ def serve(
         app = open_app(store, model, limits, token_file, allowed_hosts(host, allow_host))
         for modality, problem in app.state.service.problems.items():
             messages.print(f"no search with a new {modality}: {problem}", markup=False)
-        run_server(app, listening, lambda: typer.echo(f"Searching {store} at {address_of(listening)}"))
+        run_server(app, listening, lambda: typer.echo(f"Searching {store} at {format_address(listening)}"))
     typer.echo("Stopped.")

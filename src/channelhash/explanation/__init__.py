@@ -1,4 +1,4 @@
-"""Why a pair of items matches: bits, what they mean, and which parts of a picture or words flip them."""
+"""Explain why a pair of items matches: its bits, the labels that go with them, the parts that flip them."""
 
 from channelhash.explanation.api import explain
 from channelhash.explanation.explanation import Explanation, MapSettings

@@ -1,4 +1,4 @@
-"""Two codes bit by bit: which agree, how near each is to flipping, and how much of the pair's agreement is its."""
+"""Two codes compared bit by bit: which bits agree, how near each is to flipping, and its part in the agreement."""
 
 from dataclasses import dataclass
 
@@ -19,11 +19,14 @@ class Bit:
 
     Attributes:
         number: its place in the code, counted from 1.
-        values: the first's and the second's.
-        strengths: of each, |output| over the root mean square of all its outputs: 0 is about to flip, 1 as sure as the
-            bits of this item are on the whole. None where only bits are known.
-        share: its summand of cos(a, b), in [−1, 1]; positive where the bits agree. The shares of all bits sum up to the
-            cosine, and the relaxed Hamming distance is k/2 (1 − cos), eq. (2) of the paper.
+        values: the bit of the first and of the second code.
+        strengths: for each code, |output| over the root mean square of all its outputs: a bit of strength 0 is about
+            to flip, a bit of strength 1 is as sure as the item's bits are on average. None where only bits are known.
+        share: the bit's summand of cos(a, b), in [−1, 1]; positive where the bits agree. The shares of all bits add up
+            to the cosine, and the relaxed Hamming distance is k/2 (1 − cos), eq. (2) of the paper.
+
+    >>> Bit(1, (True, False), (0.5, 1.5), share=-0.2).agrees
+    False
     """
 
     number: int
@@ -33,17 +36,21 @@ class Bit:
 
     @property
     def agrees(self) -> bool:
-        """Whether both codes have the same bit here."""
+        """Return whether both codes have the same bit here."""
         return self.values[0] == self.values[1]
 
 
 def compare_bits(first: Outputs, second: Outputs, real: tuple[bool, bool] = (True, True)) -> list[Bit]:
-    """All bits of a pair.
+    """Compare two codes bit by bit.
 
     Args:
         first: ``(k,)`` outputs, or ±1 where only bits are known.
-        second: the same of the other.
-        real: whether each of them are a model's outputs, and not ±1.
+        second: the other item's.
+        real: for each of them, whether they are a model's outputs and not ±1.
+
+    >>> bits = compare_bits(np.array([1.0, -1.0]), np.array([1.0, 1.0]))
+    >>> [(bit.number, bit.agrees, round(bit.share, 3)) for bit in bits]
+    [(1, True, 0.5), (2, False, -0.5)]
     """
     values = binarize(np.stack([first, second])).tolist()
     strengths = [

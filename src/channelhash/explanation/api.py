@@ -1,24 +1,31 @@
-"""From what a person names (words, pictures, ids) to an explanation; `channelhash.explanation`."""
+"""From what a person names (words, images, ids) to the explanation of a pair; `channelhash.explain`."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from channelhash.codes import PackedCodes, binarize, unpack
 from channelhash.errors import InputError
-from channelhash.explanation.agreeing_bits import Outputs
-from channelhash.explanation.bit_labels_cache import meanings_of
-from channelhash.explanation.explanation import DEFAULT_MAPS, Explanation, MapSettings, Side, explain_pair
-from channelhash.explanation.occlusion import Encode
-from channelhash.models import HashModel
+from channelhash.explanation.agreeing_bits import Outputs, compare_bits
+from channelhash.explanation.bit_labels import BitLabels, label_evidence
+from channelhash.explanation.bit_labels_cache import load_bit_labels
+from channelhash.explanation.explanation import DEFAULT_MAPS, Explanation, MapSettings
+from channelhash.explanation.occlusion import (
+    Encode,
+    ImageMap,
+    WordInfluence,
+    make_grid,
+    map_image,
+    map_words,
+    read_orientation,
+    reduce_image,
+    turn_upright,
+)
+from channelhash.explanation.sides import Side, encode_side, load_side, make_encoders
 from channelhash.search.query import load_encoder, open_filled_store
 from channelhash.search.store import Item, Store
-from channelhash.utils.image_grid import bits as bits_word
 
 
 def explain(
@@ -30,19 +37,19 @@ def explain(
     model: Path | None = None,
     settings: MapSettings | None = DEFAULT_MAPS,
 ) -> Explanation:
-    """Why two items have codes as near as they are.
+    """Explain why two items have codes as near as they are.
 
     Args:
         address: a run's folder, a store or a file of codes, as for a search.
-        images: picture files or opened pictures.
+        images: image files or opened images.
         texts: words.
-        likes: ids of items of the store. Images, texts and likes are two together; they are the pair, in this order.
-        by: of each like, ``"image"`` or ``"text"``: which of its codes; the one that a search would search if left out.
-        model: run or saved model that made the codes, where the store knows none.
+        likes: ids of items of the store. Images, texts and likes are two together: the pair, in this order.
+        by: for each like, the modality of its code, ``"image"`` or ``"text"``; by default that of a search.
+        model: run or saved model that made the codes, if the store knows none.
         settings: how parts are hidden for the maps; None makes no maps.
 
     Returns:
-        Bits, their meanings, and maps where the raw items are known and the model can encode them.
+        Bits, their labels, and maps where the raw items are known and the model can encode them.
 
     Raises:
         InputError: there are not two items, one cannot be read or encoded, an id is unknown, or there is no such store.
@@ -52,89 +59,93 @@ def explain(
         raise InputError(f"explain: give two of --image, --text and --like, not {n_items or 'none'}")
     if by and len(by) != len(likes):
         raise InputError(f"--by: says which code of a --like is meant; give one for each of {len(likes)}, or none")
-    for text in texts:
-        if not text.strip():
-            raise InputError("--text: is empty; give some words")
+    if not all(text.strip() for text in texts):
+        raise InputError("--text: is empty; give some words")
     store = open_filled_store(address)
     try:
-        encoder = load_encoder(store, model) if images or texts else _encoder_if_any(store, model)
-        encoders = {} if encoder is None else encoders_of(encoder)
-        given: list[tuple[str, Any]] = [("image", Path(image) if isinstance(image, str) else image) for image in images]
-        given += [("text", text) for text in texts]
-        sides = [new_side(modality, item, _encoder(encoders, modality)) for modality, item in given]
-        chosen: Sequence[str | None] = by or [None] * len(likes)
-        for item_id, modality in zip(likes, chosen, strict=True):
+        needs_model = images or texts or model or store.model_folder
+        encoders = make_encoders(load_encoder(store, model)) if needs_model else {}
+        items: list[tuple[str, Any]] = [("image", Path(image) if isinstance(image, str) else image) for image in images]
+        items += [("text", text) for text in texts]
+        sides = [encode_side(modality, item, _encoder(encoders, modality)) for modality, item in items]
+        for item_id, modality in zip(likes, by or [""] * len(likes), strict=True):
             modality = modality or store.choose_modality()
-            sides.append(stored_side(_item(store, item_id, modality), modality, store.n_bits or 0, encoders))
-        return explain_pair(sides[0], sides[1], meanings_of(store), encoders, settings)
+            sides.append(load_side(_item(store, item_id, modality), modality, store.n_bits or 0, encoders))
+        return explain_pair((sides[0], sides[1]), load_bit_labels(store), encoders, settings)
     finally:
         store.close()
 
 
-def new_side(modality: str, item: str | Path | Image.Image, encode: Encode, name: str = "") -> Side:
-    """Words or a picture that the model encodes.
+def explain_pair(
+    pair: tuple[Side, Side],
+    bit_labels: BitLabels | None,
+    encoders: Mapping[str, Encode],
+    settings: MapSettings | None = DEFAULT_MAPS,
+) -> Explanation:
+    """Explain a pair of items.
 
-    Raises:
-        InputError: it cannot be read or encoded.
-    """
-    shown = name or (item if isinstance(item, str) else item.name if isinstance(item, Path) else "the picture")
-    return Side(modality, shown, encode([item])[0], item)
-
-
-def stored_side(item: Item, modality: str, n_bits: int, encoders: dict[str, Encode]) -> Side:
-    """An item of a store, by its code of one modality: encoded anew where its words or picture are known, which gives
-    real-valued outputs and maps; else by its bits.
+    An encoder encodes one item for each position of the patch on an image (some 60 by default), and for each word.
 
     Args:
-        item: of the store, with a code of ``modality``.
-        modality: whose code is explained.
-        n_bits: code length k.
-        encoders: what the model encodes.
+        pair: the two items.
+        bit_labels: labels that go with bits; None gives bits without labels.
+        encoders: modality -> encoder of its items, for the maps.
+        settings: how parts are hidden; None makes no maps.
+
+    >>> side = Side("text", "a dog", np.array([1.0, 1.0], np.float32), item="a dog")
+    >>> partner = Side("text", "a cat", np.array([1.0, -1.0], np.float32), item="a cat")
+    >>> explain_pair((side, partner), None, {}, settings=None).distance
+    1
     """
-    raw = item.metadata.get(modality)
-    name = str(item.metadata.get("text") or item.id) if modality == "text" else item.id
-    if not raw:
-        return coded_side(item.codes[modality], modality, name, n_bits, f"its {_RAW[modality]} not known here")
-    if modality not in encoders:
-        return coded_side(item.codes[modality], modality, name, n_bits, "there is no model to encode it with")
-    try:
-        side = new_side(modality, Path(str(raw)) if modality == "image" else str(raw), encoders[modality], name)
-    except InputError as error:
-        return coded_side(item.codes[modality], modality, name, n_bits, str(error))
-    return unlike_stored(side, item.codes[modality], n_bits)
+    first, second = pair
+    bits = compare_bits(first.outputs, second.outputs, (first.real, second.real))
+    clear = np.zeros((len(bits), 0))
+    if bit_labels is not None and all(side.modality in bit_labels.correlations for side in pair):
+        clear = bit_labels.clear([side.modality for side in pair])
+    maps = [
+        _map_side(side, encoders, partner.outputs, settings) for side, partner in ((first, second), (second, first))
+    ]
+    return Explanation(
+        pair,
+        bits,
+        bit_labels.label_names if bit_labels is not None and clear.shape[1] else (),
+        clear,
+        label_evidence(bits, clear),
+        (maps[0][0], maps[1][0]),
+        (maps[0][1], maps[1][1]),
+        tuple(remark for _, _, remarks in maps for remark in remarks),
+    )
 
 
-def unlike_stored(side: Side, code: PackedCodes, n_bits: int) -> Side:
-    """The side, with a remark if the code that its item has now is not the stored one."""
-    differing = int((unpack(code[None], n_bits)[0] != binarize(side.outputs[None])[0]).sum())
-    if not differing:
-        return side
-    why = f"encoded anew, it differs in {bits_word(differing)} from its stored code; explained as it is now"
-    return replace(side, problem=why)
+def _map_side(
+    side: Side, encoders: Mapping[str, Encode], partner: Outputs, settings: MapSettings | None
+) -> tuple[ImageMap | None, list[WordInfluence] | None, list[str]]:
+    """Return the map of a side's image or the influence of its words, and remarks."""
+    remarks = [f"{side.name}: {side.problem}"] if side.item is not None and side.problem else []
+    if settings is None:
+        return None, None, remarks
+    if side.item is None:
+        return None, None, [f"no map of {side.name}: {side.problem}"]
+    if side.modality == "text":
+        text = str(side.item)
+        if len(text.split()) > settings.max_words:
+            remarks.append(f"{side.name[:40]} …: only its first {settings.max_words} words were left out in turn")
+        return None, map_words(text, encoders["text"], partner, settings.max_words), remarks
+    if isinstance(side.item, Image.Image):
+        image, orientation = reduce_image(side.item), read_orientation(side.item)
+    else:
+        with Image.open(side.item) as opened:
+            orientation, image = read_orientation(opened), reduce_image(opened)
+    grid = make_grid(image.size, settings.cells, settings.patch)
+    n_positions = len(grid.positions())
+    if n_positions > settings.max_positions:
+        problem = f"{n_positions} patches would have to be looked at, more than {settings.max_positions}"
+        return None, None, [*remarks, f"no map of {side.name}: {problem}"]
+    image_map = map_image(image, grid, encoders["image"], partner, settings.fill)
+    return turn_upright(image_map, orientation), None, remarks
 
 
-def coded_side(code: PackedCodes, modality: str, name: str, n_bits: int, problem: str) -> Side:
-    """An item of which only the bits are known, as ±1."""
-    return Side(modality, name, unpack(code[None], n_bits)[0].astype(np.float32) * 2 - 1, None, problem)
-
-
-def encoders_of(model: HashModel) -> dict[str, Encode]:
-    """Modality -> what turns its raw items into outputs ``(n, k)``."""
-    return {modality: partial(_outputs, model, modality) for modality in model.modalities}
-
-
-_RAW = {"image": "picture is", "text": "words are"}
-
-
-def _outputs(model: HashModel, modality: str, items: Any) -> Outputs:
-    return model.outputs(modality, items).numpy()
-
-
-def _encoder_if_any(store: Store, model: Path | None) -> HashModel | None:
-    return load_encoder(store, model) if model or store.model_folder else None
-
-
-def _encoder(encoders: dict[str, Encode], modality: str) -> Encode:
+def _encoder(encoders: Mapping[str, Encode], modality: str) -> Encode:
     if modality not in encoders:
         raise InputError(f"--{modality}: this model encodes {' and '.join(encoders)}")
     return encoders[modality]
@@ -145,6 +156,6 @@ def _item(store: Store, item_id: str, modality: str) -> Item:
         raise InputError(f"--like {item_id}: {store.address} has no item with this id")
     item = store.get([item_id])[0]
     if modality not in item.codes:
-        there = " and ".join(sorted(item.codes))
-        raise InputError(f"--like {item_id}: has no {modality} code; explain by what it has, --by {there}")
+        available = " and ".join(sorted(item.codes))
+        raise InputError(f"--like {item_id}: has no {modality} code; explain by what it has, --by {available}")
     return item

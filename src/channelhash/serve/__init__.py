@@ -1,4 +1,4 @@
-"""`channelhash serve`: a store over HTTP, and a page to search it with."""
+"""`channelhash serve`: a store over HTTP, with a search page."""
 
 from channelhash.serve.app import create_app
 from channelhash.serve.limits import Limits

@@ -1,4 +1,4 @@
-"""The application: routes, guards around them, and an orderly end."""
+"""The web application: routes, middleware around them, and an orderly end."""
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -9,15 +9,15 @@ from fastapi import FastAPI
 from channelhash._version import __version__
 from channelhash.models import HashModel
 from channelhash.search.store import Store
-from channelhash.serve.error_handlers import handle_problems
+from channelhash.serve.error_handlers import handle_errors
 from channelhash.serve.limits import Limits
-from channelhash.serve.metrics import measured
-from channelhash.serve.middleware import bounded_bodies, bounded_concurrency, known_hosts, security_headers
+from channelhash.serve.metrics import measure_requests
+from channelhash.serve.middleware import add_security_headers, check_host, limit_body_size, limit_concurrency
 from channelhash.serve.routes import explain as explain_routes
 from channelhash.serve.routes import info as info_routes
 from channelhash.serve.routes import items as item_routes
 from channelhash.serve.routes import search as search_routes
-from channelhash.serve.routes.page import page_router
+from channelhash.serve.routes.page import make_page_router
 from channelhash.serve.service import make_service
 
 
@@ -27,23 +27,23 @@ def create_app(
     limits: Limits | None = None,
     token: str | None = None,
     hosts: Collection[str] | None = None,
-    pictures: Path | None = None,
+    image_folder: Path | None = None,
 ) -> FastAPI:
-    """A web application that searches a store. It closes the store when it ends.
+    """Create a web application that searches a store, and closes the store when it ends.
 
     Args:
-        store: what is searched.
-        model: what encodes questions; without one, ids and codes can be searched with.
-        limits: what one request may ask for.
-        token: what write calls have to send; None allows no writing.
-        hosts: names that the server may be asked under; None allows any.
-        pictures: folder for small copies of uploaded pictures; None keeps none.
+        store: the store to search.
+        model: encoder of queries; without one, only ids and codes are queries.
+        limits: limits of one request.
+        token: token that write calls must send; None allows no writing.
+        hosts: host names that requests may name; None allows any.
+        image_folder: folder for small copies of uploaded images; None keeps none.
 
     Raises:
         InputError: the store holds codes of another model.
     """
     limits = limits or Limits()
-    service = make_service(store, model, limits, token, pictures)
+    service = make_service(store, model, limits, token, image_folder)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -60,14 +60,14 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
-    handle_problems(app)
+    handle_errors(app)
     routers = (search_routes.router, explain_routes.router, item_routes.readers, item_routes.writers)
-    for router in (*routers, info_routes.router, page_router()):
+    for router in (*routers, info_routes.router, make_page_router()):
         app.include_router(router)
-    # The last one stands outermost.
-    app.add_middleware(bounded_bodies, limit=limits.upload_bytes)
-    app.add_middleware(bounded_concurrency, limit=limits.concurrency)
-    app.add_middleware(known_hosts, hosts=hosts)
-    app.add_middleware(measured, metrics=service.metrics)
-    app.add_middleware(security_headers)
+    # The last one is the outermost.
+    app.add_middleware(limit_body_size, limit=limits.upload_bytes)
+    app.add_middleware(limit_concurrency, limit=limits.concurrency)
+    app.add_middleware(check_host, hosts=hosts)
+    app.add_middleware(measure_requests, metrics=service.metrics)
+    app.add_middleware(add_security_headers)
     return app

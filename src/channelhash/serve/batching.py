@@ -1,4 +1,4 @@
-"""Encoding for many requests at once: what comes while the model is busy goes through it together."""
+"""Batched encoding: items that arrive while the model is busy are its next batch."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,28 +13,37 @@ Encode = Callable[[Sequence[Any]], Outputs]
 
 
 class Batcher:
-    """Collects items of one modality and encodes them in batches, one batch at a time.
+    """Collect items of one modality and encode them in batches, one batch at a time.
 
-    Nobody waits for company: a lone item is encoded at once, and those that arrive meanwhile are the next batch. All
+    No item waits for others: a single item is encoded at once, and those that arrive meanwhile are the next batch. All
     calls come from one event loop.
 
     Args:
-        encode: ``n`` items to real-valued outputs ``(n, k)``.
-        thread: where it runs.
-        largest: items in a batch, at most.
+        encode: maps ``n`` items to real-valued outputs ``(n, k)``.
+        thread: executor that runs ``encode``.
+        max_items: largest size of a batch.
         observe: called with the size of every batch.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> async def encode_both():
+    ...     with ThreadPoolExecutor(1) as thread:
+    ...         batcher = Batcher(lambda words: np.array([[len(word)] for word in words]), thread, 64, print)
+    ...         return await asyncio.gather(batcher("a"), batcher("dog"))
+    >>> [outputs.tolist() for outputs in asyncio.run(encode_both())]
+    2
+    [[1], [3]]
     """
 
-    def __init__(self, encode: Encode, thread: Executor, largest: int, observe: Callable[[int], None]) -> None:
+    def __init__(self, encode: Encode, thread: Executor, max_items: int, observe: Callable[[int], None]) -> None:
         self._encode = encode
         self._thread = thread
-        self._largest = largest
+        self._max_items = max_items
         self._observe = observe
         self._waiting: list[tuple[Any, asyncio.Future[Outputs]]] = []
         self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, item: Any) -> Outputs:
-        """The outputs ``(k,)`` of one item; raises what ``encode`` raises for it."""
+        """Return the outputs ``(k,)`` of one item; raise what ``encode`` raises for it."""
         future: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._task is None:
@@ -43,7 +52,7 @@ class Batcher:
 
     async def _work(self) -> None:
         while self._waiting:
-            batch, self._waiting = self._waiting[: self._largest], self._waiting[self._largest :]
+            batch, self._waiting = self._waiting[: self._max_items], self._waiting[self._max_items :]
             await self._answer([(item, future) for item, future in batch if not future.cancelled()])
         self._task = None
 
@@ -57,16 +66,16 @@ class Batcher:
         except Exception as error:
             if len(batch) == 1:
                 _settle(batch[0][1], error)
-            else:  # one of them is at fault: the others get their answers
-                for one in batch:
-                    await self._answer([one])
+            else:  # one item is at fault: the others get their outputs
+                for entry in batch:
+                    await self._answer([entry])
             return
         for (_, future), row in zip(batch, outputs, strict=True):
             _settle(future, row)
 
 
 def _settle(future: "asyncio.Future[Outputs]", result: Outputs | Exception) -> None:
-    """Hand a result over, unless whoever waited for it has gone."""
+    """Deliver a result, unless the request was cancelled."""
     if future.done():
         return
     if isinstance(result, Exception):

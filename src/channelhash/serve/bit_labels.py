@@ -1,27 +1,30 @@
-"""What bits mean, for all requests: counted once, and again when many items have come or gone."""
+"""The labels that go with bits, for all requests."""
 
 import threading
 
-from channelhash.explanation.bit_labels import Meanings
-from channelhash.explanation.bit_labels_cache import meanings_of
+from channelhash.explanation.bit_labels import BitLabels
+from channelhash.explanation.bit_labels_cache import load_bit_labels
 from channelhash.search.store import Store
 
-# Share of items by which a store has to grow or shrink.
+# Relative change of the number of items after which bit labels are counted again.
 _CHANGE = 0.1
 
 
-class MeaningCache:
-    """`meanings_of` a store, kept in memory. Safe to call from several threads: others wait for the one that counts."""
+class BitLabelCache:
+    """The bit labels of a store, counted once, and again when many items have been added or deleted.
+
+    Several threads may call it: the others wait for the one that counts.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._counted: tuple[int, Meanings | None] | None = None
+        self._counted: tuple[int, BitLabels | None] | None = None
 
-    def __call__(self) -> Meanings | None:
-        """The meanings, None where no labels are known."""
+    def __call__(self) -> BitLabels | None:
+        """Return the bit labels, None where no labels are known."""
         with self._lock:
-            items = len(self._store)
-            if self._counted is None or abs(items - self._counted[0]) > _CHANGE * self._counted[0]:
-                self._counted = items, meanings_of(self._store)
+            n_items = len(self._store)
+            if self._counted is None or abs(n_items - self._counted[0]) > _CHANGE * self._counted[0]:
+                self._counted = n_items, load_bit_labels(self._store)
             return self._counted[1]

@@ -1,4 +1,4 @@
-"""Refusals: whatever goes wrong, the answer is ``{"error": "one line"}`` with a status that says whose fault it is."""
+"""Error responses: ``{"error": "one line"}`` with the status that fits."""
 
 import logging
 from typing import Any
@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from channelhash.errors import InputError, JobError
 from channelhash.serve.schemas import Problem
 
-#: What any route may answer instead, for the API's description.
+#: Error responses of every route, for the API's description.
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": description}
     for status, description in {
@@ -23,7 +23,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         503: "Too many requests at one time.",
     }.items()
 }
-#: And what routes that write may answer.
+#: Error responses of the routes that write.
 WRITE_PROBLEMS = PROBLEMS | {
     401: {"model": Problem, "description": "The token is missing or wrong."},
     403: {"model": Problem, "description": "This server can only be read."},
@@ -32,26 +32,26 @@ WRITE_PROBLEMS = PROBLEMS | {
 _log = logging.getLogger("channelhash.serve")
 
 
-def handle_problems(app: FastAPI) -> None:
-    """Turn every exception that reaches the application into a refusal."""
-    app.add_exception_handler(StarletteHTTPException, _http)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(InputError, _unusable)
-    app.add_exception_handler(JobError, _failed)
-    app.add_exception_handler(Exception, _broken)
+def handle_errors(app: FastAPI) -> None:
+    """Turn every exception that reaches the application into an error response."""
+    app.add_exception_handler(StarletteHTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(InputError, _on_input_error)
+    app.add_exception_handler(JobError, _on_job_error)
+    app.add_exception_handler(Exception, _on_exception)
 
 
-async def _http(request: Request, error: Exception) -> JSONResponse:
+async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StarletteHTTPException)
     line = str(error.detail)
     if error.status_code == 404 and line == "Not Found":
-        line = "no such address; see /docs for those that there are"
+        line = "no such address; /docs lists them all"
     elif error.status_code == 405:
         line = f"{request.method} is not possible here; see /docs"
     return _problem(error.status_code, line, error.headers)
 
 
-async def _invalid(_: Request, error: Exception) -> JSONResponse:
+async def _on_invalid_request(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
@@ -61,20 +61,20 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
     return _problem(422, f"{where}: {reason}" if where else f"the body: {reason}")
 
 
-async def _unusable(_: Request, error: Exception) -> JSONResponse:
+async def _on_input_error(_: Request, error: Exception) -> JSONResponse:
     return _problem(422, str(error))
 
 
-async def _failed(_: Request, error: Exception) -> JSONResponse:
+async def _on_job_error(_: Request, error: Exception) -> JSONResponse:
     _log.error("%s", error)
     return _problem(500, str(error))
 
 
-async def _broken(_: Request, error: Exception) -> JSONResponse:
-    return _problem(500, "an error inside of the server; its log tells more")
+async def _on_exception(_: Request, error: Exception) -> JSONResponse:
+    return _problem(500, "an error inside the server; its log has the details")
 
 
 def _problem(status: int, line: str, headers: Any = None) -> JSONResponse:
-    # What came in may not be encodable, or be a whole document.
+    # The request may quote text that cannot be encoded, or a whole document.
     one_line = " ".join(line.encode("utf-8", "replace").decode().split())
     return JSONResponse({"error": one_line[:500]}, status, headers)

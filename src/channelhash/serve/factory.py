@@ -1,4 +1,4 @@
-"""From what the command line names to an application: store, model, token."""
+"""From the command line's names to an application: store, model, token."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -8,7 +8,6 @@ from fastapi import FastAPI
 from channelhash.errors import InputError
 from channelhash.models import load_model
 from channelhash.search import STORES, open_store
-from channelhash.search.store import Store
 from channelhash.serve.app import create_app
 from channelhash.serve.auth import read_token
 from channelhash.serve.limits import Limits
@@ -18,18 +17,18 @@ from channelhash.utils.device import pick_device
 def open_app(
     address: str, model: Path | None, limits: Limits, token_file: Path | None, hosts: Collection[str] | None
 ) -> FastAPI:
-    """The application over a store; see `create_app`.
+    """Open a store and create its application; see `create_app`.
 
     Args:
-        address: see `open_store`; the store is there already.
+        address: address of an existing store, see `open_store`.
         model: a run or saved model; the store's own if None, and none at all if it has none.
-        limits: what one request may ask for.
+        limits: limits of one request.
         token_file: file of the token that write calls need.
-        hosts: names that the server may be asked under.
+        hosts: host names that requests may name.
 
     Raises:
-        InputError: there is no such store, its codes are another model's, or it cannot be written to and a token is
-            given.
+        InputError: there is no such store, its codes are another model's, or a token is given for a store that can only
+            be read.
     """
     is_path = not address.startswith(tuple(STORES))
     if is_path and not Path(address).exists():
@@ -40,16 +39,13 @@ def open_app(
         raise InputError(f"--token-file: {address} can only be read; make a store with `channelhash index create`")
     folder = model or store.model_folder
     encoder = load_model(folder).to(pick_device("auto")) if folder else None
-    if encoder is not None and store.n_bits is None:  # what comes in first is this model's
+    if encoder is not None and store.n_bits is None:  # the first items are this model's
         store.close()
         store = open_store(address, encoder.n_bits, encoder.fingerprint())
     if token is not None and encoder is not None and store.model in encoder.code_spaces:
         raise InputError(
             f"--token-file: {model} may search {address}, whose codes another model made; leave one of them out"
         )
-    return create_app(store, encoder, limits, token, hosts, _pictures(store, address, is_path))
-
-
-def _pictures(store: Store, address: str, is_path: bool) -> Path | None:
-    """Uploaded pictures are kept beside the codes, where the store is a folder of its own."""
-    return Path(address).resolve() / "pictures" if is_path and store.writable else None
+    # Uploaded images are kept beside the codes where the store is a folder of its own.
+    image_folder = Path(address).resolve() / "pictures" if is_path and store.writable else None
+    return create_app(store, encoder, limits, token, hosts, image_folder)

@@ -1,4 +1,4 @@
-"""What one request may ask for. Beyond it stands a clear refusal, not a slow or a dead server."""
+"""Limits of one request: beyond them the server refuses clearly rather than become slow or fail."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,17 @@ class Limits:
 
     Attributes:
         upload_bytes: size of a request's body.
-        pixels: width times height of a picture, read from its header before anything is decoded.
+        pixels: width times height of an image, read from its header before anything is decoded.
         characters: length of a text and of a filter.
-        k: answers to one search.
+        k: results of one search.
         rerank: nearest codes that one search may rank again by real-valued outputs.
         items: items in one write call.
-        concurrency: requests at work at one time.
-        patches: patches of a picture that one explanation may hide in turn.
+        concurrency: requests processed at one time.
+        patches: patches of an image that one explanation may hide in turn.
         words: words of a text that one explanation leaves out in turn.
+
+    >>> Limits(k=100).items
+    1000
     """
 
     upload_bytes: int = 16_000_000
@@ -32,18 +35,26 @@ class Limits:
     words: int = 100
 
 
-def at_most(name: str, value: int | None, limit: int) -> None:
-    """Refuse a number above a limit with status 422."""
+def check_number(name: str, value: int | None, limit: int) -> None:
+    """Refuse a number above a limit with status 422.
+
+    >>> check_number("k", 2000, limit=1000)
+    Traceback (most recent call last):
+    fastapi.exceptions.HTTPException: 422: k: 2000 is more than 1000, this server's limit
+    """
     if value is not None and value > limit:
         raise HTTPException(422, f"{name}: {_short(value)} is more than {limit}, this server's limit")
 
 
-def not_longer(name: str, text: str | None, limit: int) -> None:
-    """Refuse a text above a number of characters with status 422."""
+def check_length(name: str, text: str | None, limit: int) -> None:
+    """Refuse a text with more characters than the limit with status 422.
+
+    >>> check_length("text", "a dog", limit=2000)
+    """
     if text is not None and len(text) > limit:
         raise HTTPException(422, f"{name}: has {len(text)} characters; this server takes at most {limit}")
 
 
 def _short(value: int) -> str:
-    """A number that fits on a line; Python refuses to print those of several thousand digits."""
+    """Write a number on one line; Python refuses to print numbers of several thousand digits."""
     return str(value) if value < 10**18 else "a number of more than 18 digits"

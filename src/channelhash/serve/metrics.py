@@ -1,4 +1,4 @@
-"""What the server counts, in Prometheus's text form."""
+"""The server's counters, in Prometheus's text format."""
 
 import time
 from collections.abc import Callable
@@ -14,10 +14,14 @@ class Metrics:
     """Counters of one application, in a registry of their own.
 
     Args:
-        items: number of items in the store, asked for at every reading.
+        n_items: returns the number of items in the store; called at every reading.
+
+    >>> metrics = Metrics(lambda: 3)
+    >>> "channelhash_items 3.0" in metrics.text().decode()
+    True
     """
 
-    def __init__(self, items: Callable[[], int]) -> None:
+    def __init__(self, n_items: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
         self.requests = Counter(
             "channelhash_requests", "Answered requests.", ("route", "method", "status"), registry=self._registry
@@ -37,27 +41,27 @@ class Metrics:
             registry=self._registry,
         )
         self.running = Gauge("channelhash_running_requests", "Requests at work.", registry=self._registry)
-        Gauge("channelhash_items", "Items in the store.", registry=self._registry).set_function(items)
+        Gauge("channelhash_items", "Items in the store.", registry=self._registry).set_function(n_items)
 
     def observe_batch(self, modality: str) -> Callable[[int], None]:
-        """What a modality's batches are counted with."""
+        """Return the function that counts a modality's batches, called with their sizes."""
         return self.batches.labels(modality).observe
 
     def text(self) -> bytes:
-        """All figures as Prometheus reads them."""
+        """Return all counters in Prometheus's text format."""
         return generate_latest(self._registry)
 
 
-def measured(app: ASGIApp, metrics: Metrics) -> ASGIApp:
-    """Count and time every request by its route's pattern, so that ids do not become labels without end."""
+def measure_requests(app: ASGIApp, metrics: Metrics) -> ASGIApp:
+    """Count and time every request by its route's pattern, so that ids do not become an endless number of labels."""
 
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        status, began = 500, time.perf_counter()
+        status, start = 500, time.perf_counter()
 
-        async def noted(message: Message) -> None:
+        async def send_noting_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -65,11 +69,11 @@ def measured(app: ASGIApp, metrics: Metrics) -> ASGIApp:
 
         with metrics.running.track_inprogress():
             try:
-                await app(scope, receive, noted)
+                await app(scope, receive, send_noting_status)
             finally:
                 route = getattr(scope.get("route"), "path_format", "other")
                 method = scope["method"] if scope["method"] in ("GET", "POST", "DELETE", "HEAD") else "other"
                 metrics.requests.labels(route, method, str(status)).inc()
-                metrics.seconds.labels(route).observe(time.perf_counter() - began)
+                metrics.seconds.labels(route).observe(time.perf_counter() - start)
 
-    return guarded
+    return middleware

@@ -1,4 +1,4 @@
-"""What every request has to pass before a route sees it, and what every answer carries."""
+"""Middleware: checks of every request before a route sees it, and headers of every response."""
 
 import json
 from collections.abc import Collection
@@ -6,10 +6,10 @@ from collections.abc import Collection
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Names under which a server on this machine is asked by this machine.
+#: Host names by which this machine reaches a server of its own.
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-#: Asked by machines that watch the server; answered however busy it is.
-_ALWAYS = frozenset({"/health", "/metrics"})
+#: Paths for monitoring, answered however busy the server is.
+_MONITORING = frozenset({"/health", "/metrics"})
 _HEADERS = [
     (
         b"content-security-policy",
@@ -23,10 +23,10 @@ _HEADERS = [
 ]
 
 
-def security_headers(app: ASGIApp) -> ASGIApp:
-    """Every answer tells browsers to load nothing from elsewhere and to frame or reinterpret nothing."""
+def add_security_headers(app: ASGIApp) -> ASGIApp:
+    """Tell browsers in every response to load nothing from elsewhere and to frame or reinterpret nothing."""
 
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message.get("headers", []), *_HEADERS]}
@@ -34,35 +34,35 @@ def security_headers(app: ASGIApp) -> ASGIApp:
 
         await app(scope, receive, send_with_headers)
 
-    return guarded
+    return middleware
 
 
-def known_hosts(app: ASGIApp, hosts: Collection[str] | None) -> ASGIApp:
+def check_host(app: ASGIApp, hosts: Collection[str] | None) -> ASGIApp:
     """Refuse requests for another host name with 400.
 
-    A page from elsewhere can point a name of its own at this machine and then counts as of the same origin
-    (DNS rebinding); the header ``Host`` gives it away.
+    A page from elsewhere can point a name of its own at this machine and then has the same origin (DNS rebinding); the
+    header ``Host`` reveals it.
 
     Args:
-        app: what is guarded.
-        hosts: names without port; None lets all pass.
+        app: the application.
+        hosts: names without port; None allows any.
     """
 
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and hosts is not None and _host(scope) not in hosts:
             line = "the header Host names another server than this one; allow the name with --allow-host"
             await send_error(send, 400, line)
         else:
             await app(scope, receive, send)
 
-    return guarded
+    return middleware
 
 
-def bounded_bodies(app: ASGIApp, limit: int) -> ASGIApp:
-    """Refuse bodies of more than ``limit`` bytes with 413, whether or not they say their length beforehand."""
+def limit_body_size(app: ASGIApp, limit: int) -> ASGIApp:
+    """Refuse bodies of more than ``limit`` bytes with 413, whether or not they declare their length."""
     line = f"the request is larger than {limit / 1e6:g} MB, this server's limit"
 
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
@@ -72,7 +72,7 @@ def bounded_bodies(app: ASGIApp, limit: int) -> ASGIApp:
             return
         size = 0
 
-        async def counted() -> Message:
+        async def receive_counting() -> Message:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
@@ -80,18 +80,18 @@ def bounded_bodies(app: ASGIApp, limit: int) -> ASGIApp:
                 raise HTTPException(413, line)
             return message
 
-        await app(scope, counted, send)
+        await app(scope, receive_counting, send)
 
-    return guarded
+    return middleware
 
 
-def bounded_concurrency(app: ASGIApp, limit: int) -> ASGIApp:
-    """Refuse requests beyond ``limit`` at one time with 503, which is quicker than a queue without end."""
+def limit_concurrency(app: ASGIApp, limit: int) -> ASGIApp:
+    """Refuse requests beyond ``limit`` at one time with 503, which is faster than an endless queue."""
     running = 0
 
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
         nonlocal running
-        if scope["type"] != "http" or scope["path"] in _ALWAYS:
+        if scope["type"] != "http" or scope["path"] in _MONITORING:
             await app(scope, receive, send)
             return
         if running >= limit:
@@ -103,11 +103,11 @@ def bounded_concurrency(app: ASGIApp, limit: int) -> ASGIApp:
         finally:
             running -= 1
 
-    return guarded
+    return middleware
 
 
 async def send_error(send: Send, status: int, line: str, retry_after: int | None = None) -> None:
-    """A refusal as JSON, from outside of the routes."""
+    """Send an error response as JSON, from outside the routes."""
     body = json.dumps({"error": line}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if retry_after is not None:
@@ -121,6 +121,6 @@ def _header(scope: Scope, name: bytes) -> str:
 
 
 def _host(scope: Scope) -> str:
-    """The header ``Host`` without its port: ``[::1]:80`` is ``::1``."""
+    """Return the header ``Host`` without its port: ``[::1]:80`` is ``::1``."""
     host = _header(scope, b"host").lower()
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]

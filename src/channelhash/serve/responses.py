@@ -1,19 +1,23 @@
-"""Stored items as the API and the page show them: pictures by the address of a thumbnail, never by a path."""
+"""Stored items as responses: images by the address of a thumbnail, never by a path."""
 
 from urllib.parse import quote
 
 from channelhash.codes import PackedCodes
 from channelhash.search.query import Hit
 from channelhash.search.store import Item
-from channelhash.serve.schemas import ItemAnswer, Result
+from channelhash.serve.schemas import ItemResponse, Result
 
 
-def shown_hit(hit: Hit) -> Result:
-    """One answer of a search."""
+def make_result(hit: Hit) -> Result:
+    """Return one result of a search as a response.
+
+    >>> make_result(Hit("a/1", 2, "a dog", ["dog"], "photos/1.jpg")).image
+    'images/a%2F1'
+    """
     return Result(
         id=hit.id,
         distance=hit.distance,
-        code=hexadecimal(hit.code),
+        code=format_code(hit.code),
         text=hit.text,
         labels=hit.labels,
         image=_image(hit.id, hit.image),
@@ -22,22 +26,27 @@ def shown_hit(hit: Hit) -> Result:
     )
 
 
-def shown_item(item: Item) -> ItemAnswer:
-    """One item with all its codes."""
-    known = dict(item.metadata)
-    text, image, labels = known.pop("text", None), known.pop("image", None), known.pop("labels", None)
-    return ItemAnswer(
+def make_item_response(item: Item) -> ItemResponse:
+    """Return one item with all its codes as a response."""
+    metadata = dict(item.metadata)
+    text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
+    return ItemResponse(
         id=item.id,
-        codes={modality: hexadecimal(code) for modality, code in item.codes.items()},
+        codes={modality: format_code(code) for modality, code in item.codes.items()},
         text=str(text or ""),
         labels=labels if isinstance(labels, list) else [],
         image=_image(item.id, image),
-        metadata=known,
+        metadata=metadata,
     )
 
 
-def hexadecimal(code: PackedCodes) -> str:
-    """A packed code ``(b,)`` as ``2 b`` digits."""
+def format_code(code: PackedCodes) -> str:
+    """Write a packed code ``(b,)`` as ``2 b`` digits.
+
+    >>> import numpy as np
+    >>> format_code(np.array([15, 1], np.uint8))
+    '0f01'
+    """
     return code.tobytes().hex()
 
 

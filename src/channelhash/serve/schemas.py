@@ -1,12 +1,12 @@
-"""Requests and answers of the HTTP API; its description (``/openapi.json``) is made of them."""
+"""Requests and responses of the HTTP API, from which its description (``/openapi.json``) is made."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 
-def _whole_characters(text: str) -> str:
-    """JSON can spell halves of characters, which no store and no tokenizer takes."""
+def _check_characters(text: str) -> str:
+    """Check that the text has no lone surrogates, which JSON can express but no store or tokenizer accepts."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -14,7 +14,7 @@ def _whole_characters(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_whole_characters)]
+Text = Annotated[str, AfterValidator(_check_characters)]
 Modality = Literal["image", "text"]
 Metadata = dict[str, bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | list[str] | None]
 HexCode = Annotated[str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")]
@@ -27,10 +27,10 @@ class _Request(BaseModel):
 
 
 class SearchOptions(_Request):
-    """What is searched, and how much of it is answered."""
+    """Which items are searched, and how many are returned."""
 
     modality: Modality | None = Field(None, description="Whose codes are searched; images if there are any.")
-    k: Count = Field(10, description="Number of answers; of a radius search, at most.")
+    k: Count = Field(10, description="Number of results; of a radius search, at most.")
     radius: Natural | None = Field(None, description="Only items within so many bits, inclusive.")
     where: Text | None = Field(None, description="Filter before ranking: label = 'dog' AND year > 2015.")
     rerank: Natural = Field(
@@ -39,22 +39,22 @@ class SearchOptions(_Request):
 
 
 class SearchRequest(SearchOptions):
-    """Exactly one of ``text``, ``id`` and ``code`` asks."""
+    """Exactly one of ``text``, ``id`` and ``code`` is the query."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"text": "a dog on a beach", "k": 5}, {"id": "17"}]}
     )
 
     text: Text | None = Field(None, description="Words.")
-    id: Text | None = Field(None, description="An item that is in the store: its own code asks.")
+    id: Text | None = Field(None, description="An item of the store; its own code is the query.")
     query_modality: Modality | None = Field(
-        None, description="Which of an item's codes asks; the searched modality's if it has one."
+        None, description="Which of an item's codes is the query; the searched modality's if it has one."
     )
     code: HexCode | None = None
 
 
 class Result(BaseModel):
-    """One item that was found."""
+    """One result of a search."""
 
     id: str
     distance: int = Field(description="Number of bits in which its code differs from the query's.")
@@ -62,19 +62,19 @@ class Result(BaseModel):
     text: str
     labels: list[str]
     image: str = Field(description="Address of its thumbnail relative to the API's root, empty without a picture.")
-    modalities: list[str] = Field(description="The modalities that it has codes of.")
+    modalities: list[str] = Field(description="The modalities of its codes.")
     metadata: dict[str, Any]
 
 
-class SearchAnswer(BaseModel):
-    """What a search found, nearest first, equal distances by id."""
+class SearchResponse(BaseModel):
+    """The results of a search, nearest first, equal distances by id."""
 
     query_code: str
-    query_modality: str = Field(description="What the query's code is a code of; empty where a bare code asked.")
+    query_modality: str = Field(description="Modality of the query's code; empty if the query was a bare code.")
     modality: str
     n_bits: int
     results: list[Result]
-    seconds: float = Field(description="Time from the request's arrival to its answer.")
+    seconds: float = Field(description="Time from the request's arrival to its response.")
 
 
 class ExplainItem(_Request):
@@ -84,7 +84,7 @@ class ExplainItem(_Request):
     id: Text | None = Field(None, description="An item that is in the store.")
     code: HexCode | None = None
     modality: Modality | None = Field(
-        None, description="Which of an item's codes, or what a bare code is a code of; image if there are any."
+        None, description="Modality of the item's code or of the bare code; image if there are any."
     )
 
 
@@ -100,7 +100,7 @@ class MapOptions(_Request):
 
 
 class ExplainRequest(MapOptions):
-    """A pair, and how to look at its parts."""
+    """A pair, and how its parts are hidden."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -111,7 +111,7 @@ class ExplainRequest(MapOptions):
     second: ExplainItem
 
 
-class BitAnswer(BaseModel):
+class BitResponse(BaseModel):
     """One bit of a pair of codes."""
 
     bit: int = Field(description="Its place in the code, counted from 1.")
@@ -123,51 +123,51 @@ class BitAnswer(BaseModel):
 
 
 class LabelCorrelation(BaseModel):
-    """How much a label goes with a bit: the phi coefficient."""
+    """How strongly a label goes with a bit: the phi coefficient."""
 
     label: str
     correlation: float
 
 
 class LabelWeight(BaseModel):
-    """How much the agreeing bits speak for a label."""
+    """How strongly the agreeing bits speak for a label."""
 
     label: str
     weight: float
 
 
-class MapAnswer(BaseModel):
-    """What the parts of a picture do, as cells of the upright picture, row by row."""
+class MapResponse(BaseModel):
+    """The influence of the parts of a picture, as cells of the upright picture, row by row."""
 
     rows: int
     columns: int
     patch: int
     influence: list[list[float]] = Field(
-        description="Bits that the pair lies farther apart without it; positive holds the pair together."
+        description="Bits that the pair is farther apart without it; positive holds the pair together."
     )
     flips: list[list[float]] = Field(description="Bits of the picture that flip without it, on average.")
     strongest: list[int] = Field(description="The bits that flip under the patch that matters most.")
-    flipping: list[float] = Field(description="Of each bit, the share of patches that flip it.")
+    flipping: list[float] = Field(description="For each bit, the share of patches that flip it.")
 
 
-class WordAnswer(BaseModel):
-    """What one word does."""
+class WordResponse(BaseModel):
+    """The influence of one word."""
 
     word: str
     influence: float
     flips: list[int]
 
 
-class SideAnswer(BaseModel):
+class SideResponse(BaseModel):
     """One item of the pair."""
 
     modality: str
     name: str
-    map: MapAnswer | None
-    words: list[WordAnswer] | None
+    map: MapResponse | None
+    words: list[WordResponse] | None
 
 
-class ExplainAnswer(BaseModel):
+class ExplainResponse(BaseModel):
     """Why two codes are as near as they are."""
 
     n_bits: int
@@ -175,13 +175,13 @@ class ExplainAnswer(BaseModel):
     relaxed_distance: float
     summary: str
     labels: list[LabelWeight]
-    bits: list[BitAnswer]
-    sides: list[SideAnswer]
+    bits: list[BitResponse]
+    sides: list[SideResponse]
     remarks: list[str] = Field(description="What could not be done, a line each.")
     seconds: float
 
 
-class ItemAnswer(BaseModel):
+class ItemResponse(BaseModel):
     """One item as it is stored."""
 
     id: str
@@ -193,7 +193,7 @@ class ItemAnswer(BaseModel):
 
 
 class NewItem(_Request):
-    """An item to add: with a text, which the model encodes, or with codes that this store's model made."""
+    """An item to add: with a text, which the model encodes, or with codes made by the store's model."""
 
     id: Annotated[Text, Field(min_length=1)]
     text: Text | None = None
@@ -212,41 +212,41 @@ class NewItems(_Request):
     )
 
     items: Annotated[list[NewItem], Field(min_length=1)]
-    replace: bool = Field(False, strict=True, description="Replace codes that an item has already.")
+    replace: bool = Field(False, strict=True, description="Replace codes that an item already has.")
 
 
-class Written(BaseModel):
-    """How many items were written or removed."""
+class WriteResponse(BaseModel):
+    """The number of items that were written or removed."""
 
     items: int
 
 
 class Labels(BaseModel):
-    """Label -> number of items that have it, most frequent first."""
+    """Label -> number of items with it, most frequent first."""
 
     labels: dict[str, int]
 
 
 class Info(BaseModel):
-    """What this server searches and allows."""
+    """The store of this server, and its limits."""
 
     items: int
     n_bits: int | None
     codes: dict[str, int] = Field(description="Number of codes by modality.")
     model: str = Field(description="Fingerprint of the model whose codes are stored, empty if unknown.")
-    asks: list[str] = Field(description="What the model encodes here: text, image.")
+    asks: list[str] = Field(description="Modalities of the queries that the server can encode: text, image.")
     writable: bool
     limits: dict[str, int]
 
 
 class Health(BaseModel):
-    """That the server works."""
+    """The state of a working server."""
 
     status: Literal["ok"]
     items: int
 
 
 class Problem(BaseModel):
-    """Why a request was refused, in one line."""
+    """The reason why a request was refused, in one line."""
 
     error: str

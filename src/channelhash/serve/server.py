@@ -1,4 +1,4 @@
-"""Running the application: a socket, signals, and an end that lets running requests finish."""
+"""Run the application: a socket, signals, and an end that lets running requests finish."""
 
 import ipaddress
 import signal
@@ -16,10 +16,14 @@ _GRACE = 30
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes any that is free.
+    """Open a listening socket; port 0 takes any free port.
 
     Raises:
-        InputError: the port is taken, or the host is no address of this machine.
+        InputError: the port is taken, or the host is not an address of this machine.
+
+    >>> with listen("127.0.0.1", 0) as listening:
+    ...     format_address(listening)[:17]
+    'http://127.0.0.1:'
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -27,27 +31,36 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"cannot listen on {host} port {port}: {reason}; choose others with --host, --port") from None
-    # Taken over by every connection; without it an answer's body waits 40 ms for the receipt of its head.
+    # Inherited by every connection; without it a response's body waits 40 ms until its header is acknowledged.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
-def address_of(listening: socket.socket) -> str:
-    """What to type into a browser."""
+def format_address(listening: socket.socket) -> str:
+    """Return the address to type into a browser."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
 def allowed_hosts(host: str, names: Collection[str]) -> frozenset[str] | None:
-    """Names that the server may be asked under: on loopback those of loopback and ``names``, elsewhere ``names``, or
-    any if there are none."""
+    """Return the host names that requests may name, None for any.
+
+    These are ``names`` and, on loopback, the names of loopback. Elsewhere no ``names`` allow any.
+
+    >>> sorted(allowed_hosts("127.0.0.1", ["photos.local"]))
+    ['127.0.0.1', '::1', 'localhost', 'photos.local']
+    """
     if is_loopback(host):
         return LOOPBACK | {host.lower(), *map(str.lower, names)}
     return frozenset({host.lower(), *map(str.lower, names)}) if names else None
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Return whether only this machine can reach a host.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+    (True, False)
+    """
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -55,17 +68,17 @@ def is_loopback(host: str) -> bool:
 
 
 def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Answer requests until SIGTERM or SIGINT; then finish those that run and end the application.
+    """Answer requests until SIGTERM or SIGINT; then finish the running ones and end the application.
 
     Args:
         app: the application.
         listening: from `listen`.
-        ready: called before the first request is taken.
+        ready: called before the first request is accepted.
     """
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE, lifespan="on"
     )
-    # The server raises the signal that stopped it once more after its end: that is no failure here.
+    # After its end the server raises the signal that stopped it again: that is not a failure here.
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: None)
     ready()

@@ -1,4 +1,4 @@
-"""What all routes share: the store, the model behind its batches, limits and counters."""
+"""The service that all routes share: the store, the model behind its batches, limits and counters."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from channelhash.errors import InputError
 from channelhash.models import HashModel
 from channelhash.search.store import Item, Store
 from channelhash.serve.batching import Batcher, Outputs
-from channelhash.serve.bit_labels import MeaningCache
+from channelhash.serve.bit_labels import BitLabelCache
 from channelhash.serve.limits import Limits
 from channelhash.serve.metrics import Metrics
 from channelhash.serve.thumbnails import Thumbnails
-from channelhash.serve.uploads import open_picture
+from channelhash.serve.uploads import open_upload
 
-_LARGEST_BATCH = 64
+_MAX_BATCH = 64
 
 
 @dataclass
@@ -33,18 +33,18 @@ class Service:
     """One application's parts.
 
     Attributes:
-        store: what is searched.
-        batchers: modality -> what encodes its items.
-        problems: modality -> why the model cannot encode its items, for those that it cannot.
-        limits: what one request may ask for.
-        token: what write calls have to send; None forbids them.
+        store: the store to search.
+        batchers: modality -> encoder of its items.
+        problems: modality -> why the model cannot encode its items, where it cannot.
+        limits: limits of one request.
+        token: token that write calls must send; None forbids writing.
         metrics: counters.
-        thumbnails: small pictures of stored items.
-        pictures: folder that uploaded pictures are kept in; None keeps none.
-        thread: where the model runs.
-        meanings: what bits mean, counted when first asked for.
-        decoding: decoded pictures are large, so that only a few are held at one time.
-        explaining: an explanation is hundreds of items to encode, so that only a few are made at one time.
+        thumbnails: small copies of the images of stored items.
+        image_folder: folder of the copies of uploaded images; None keeps none.
+        thread: thread that runs the model.
+        bit_labels: labels that go with bits, counted at their first use.
+        decoding: decoded images are large, so only a few are in memory at one time.
+        explaining: an explanation encodes hundreds of items, so only a few run at one time.
     """
 
     store: Store
@@ -54,19 +54,19 @@ class Service:
     token: str | None
     metrics: Metrics
     thumbnails: Thumbnails
-    pictures: Path | None
+    image_folder: Path | None
     thread: ThreadPoolExecutor
-    meanings: MeaningCache
+    bit_labels: BitLabelCache
     decoding: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     explaining: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
 
     @property
     def writable(self) -> bool:
-        """Whether anybody may write here."""
+        """Return whether requests with the token may write."""
         return self.token is not None and self.store.writable
 
     async def encode(self, modality: str, item: Any) -> Outputs:
-        """Real-valued outputs ``(k,)`` of a text or a picture, from a batch shared with other requests.
+        """Encode a text or an image to real-valued outputs ``(k,)``, in a batch shared with other requests.
 
         Raises:
             InputError: the model cannot encode it.
@@ -76,37 +76,38 @@ class Service:
         return await self.batchers[modality](item)
 
     def encode_from_thread(self, modality: str, items: Sequence[Any]) -> Outputs:
-        """`encode` for ``n`` items, ``(n, k)``, from a worker thread of the application."""
+        """Encode ``n`` items to ``(n, k)`` from a worker thread of the application."""
 
         async def encode_all() -> list[Outputs]:
             return await asyncio.gather(*[self.encode(modality, item) for item in items])
 
         return np.stack(anyio.from_thread.run(encode_all))
 
-    async def open_picture(self, upload: UploadFile) -> tuple[Image.Image, bytes]:
-        """An uploaded picture and its file, checked as `uploads.open_picture` does."""
+    async def open_image(self, upload: UploadFile) -> tuple[Image.Image, bytes]:
+        """Return an uploaded image and its file's content, checked by `uploads.open_upload`."""
         content = await upload.read()
-        check = partial(open_picture, content, self.limits.pixels)
+        check = partial(open_upload, content, self.limits.pixels)
         return await anyio.to_thread.run_sync(check, limiter=self.decoding), content
 
-    def item(self, item_id: str) -> Item:
-        """A stored item, or status 404."""
+    def get_item(self, item_id: str) -> Item:
+        """Return a stored item, or refuse with status 404."""
         try:
             return self.store.get([item_id])[0]
         except InputError:
             raise HTTPException(404, f"there is no item {item_id[:100]!r}") from None
 
     def close(self) -> None:
-        """Let the model finish, then give the store back."""
+        """Let the model finish, then close the store."""
         self.thread.shutdown()
         self.store.close()
 
 
 def make_service(
-    store: Store, model: HashModel | None, limits: Limits, token: str | None, pictures: Path | None
+    store: Store, model: HashModel | None, limits: Limits, token: str | None, image_folder: Path | None
 ) -> Service:
-    """The parts of an application. The model encodes a first text and picture, so that no request waits for what is
-    loaded then.
+    """Make the parts of an application.
+
+    The model encodes a first text and a first image, so that no request waits while it loads.
 
     Raises:
         InputError: the store holds codes of another model.
@@ -118,12 +119,12 @@ def make_service(
     problems = {modality: _problem(model, modality) for modality in ("text", "image")}
     problems = {modality: problem for modality, problem in problems.items() if problem}
     batchers = {
-        modality: Batcher(partial(_outputs, model, modality), thread, _LARGEST_BATCH, metrics.observe_batch(modality))
+        modality: Batcher(partial(_outputs, model, modality), thread, _MAX_BATCH, metrics.observe_batch(modality))
         for modality in ("text", "image")
         if model is not None and modality not in problems
     }
-    thumbnails = Thumbnails(limits.pixels)
-    return Service(store, batchers, problems, limits, token, metrics, thumbnails, pictures, thread, MeaningCache(store))
+    thumbnails, bit_labels = Thumbnails(limits.pixels), BitLabelCache(store)
+    return Service(store, batchers, problems, limits, token, metrics, thumbnails, image_folder, thread, bit_labels)
 
 
 def check_model(store: Store, model: HashModel) -> None:
@@ -139,7 +140,7 @@ def check_model(store: Store, model: HashModel) -> None:
 
 
 def _problem(model: HashModel | None, modality: str) -> str:
-    """Why new items of a modality cannot be encoded, or nothing: a model of features may name no extractor."""
+    """Return why new items of a modality cannot be encoded, or nothing: a model of features may name no extractor."""
     if model is None:
         return "it has no model; start it with --model, or search by id or code"
     probe: Any = "a picture" if modality == "text" else Image.new("RGB", (64, 64))
@@ -159,5 +160,5 @@ def _service(request: Request) -> Service:
     return service
 
 
-#: The parameter by which a route gets the service.
-Shared = Annotated[Service, Depends(_service)]
+#: The parameter through which a route gets the service.
+CurrentService = Annotated[Service, Depends(_service)]

@@ -1,32 +1,40 @@
-"""Pictures from strangers: looked at before they are decoded, decoded before they are believed."""
+"""Uploaded images: the header is checked before the image is decoded, and the decoding before it is used."""
 
 import io
+from typing import Annotated
 
-from fastapi import HTTPException
+from fastapi import File, HTTPException, UploadFile
 from PIL import Image
 
-#: Formats that are decoded; Pillow knows others that start programs or are rarely tested.
+#: Formats that are decoded; Pillow has others that start programs or are rarely tested.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 
+UploadedImage = Annotated[UploadFile, File(description="A picture: JPEG, PNG, WebP, GIF, BMP or TIFF.")]
 
-def open_picture(content: bytes, pixels: int) -> Image.Image:
-    """An uploaded picture that is sure to decode, not decoded yet: the model does that, as it does with files.
+
+def open_upload(content: bytes, max_pixels: int) -> Image.Image:
+    """Open an uploaded image that is sure to decode; the model decodes it, as it does with files.
 
     Args:
         content: the upload.
-        pixels: largest width times height; read from the header, so that a small file that unfolds into a large
-            picture is refused without unfolding it.
+        max_pixels: largest width times height; read from the header, so that a small file of a large image is refused
+            without decoding it.
 
     Raises:
-        HTTPException: 422, it is empty, no picture or a damaged one; 413, it is too large.
+        HTTPException: 422, it is empty, not an image or damaged; 413, it is too large.
+
+    >>> file = io.BytesIO()
+    >>> Image.new("RGB", (40, 30)).save(file, "PNG")
+    >>> open_upload(file.getvalue(), max_pixels=10_000).size
+    (40, 30)
     """
     if not content:
         raise HTTPException(422, "image: the upload is empty")
     checked = _opened(content)
     width, height = checked.size
-    if width * height > pixels:
+    if width * height > max_pixels:
         raise HTTPException(
-            413, f"image: {width} x {height} pixels are more than {pixels / 1e6:g} million, this server's limit"
+            413, f"image: {width} x {height} pixels are more than {max_pixels / 1e6:g} million, this server's limit"
         )
     try:
         with checked:

@@ -8,125 +8,136 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import anyio.to_thread
-from fastapi import APIRouter, File, Form, HTTPException, UploadFile
+from fastapi import APIRouter, Depends, Form, HTTPException
 from PIL import Image
 
 from channelhash.errors import InputError
-from channelhash.explanation.api import coded_side, new_side, stored_side, unlike_stored
-from channelhash.explanation.explanation import MapSettings, Side, explain_pair
+from channelhash.explanation.api import explain_pair
+from channelhash.explanation.explanation import MapSettings
 from channelhash.explanation.occlusion import Encode
+from channelhash.explanation.sides import Side, compare_with_stored, encode_side, load_side, unpack_side
 from channelhash.search.store import Item
 from channelhash.search.validation import choose_modality
 from channelhash.serve.error_handlers import PROBLEMS
-from channelhash.serve.limits import not_longer
-from channelhash.serve.routes.search import packed_code
-from channelhash.serve.schemas import ExplainAnswer, ExplainItem, ExplainRequest, MapOptions, Modality
-from channelhash.serve.service import Service, Shared
-from channelhash.serve.uploads import open_picture
+from channelhash.serve.limits import check_length
+from channelhash.serve.routes.search import unpack_hex
+from channelhash.serve.schemas import ExplainItem, ExplainRequest, ExplainResponse, MapOptions, Modality
+from channelhash.serve.service import CurrentService, Service
+from channelhash.serve.uploads import UploadedImage, open_upload
 
 router = APIRouter(tags=["explain"], responses=PROBLEMS)
 
 
 @router.post("/explain")
-async def explain(request: ExplainRequest, service: Shared) -> ExplainAnswer:
-    """Why two of words, stored items and codes match: bits, their meanings, and what parts and words matter."""
-    began = time.perf_counter()
+async def explain(request: ExplainRequest, service: CurrentService) -> ExplainResponse:
+    """Explain why two of words, stored items and codes match: bits, their labels, and what parts and words matter."""
+    start = time.perf_counter()
     for name, item in (("first", request.first), ("second", request.second)):
-        given = [key for key in ("text", "id", "code") if getattr(item, key) is not None]
-        if len(given) != 1:
+        keys = [key for key in ("text", "id", "code") if getattr(item, key) is not None]
+        if len(keys) != 1:
             raise HTTPException(
-                422, f"{name}: give exactly one of text, id and code, not {' and '.join(given) or 'none'}"
+                422, f"{name}: give exactly one of text, id and code, not {' and '.join(keys) or 'none'}"
             )
         if item.text is not None and item.modality == "image":
             raise HTTPException(422, f"{name}.modality: a text has the modality text; leave it out")
-        not_longer(f"{name}.text", item.text, service.limits.characters)
+        check_length(f"{name}.text", item.text, service.limits.characters)
         if item.text is not None and not item.text.strip():
             raise HTTPException(422, f"{name}.text: is empty; give some words")
 
-    def sides() -> tuple[Side, Side]:
-        encoders = _encoders(service)
-        return _side(service, request.first, encoders), _side(service, request.second, encoders)
+    def make_sides() -> tuple[Side, Side]:
+        return _make_side(service, request.first), _make_side(service, request.second)
 
-    return await anyio.to_thread.run_sync(partial(_answer, service, sides, request, began), limiter=service.explaining)
+    return await _explain(service, make_sides, request, start)
 
 
-@router.post("/explain/image")
-async def explain_picture(
-    service: Shared,
-    image: Annotated[UploadFile, File(description="A picture: JPEG, PNG, WebP, GIF, BMP or TIFF.")],
-    id: Annotated[str, Form(min_length=1, description="The item of the store that it is compared with.")],
-    modality: Annotated[Modality | None, Form(description="Which of the item's codes.")] = None,
+def _read_form(
     maps: Annotated[bool, Form()] = True,
     cells: Annotated[int, Form(ge=1, le=32)] = 8,
     patch: Annotated[int, Form(ge=1, le=32)] = 2,
     fill: Annotated[Literal["grey", "blur"], Form()] = "grey",
-) -> ExplainAnswer:
-    """Why an uploaded picture matches a stored item. The picture is not kept."""
-    began = time.perf_counter()
-    _, content = await service.open_picture(image)
-    options = MapOptions(maps=maps, cells=cells, patch=patch, fill=fill)
-
-    def sides() -> tuple[Side, Side]:
-        encoders = _encoders(service)
-        if "image" not in encoders:
-            raise InputError(f"this server cannot encode a new image: {service.problems['image']}")
-        asked = _picture(content, "your picture", encoders["image"])
-        return asked, _side(service, ExplainItem(id=id, modality=modality), encoders)
-
-    return await anyio.to_thread.run_sync(partial(_answer, service, sides, options, began), limiter=service.explaining)
+) -> MapOptions:
+    return MapOptions(maps=maps, cells=cells, patch=patch, fill=fill)
 
 
-def _answer(
-    service: Service, sides: Callable[[], tuple[Side, Side]], options: MapOptions, began: float
-) -> ExplainAnswer:
-    """In a worker thread: the pair, its meanings and maps."""
-    limits = service.limits
-    settings = MapSettings(options.cells, options.patch, options.fill, limits.words, limits.patches)
-    first, second = sides()
-    found = explain_pair(first, second, service.meanings(), _encoders(service), settings if options.maps else None)
-    return ExplainAnswer(**found.as_dict(), seconds=time.perf_counter() - began)
+@router.post("/explain/image")
+async def explain_image(
+    service: CurrentService,
+    image: UploadedImage,
+    id: Annotated[str, Form(min_length=1, description="The item of the store that it is compared with.")],
+    options: Annotated[MapOptions, Depends(_read_form)],
+    modality: Annotated[Modality | None, Form(description="Which of the item's codes.")] = None,
+) -> ExplainResponse:
+    """Explain why an uploaded picture matches a stored item. The picture is not kept."""
+    start = time.perf_counter()
+    _, content = await service.open_image(image)
+
+    def make_sides() -> tuple[Side, Side]:
+        uploaded = _encode_file(content, "your picture", _encoder(service, "image"))
+        return uploaded, _make_side(service, ExplainItem(id=id, modality=modality))
+
+    return await _explain(service, make_sides, options, start)
+
+
+async def _explain(
+    service: Service, make_sides: Callable[[], tuple[Side, Side]], options: MapOptions, start: float
+) -> ExplainResponse:
+    """Encode the pair, find its labels and draw its maps, in a worker thread."""
+
+    def work() -> ExplainResponse:
+        limits = service.limits
+        settings = MapSettings(options.cells, options.patch, options.fill, limits.words, limits.patches)
+        explanation = explain_pair(
+            make_sides(), service.bit_labels(), _encoders(service), settings if options.maps else None
+        )
+        return ExplainResponse(**explanation.as_dict(), seconds=time.perf_counter() - start)
+
+    return await anyio.to_thread.run_sync(work, limiter=service.explaining)
 
 
 def _encoders(service: Service) -> dict[str, Encode]:
     return {modality: partial(service.encode_from_thread, modality) for modality in service.batchers}
 
 
-def _side(service: Service, asked: ExplainItem, encoders: dict[str, Encode]) -> Side:
-    """One item of the pair, as the request names it."""
-    if asked.text is not None:
-        if "text" not in encoders:
-            raise InputError(f"this server cannot encode a new text: {service.problems['text']}")
-        return new_side("text", asked.text, encoders["text"])
+def _encoder(service: Service, modality: str) -> Encode:
+    if modality not in service.batchers:
+        raise InputError(f"this server cannot encode a new {modality}: {service.problems[modality]}")
+    return _encoders(service)[modality]
+
+
+def _make_side(service: Service, request: ExplainItem) -> Side:
+    """Return one item of the pair, as the request names it."""
+    if request.text is not None:
+        return encode_side("text", request.text, _encoder(service, "text"))
     store = service.store
-    if asked.code is not None:
-        code = packed_code(service, asked.code)
-        modality = asked.modality or ("image" if "image" in store.modalities or not store.modalities else "text")
-        return coded_side(code, modality, "a code", store.n_bits or 0, "only its bits are known")
-    item = service.item(asked.id or "")
-    there = choose_modality(None, sorted(item.codes), "this item") if asked.modality is None else asked.modality
-    if there not in item.codes:
-        raise HTTPException(422, f"modality: this item has no {there} code, only {' and '.join(item.codes)}")
     n_bits = store.n_bits or 0
-    if there not in encoders:
-        return coded_side(item.codes[there], there, item.id, n_bits, service.problems[there])
+    if request.code is not None:
+        code = unpack_hex(service, request.code)
+        default = "text" if store.modalities and "image" not in store.modalities else "image"
+        return unpack_side(code, request.modality or default, "a code", n_bits, "only its bits are known")
+    item = service.get_item(request.id or "")
+    modality = request.modality or choose_modality(None, sorted(item.codes), "this item")
+    if modality not in item.codes:
+        raise HTTPException(422, f"modality: this item has no {modality} code, only {' and '.join(item.codes)}")
+    if modality not in service.batchers:
+        return unpack_side(item.codes[modality], modality, item.id, n_bits, service.problems[modality])
     path = item.metadata.get("image")
-    if there == "image" and isinstance(path, str) and path:
-        return _stored_picture(service, item, Path(path), encoders["image"])
-    return stored_side(item, there, n_bits, encoders)
+    if modality == "image" and isinstance(path, str) and path:
+        return _load_image(service, item, Path(path))
+    return load_side(item, modality, n_bits, _encoders(service))
 
 
-def _stored_picture(service: Service, item: Item, path: Path, encode: Encode) -> Side:
-    """An item's picture, looked at as an upload would be; no answer holds its path."""
+def _load_image(service: Service, item: Item, path: Path) -> Side:
+    """Encode an item's image, checked like an upload; no response names its path."""
     code, n_bits = item.codes["image"], service.store.n_bits or 0
     try:
         content = path.read_bytes()
-        open_picture(content, service.limits.pixels)
+        open_upload(content, service.limits.pixels)
     except (OSError, HTTPException):
-        return coded_side(code, "image", item.id, n_bits, "its picture is not there any more, or cannot be read")
-    return unlike_stored(_picture(content, item.id, encode), code, n_bits)
+        return unpack_side(code, "image", item.id, n_bits, "its picture is not there any more, or cannot be read")
+    return compare_with_stored(_encode_file(content, item.id, _encoder(service, "image")), code, n_bits)
 
 
-def _picture(content: bytes, name: str, encode: Encode) -> Side:
-    """A picture from its file's content, opened twice: a model may decode it smaller."""
+def _encode_file(content: bytes, name: str, encode: Encode) -> Side:
+    """Encode an image from its file's content, opened twice: a model may decode it smaller."""
     outputs = encode([Image.open(io.BytesIO(content))])[0]
     return Side("image", name, outputs, Image.open(io.BytesIO(content)))

@@ -1,4 +1,4 @@
-"""What the server is and how it does: ``/info``, ``/labels``, ``/health``, ``/metrics``."""
+"""The state of the server: ``/info``, ``/labels``, ``/health``, ``/metrics``."""
 
 from dataclasses import asdict
 
@@ -6,14 +6,14 @@ from fastapi import APIRouter, Response
 
 from channelhash.serve.error_handlers import PROBLEMS
 from channelhash.serve.schemas import Health, Info, Labels
-from channelhash.serve.service import Shared
+from channelhash.serve.service import CurrentService
 
 router = APIRouter(tags=["server"], responses={500: PROBLEMS[500], 503: PROBLEMS[503]})
 
 
 @router.get("/info")
-def info(service: Shared) -> Info:
-    """What is searched, what may ask, and the limits of requests."""
+def info(service: CurrentService) -> Info:
+    """Return what is searched, which queries can be encoded, and the limits of requests."""
     facts = service.store.info()
     return Info(
         items=facts["items"],
@@ -27,22 +27,22 @@ def info(service: Shared) -> Info:
 
 
 @router.get("/labels")
-def labels(service: Shared) -> Labels:
-    """The labels of all items."""
+def labels(service: CurrentService) -> Labels:
+    """Return the labels of all items."""
     return Labels(labels=service.store.label_counts())
 
 
 @router.get("/health")
-def health(service: Shared) -> Health:
-    """Answers when the server works and its store can be read."""
+def health(service: CurrentService) -> Health:
+    """Return ``ok`` if the server works and its store can be read."""
     return Health(status="ok", items=len(service.store))
 
 
 @router.get(
     "/metrics",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus's text form."}},
+    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus's text format."}},
 )
-def metrics(service: Shared) -> Response:
-    """Requests, seconds, batch sizes and items, for Prometheus."""
+def metrics(service: CurrentService) -> Response:
+    """Return requests, seconds, batch sizes and items, for Prometheus."""
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

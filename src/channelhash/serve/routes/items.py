@@ -1,4 +1,4 @@
-"""``/items``: what is stored, and adding to it; ``/images``: its pictures."""
+"""``/items``: read, add and delete items; ``/images``: their images."""
 
 import asyncio
 import hashlib
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Depends, File, Form, HTTPException, Query, Response, UploadFile
+from fastapi import APIRouter, Depends, Form, HTTPException, Query, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -15,16 +15,17 @@ from starlette.convertors import Convertor, register_url_convertor
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.serve.auth import check_token
 from channelhash.serve.error_handlers import PROBLEMS, WRITE_PROBLEMS
-from channelhash.serve.limits import at_most, not_longer
-from channelhash.serve.responses import shown_item
-from channelhash.serve.schemas import ItemAnswer, Metadata, NewItem, NewItems, Written
-from channelhash.serve.service import Service, Shared
-from channelhash.serve.thumbnails import LARGEST
+from channelhash.serve.limits import check_length, check_number
+from channelhash.serve.responses import make_item_response
+from channelhash.serve.schemas import ItemResponse, Metadata, NewItem, NewItems, WriteResponse
+from channelhash.serve.service import CurrentService, Service
+from channelhash.serve.thumbnails import MAX_SIDE
+from channelhash.serve.uploads import UploadedImage
 from channelhash.utils.files import atomic_path
 
 
 class _AnyText(Convertor[str]):
-    """An id in an address: any characters, also ``/`` and line breaks."""
+    """An id in an address: any characters, including ``/`` and line breaks."""
 
     regex = r"[\s\S]+"
 
@@ -39,8 +40,10 @@ register_url_convertor("id", _AnyText())
 _bearer = HTTPBearer(auto_error=False, description="The token in the file of --token-file.")
 
 
-def _writer(service: Shared, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Service:
-    """The service, for those who may write."""
+def _writer(
+    service: CurrentService, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> Service:
+    """Return the service to a request that may write, or refuse it."""
     if not service.store.writable:
         raise HTTPException(403, "this store can only be read: make one to write to with `channelhash index create`")
     check_token(service.token, credentials.credentials if credentials else None)
@@ -53,9 +56,9 @@ writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS)
 
 
 @readers.get("/items/{item_id:id}")
-def get_item(item_id: str, service: Shared) -> ItemAnswer:
-    """One item: its codes and what is known of it. Percent-encode the id, also slashes."""
-    return shown_item(service.item(item_id))
+def get_item(item_id: str, service: CurrentService) -> ItemResponse:
+    """Return one item: its codes and metadata. Percent-encode the id, slashes too."""
+    return make_item_response(service.get_item(item_id))
 
 
 @readers.get(
@@ -64,10 +67,12 @@ def get_item(item_id: str, service: Shared) -> ItemAnswer:
     responses={200: {"content": {"image/jpeg": {}}, "description": "A JPEG file."}},
 )
 def get_image(
-    item_id: str, service: Shared, size: Annotated[int, Query(ge=16, le=LARGEST, description="Long side.")] = 256
+    item_id: str,
+    service: CurrentService,
+    size: Annotated[int, Query(ge=16, le=MAX_SIDE, description="Long side.")] = 256,
 ) -> Response:
-    """The thumbnail of a stored item's picture."""
-    path = service.item(item_id).metadata.get("image")
+    """Return the thumbnail of a stored item's picture."""
+    path = service.get_item(item_id).metadata.get("image")
     if not isinstance(path, str) or not path:
         raise HTTPException(404, "this item has no picture")
     content = service.thumbnails.jpeg(Path(path), size)
@@ -75,13 +80,13 @@ def get_image(
 
 
 @writers.post("/items", status_code=201)
-async def add_items(new: NewItems, service: Writer) -> Written:
-    """Add items, all of them or none: texts are encoded here, codes are taken as they are."""
-    at_most("items", len(new.items), service.limits.items)
+async def add_items(new: NewItems, service: Writer) -> WriteResponse:
+    """Add items, all of them or none: texts are encoded here, codes are stored as they are."""
+    check_number("items", len(new.items), service.limits.items)
     for item in new.items:
-        not_longer("text", item.text, service.limits.characters)
+        check_length("text", item.text, service.limits.characters)
         _check_metadata(item.metadata)
-    encoded = await asyncio.gather(*[_codes(service, item) for item in new.items])
+    encoded = await asyncio.gather(*[_encode_item(service, item) for item in new.items])
     modalities = sorted(encoded[0])
     for item, codes in zip(new.items, encoded, strict=True):
         if sorted(codes) != modalities:
@@ -90,88 +95,92 @@ async def add_items(new: NewItems, service: Writer) -> Written:
                 f"items: {new.items[0].id!r} has codes of {' and '.join(modalities)}, {item.id!r} of "
                 f"{' and '.join(sorted(codes))}; send such items in requests of their own",
             )
-    packed = {modality: _stacked([codes[modality] for codes in encoded], modality) for modality in modalities}
+    packed = {modality: _stack([codes[modality] for codes in encoded], modality) for modality in modalities}
     metadata = [item.metadata | ({} if item.text is None else {"text": item.text}) for item in new.items]
     write = service.store.upsert if new.replace else service.store.add
     await run_in_threadpool(write, [item.id for item in new.items], packed, None, metadata)
-    return Written(items=len(new.items))
+    return WriteResponse(items=len(new.items))
 
 
 @writers.post("/items/image", status_code=201)
-async def add_picture(
+async def add_image(
     service: Writer,
     id: Annotated[str, Form(min_length=1)],
-    image: Annotated[UploadFile, File(description="A picture: JPEG, PNG, WebP, GIF, BMP or TIFF.")],
+    image: UploadedImage,
     text: Annotated[str | None, Form(description="Encoded as well, and shown.")] = None,
     metadata: Annotated[str, Form(description='A JSON object, such as {"labels": ["dog"], "year": 2020}.')] = "{}",
     replace: Annotated[bool, Form(description="Replace the codes that the item has already.")] = False,
-) -> Written:
+) -> WriteResponse:
     """Add one item by its picture, and a text if there is one. A small copy of the picture is kept to be shown."""
-    not_longer("text", text, service.limits.characters)
-    known = _parsed_metadata(metadata)
-    picture, content = await service.open_picture(image)
-    outputs = {"image": await service.encode("image", picture)}
+    check_length("text", text, service.limits.characters)
+    values = _parse_metadata(metadata)
+    opened, content = await service.open_image(image)
+    outputs = {"image": await service.encode("image", opened)}
     if text is not None:
-        known["text"] = text
-        outputs["text"] = await service.encode("text", _nonempty(text))
+        values["text"] = text
+        outputs["text"] = await service.encode("text", _check_text(text))
     codes = {modality: pack(binarize(rows[None])) for modality, rows in outputs.items()}
-    if service.pictures is not None:
-        known["image"] = str(kept_picture(service.pictures, id))
-    await run_in_threadpool(_write_picture, service, id, codes, known, content, replace)
-    return Written(items=1)
+    if service.image_folder is not None:
+        values["image"] = str(image_copy(service.image_folder, id))
+    await run_in_threadpool(_write_image, service, id, codes, values, content, replace)
+    return WriteResponse(items=1)
 
 
 @writers.delete("/items/{item_id:id}")
-def delete_item(item_id: str, service: Writer) -> Written:
+def delete_item(item_id: str, service: Writer) -> WriteResponse:
     """Remove an item with all its codes."""
-    service.item(item_id)
+    service.get_item(item_id)
     deleted = service.store.delete([item_id])
-    if service.pictures is not None:
-        kept_picture(service.pictures, item_id).unlink(missing_ok=True)
-    return Written(items=deleted)
+    if service.image_folder is not None:
+        image_copy(service.image_folder, item_id).unlink(missing_ok=True)
+    return WriteResponse(items=deleted)
 
 
-def kept_picture(folder: Path, item_id: str) -> Path:
-    """Where the copy of an item's uploaded picture lies; the name says nothing that a request could choose."""
+def image_copy(folder: Path, item_id: str) -> Path:
+    """Return the path of the copy of an item's uploaded image; a request cannot choose any part of it.
+
+    >>> image_copy(Path("pictures"), "../17").name[:8]
+    '1c17bf64'
+    """
     return folder / f"{hashlib.sha256(item_id.encode()).hexdigest()}.jpg"
 
 
-def _write_picture(
-    service: Service, item_id: str, codes: dict[str, PackedCodes], known: Metadata, content: bytes, replace: bool
+def _write_image(
+    service: Service, item_id: str, codes: dict[str, PackedCodes], metadata: Metadata, content: bytes, replace: bool
 ) -> None:
-    """The item, then the copy of its picture."""
+    """Write the item, then the copy of its image."""
     write = service.store.upsert if replace else service.store.add
-    write([item_id], codes, None, [known])
-    if service.pictures is not None:
-        with atomic_path(kept_picture(service.pictures, item_id)) as temporary:
-            temporary.write_bytes(service.thumbnails.drawn(content))
+    write([item_id], codes, None, [metadata])
+    if service.image_folder is not None:
+        with atomic_path(image_copy(service.image_folder, item_id)) as temporary:
+            temporary.write_bytes(service.thumbnails.draw_upload(content))
 
 
-async def _codes(service: Service, item: NewItem) -> dict[str, PackedCodes]:
-    """Modality -> code ``(width,)`` of one new item."""
+async def _encode_item(service: Service, item: NewItem) -> dict[str, PackedCodes]:
+    """Return modality -> code ``(width,)`` of one new item."""
     codes: dict[str, PackedCodes] = {
         modality: np.frombuffer(bytes.fromhex(code), np.uint8) for modality, code in item.codes.items()
     }
     if item.text is not None and "text" not in codes:
-        codes["text"] = pack(binarize((await service.encode("text", _nonempty(item.text)))[None]))[0]
+        codes["text"] = pack(binarize((await service.encode("text", _check_text(item.text)))[None]))[0]
     if not codes:
         raise HTTPException(422, f"items: {item.id!r} has neither a text nor codes")
     return codes
 
 
-def _stacked(codes: list[PackedCodes], modality: str) -> PackedCodes:
+def _stack(codes: list[PackedCodes], modality: str) -> PackedCodes:
     if len({len(code) for code in codes}) > 1:
         raise HTTPException(422, f"items: {modality} codes of different lengths")
     return np.stack(codes)
 
 
-def _nonempty(text: str) -> str:
+def _check_text(text: str) -> str:
     if not text.strip():
         raise HTTPException(422, "text: is empty; give some words, or leave it out")
     return text
 
 
-def _parsed_metadata(text: str) -> Metadata:
+def _parse_metadata(text: str) -> Metadata:
     try:
         metadata = TypeAdapter(Metadata).validate_json(text)
     except ValidationError as error:
@@ -182,6 +191,6 @@ def _parsed_metadata(text: str) -> Metadata:
 
 
 def _check_metadata(metadata: Metadata) -> None:
-    """A picture's path would be opened later: only this server sets it."""
+    """Refuse the path of an image, which would be opened later: only this server sets it."""
     if "image" in metadata:
         raise HTTPException(422, "metadata: image is set by the server; upload the picture to /items/image")

@@ -1,4 +1,4 @@
-"""The search page and the description of the API: files of this package, read once."""
+"""The search page and the description of the API: files of the package, read once."""
 
 from importlib.resources import files
 
@@ -16,8 +16,8 @@ _FILES = {
 }
 
 
-def page_router() -> APIRouter:
-    """Routes to the page's files; no other file can be asked for."""
+def make_page_router() -> APIRouter:
+    """Return routes to the page's files; no other file can be requested."""
     router = APIRouter(include_in_schema=False)
     for address, (name, media_type) in _FILES.items():
         content = (files("channelhash.serve") / "page" / name).read_bytes()
