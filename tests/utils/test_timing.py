@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from channelhash.utils.timing import compare, extra_megabytes, machine
+from channelhash.utils.timing import compare, describe_machine, measure_extra_memory
 
 
 def test_the_time_of_a_part_is_scaled_to_the_whole(monkeypatch):
@@ -29,12 +29,12 @@ def test_what_is_short_is_called_many_times_a_measurement(monkeypatch):
 
 def test_extra_memory_is_what_a_run_takes_beside_what_was_there():
     kept = np.ones(20_000_000)  # 160 MB
-    assert 70 < extra_megabytes(lambda: np.ones(10_000_000).sum()) < 120
-    assert extra_megabytes(lambda: kept.sum()) < 40
+    assert 70 < measure_extra_memory(lambda: np.ones(10_000_000).sum()) < 120
+    assert measure_extra_memory(lambda: kept.sum()) < 40
 
 
 def test_the_machine_is_named_by_its_processor_and_cores():
-    assert machine().endswith("cores")
+    assert describe_machine().endswith("cores")
 
 
 def test_a_row_without_an_alternative_leaves_it_open():

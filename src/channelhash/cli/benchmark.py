@@ -21,41 +21,41 @@ def augment(
     pictures: PictureFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Pictures a second through decode, resize and each augmentation level, and the loader's use of the cores.
+    """Measure pictures a second through decode, resize and each augmentation level, and the loader's use of the cores.
 
     Example: channelhash benchmark augment
     """
     from channelhash.data.folder import first_images
     from channelhash.lab.benchmarks.augment import benchmark_augment
 
-    _show(benchmark_augment(first_images(pictures, 1024) if pictures else None), as_json)
+    _print_rows(benchmark_augment(first_images(pictures, 1024) if pictures else None), as_json)
 
 
 @app.command()
 def metrics(
     as_json: AsJson = False,
 ) -> None:
-    """Evaluation on NUS-WIDE's shape beside a literal one in NumPy, and how it grows. Takes a few minutes.
+    """Measure evaluation on NUS-WIDE's shape beside a literal one in NumPy, and its growth. Takes a few minutes.
 
     Example: channelhash benchmark metrics
     """
     from channelhash.lab.benchmarks.metrics import benchmark_metrics
 
-    _show(benchmark_metrics(), as_json)
+    _print_rows(benchmark_metrics(), as_json)
 
 
 @app.command()
 def loss(
     as_json: AsJson = False,
 ) -> None:
-    """Forward and backward pass of the losses beside the literal (n, n, k) form, over the size of the batch in tiles
-    and in one piece, and their share of a training step.
+    """Measure forward and backward pass of the losses beside the literal (n, n, k) form, over the size of the batch in
+    tiles and in one piece, and their share of a training step.
 
     Example: channelhash benchmark loss
     """
     from channelhash.lab.benchmarks.loss import benchmark_batches, benchmark_loss
 
-    _show(benchmark_loss() + benchmark_batches(), as_json)
+    _print_rows(benchmark_loss() + benchmark_batches(), as_json)
 
 
 @app.command()
@@ -64,14 +64,14 @@ def encode(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Pictures and texts a second from files to codes for each model, beside the same with inputs in memory.
+    """Measure pictures and texts a second from files to codes for each model, beside the same with inputs in memory.
 
     Example: channelhash benchmark encode --device cpu
     """
     from channelhash.data.folder import first_images
     from channelhash.lab.benchmarks.encode import benchmark_encode
 
-    _show(benchmark_encode(first_images(pictures, 4096) if pictures else None, device), as_json)
+    _print_rows(benchmark_encode(first_images(pictures, 4096) if pictures else None, device), as_json)
 
 
 @app.command()
@@ -80,13 +80,13 @@ def train(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """An epoch of the CLIPHash head from cached features: beside a plain loop, in its parts, and a validation.
+    """Measure an epoch of the CLIPHash head from cached features beside a plain loop, its parts, and a validation.
 
     Example: channelhash benchmark train
     """
     from channelhash.lab.benchmarks.train import benchmark_train
 
-    _show(benchmark_train(rows, device), as_json)
+    _print_rows(benchmark_train(rows, device), as_json)
 
 
 @app.command()
@@ -94,13 +94,13 @@ def scale(
     largest: int = typer.Option(10**7, min=10**4, help="Items of the largest collection; each is ten times the last."),
     as_json: AsJson = False,
 ) -> None:
-    """Bulk encoding and evaluation over shards as the collection grows: seconds and memory. Takes many minutes.
+    """Measure bulk encoding and evaluation over shards as the collection grows. Takes many minutes.
 
     Example: channelhash benchmark scale --largest 1000000
     """
     from channelhash.lab.benchmarks.scale import benchmark_scale
 
-    _show(benchmark_scale([size for size in (10**power for power in range(4, 20)) if size <= largest]), as_json)
+    _print_rows(benchmark_scale([size for size in (10**power for power in range(4, 20)) if size <= largest]), as_json)
 
 
 @app.command()
@@ -109,16 +109,16 @@ def serve(
     codes: int = typer.Option(1_000_000, min=1, help="Size of the store."),
     as_json: AsJson = False,
 ) -> None:
-    """A server on this machine asked by 1, 8 and 32 clients: requests a second, waiting times, errors, memory.
+    """Measure a server on this machine under 1, 8 and 32 clients: requests a second, waiting times, errors, memory.
 
     Example: channelhash benchmark serve --seconds 60
     """
     from channelhash.lab.benchmarks.serve import benchmark_serve
-    from channelhash.utils.timing import machine
+    from channelhash.utils.timing import describe_machine
 
     rows = benchmark_serve(seconds, codes)
     if as_json:
-        print_json({"rows": rows, "machine": machine()})
+        print_json({"rows": rows, "machine": describe_machine()})
         return
     cells = [
         [row["what"], f"{row['requests_per_second']:.0f}"]
@@ -127,7 +127,7 @@ def serve(
         for row in rows
     ]
     header = ["what", "requests/s", "p50 ms", "p95 ms", "p99 ms", "errors", "server MB", "growth MB"]
-    print_table(f"{rows[0]['size']}; {machine()}", header, cells)
+    print_table(f"{rows[0]['size']}; {describe_machine()}", header, cells)
 
 
 @app.command()
@@ -138,18 +138,18 @@ def search(
     batch: int = typer.Option(100, min=1, help="Queries of a batch."),
     as_json: AsJson = False,
 ) -> None:
-    """Exact search beside FAISS and usearch, and the tables beside the scan. The largest size takes long.
+    """Measure exact search beside FAISS and usearch, and the tables beside the scan. The largest size takes long.
 
     Example: channelhash benchmark search --sizes 100000 --bits 64
     """
     from channelhash.lab.benchmarks.search import benchmark_search
 
     lengths = _numbers("--bits", bits, multiples_of=8)
-    _show(benchmark_search(_numbers("--sizes", sizes), lengths, _numbers("--first", first), batch), as_json)
+    _print_rows(benchmark_search(_numbers("--sizes", sizes), lengths, _numbers("--first", first), batch), as_json)
 
 
 def _numbers(option: str, text: str, multiples_of: int = 1) -> list[int]:
-    """Comma-separated positive numbers."""
+    """Parse comma-separated positive numbers."""
     numbers = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
     if any(number < 1 or number % multiples_of for number in numbers):
         kind = "positive numbers" if multiples_of == 1 else f"multiples of {multiples_of}"
@@ -157,22 +157,22 @@ def _numbers(option: str, text: str, multiples_of: int = 1) -> list[int]:
     return numbers
 
 
-def _show(rows: "list[Row]", as_json: bool) -> None:
-    """The rows of any benchmark."""
-    from channelhash.utils.timing import machine
+def _print_rows(rows: "list[Row]", as_json: bool) -> None:
+    """Print the rows of any benchmark."""
+    from channelhash.utils.timing import describe_machine
 
     if as_json:
-        print_json({"rows": rows, "machine": machine()})
+        print_json({"rows": rows, "machine": describe_machine()})
         return
     cells = []
     for row in rows:
-        other = "" if row["baseline_seconds"] is None else _seconds(row["baseline_seconds"])
+        baseline = "" if row["baseline_seconds"] is None else _seconds(row["baseline_seconds"])
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.3g}"
         memory = f"{row['peak_mb']:.0f}"
-        cells.append([row["what"], row["size"], _seconds(row["seconds"]), row["baseline"], other, ratio, memory])
-    print_table(machine(), ["what", "size", "s", "alternative", "its s", "ratio", "extra MB"], cells)
+        cells.append([row["what"], row["size"], _seconds(row["seconds"]), row["baseline"], baseline, ratio, memory])
+    print_table(describe_machine(), ["what", "size", "s", "alternative", "its s", "ratio", "extra MB"], cells)
 
 
 def _seconds(seconds: float) -> str:
-    """Milliseconds from a tenth of a second on, microseconds below."""
+    """Print milliseconds from a tenth of a second on, microseconds below."""
     return f"{seconds:.3f}" if seconds >= 0.1 else f"{seconds:.6f}"

@@ -14,7 +14,7 @@ def landscape(
     plots: Path | None = typer.Option(None, help="Folder for the paper's figure as PNG and SVG."),
     as_json: AsJson = False,
 ) -> None:
-    """What a pair costs under SCH and DSCH, over similarity and distance: a page with sliders, and plots.
+    """Draw what a pair costs under SCH and DSCH, over similarity and distance: a page with sliders, and plots.
 
     The page is one file and needs no network: open it in a browser.
 

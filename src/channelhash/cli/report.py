@@ -12,9 +12,9 @@ def report(
     folder: Path = typer.Argument(..., metavar="DIR", help="A run's folder, or that of an experiment."),
     as_json: AsJson = False,
 ) -> None:
-    """One HTML page about a run or an experiment, whole in itself: DIR/report.html.
+    """Write one HTML page about a run or an experiment, DIR/report.html, that needs no other file.
 
-    Figures, plots, training curve, data, retrieval examples, health of the codes, configuration, environment, and the
+    Scores, plots, training curve, data, retrieval examples, health of the codes, configuration, environment, and the
     command to repeat it. The page loads nothing and can be passed on as it is.
 
     Example: channelhash report runs/table

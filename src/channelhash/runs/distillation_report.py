@@ -19,7 +19,7 @@ from channelhash.models import HashModel
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.fit import relevant_pairs
 from channelhash.utils.progress import StageProgress
-from channelhash.utils.timing import compare, machine
+from channelhash.utils.timing import compare, describe_machine
 
 #: Items that speed is measured on, at most; and seconds that the slower model may take for a pass over them, about.
 _ITEMS, _SECONDS = 512, 2.0
@@ -82,7 +82,7 @@ def compare_sides(
         },
         "size": {"teacher": _size(teacher), "student": _size(student)},
         "speed": {name: _speed(teacher, student, of_student, name) for name in modalities},
-        "machine": machine(),
+        "machine": describe_machine(),
     }
 
 

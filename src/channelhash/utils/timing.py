@@ -1,4 +1,4 @@
-"""Rows of a benchmark: medians of warm runs, ours and the alternative in turn."""
+"""Rows of a benchmark: medians of warm runs, with an alternative in turn."""
 
 import ctypes
 import os
@@ -16,8 +16,11 @@ _SHORTEST = 0.05
 
 
 class Row(TypedDict):
-    """One measurement. ``ratio`` is baseline seconds over ours: above 1, ours is faster. ``peak_mb`` is the memory that
-    ours takes at its highest beside what is there before it: inputs, libraries."""
+    """One measurement.
+
+    ``ratio`` is the baseline's seconds over ours: above 1, ours is faster. ``peak_mb`` is our peak memory beyond what
+    was there before, such as inputs and libraries.
+    """
 
     what: str
     size: str
@@ -33,21 +36,31 @@ def compare(
     size: str,
     ours: Callable[[], object],
     baseline: str = "",
-    other: Callable[[], object] | None = None,
+    alternative: Callable[[], object] | None = None,
     repeats: int = 5,
     part: float = 1.0,
 ) -> Row:
-    """Time ``ours`` and ``other`` in turn, ``repeats`` times after a warm-up each, and give the medians.
+    """Time ``ours`` and ``alternative`` in turn, ``repeats`` times after a warm-up each, and return the medians.
 
-    What takes less than a twentieth of a second is called several times in a row and its time divided, so that neither
-    meets the caches as the other left them.
+    A call that takes less than a twentieth of a second is repeated and its time divided, so that neither side meets the
+    caches as the other left them.
 
     Args:
-        part: share of the work that ``other`` does, in (0, 1]; its time is scaled to the whole.
+        what: names the measurement.
+        size: of the work, in words.
+        ours: what is measured.
+        baseline: names the alternative.
+        alternative: does the same work; None measures ours alone.
+        repeats: number of measurements.
+        part: share of the work that ``alternative`` does, in (0, 1]; its time is scaled to the whole.
+
+    >>> row = compare("sum", "3 numbers", lambda: sum([1, 2, 3]))
+    >>> row["what"], row["baseline_seconds"], row["ratio"]
+    ('sum', None, None)
     """
-    runs = [run for run in (ours, other) if run is not None]
+    runs = [run for run in (ours, alternative) if run is not None]
     times: list[list[float]] = [[] for _ in runs]
-    peak = extra_megabytes(ours)
+    peak = measure_extra_memory(ours)
     for run in runs[1:]:
         run()
     calls = [max(1, round(_SHORTEST / max(_seconds(run, 1), 1e-9))) for run in runs]
@@ -55,31 +68,39 @@ def compare(
         for run, count, measured in zip(runs, calls, times, strict=True):
             measured.append(_seconds(run, count))
     medians = [statistics.median(measured) for measured in times]
-    if other:
-        medians[1] /= part
+    row = single_row(what, size, medians[0], peak)
+    row["baseline"] = baseline
+    if alternative:
+        row["baseline_seconds"] = medians[1] / part
+        row["ratio"] = medians[1] / part / medians[0]
+    return row
+
+
+def single_row(what: str, size: str, seconds: float, peak_mb: float) -> Row:
+    """Return the row of a measurement without an alternative."""
     return {
         "what": what,
         "size": size,
-        "seconds": medians[0],
-        "baseline": baseline,
-        "baseline_seconds": medians[1] if other else None,
-        "ratio": medians[1] / medians[0] if other else None,
-        "peak_mb": peak,
+        "seconds": seconds,
+        "baseline": "",
+        "baseline_seconds": None,
+        "ratio": None,
+        "peak_mb": peak_mb,
     }
 
 
 def _seconds(run: Callable[[], object], calls: int) -> float:
-    """Seconds a call, over so many in a row."""
+    """Measure the seconds of a call, over several in a row."""
     began = time.perf_counter()
     for _ in range(calls):
         run()
     return (time.perf_counter() - began) / calls
 
 
-def extra_megabytes(run: Callable[[], object]) -> float:
-    """Resident memory of this process at its highest during ``run``, beside what it had before, in MB.
+def measure_extra_memory(run: Callable[[], object]) -> float:
+    """Return the peak resident memory of this process during ``run``, beyond what it had before, in MB.
 
-    Linux can start the record anew; elsewhere it counts what goes beyond the process's former record.
+    Linux can reset the peak; elsewhere only what goes beyond the process's former peak counts.
     """
     record = Path("/proc/self/clear_refs")
     if not record.exists():
@@ -98,13 +119,13 @@ def extra_megabytes(run: Callable[[], object]) -> float:
 
 
 def _status_kilobytes(name: str) -> int:
-    """A line of this process's status in units of 1024 bytes (Linux)."""
+    """Read a line of this process's status in units of 1024 bytes (Linux)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def machine() -> str:
-    """The processor and its number of cores, in words."""
+def describe_machine() -> str:
+    """Return the processor and its number of cores, in words."""
     name = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo") as file:

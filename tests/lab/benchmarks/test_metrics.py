@@ -5,7 +5,7 @@ import pytest
 
 import channelhash as ch
 from channelhash.lab.benchmarks import metrics
-from channelhash.lab.benchmarks.literal_evaluation import literal_figures
+from channelhash.lab.benchmarks.literal_evaluation import evaluate_literally
 
 ROW = {"what", "size", "seconds", "baseline", "baseline_seconds", "ratio", "peak_mb"}
 
@@ -20,18 +20,18 @@ def test_the_literal_evaluation_gives_the_figures_of_the_report():
     )
     report = ch.metrics.evaluate(query, database, cutoffs=())["image->image"]
     bits = [ch.codes.unpack(codes, k) for codes in packed]
-    figures = literal_figures(*bits, *labels, cutoffs=(300,))
+    scores = evaluate_literally(*bits, *labels, cutoffs=(300,))
     assert report["skipped"] == 0
     for name in (
         "map_tie_aware", "map_lower", "map_upper", "map_in_order", "ndcg", "ndcg_graded", "chance",
         "roc_auc_micro", "roc_auc_macro",
     ):  # fmt: skip
-        assert figures[name] == pytest.approx(report[name], abs=1e-9), name
+        assert scores[name] == pytest.approx(report[name], abs=1e-9), name
     for name in ("precision", "recall"):
-        assert figures[f"radius_2_{name}"] == pytest.approx(report["radius_2"][name])
-    assert figures["recall_within_2"] == pytest.approx(report["precision_recall_curve"]["recall"][2])
-    assert figures["map_at_300"] == pytest.approx(figures["map_in_order"])
-    assert figures["precision_at_300"] == pytest.approx(figures["chance"])
+        assert scores[f"radius_2_{name}"] == pytest.approx(report["radius_2"][name])
+    assert scores["recall_within_2"] == pytest.approx(report["precision_recall_curve"]["recall"][2])
+    assert scores["map_at_300"] == pytest.approx(scores["map_in_order"])
+    assert scores["precision_at_300"] == pytest.approx(scores["chance"])
 
 
 def test_drawn_codes_are_clustered_by_label():

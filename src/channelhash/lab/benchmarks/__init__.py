@@ -1,1 +1,1 @@
-"""Measurements that anyone can repeat: ours and an alternative side by side in one process."""
+"""Measurements that anyone can repeat: our code and an alternative side by side in one process."""

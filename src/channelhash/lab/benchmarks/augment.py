@@ -1,4 +1,4 @@
-"""Pictures a second through decode, resize and augmentation, and how busy the loader keeps the cores."""
+"""Images a second through decode, resize and augmentation, and how busy the loader keeps the cores."""
 
 import os
 import resource
@@ -22,25 +22,24 @@ from channelhash.text.tokens import encode_hashed
 from channelhash.training.augmented_loader import AugmentedImages
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.seeds import generator
-from channelhash.utils.timing import Row, compare
+from channelhash.utils.timing import Row, compare, single_row
 
 SIZE = 224
 
 
-def benchmark_augment(pictures: list[Path] | None = None, n: int = 128, loader_n: int = 1024) -> list[Row]:
-    """Rows for decoding and resizing, for each level, and for the loader with one worker a core.
+def benchmark_augment(images: list[Path] | None = None, n: int = 128, loader_n: int = 1024) -> list[Row]:
+    """Measure decoding and resizing, each level of augmentation, and the loader with one worker a core.
 
     Args:
-        pictures: files to read; drawn noise pictures of 500 × 375 pixels, as MIRFLICKR's are, if None.
-        n: pictures a timed run, single-threaded.
-        loader_n: pictures that the loader reads.
+        images: files to read; None draws noise of 500 × 375 pixels, the size of MIRFLICKR's.
+        n: images a timed run, single-threaded.
+        loader_n: images that the loader reads.
 
     Returns:
-        Rows as `timing.compare` gives them; ``what`` says pictures a second, and for the loader the share of the
-        cores' time that was used.
+        ``what`` says images a second, and for the loader the share of the cores' time that was used.
     """
     with tempfile.TemporaryDirectory() as folder:
-        paths = pictures or draw_images(Path(folder), n)
+        paths = images or draw_images(Path(folder), n)
         chosen = [paths[i % len(paths)] for i in range(n)]
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -51,7 +50,7 @@ def benchmark_augment(pictures: list[Path] | None = None, n: int = 128, loader_n
                     f"{n} pictures to {SIZE} pixels, 1 core",
                     lambda: load_pixels(chosen, SIZE),
                     "Pillow at full size, then torchvision resize",
-                    lambda: _plainly(chosen),
+                    lambda: _decode_plainly(chosen),
                 )
             ]
             pixels = load_pixels(chosen, SIZE).float() / 255
@@ -73,22 +72,22 @@ def benchmark_augment(pictures: list[Path] | None = None, n: int = 128, loader_n
 def _augmented(pixels: torch.Tensor, level: Level) -> Callable[[], None]:
     def run() -> None:
         for sample, image in enumerate(pixels):
-            apply(image, plan(0, 0, sample, len(pixels), level=level), lambda other: pixels[other])
+            apply(image, plan(0, 0, sample, len(pixels), level=level), lambda partner: pixels[partner])
 
     return run
 
 
-def _plainly(paths: list[Path]) -> None:
+def _decode_plainly(paths: list[Path]) -> None:
     from channelhash.utils.torchvision_compat import functional as F
 
     for path in paths:
-        with Image.open(path) as picture:
-            pixels = torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1)
+        with Image.open(path) as image:
+            pixels = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
         F.center_crop(F.resize(pixels, [SIZE], antialias=True), [SIZE])
 
 
 def _text_row(folder: Path, n: int) -> Row:
-    """The texts of as many samples from the token cache: what the loader waits for on the text side."""
+    """Measure reading as many texts from the token cache: what the loader waits for on the text side."""
     texts = [f"word{i} word{i % 97} sunset" for i in range(20_000)]
     tokens = cached_tokens(texts, lambda part: encode_hashed(part, 16384, 128), "benchmark", folder)
     rows = generator(0, "benchmark rows").integers(0, len(texts), n)
@@ -96,13 +95,15 @@ def _text_row(folder: Path, n: int) -> Row:
 
 
 def _loader_row(paths: list[Path]) -> Row:
-    """The loader at hard augmentation: processor time of all workers over wall time of all cores, from the first batch
-    on (starting the processes is not what is measured)."""
+    """Measure the loader at hard augmentation, from the first batch on: the processes' start does not count.
+
+    The cores are as busy as processor time of all workers over wall time of all cores.
+    """
     cores = usable_cores()
     batches = list(torch.split(torch.arange(len(paths)), 32))
-    pictures = AugmentedImages(ImageFiles(paths, partial(load_pixels, size=SIZE)), seed=0, level="hard")
+    images = AugmentedImages(ImageFiles(paths, partial(load_pixels, size=SIZE)), seed=0, level="hard")
     draws = [[(0, row) for row in rows.tolist()] for rows in batches]
-    reader = image_batches(pictures, draws, workers=cores)
+    reader = image_batches(images, draws, workers=cores)
     next(reader)
     began, done = time.perf_counter(), len(batches[0])
     used_before = _cpu_seconds(os.getpid())
@@ -113,25 +114,19 @@ def _loader_row(paths: list[Path]) -> Row:
     seconds = time.perf_counter() - began
     busy = (used - used_before) / (seconds * cores)
     rate = (done - len(batches[0])) / seconds
-    return {
-        "what": f"loader, hard ({rate:.0f} pictures/s, cores {100 * busy:.0f} % busy)",
-        "size": f"{done} pictures from disk, {cores} workers",
-        "seconds": seconds,
-        "baseline": "",
-        "baseline_seconds": None,
-        "ratio": None,
-        "peak_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
-    }
+    what = f"loader, hard ({rate:.0f} pictures/s, cores {100 * busy:.0f} % busy)"
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    return single_row(what, f"{done} pictures from disk, {cores} workers", seconds, peak)
 
 
 def _cpu_seconds(process: int) -> float:
-    """Processor time of a process and its living children, from /proc (Linux)."""
+    """Read the processor time of a process and its living children from /proc (Linux)."""
     ticks, total = os.sysconf("SC_CLK_TCK"), 0.0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # ended meanwhile
+            continue  # the process has ended
         if int(stat.parent.name) == process or int(fields[1]) == process:
             total += (int(fields[11]) + int(fields[12])) / ticks
     return total

@@ -1,4 +1,4 @@
-"""Pictures and texts a second from files to codes, and how near that comes to what the model does on tensors alone."""
+"""Images and texts a second from files to codes, beside what the model does on tensors alone."""
 
 import tempfile
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from channelhash.utils.device import pick_device
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.timing import Row, compare
 
-#: (model, its settings, pictures on a CPU, pictures on a GPU). Weights are random: they cost the same.
+#: (model, its settings, images on a CPU, images on a GPU). Weights are random: they cost the same.
 _MODELS: tuple[tuple[str, dict[str, Any], int, int], ...] = (
     ("small", {}, 512, 4096),
     ("tdsrdh", {"backbone": "resnet152", "pretrained": None}, 32, 4096),
@@ -28,24 +28,24 @@ _MODELS: tuple[tuple[str, dict[str, Any], int, int], ...] = (
 _N_BITS = 64
 
 
-def benchmark_encode(pictures: list[Path] | None = None, device: str = "auto") -> list[Row]:
-    """For each model, pictures from files to codes and texts to codes, beside the same without reading.
+def benchmark_encode(images: list[Path] | None = None, device: str = "auto") -> list[Row]:
+    """Measure each model on images and texts from files to codes, beside the same without reading.
 
     Args:
-        pictures: files to read; drawn ones of 500 × 375 pixels, as MIRFLICKR's are, if None.
+        images: files to read; None draws noise of 500 × 375 pixels, the size of MIRFLICKR's.
         device: where to encode. ViT-H is measured on a GPU only.
 
     Returns:
-        Rows as `timing.compare` gives them; the alternative has its inputs as tensors, so a ratio of 1 means that
-        reading costs nothing, and 1 over the ratio is how much longer the whole way takes.
+        The alternative has its inputs as tensors, so a ratio of 1 means that reading costs nothing, and 1 over the
+        ratio is how much longer the whole way takes.
     """
     place = pick_device(device)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        found = pictures or draw_images(Path(folder), 256)
+        paths = images or draw_images(Path(folder), 256)
         for name, settings, on_cpu, on_gpu in _MODELS:
             if n := on_gpu if place.type == "cuda" else on_cpu:
-                rows += _measure(name, settings, [found[i % len(found)] for i in range(n)], place)
+                rows += _measure(name, settings, [paths[i % len(paths)] for i in range(n)], place)
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Pictures to measure with where nobody gives any."""
+"""Images to measure with where the user gives none."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from channelhash.utils.seeds import generator
 
 
 def draw_images(folder: Path, n: int) -> list[Path]:
-    """JPEG files of smoothed noise: as large as MIRFLICKR's pictures, and about as hard to decode."""
+    """Draw JPEG files of smoothed noise, as large as MIRFLICKR's images and about as hard to decode."""
     paths = []
     for i in range(n):
         coarse = generator(0, "benchmark picture", i).integers(0, 256, (47, 63, 3), dtype=np.uint8)

@@ -25,7 +25,7 @@ _LARGEST = 4e9
 def benchmark_loss(
     samples: Sequence[int] = (128, 512, 2048), lengths: Sequence[int] = (32, 128), widths: Sequence[int] = HEAD
 ) -> list[Row]:
-    """Rows for forward and backward pass of each loss, beside the literal DSCH loss; then for a step of the head.
+    """Measure forward and backward pass of each loss, beside the literal DSCH loss; then a step of the head.
 
     Args:
         samples: batch sizes n.
@@ -33,7 +33,7 @@ def benchmark_loss(
         widths: widths of the head before its k outputs.
 
     Returns:
-        Rows as `timing.compare` gives them; ``what`` of the last says the loss's share of the step.
+        ``what`` of the last rows says the loss's share of the step.
     """
     rows = []
     for n in samples:
@@ -43,7 +43,7 @@ def benchmark_loss(
 
 
 def benchmark_batches(samples: Sequence[int] = (128, 512, 1024, 2048, 4096, 8192, 16384), k: int = 64) -> list[Row]:
-    """Rows for the DSCH loss over the size of the batch, in tiles and in one piece; each form has its own memory."""
+    """Measure the DSCH loss over the size of the batch, in tiles and in one piece; each form has its own memory."""
     return [row for n in samples for row in _batch(n, k)]
 
 
@@ -65,7 +65,12 @@ def _batch(n: int, k: int) -> list[Row]:
 
 
 def one_piece_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> Tensor:
-    """`DSCHLoss` with its defaults from arrays of (n, n), whatever n."""
+    """Compute `DSCHLoss` with its defaults from arrays of (n, n), whatever n.
+
+    >>> outputs, labels = draw_batch(4, 16)
+    >>> torch.allclose(one_piece_dsch(outputs, labels, 16), literal_dsch(outputs, labels, 16))
+    True
+    """
     codes = torch.stack(list(outputs.values()))
     directions = unit_rows(codes.flatten(0, 1)).view_as(codes)
     error = channel_error(directions, directions, dsch_bounds(label_similarity(labels), n_bits))
@@ -73,7 +78,7 @@ def one_piece_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> T
 
 
 def literal_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> Tensor:
-    """`DSCHLoss` with its defaults as its equations are written: every pair's cosine from arrays of (n, n, k)."""
+    """Compute `DSCHLoss` with its defaults as its equations are written: cosines from arrays of (n, n, k)."""
     n, k = len(labels), n_bits
     sets = labels.float()
     similarity = F.cosine_similarity(sets[:, None, :], sets[None, :, :], dim=2)
@@ -91,7 +96,7 @@ def literal_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> Ten
 
 
 def draw_batch(n: int, k: int, n_labels: int = N_LABELS) -> tuple[dict[str, Tensor], Tensor]:
-    """Outputs of both modalities, which take gradients, and labels, about three an item."""
+    """Draw outputs of both modalities, which take gradients, and labels, about three an item."""
     random = torch.Generator().manual_seed(0)
     outputs = {name: torch.randn(n, k, generator=random).requires_grad_() for name in MODALITIES}
     return outputs, torch.rand(n, n_labels, generator=random) < 0.15
@@ -115,7 +120,7 @@ def _one_loss(name: str, n: int, k: int) -> Row:
 
 
 def _head_step(widths: Sequence[int], k: int) -> Row:
-    """One step of Adam on the head, both modalities in one pass, and how much of it the loss takes."""
+    """Measure one step of Adam on the head, both modalities in one pass, and the loss's share of it."""
     head = hash_head([*widths, k])
     optimizer = torch.optim.Adam(head.parameters(), lr=1e-5, fused=True)
     features = torch.randn(len(MODALITIES) * BATCH, widths[0])

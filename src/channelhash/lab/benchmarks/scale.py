@@ -1,4 +1,4 @@
-"""How bulk encoding and evaluation over shards grow with the collection, in seconds and in memory."""
+"""Growth of bulk encoding and evaluation over shards with the collection, in seconds and in memory."""
 
 import multiprocessing
 import tempfile
@@ -23,7 +23,7 @@ from channelhash.scale.evaluate import evaluate_shards
 from channelhash.scale.job import shard_files
 from channelhash.utils.files import atomic_path
 from channelhash.utils.seeds import generator
-from channelhash.utils.timing import Row, extra_megabytes
+from channelhash.utils.timing import Row, measure_extra_memory, single_row
 
 Result = TypeVar("Result")
 
@@ -33,17 +33,17 @@ _ROWS = 1 << 16
 
 
 def benchmark_scale(sizes: Sequence[int] = (10**4, 10**5, 10**6, 10**7)) -> list[Row]:
-    """A row for encoding and one for evaluating a collection of each size, each in one fresh process.
+    """Measure encoding and evaluating a collection of each size, each in a fresh process.
 
-    The items are features of 64 numbers in a Parquet file, the model a hash head of one hidden layer of 256, so that
-    what is measured is the way of the items and not a backbone. 1000 queries of one task are evaluated.
+    The items are features of 64 numbers in a Parquet file and the model is a hash head with one hidden layer of 256, so
+    that no backbone is measured. 1000 queries of one task are evaluated.
 
     Args:
         sizes: numbers of items, at least 1000. 10⁷ take 3 GB in the folder for temporary files.
 
     Returns:
-        Rows without an alternative, measured once, from the first look at the input to the last file; ``peak_mb`` is
-        beside what a process holds that has only imported this package and its libraries.
+        Rows without an alternative, measured once, from opening the input to the last file; ``peak_mb`` is beyond what
+        a process holds that has only imported this package and its libraries.
     """
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -55,38 +55,30 @@ def benchmark_scale(sizes: Sequence[int] = (10**4, 10**5, 10**6, 10**7)) -> list
 
 def _measure_size(n: int, model: Path, folder: Path) -> list[Row]:
     data, out, query = folder / "features.parquet", folder / "codes", folder / "query.parquet"
-    _apart(partial(_write_features, data, n))
+    _run_apart(partial(_write_features, data, n))
     encode = partial(encode_bulk, model, str(data), out, shard_items=_ROWS)
-    encoded = _apart(partial(_measured, "encode", f"{n} items, {_N_BITS} bits", n, encode))
+    encoded = _run_apart(partial(_measure, "encode", f"{n} items, {_N_BITS} bits", n, encode))
     data.unlink()
     CodeSet.load(shard_files(out)[0]).take(range(min(n, _QUERIES))).save(query)
     evaluate = partial(evaluate_shards, query, out)
-    return [encoded, _apart(partial(_measured, "evaluate", f"{n} items, {_QUERIES} queries", n, evaluate))]
+    return [encoded, _run_apart(partial(_measure, "evaluate", f"{n} items, {_QUERIES} queries", n, evaluate))]
 
 
-def _apart(run: Callable[[], Result]) -> Result:
-    """What ``run`` returns, from a fresh process: the memory of one measurement is not that of another."""
+def _run_apart(run: Callable[[], Result]) -> Result:
+    """Call ``run`` in a fresh process, so that measurements do not share memory."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
         return process.submit(run).result()
 
 
-def _measured(what: str, size: str, n: int, run: Callable[[], object]) -> Row:
+def _measure(what: str, size: str, n: int, run: Callable[[], object]) -> Row:
     began = time.perf_counter()
-    peak = extra_megabytes(run)
+    peak = measure_extra_memory(run)
     seconds = time.perf_counter() - began
-    return {
-        "what": f"{what} ({n / seconds:,.0f} items/s)",
-        "size": size,
-        "seconds": seconds,
-        "baseline": "",
-        "baseline_seconds": None,
-        "ratio": None,
-        "peak_mb": peak,
-    }
+    return single_row(f"{what} ({n / seconds:,.0f} items/s)", size, seconds, peak)
 
 
 def _write_model(folder: Path) -> Path:
-    """An untrained hash head: it costs the same."""
+    """Write an untrained hash head, which costs what a trained one does."""
     features = generator(0, "scale sample").normal(size=(1000, _WIDTH)).astype(np.float32)
     records = Records(tuple(map(str, range(1000))), {"image": features}, np.ones((1000, 1), dtype=bool), ("label",))
     torch.manual_seed(0)
@@ -95,7 +87,7 @@ def _write_model(folder: Path) -> Path:
 
 
 def _write_features(path: Path, n: int) -> None:
-    """Items whose features carry their labels plus noise, a row group at a time."""
+    """Write items whose features are their labels' directions plus noise, a row group at a time."""
     directions = generator(0, "scale directions").normal(size=(_LABELS, _WIDTH)).astype(np.float32)
     names = pa.array([f"label {j}" for j in range(_LABELS)])
     path.parent.mkdir(parents=True)

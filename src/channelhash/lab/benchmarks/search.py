@@ -22,10 +22,10 @@ _SAMPLE = 2
 def benchmark_search(
     sizes: Sequence[int] = SIZES, lengths: Sequence[int] = LENGTHS, firsts: Sequence[int] = FIRSTS, batch: int = BATCH
 ) -> list[Row]:
-    """Rows for building an index and for the first k codes of one query and of a batch.
+    """Measure building an index, and searching the first k codes of one query and of a batch.
 
     Codes and queries are clustered by label as a trained model's are (`draw_codes`), so that the queries have near
-    codes. Single queries take turns: none finds in the caches what it has left there itself.
+    codes. Single queries take turns, so that none finds its own traces in the caches.
 
     Args:
         sizes: numbers of codes.
@@ -34,7 +34,7 @@ def benchmark_search(
         batch: queries of a batch.
 
     Returns:
-        Rows as `timing.compare` gives them; ``what`` of the building rows says bytes a code.
+        ``what`` of the building rows says bytes a code.
 
     Raises:
         InputError: FAISS or usearch is not installed.

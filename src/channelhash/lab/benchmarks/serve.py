@@ -6,14 +6,15 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -25,9 +26,9 @@ from channelhash.data.records import Records
 from channelhash.errors import JobError
 from channelhash.models import MODELS, HashModel
 from channelhash.utils.seeds import generator
-from channelhash.utils.timing import Row
+from channelhash.utils.timing import Row, single_row
 
-#: Clients that ask at one time, each its next question when it has the answer to the last.
+#: Numbers of concurrent clients; each sends its next query when it has the response to the last.
 CLIENTS = (1, 8, 32)
 _N_BITS = 64
 _K = 10
@@ -35,13 +36,13 @@ _WORDS = ("sunset", "sea", "dog", "street", "night", "snow", "red", "boat", "peo
 
 
 class LoadRow(Row):
-    """One load. ``seconds`` is the median waiting time of a request; ``peak_mb`` the server's memory at its highest.
+    """One load. ``seconds`` is the median waiting time of a request; ``peak_mb`` the server's peak memory.
 
     Attributes:
-        requests_per_second: answers over the time of the measurement.
+        requests_per_second: responses over the time of the measurement.
         p50_ms, p95_ms, p99_ms: percentiles of waiting times, in milliseconds.
-        errors: requests with another status than 200, or without an answer.
-        growth_mb: the server's memory at the end beside that after a tenth of the time.
+        errors: requests with another status than 200, or without a response.
+        growth_mb: the server's memory at the end minus that after a tenth of the time.
     """
 
     requests_per_second: float
@@ -54,18 +55,18 @@ class LoadRow(Row):
 
 @dataclass(frozen=True)
 class Load:
-    """What clients measured together: seconds of each answer, and how many requests failed."""
+    """What clients measured together: seconds of each response, and how many requests failed."""
 
     seconds: list[float]
     errors: int
 
 
 def benchmark_serve(seconds: float = 60.0, n_codes: int = 1_000_000, clients: Sequence[int] = CLIENTS) -> list[LoadRow]:
-    """Searches by words and by id, from 1, 8 and 32 clients, for ``seconds`` each.
+    """Measure searches by words and by id, from 1, 8 and 32 clients, for ``seconds`` each.
 
     The model is the small one with random weights, which cost what trained ones do; the codes lie in clusters, as
-    learned ones do. The clients are threads of a process of their own on the same machine, and take their share of
-    its cores. Linux only: the server's memory is read from ``/proc``.
+    learned ones do. The clients are threads of one more process on the same machine, and take part of its cores. Linux
+    only: the server's memory is read from ``/proc``.
 
     Args:
         seconds: length of each measurement.
@@ -82,21 +83,25 @@ def benchmark_serve(seconds: float = 60.0, n_codes: int = 1_000_000, clients: Se
         ids = [f"{row:07d}" for row in range(n_codes)]
         store = Path(folder) / "codes.parquet"
         CodeSet(ids, {"image": codes}, None, _N_BITS, model=model.fingerprint()).save(store)
-        questions = {
+        queries: dict[str, list[dict[str, str]]] = {
             "words": _texts(),
             "an id": [{"id": ids[row]} for row in range(0, n_codes, max(1, n_codes // 500))],
         }
         with _server(store, Path(folder) / "model") as (address, process):
             return [
-                _measured(name, asked, count, seconds, n_codes, address, process)
-                for name, asked in questions.items()
+                _measure(f"search by {name}", n_codes, _Clients(address, _encode(bodies), count, seconds), process.pid)
+                for name, bodies in queries.items()
                 for count in clients
             ]
 
 
 def clustered_codes(n: int, n_bits: int, bits_off: float = 0.08) -> PackedCodes:
-    """``(n, ceil(n_bits / 8))`` packed codes around one centre for a hundred codes; each bit is off the centre's with
-    the probability ``bits_off``."""
+    """Draw ``(n, ceil(n_bits / 8))`` packed codes around one centre for a hundred codes; each bit differs from the
+    centre's with the probability ``bits_off``.
+
+    >>> clustered_codes(3, 64).shape
+    (3, 8)
+    """
     random = generator(0, "clustered codes")
     centres = random.random((max(1, n // 100), n_bits)) < 0.5
     rows = [
@@ -107,7 +112,7 @@ def clustered_codes(n: int, n_bits: int, bits_off: float = 0.08) -> PackedCodes:
 
 
 def _model() -> HashModel:
-    texts = [question["text"] for question in _texts()]
+    texts = [query["text"] for query in _texts()]
     records = Records(
         tuple(map(str, range(len(texts)))), {"text": tuple(texts)}, np.ones((len(texts), 1), dtype=bool), ("label",)
     )
@@ -116,14 +121,14 @@ def _model() -> HashModel:
 
 
 def _texts() -> list[dict[str, str]]:
-    """Questions of four words each, every pair of words often enough to be in the model's vocabulary."""
+    """Draw queries of four words each, every pair of words often enough to be in the model's vocabulary."""
     random = generator(0, "questions")
     return [{"text": " ".join(random.choice(_WORDS, 4))} for _ in range(200)]
 
 
 @contextmanager
 def _server(store: Path, model: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """A server process and its address; stopped at the end."""
+    """Run a server process; yield its address and the process."""
     command = [sys.executable, "-m", "channelhash.cli.main", "serve", str(store), "--model", str(model), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
@@ -137,37 +142,36 @@ def _server(store: Path, model: Path) -> Iterator[tuple[str, "subprocess.Popen[s
         process.wait()
 
 
-def _measured(
-    name: str,
-    questions: Sequence[Mapping[str, str]],
-    clients: int,
-    seconds: float,
-    n_codes: int,
-    address: str,
-    process: "subprocess.Popen[str]",
-) -> LoadRow:
-    """One measurement, after a second of warm-up."""
-    bodies = [json.dumps({**question, "k": _K}).encode() for question in questions]
+class _Clients(NamedTuple):
+    """Arguments of `load`."""
+
+    address: str
+    bodies: list[bytes]
+    clients: int
+    seconds: float
+
+
+def _encode(queries: Sequence[Mapping[str, str]]) -> list[bytes]:
+    return [json.dumps({**query, "k": _K}).encode() for query in queries]
+
+
+def _measure(what: str, n_codes: int, clients: _Clients, pid: int) -> LoadRow:
+    """Measure one load, after a second of warm-up."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
-        pool.apply(load, (address, bodies, clients, min(1.0, seconds)))
-        running = pool.apply_async(load, (address, bodies, clients, seconds))
+        pool.apply(load, clients._replace(seconds=min(1.0, clients.seconds)))
+        running = pool.apply_async(load, clients)
         memory = []
         while not running.ready():
-            memory.append(_megabytes(process.pid))
-            running.wait(max(0.05, seconds / 100))
+            memory.append(_megabytes(pid))
+            running.wait(max(0.05, clients.seconds / 100))
         measured = running.get()
     waits = np.sort(measured.seconds) if measured.seconds else np.full(1, np.nan)
     p50, p95, p99 = (float(np.quantile(waits, share)) for share in (0.5, 0.95, 0.99))
+    what = f"{what}, {clients.clients} client{'s' * (clients.clients > 1)}"
     return {
-        "what": f"search by {name}, {clients} client{'s' * (clients > 1)}",
-        "size": f"{n_codes:,} codes of {_N_BITS} bits, top {_K}",
-        "seconds": p50,
-        "baseline": "",
-        "baseline_seconds": None,
-        "ratio": None,
-        "peak_mb": max(memory),
-        "requests_per_second": len(measured.seconds) / seconds,
+        **single_row(what, f"{n_codes:,} codes of {_N_BITS} bits, top {_K}", p50, max(memory)),
+        "requests_per_second": len(measured.seconds) / clients.seconds,
         "p50_ms": 1000 * p50,
         "p95_ms": 1000 * p95,
         "p99_ms": 1000 * p99,
@@ -177,41 +181,34 @@ def _measured(
 
 
 def load(address: str, bodies: Sequence[bytes], clients: int, seconds: float) -> Load:
-    """Ask ``POST /search`` from several threads, each over one connection, until the time is over.
+    """Send ``POST /search`` from several threads, each over one connection, until the time is over.
 
     Args:
         address: of the server, without a slash at its end.
-        bodies: requests, asked in turn; every client begins elsewhere.
+        bodies: requests, sent in turn; every client begins elsewhere.
         clients: number of threads.
         seconds: no request starts later than this.
     """
-    loads: list[Load] = [Load([], 0)] * clients
     end = time.perf_counter() + seconds
-
-    def client(number: int) -> None:
-        loads[number] = _ask_until(end, address, [*bodies[number * 7 % len(bodies) :], *bodies])
-
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    orders = [[*bodies[number * 7 % len(bodies) :], *bodies] for number in range(clients)]
+    with ThreadPoolExecutor(clients) as threads:
+        loads = list(threads.map(partial(_send_until, end, address), orders))
     return Load([wait for part in loads for wait in part.seconds], sum(part.errors for part in loads))
 
 
-def _ask_until(end: float, address: str, bodies: Sequence[bytes]) -> Load:
+def _send_until(end: float, address: str, bodies: Sequence[bytes]) -> Load:
     waits: list[float] = []
-    errors = asked = 0
+    errors = sent = 0
     host = urlsplit(address).netloc
     connection = HTTPConnection(host, timeout=60)
     while (began := time.perf_counter()) < end:
-        body = bodies[asked % len(bodies)]
-        asked += 1
+        body = bodies[sent % len(bodies)]
+        sent += 1
         try:
             connection.request("POST", "/search", body, {"Content-Type": "application/json"})
-            answer: Any = connection.getresponse()
-            answer.read()
-            status = answer.status
+            response: Any = connection.getresponse()
+            response.read()
+            status = response.status
         except (OSError, HTTPException):
             connection.close()
             connection = HTTPConnection(host, timeout=60)
@@ -225,6 +222,6 @@ def _ask_until(end: float, address: str, bodies: Sequence[bytes]) -> Load:
 
 
 def _megabytes(pid: int) -> float:
-    """Resident memory of a process."""
+    """Read the resident memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024 / 1e6

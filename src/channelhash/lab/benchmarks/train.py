@@ -19,7 +19,7 @@ from channelhash.training.sources import Held
 from channelhash.training.step import Steps
 from channelhash.utils.device import pick_device
 from channelhash.utils.seeds import generator
-from channelhash.utils.timing import Row, compare
+from channelhash.utils.timing import Row, compare, single_row
 
 N_BITS, N_LABELS, BATCH = 64, 24, 128
 WIDTHS = (1024, 4096, 4096, 1024, 256, N_BITS)
@@ -27,14 +27,14 @@ MODALITIES = ("image", "text")
 
 
 def benchmark_train(n: int = 10_000, device: str = "auto") -> list[Row]:
-    """An epoch of ``n`` samples beside a plain loop, its parts, and a validation; DSCH, 64 bits, batches of 128.
+    """Measure an epoch of DSCH beside a plain loop, its parts, and a validation; 64 bits, batches of 128.
 
     Args:
         n: training rows.
         device: where to train.
 
     Returns:
-        Rows as `timing.compare` gives them; a part's ``seconds`` are those of an epoch.
+        A part's ``seconds`` are those of an epoch.
     """
     place = pick_device(device)
     features = {m: torch.from_numpy(_features(n, m)).to(place) for m in MODALITIES}
@@ -60,8 +60,7 @@ def benchmark_train(n: int = 10_000, device: str = "auto") -> list[Row]:
     rows = [whole]
     for name, seconds in parts.seconds.items():
         share = 100 * seconds / sum(parts.seconds.values())
-        part: Row = {**whole, "what": f"  {name} ({share:.0f} %)", "seconds": seconds}
-        rows.append({**part, "baseline": "", "baseline_seconds": None, "ratio": None})
+        rows.append(single_row(f"  {name} ({share:.0f} %)", size, seconds, whole["peak_mb"]))
     shape = f"{n // 5} queries x {n - n // 5} items, 4 tasks"
     rows.append(compare("validation", shape, _validation(model, features, labels), repeats=3))
     return rows
@@ -80,17 +79,17 @@ def _steps(labels: Tensor, settings: TrainSettings, device: torch.device) -> tup
 
 
 def _plain_epoch(features: dict[str, Tensor], labels: Tensor, device: torch.device) -> Callable[[], None]:
-    """What one writes first: shuffled batches of a `DataLoader`, each modality through the head, Adam as it comes."""
+    """Return a plain epoch: shuffled batches of a `DataLoader`, each modality through the head, default Adam."""
     torch.manual_seed(0)
     head, loss = hash_head(WIDTHS).to(device), DSCHLoss(N_BITS)
     optimizer = torch.optim.Adam(head.parameters(), lr=1e-5)
     rows = TensorDataset(*(values.cpu() for values in features.values()), labels)
 
     def run() -> None:
-        for image, text, wanted in DataLoader(rows, batch_size=BATCH, shuffle=True, drop_last=True):
+        for image, text, sets in DataLoader(rows, batch_size=BATCH, shuffle=True, drop_last=True):
             optimizer.zero_grad()
             outputs = {"image": head(image.to(device)), "text": head(text.to(device))}
-            loss(outputs, wanted.to(device)).backward()
+            loss(outputs, sets.to(device)).backward()
             optimizer.step()
         _wait(device)
 
@@ -134,7 +133,7 @@ class _Parts:
 
 
 def _validation(model: HashModel, features: dict[str, Tensor], labels: Tensor) -> Callable[[], None]:
-    """Codes of all samples by one pass of the head, then tie-aware mAP of the four tasks, a fifth being queries."""
+    """Return a validation: codes of all samples by one pass of the head, then tie-aware mAP of the four tasks."""
     n = len(labels)
     queries, items = slice(0, n // 5), slice(n // 5, n)
     relevance = labels.numpy()
