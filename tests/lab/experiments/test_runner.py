@@ -15,7 +15,7 @@ from channelhash.errors import InputError
 from channelhash.lab.experiments import runner as module
 from channelhash.lab.experiments.base import DATASETS, METHODS, PAPER_BITS
 from channelhash.lab.experiments.results import read_grid
-from channelhash.lab.experiments.runner import Execution, run_grid
+from channelhash.lab.experiments.runner import Execution, Grid, run_grid
 from channelhash.lab.experiments.studies import EXPERIMENTS
 from channelhash.lab.experiments.studies.gamma_w import PAPER_GAMMA_W
 from channelhash.runs.evaluate import evaluate_run
@@ -145,6 +145,14 @@ def test_two_processes_and_another_configuration_are_refused(base, tmp_path):
     run_grid(small(base, folder), folder)
     with pytest.raises(InputError, match="was made with another configuration or version"):
         run_grid(small(base, folder, overrides=["train.epochs=4"]), folder)
+
+
+def test_a_name_is_given_once_and_a_grids_folder_has_an_index(base, tmp_path):
+    (run,) = small(base, tmp_path / "grid", name="reranking", options={"losses": "dsch"}).runs
+    with pytest.raises(InputError, match="two runs of the grid are called 'dsch-k8-seed0'"):
+        run_grid(Grid("losses", "", "", (run, run)), tmp_path / "grid")
+    with pytest.raises(InputError, match="not a grid's folder"):
+        read_grid(tmp_path)
 
 
 def test_the_grids_are_the_papers(base, tmp_path):

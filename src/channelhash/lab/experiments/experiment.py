@@ -64,7 +64,12 @@ class Design:
 
 
 def compare_losses(design: Design) -> list[GridRun]:
-    """Return each loss of a design at each code length and seed."""
+    """Return each loss of a design at each code length and seed.
+
+    >>> from channelhash.lab.experiments.base import DATASETS
+    >>> [run.name for run in compare_losses(Design(DATASETS["synthetic"], [16], [0], {"DSCH": {"name": "dsch"}}))]
+    ['dsch-k16-seed0']
+    """
     return [run for method, loss in design.losses.items() for run in design.runs(method, loss)]
 
 
@@ -83,6 +88,9 @@ class Experiment:
         plots: draws the plots of all results, by file name.
         trials: makes the table of each folder of trials below the grid's; empty where nothing is tuned.
         options: the options of the command that only some experiments take, such as ``"student"``.
+
+    >>> Experiment(name="sch", title="SCH alone", tables=lambda results: [], losses={"SCH": {"name": "sch"}}).bits
+    (16, 32, 64, 128)
     """
 
     name: str
@@ -131,6 +139,10 @@ def make_grid(
 
     Raises:
         InputError: a key is unknown, or the experiment does not take an option.
+
+    >>> from channelhash.lab.experiments.base import base_configuration
+    >>> make_grid(load_experiment("losses"), base_configuration("synthetic", Path("grid")), bits=[16], seeds=1).title
+    'Losses by code length, synthetic'
     """
     options = options or {}
     losses = experiment.losses

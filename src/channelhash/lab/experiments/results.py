@@ -33,6 +33,11 @@ class Result:
             `metrics.evaluate` returns them.
         query_ap: (checkpoint, view, task) -> AP_T of each query ``(nq,)``, NaN without relevant items.
         seconds: wall time of the run.
+
+    >>> scores = {"image->text": {"map_tie_aware": 0.84}}
+    >>> result = Result("dsch-k16-seed0", Path(), "DSCH", {}, "finished", epochs={"last": {"test": scores}})
+    >>> result.score("image->text"), result.tasks()
+    (0.84, ['image->text'])
     """
 
     name: str

@@ -89,7 +89,14 @@ def rate_of(result: Result) -> float:
 
 
 def rate_trial(run: GridRun, factor: float) -> GridRun:
-    """Return a trial of ``run`` at ``factor`` times its learning rate."""
+    """Return a trial of ``run`` at ``factor`` times its learning rate.
+
+    >>> from channelhash.lab.experiments.base import DATASETS
+    >>> from channelhash.lab.experiments.experiment import Design
+    >>> (run,) = Design(DATASETS["synthetic"], [32], [0]).runs("DSCH", {"name": "dsch"})
+    >>> rate_trial(run, 10**0.5).name
+    'dsch-k32-seed0-lr0.00316'
+    """
     rate = float(f"{factor * run.config.train.learning_rate:.3g}")
     return replace(_with_rate(run, rate), name=f"{run.name}-lr{rate:g}")
 

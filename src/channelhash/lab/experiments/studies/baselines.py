@@ -51,14 +51,13 @@ MOST_TRIALS = 9
 
 
 def run_baselines(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
-    """Choose learning rates, run the grid with them, and evaluate floor and ceiling; nothing is done twice.
+    """Choose learning rates, run the grid with them, and evaluate floor and ceiling.
 
     Returns:
         All results, those of floor and ceiling included.
 
     Raises:
-        InputError: as `run_grid`; or the runs are not validated.
-        JobError: no trial of a method finished.
+        InputError, JobError: as `tuned_grid`.
     """
     factors = RATE_FACTORS
     while True:

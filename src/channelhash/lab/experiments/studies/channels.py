@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -31,12 +30,7 @@ from channelhash.lab.experiments.tuning import (
 )
 
 #: Losses whose weights are chosen here; the first three differ in their bounds alone.
-TUNED: Mapping[str, Mapping[str, Any]] = {
-    "SCH, tuned": {"name": "sch"},
-    "DSCH, tuned": {"name": "dsch"},
-    "BSCH, tuned": {"name": "bsch"},
-    "RSCH, tuned": {"name": "rsch"},
-}
+TUNED = {f"{name.upper()}, tuned": {"name": name} for name in ("sch", "dsch", "bsch", "rsch")}
 #: Trials of each method: κ_q times weights of the direct AP term per bit of the code. The AP term is a share, the
 #: channel's violations are bits. Codes of tanh are nearly binary without a quantisation error too.
 KAPPA_Q: Mapping[str, tuple[float, ...]] = dict.fromkeys(TUNED, (0.03, 0.1, 0.3)) | {"RSCH, tuned": (0.0, 0.1, 0.3)}
@@ -50,14 +44,7 @@ def channels_grid(design: Design) -> list[GridRun]:
 
 
 def run_channels(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
-    """Choose the weights of `TUNED`, then every method's learning rate, and run the grid with them.
-
-    Nothing is done twice.
-
-    Raises:
-        InputError: as `run_grid`; or the runs are not validated.
-        JobError: no trial of a method finished.
-    """
+    """Choose the weights of `TUNED`, then every method's learning rate, and run the grid with them; as `tuned_grid`."""
     candidates = [_weight_trial(run, weights) for run in grid.trials for weights in _choices(run.method)]
     both = replace(grid, runs=(*grid.trials, *grid.runs))
     weighted = tuned_grid(both, candidates, _adopt_weights, folder / TRIALS, execution).runs

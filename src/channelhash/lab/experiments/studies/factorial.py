@@ -16,7 +16,12 @@ from channelhash.lab.experiments.tables.results import all_views, losses_table
 
 
 def factorial_grid(design: Design) -> list[GridRun]:
-    """Return the bounds of SCH and DSCH, each with κ_q of 0, 0.01 and 0.03; DSCH at 32 bits also with γ_w = 2."""
+    """Return the bounds of SCH and DSCH, each with κ_q of 0, 0.01 and 0.03; DSCH at 32 bits also with γ_w = 2.
+
+    >>> from channelhash.lab.experiments.base import DATASETS
+    >>> [run.name for run in factorial_grid(Design(DATASETS["synthetic"], [32], [0]))][-2:]
+    ['dsch-kappa_q-0.03-k32-seed0', 'dsch-gamma_w-2-kappa_q-0.03-k32-seed0']
+    """
     runs = []
     for channel, kappa_q in product(("sch", "dsch"), (0.0, 0.01, 0.03)):
         loss = {"name": channel, "kappa_q": kappa_q}

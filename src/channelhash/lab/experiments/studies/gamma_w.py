@@ -15,7 +15,12 @@ PAPER_GAMMA_W = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0)
 
 
 def gamma_w_grid(design: Design) -> list[GridRun]:
-    """Return DSCH with each γ_w."""
+    """Return DSCH with each γ_w.
+
+    >>> from channelhash.lab.experiments.base import DATASETS
+    >>> [run.config.loss.gamma_w for run in gamma_w_grid(Design(DATASETS["synthetic"], [32], [0]))]
+    [2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0]
+    """
     return [
         run for value in PAPER_GAMMA_W for run in design.runs(f"γ_w = {value:g}", {**METHODS["DSCH"], "gamma_w": value})
     ]

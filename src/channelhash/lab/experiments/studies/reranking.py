@@ -50,6 +50,11 @@ def average_precisions(
 
     Returns:
         ``(1 + len(depths),)`` in [0, 1].
+
+    >>> from channelhash.codes import binarize, pack
+    >>> outputs, database = np.array([0.9, 0.1, -0.5, -0.5]), pack(np.eye(2, 4, dtype=bool))
+    >>> average_precisions(outputs, pack(binarize(outputs[None])), database, np.array([True, False]), [None]).tolist()
+    [0.75, 1.0]
     """
     hamming = hamming_distances(query, database)[0].astype(np.int16)  # sixteen bits are sorted by radix
     order = np.argsort(hamming, kind="stable")

@@ -27,7 +27,12 @@ KAPPA_Q, AVERAGE_PRECISION_PER_BIT = 0.3, 0.25
 
 
 def shapes_grid(design: Design) -> list[GridRun]:
-    """Return each channel of `SHAPES`, all with the same weights beside them."""
+    """Return each channel of `SHAPES`, all with the same weights beside them.
+
+    >>> from channelhash.lab.experiments.base import DATASETS
+    >>> [run.name for run in shapes_grid(Design(DATASETS["synthetic"], [32], [0]))][-2:]
+    ['sch-rare-labels-k32-seed0', 'sch-learned-k32-seed0']
+    """
     runs = []
     for method, loss in SHAPES.items():
         for n_bits in design.bits:
