@@ -8,38 +8,34 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field
 
-from channelhash.data import DATA_KINDS
+from channelhash.data import resolve_data_kind
 from channelhash.data.collection import DataSource
 from channelhash.data.splits import Method
 from channelhash.errors import InputError
-from channelhash.losses import (
-    FROM_RUN,
-    LABELS_PER_MODALITY,
-    LOSSES,
-    ONE_LABEL_SET,
-    TEACHER_LOSSES,
-    LossWithTerms,
-    term_problem,
-)
-from channelhash.models import MODELS
-from channelhash.utils.typed_settings import Settings, SettingsType, pick, read_settings, settings_of, unknown
+from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss
+from channelhash.models import MODELS, resolve_model
+from channelhash.utils.typed_settings import Settings, SettingsType, read_settings, settings_of, unknown
 
 _SECTIONS = ("data", "model", "loss", "train", "evaluate", "extend")
 _CHOICES = ("only_labels", "without_labels")
 
 
 class SplitSettings(Settings):
-    """How the rows are parted; keys of the section ``data`` beside those of the data set's loader.
+    """How the rows are split; keys of the section ``data`` beside those of the data set's loader.
 
     Attributes:
         queries: rows of Q; None takes the literature's number for the data set, else a tenth of the rows.
         train: rows of T, drawn from R = D∖Q; None likewise, else half of R.
         validation_queries: rows of V_q, drawn from R∖T; None likewise.
         seed: of the draw.
-        split_method: at random, stratified by labels, so many queries and training rows a label, or as the file has it.
+        split_method: at random, stratified by labels, a number of queries and training rows per label, or as in the
+            file.
         splits: a file of splits to use instead (``splits.json`` of another run).
-        only_labels: before that, take the rows that have one of these labels; all if None.
-        without_labels: and leave out the rows that have one of these, and the labels themselves.
+        only_labels: keep only the rows that have one of these labels, before the split; all if None.
+        without_labels: leave out the rows that have one of these labels, and the labels themselves.
+
+    >>> SplitSettings(queries=100).seed
+    0
     """
 
     queries: int | None = None
@@ -57,32 +53,35 @@ class TrainSettings(Settings):
 
     Attributes:
         epochs: passes over the training rows.
-        batch_size: rows a batch; the last partial batch is dropped.
+        batch_size: rows per batch; the last partial batch is dropped.
         learning_rate: Adam's, before the schedule.
         seed: of initial weights, order and dropout.
-        validate_every: epochs between two validations, the last epoch included; 0 validates never.
+        validate_every: epochs between two validations, the last epoch included; 0 never validates.
         checkpoint_every: epochs between two checkpoints to resume from.
-        alternate: for losses with an anchor: one pass of each stream an epoch, or each batch for both streams.
-        augment: pictures are taken as they are, or augmented progressively by the paper's tables.
-        easy_weights: the four kinds of easy augmentation are equally likely, or as in the published code each of the
-            four angles counts as a kind.
-        augment_seed: of the augmentation; its own, so that trainings with other seeds can share a bank.
-        features: how inputs of a frozen backbone come: its features computed anew each time (``online``), once of the
-            items as they are (``cached``), or once of every augmented draw (``bank``); ``auto`` is ``cached`` without
-            augmentation, ``bank`` with it, and ``online`` for a model without a frozen backbone.
-        feature_dtype: how cached features are kept.
-        workers: processes that read pictures from disk; None is one a core.
+        alternate: for losses with an anchor: one pass for each modality in an epoch, or each batch for all of them.
+        augment: images are taken as they are, or augmented progressively by the paper's tables.
+        easy_weights: the four kinds of easy augmentation are equally likely; or each of the four angles counts as a
+            kind, as in the published code.
+        augment_seed: seed of the augmentation, separate so that trainings with other seeds can use one bank.
+        features: where the features of a frozen backbone come from: computed for each batch (``online``), once for
+            the items as they are (``cached``), or once for every augmented draw (``bank``); ``auto`` is ``cached``
+            without augmentation, ``bank`` with it, and ``online`` for a model without a frozen backbone.
+        feature_dtype: number type of cached features.
+        workers: processes that read images from disk; None is one per core.
         mask_tokens: probability of hiding a token of a training text in its place.
         replace_tokens: probability of another, random token instead.
         drop_tokens: probability of leaving a token out.
         mix_images: probability of blending a training image with another one, and its labels likewise (mixup); texts
-            keep theirs. For losses that take labels per modality (`losses.LABELS_PER_MODALITY`).
-        mix_alpha: α of Beta(α, α), of which the image's own share λ is drawn; 1 is uniform in [0, 1].
+            keep theirs. For losses that take labels per modality (`losses.HashLoss`).
+        mix_alpha: α of Beta(α, α), from which the image's own weight λ is drawn; 1 is uniform in [0, 1].
         device: where to train; ``auto`` takes a GPU if there is one.
-        precision: matrix products in bfloat16 or float32; ``auto`` is bfloat16 on a GPU. Losses are float32 always.
+        precision: matrix products in bfloat16 or float32; ``auto`` is bfloat16 on a GPU. Losses are always float32.
         accumulate: batches whose gradients are averaged for one step; the loss sees the pairs within each batch.
         compile: compile the model with ``torch.compile``.
-        patience: stop after so many validations without a better one; 0 never stops early.
+        patience: stop after this number of validations without a better one; 0 never stops early.
+
+    >>> TrainSettings(mask_tokens=0.1).changes_tokens
+    True
     """
 
     epochs: int = Field(200, ge=1)
@@ -119,26 +118,32 @@ class EvaluateSettings(Settings):
     """The section ``evaluate``.
 
     Attributes:
-        cutoffs: z of mAP@z and P@z; those past the size of the retrieval set are left out.
+        cutoffs: z of mAP@z and P@z; those above the size of the retrieval set are left out.
+
+    >>> EvaluateSettings().cutoffs
+    (50, 100, 500, 1000, 5000)
     """
 
     cutoffs: tuple[int, ...] = (50, 100, 500, 1000, 5000)
 
 
 class ExtendSettings(Settings):
-    """The section ``extend``: the run goes on from another one, whose codes stay valid (`losses.extension`).
+    """The section ``extend``: the run continues another one, whose codes stay valid (`losses.incremental`).
 
-    The section ``data`` describes the new items alone; the run's collection is that of ``run`` and these together.
+    The section ``data`` describes only the new items; the run's collection is that of ``run`` followed by these.
 
     Attributes:
         run: folder of the finished run that is extended; its weights are where the training begins.
         codes: a file of codes of ``run``'s model with labels, against which new items are placed; None takes the
             retrieval set of ``run``.
         stored: weight w_s of the channels between new items and stored codes.
-        keep: weight w_k of old training items staying at their codes.
-        pairs: the loss itself is over the pairs of new items with new, or over all pairs of a batch.
-        partners: at most so many stored codes are drawn for each batch.
+        keep: weight w_k that holds old training items at their codes.
+        pairs: the loss itself is over the pairs of new items, or over all pairs of a batch.
+        partners: stored codes that are drawn for each batch, at most.
         replay: old training rows that are trained on again, drawn at random; None takes as many as there are new ones.
+
+    >>> ExtendSettings(run=Path("runs/a")).pairs
+    'new'
     """
 
     run: Path
@@ -155,18 +160,23 @@ class RunConfig:
     """A checked configuration, with every default filled in.
 
     Attributes:
-        kind: name in `DATA_KINDS`.
-        source: arguments of that data set's loader.
-        split: how its rows are parted.
-        model_name: name in `MODELS`.
+        kind: name of the data set, as in `data.resolve_data_kind`.
+        source: arguments of its loader.
+        split: how its rows are split.
+        model_name: as in `models.resolve_model`.
         n_bits: code length k.
         model: further arguments of that model.
-        loss_name: name in `LOSSES` or `TEACHER_LOSSES`.
+        loss_name: as in `losses.resolve_loss`.
         loss: arguments of that loss, under the paper's symbols.
-        terms: arguments of `LossWithTerms`, what goes beside it; further keys of the section ``loss``.
+        terms: fields of `losses.Terms`; further keys of the section ``loss``.
         train: the training.
         evaluate: the evaluation.
         extend: the run that this one extends, if any.
+
+    >>> config = make_config({"data": {"kind": "synthetic", "root": "d"}, "model": {"name": "small"},
+    ...                       "loss": {"name": "sch", "tau": 2}})
+    >>> config.loss.tau, config.n_bits, config.train.epochs
+    (2.0, 32, 200)
     """
 
     kind: str
@@ -184,15 +194,14 @@ class RunConfig:
 
     @property
     def sources(self) -> list[DataSource]:
-        """Where the run's collection comes from: what the extended run has, if any, then the section ``data``."""
+        """Sources of the run's collection: those of the extended run, if any, then the section ``data``."""
         old = [] if self.extend is None else read_run_config(self.extend.run).sources
-        own = DataSource(self.kind, vars(self.source), self.split.only_labels, self.split.without_labels)
-        return [*old, own]
+        return [*old, DataSource(self.kind, vars(self.source), self.split.only_labels, self.split.without_labels)]
 
     def to_yaml(self) -> str:
-        """The complete configuration, readable by `read_config`."""
+        """Return the complete configuration as text that `read_config` reads."""
         split = _plain(self.split)
-        for key in _CHOICES:  # left out where nothing is chosen: runs from before there was a choice resume
+        for key in _CHOICES:  # absent unless set, so that runs of versions without these keys resume
             if split[key] is None:
                 del split[key]
         sections = {
@@ -210,7 +219,7 @@ class RunConfig:
 def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Read ``path`` and apply ``overrides``, each ``"section.key=value"`` with the value in YAML.
 
-    Relative paths in it are relative to the folder that the command runs in, and become absolute.
+    Relative paths are relative to the folder that the command runs in, and become absolute.
 
     Raises:
         InputError: the file is missing or not YAML, a section, key or name is unknown (the nearest known one is
@@ -223,7 +232,11 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def read_sections(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """The sections of a configuration file with ``overrides``, unchecked beyond their form; errors as `read_config`."""
+    """Read the sections of a configuration file and apply ``overrides``; only their form is checked.
+
+    Raises:
+        InputError: the file is missing, or not YAML with sections; or as `apply_override`.
+    """
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -243,18 +256,22 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
         if section not in _SECTIONS:
             raise InputError(unknown(f"section {section!r}", section, list(_SECTIONS)))
     data, model, loss = (dict(values.get(section, {})) for section in ("data", "model", "loss"))
-    for section, key, chosen in (("data", "kind", data), ("model", "name", model), ("loss", "name", loss)):
-        if key not in chosen:
+    for section, key, keys in (("data", "kind", data), ("model", "name", model), ("loss", "name", loss)):
+        if key not in keys:
             raise InputError(f"{section}.{key}: is missing and has no default")
     kind, model_name, loss_name = data.pop("kind"), model.pop("name"), loss.pop("name")
     source, split = check_data(kind, data)
-    model_settings = settings_of(pick(MODELS, model_name, "model.name").create, frozenset({"train", "n_bits"}))
-    loss_settings, terms = _check_loss(loss_name, loss)
+    model_settings = settings_of(resolve_model(model_name).create, frozenset({"train", "n_bits"}))
+    loss_class = resolve_loss(loss_name)
+    own, terms = _read_both(loss_settings(loss_class), settings_of(Terms), loss, "loss", f"loss {loss_name!r}")
+    active = Terms(**terms.model_dump())
+    if problem := active.problem(loss_class):
+        raise InputError(f"loss.{problem}")
     n_bits = model.pop("n_bits", 32)
     if not isinstance(n_bits, int) or isinstance(n_bits, bool) or n_bits < 1:
         raise InputError(f"model.n_bits: a code has at least 1 bit, got {n_bits!r}")
     train = read_settings(TrainSettings, values.get("train", {}), "train")
-    _check_train(train, model_name, loss_name, terms)
+    _check_train(train, model_name, loss_name, loss_class, active)
     return RunConfig(
         kind=kind,
         source=source,
@@ -263,7 +280,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
         n_bits=n_bits,
         model=read_settings(model_settings, model, "model"),
         loss_name=loss_name,
-        loss=loss_settings,
+        loss=own,
         terms=terms,
         train=train,
         evaluate=read_settings(EvaluateSettings, values.get("evaluate", {}), "evaluate"),
@@ -272,62 +289,75 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
 
 
 def read_run_config(folder: Path) -> RunConfig:
-    """The configuration of a run's folder."""
+    """Read the configuration of a run's folder.
+
+    Raises:
+        InputError: the folder holds none, or as `read_config`.
+    """
     if not (folder / "config.yaml").exists():
         raise InputError(f"{folder}: not a run's folder (no config.yaml); give the folder that `train` wrote")
     return read_config(folder / "config.yaml")
 
 
-def _check_loss(name: str, values: dict[str, Any]) -> tuple[Settings, Settings]:
-    """Check the keys of a section ``loss`` beside ``name``: (arguments of the loss, of the terms beside it)."""
-    kind = pick(LOSSES | TEACHER_LOSSES, name, "loss.name")
-    own, beside = settings_of(kind, FROM_RUN), settings_of(LossWithTerms, frozenset({"loss", "n_bits"}))
-    known = [*own.model_fields, *beside.model_fields]
-    for key in values:
-        if key not in known:
-            raise InputError(unknown(f"key loss.{key} for loss {name!r}", key, known))
-    terms = read_settings(beside, {key: values[key] for key in values if key in beside.model_fields}, "loss")
-    if problem := term_problem(kind, **terms.model_dump()):
-        raise InputError(f"loss.{problem}")
-    if name in TEACHER_LOSSES and terms != beside():
-        raise InputError("loss: terms beside a loss read labels, which a teacher's codes are not; leave them out")
-    return read_settings(own, {key: values[key] for key in values if key in own.model_fields}, "loss"), terms
-
-
-def _check_train(train: TrainSettings, model_name: str, loss_name: str, terms: Settings) -> None:
+def _check_train(
+    train: TrainSettings, model_name: str, loss_name: str, loss_class: type[HashLoss], terms: Terms
+) -> None:
     """Refuse options that this model or loss cannot have, before anything is read."""
-    if train.changes_tokens and not MODELS[model_name].tokens:
+    if train.changes_tokens and not resolve_model(model_name).tokens:
         raise InputError(
             f"train: mask_tokens, replace_tokens and drop_tokens do not go with the texts of {model_name!r}; take "
             f"{' or '.join(sorted(name for name, kind in MODELS.items() if kind.tokens))}, or set them to 0"
         )
-    if train.mix_images and loss_name not in LABELS_PER_MODALITY:
+    if train.mix_images and not loss_class.labels_per_modality:
         raise InputError(
             f"train.mix_images: loss {loss_name!r} has no use for the labels of blended images; take "
-            f"{' or '.join(sorted(LABELS_PER_MODALITY))}, or set it to 0"
+            f"{' or '.join(sorted(name for name, loss in LOSSES.items() if loss.labels_per_modality))}, or set it to 0"
         )
-    if train.mix_images and (on := [key for key in ONE_LABEL_SET if getattr(terms, key)]):
+    if train.mix_images and terms.one_label_set:
         raise InputError(
-            f"train.mix_images: loss.{on[0]} has no use for the labels of blended images; set one of the two to 0"
+            f"train.mix_images: loss.{terms.one_label_set[0]} has no use for the labels of blended images; set one of "
+            "the two to 0"
         )
 
 
 def check_data(kind: str, values: dict[str, Any]) -> tuple[Settings, SplitSettings]:
-    """Check the keys of a section ``data`` beside ``kind``: (arguments of the loader, how the rows are parted)."""
-    entry = pick(DATA_KINDS, kind, "data.kind")
-    loader = settings_of(entry.load, frozenset({"progress"}))  # a callback is no setting
-    known = [*loader.model_fields, *SplitSettings.model_fields]
+    """Check the keys of a section ``data`` beside ``kind`` and return the loader's arguments and the split.
+
+    >>> source, split = check_data("synthetic", {"root": "drawn", "n_images": 60, "queries": 10})
+    >>> source.n_images, split.queries
+    (60, 10)
+
+    Raises:
+        InputError: the kind or a key is unknown, or a value does not fit.
+    """
+    data_kind = resolve_data_kind(kind)
+    loader = settings_of(data_kind.load, frozenset({"progress"}))  # a callback is no setting
+    source, split = _read_both(loader, SplitSettings, {**data_kind.split_sizes, **values}, "data", f"kind {kind!r}")
+    return _absolute(source), _absolute(split)
+
+
+def _read_both(
+    first: type[Settings], second: type[SettingsType], values: dict[str, Any], section: str, whose: str
+) -> tuple[Settings, SettingsType]:
+    """Read a section whose keys are the fields of two classes; ``whose`` they are is for the message."""
+    known = [*first.model_fields, *second.model_fields]
     for key in values:
         if key not in known:
-            raise InputError(unknown(f"key data.{key} for kind {kind!r}", key, known))
-    split = {key: value for key, value in values.items() if key in SplitSettings.model_fields}
-    source = {key: value for key, value in values.items() if key not in split}
-    checked = _absolute(read_settings(loader, source, "data"))
-    return checked, _absolute(read_settings(SplitSettings, {**entry.split_sizes, **split}, "data"))
+            raise InputError(unknown(f"key {section}.{key} for {whose}", key, known))
+    rest = {key: value for key, value in values.items() if key not in second.model_fields}
+    second_values = {key: value for key, value in values.items() if key in second.model_fields}
+    return read_settings(first, rest, section), read_settings(second, second_values, section)
 
 
 def read_data_section(kind: str, overrides: Sequence[str]) -> tuple[Settings, SplitSettings]:
-    """`check_data` for keys given as ``"key=value"``."""
+    """Return `check_data` of keys given as ``"key=value"``.
+
+    >>> read_data_section("synthetic", ["root=drawn", "queries=10"])[1].queries
+    10
+
+    Raises:
+        InputError: as `check_data` and `apply_override`.
+    """
     values: dict[str, Any] = {"data": {}}
     for override in overrides:
         apply_override(values, f"data.{override}")
@@ -335,7 +365,16 @@ def read_data_section(kind: str, overrides: Sequence[str]) -> tuple[Settings, Sp
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
-    """Put ``"section.key=value"``, the value in YAML, into nested ``values``; `InputError` for another form."""
+    """Put ``"section.key=value"``, the value in YAML, into nested ``values``.
+
+    >>> values = {"train": {"epochs": 3}}
+    >>> apply_override(values, "train.learning_rate=1e-4")
+    >>> values
+    {'train': {'epochs': 3, 'learning_rate': 0.0001}}
+
+    Raises:
+        InputError: the override has another form.
+    """
     path, separator, text = override.partition("=")
     section, dot, key = path.strip().partition(".")
     if not separator or not dot or not key:
@@ -356,7 +395,7 @@ def _number(text: str) -> Any:
 
 
 def _absolute(settings: SettingsType) -> SettingsType:
-    """Paths made absolute, so that a run's folder can be used from anywhere."""
+    """Return settings with absolute paths, so that a run's folder can be used from anywhere."""
     paths = {name: value.resolve() for name, value in vars(settings).items() if isinstance(value, Path)}
     return settings.model_copy(update=paths)
 

@@ -43,7 +43,7 @@ def test_a_command_that_does_not_exist_is_refused(line, says):
         ("```sh\nrm -r x\n```\n", "say why rm is not"),
         ("```sh\nchannelhash evaluate no-such-run\n```\n", "ended with 2"),
         ("```diff\n--- src/channelhash/losses/__init__.py\n no such line\n+x = 1\n```\n", "is not there once"),
-        ("```diff\n--- src/channelhash/losses/__init__.py\n from torch import nn\n+x = 1\n```\n", "no registry"),
+        ("```diff\n--- src/channelhash/losses/__init__.py\n from typing import Any\n+x = 1\n```\n", "no registry"),
         ("```brainfuck\n+\n```\n", "what is"),
     ],
 )
@@ -57,7 +57,7 @@ def test_what_a_page_adds_to_a_registry_is_gone_after_it(tmp_path):
     page = (
         '```python title="src/channelhash/losses/nothing.py"\nclass Nothing:\n    pass\n```\n\n'
         "```diff\n--- src/channelhash/losses/__init__.py\n+from channelhash.losses.nothing import Nothing\n"
-        ' from torch import nn\n LOSSES: dict[str, type[nn.Module]] = {\n+    "nothing": Nothing,\n```\n\n'
+        ' from typing import Any\n LOSSES: dict[str, type[HashLoss]] = {\n+    "nothing": Nothing,\n```\n\n'
         "```python\nfrom channelhash.losses import LOSSES\nprint(LOSSES['nothing'].__name__)\n```\n\n"
         "```text\nNothing\n```\n"
     )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.channels import label_similarity
-from channelhash.losses import SCHLoss, ShapedSCHLoss, term_problem
+from channelhash.losses import SCHLoss, ShapedSCHLoss, Terms
 from channelhash.losses.adaptive_sch import rarity_weights, similarity_quantiles
 from losses import baseline_equations as literal
 
@@ -59,7 +59,7 @@ def test_a_learned_shape_begins_as_that_of_sch():
 
 
 def test_pairs_outside_of_the_batch_are_refused():
-    assert term_problem(ShapedSCHLoss, memory=16).startswith("memory: this loss has no channels")
+    assert Terms(memory=16).problem(ShapedSCHLoss).startswith("memory: this loss has no channels")
 
 
 def test_steps_are_learned_and_equal_their_equation():

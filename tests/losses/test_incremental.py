@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channelhash.losses import DSCHLoss, LossWithTerms, SCHLoss, SCHOriginalLoss
+from channelhash.losses import DSCHLoss, LossWithTerms, SCHLoss, SCHOriginalLoss, Terms
 from channelhash.losses.incremental import ExtensionLoss, keep_loss, stored_loss
 from losses import loss_equations as literal
 from losses.test_losses import assert_same_value_and_gradient, batch
@@ -56,9 +56,10 @@ def test_terms_equal_their_equations_in_value_and_gradient(k, n_modalities, weig
     outputs, labels = batch(k, n_modalities, seed=seed)
     stored, stored_labels = stored_codes(k, n_modalities=n_modalities, seed=seed)
     alpha, beta, gamma_l = weights
-    bounds = (DSCHLoss(k) if is_dsch else SCHLoss(k)).bounds
-    ours = stored_loss(outputs, labels, stored, stored_labels, bounds, alpha=alpha, beta=beta, gamma_l=gamma_l)
-    expected = literal_stored(outputs, labels, stored, stored_labels, bounds, alpha, beta, gamma_l)
+    loss = (DSCHLoss if is_dsch else SCHLoss)(k, alpha=alpha, beta=beta)
+    loss.gamma_l = gamma_l
+    ours = stored_loss(outputs, labels, stored, stored_labels, loss)
+    expected = literal_stored(outputs, labels, stored, stored_labels, loss.bounds, alpha, beta, gamma_l)
     assert_same_value_and_gradient(outputs, ours, expected)
     own, _ = stored_codes(k, len(labels), n_modalities, seed + 1)
     assert_same_value_and_gradient(outputs, keep_loss(outputs, own), literal_keep(outputs, own))
@@ -78,7 +79,7 @@ def test_a_batch_is_parted_into_old_and_new(pairs):
     expected = own(outputs, labels) if pairs == "all" else own(new, labels[3:])
     expected = expected + 0.7 * literal_stored(new, labels[3:], stored, stored_labels, own.bounds, 2.0, 1.0, 1.5)
     expected = expected + 0.3 * literal_keep(old, {modality: values[[0, 2, 3]] for modality, values in codes.items()})
-    assert_same_value_and_gradient(outputs, loss(outputs, labels, rows), expected)
+    assert_same_value_and_gradient(outputs, loss(outputs, labels, rows=rows), expected)
     assert not loss.state_dict()  # checkpoints hold nothing that never changes
 
 
@@ -89,13 +90,13 @@ def test_channels_are_those_of_the_loss_that_has_terms_beside_it():
     codes, _ = stored_codes(k, 7)
     new, channels = torch.ones(7, dtype=torch.bool), DSCHLoss(k, alpha=2.0, gamma_l=1.5, hardness=1.0)
     values = []
-    for own in (channels, LossWithTerms(channels, k, balance=0.5)):
+    for own in (channels, LossWithTerms(channels, k, Terms(balance=0.5))):
         loss = ExtensionLoss(own, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
-        values.append(loss(outputs, labels, rows) - own(outputs, labels))
+        values.append(loss(outputs, labels, rows=rows) - own(outputs, labels))
     plain = DSCHLoss(k, alpha=2.0, gamma_l=1.5)
     loss = ExtensionLoss(plain, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
     torch.testing.assert_close(values[0], values[1])
-    assert not torch.isclose(values[0], loss(outputs, labels, rows) - plain(outputs, labels))
+    assert not torch.isclose(values[0], loss(outputs, labels, rows=rows) - plain(outputs, labels))
     with pytest.raises(ValueError, match="no channels"):
         ExtensionLoss(SCHOriginalLoss(k), codes, new, *stored_codes(k))
 
@@ -107,7 +108,9 @@ def test_a_batch_of_old_or_of_new_items_alone_has_a_finite_gradient(first):
     codes, _ = stored_codes(k, 10)
     for weight in (0.0, 1.0):
         loss = ExtensionLoss(DSCHLoss(k), codes, torch.arange(10) >= 5, *stored_codes(k), weight, weight)
-        gradients = torch.autograd.grad(loss(outputs, labels, torch.arange(first, first + 5)), list(outputs.values()))
+        gradients = torch.autograd.grad(
+            loss(outputs, labels, rows=torch.arange(first, first + 5)), list(outputs.values())
+        )
         assert all(gradient.isfinite().all() for gradient in gradients)
 
 
@@ -121,7 +124,7 @@ def test_partners_are_drawn_by_seed_and_rows_alone():
         loss = ExtensionLoss(
             SCHLoss(k), codes, torch.ones(14, dtype=torch.bool), stored, stored_labels, partners=partners, seed=seed
         )
-        return loss(outputs, labels, torch.tensor(rows)).item()
+        return loss(outputs, labels, rows=torch.tensor(rows)).item()
 
     low, high = list(range(7)), list(range(7, 14))
     assert value(low) == value(low)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from channelhash.augment.mixing import mix_labels
-from channelhash.losses import LABELS_PER_MODALITY, LOSSES, DSCHLoss, SCHLoss, make_loss
+from channelhash.losses import DSCHLoss, SCHLoss
+from channelhash.losses.tiled_pairs import Shard
 from losses import loss_equations as literal
 from losses.test_losses import DSCH_DEFAULTS, assert_same_value_and_gradient, batch
 from losses.test_tiled_pairs import in_tiles, value_and_gradients
@@ -44,13 +45,13 @@ def test_equal_labels_of_all_modalities_are_those_of_the_sample_to_the_bit(loss,
         assert all(torch.equal(a, b) for a, b in zip(one, each, strict=True))
 
 
-def test_tiles_and_shares_add_up():
+def test_tiles_and_shards_add_up():
     outputs, labels = batch(16)
     labels = {"image": mixed(labels), "text": labels, "unasked": labels}
     loss = DSCHLoss(16, alpha=2.0, beta=0.5, gamma_w=2.0)
     whole = value_and_gradients(loss, outputs, labels)
     with in_tiles(3):
-        in_parts = [value_and_gradients(loss, outputs, labels, share=(number, 3)) for number in range(3)]
+        in_parts = [value_and_gradients(loss, outputs, labels, shard=Shard(number, 3)) for number in range(3)]
     for want, parts in zip(whole, zip(*in_parts, strict=True), strict=True):
         torch.testing.assert_close(sum(parts), want)
 
@@ -85,14 +86,3 @@ def test_labels_that_do_not_fit_are_named():
         DSCHLoss(16)(outputs, {"image": labels, "text": labels[:3]})
     with pytest.raises(ValueError, match="with one c"):
         DSCHLoss(16)(outputs, {"image": labels, "text": labels[:, :3]})
-
-
-@pytest.mark.parametrize("name", sorted(LOSSES))
-def test_a_loss_takes_labels_by_modality_or_says_that_it_does_not(name):
-    outputs, labels = batch(16)
-    loss = make_loss(name, 16, labels.shape[1]).double()
-    if name in LABELS_PER_MODALITY:
-        assert loss(outputs, dict.fromkeys(outputs, labels)).isfinite()
-    else:
-        with pytest.raises(ValueError, match="not one for each"):
-            loss(outputs, dict.fromkeys(outputs, labels))

@@ -63,11 +63,11 @@ def cases(draw):
 
 @settings(deadline=None, max_examples=60)
 @given(case=cases(), side=st.integers(1, 31), parts=st.integers(1, 5))
-def test_tiles_and_their_shares_add_up_to_the_whole(case, side, parts):
+def test_tiles_and_their_shards_add_up_to_the_whole(case, side, parts):
     whole = value_and_gradients(*case)
     with in_tiles(side):
-        shares = [value_and_gradients(*case, share=(number, parts)) for number in range(parts)]
-    for want, *pieces in zip(whole, *shares, strict=True):
+        shards = [value_and_gradients(*case, shard=tiles.Shard(number, parts)) for number in range(parts)]
+    for want, *pieces in zip(whole, *shards, strict=True):
         torch.testing.assert_close(torch.stack(pieces).sum(dim=0), want, rtol=1e-9, atol=1e-10)
 
 

@@ -140,9 +140,9 @@ def test_a_modality_without_an_extractor_says_how_to_name_one(functions):
             "torchvision, open_clip, python",
         ),
         ({"text": "python:"}, "'python:' is not of the form KIND:WHAT"),
-        ({"text": "python:module"}, "model.extractors.text: write it as python:package.module:function"),
-        ({"text": "python:a-b:c"}, "write it as python:package.module:function"),
-        ({"text": "python:.a:c"}, "write it as python:package.module:function"),
+        ({"text": "python:module"}, "model.extractors.text: write it as python:package.module:Name"),
+        ({"text": "python:a-b:c"}, "write it as python:package.module:Name"),
+        ({"text": "python:.a:c"}, "write it as python:package.module:Name"),
         ({"image": "sentence-transformers:x"}, "sentence-transformers extracts from text, not from image"),
         ({"text": "onnx:x.onnx?pixels=unit"}, "onnx extracts from image, not from text"),
         ({"text": "torchvision:resnet18"}, "torchvision extracts from image, not from text"),
@@ -179,9 +179,9 @@ def test_an_extractor_for_features_that_are_not_there_is_refused(functions):
             "its features have width 5, this model was trained on width 3; name the extractor that made the training "
             "features",
         ),
-        ("gone", "has no function 'gone'"),
-        ("not_callable", "has no function 'not_callable'"),
-        ("Model.decode", "has no function 'Model.decode'"),
+        ("gone", "has no 'gone'"),
+        ("not_callable", "is not a function"),
+        ("Model.decode", "has no 'Model.decode'"),
     ],
 )
 def test_what_an_extractor_gives_is_checked(functions, name, says):
@@ -218,7 +218,7 @@ def test_a_module_that_cannot_be_imported_is_named():
     message = refusal(Extractor("python:no_such_module:f", "text", 3), ["a"])
     assert message == (
         "text extractor python:no_such_module:f: the module cannot be imported (No module named 'no_such_module'); "
-        "install it, or put its folder on PYTHONPATH"
+        "put its file into this folder, install it, or put its folder on PYTHONPATH"
     )
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from channelhash.config import TrainSettings
 from channelhash.data.features import load_features
 from channelhash.errors import JobError
-from channelhash.losses import TERMS, DSCHLoss, make_loss
+from channelhash.losses import DSCHLoss, HashLoss, Terms, make_loss
 from channelhash.models import MODELS
 from channelhash.training.batches import epoch_batches, prepare_inputs
 from channelhash.training.schedule import learning_rate
@@ -158,8 +158,8 @@ def test_a_run_of_an_older_version_goes_on(tmp_path, capsys):
     run = tmp_path / "run"
     assert run_command("train", config, "--out", run) == 0
     lines = (run / "config.yaml").read_text().splitlines()
-    older = [line for line in lines if line.split(":")[0].strip() not in (*TERMS, "hardness")]
-    assert len(lines) - len(older) == len(TERMS) + 1
+    older = [line for line in lines if line.split(":")[0].strip() not in (*vars(Terms()), "hardness")]
+    assert len(lines) - len(older) == len(vars(Terms())) + 1
     (run / "config.yaml").write_text("\n".join(older))
     assert run_command("train", config, "--out", run, "--resume") == 0
     other = feature_config(tmp_path / "d.yaml", tmp_path / "f.npz", epochs=2)
@@ -196,16 +196,16 @@ def test_a_run_folder_has_what_the_design_names(tmp_path):
     assert [("validation" in entry) for entry in log] == [False, True, False, True, False, True]
 
 
-class BreaksAt(torch.nn.Module):
+class BreaksAt(HashLoss):
     """DSCH until the given step, then NaN."""
 
     def __init__(self, step: int) -> None:
         super().__init__()
         self.inner, self.step, self.seen = DSCHLoss(12), step, 0
 
-    def forward(self, outputs, labels):
+    def compute(self, batch):
         self.seen += 1
-        return self.inner(outputs, labels) * (float("nan") if self.seen > self.step else 1.0)
+        return self.inner.compute(batch) * (float("nan") if self.seen > self.step else 1.0)
 
 
 def test_a_loss_that_breaks_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path):

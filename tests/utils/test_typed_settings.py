@@ -7,7 +7,7 @@ import yaml
 
 from channelhash.config import make_config, read_config
 from channelhash.errors import InputError
-from channelhash.losses import LOSSES, TERMS
+from channelhash.losses import LOSSES, Terms
 from channelhash.runs.build import create_loss
 from channelhash.utils.typed_settings import read_settings, settings_of, unknown
 
@@ -94,7 +94,7 @@ def test_terms_are_keys_of_the_section_loss_and_off_by_default():
     assert (written["loss"]["hardness"], written["loss"]["balance"], written["loss"]["memory"]) == (2, 0.5, 64)
     assert make_config(written) == config
     loss = create_loss(config, 5)
-    assert (loss.balance, loss.memory.size, loss.loss.hardness) == (0.5, 64, 2)
+    assert (loss.terms.balance, loss.memory.size, loss.loss.hardness) == (0.5, 64, 2)
     for name in LOSSES:
         assert type(create_loss(make_config(with_loss(name=name)), 5)) is LOSSES[name]
 
@@ -102,7 +102,7 @@ def test_terms_are_keys_of_the_section_loss_and_off_by_default():
 def test_a_configuration_of_an_older_version_takes_defaults(tmp_path):
     config = make_config(VALUES)
     written = yaml.safe_load(config.to_yaml())
-    for key in (*TERMS, "hardness"):
+    for key in (*vars(Terms()), "hardness"):
         del written["loss"][key]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
     assert read_config(tmp_path / "config.yaml") == config

@@ -9,7 +9,7 @@ import griffe
 
 from channelhash.config import EvaluateSettings, ExtendSettings, SplitSettings, TrainSettings
 from channelhash.data import DATA_KINDS
-from channelhash.losses import FROM_RUN, LOSSES
+from channelhash.losses import LOSSES, loss_settings
 from channelhash.models import MODELS
 from channelhash.utils.typed_settings import Settings, settings_of
 
@@ -51,7 +51,7 @@ def configuration_page() -> str:
     )
     for name, loss in LOSSES.items():
         parts.append(f"### loss.name: {name}\n\n{_summary(loss)}\n")
-        parts.append(_table(settings_of(loss, FROM_RUN), loss.__doc__))
+        parts.append(_table(loss_settings(loss), loss.__doc__))
     for name, section in {"train": TrainSettings, "evaluate": EvaluateSettings, "extend": ExtendSettings}.items():
         parts += [f"## {name}\n", _table(section, section.__doc__)]
     return "\n".join(parts)

@@ -12,6 +12,8 @@ from channelhash.data.splits import Splits
 from channelhash.data.synthetic import load_synthetic
 from channelhash.data.synthetic.features import load_simulated
 from channelhash.data.table import load_table
+from channelhash.errors import InputError
+from channelhash.utils.python_names import look_up
 
 
 @dataclass(frozen=True)
@@ -69,4 +71,23 @@ DATA_KINDS: dict[str, DataKind] = {
     ),
 }
 
-__all__ = ["DATA_KINDS", "DataKind", "Records", "Splits"]
+
+def resolve_data_kind(name: str) -> DataKind:
+    """Return a registered data set, or one's own: a function or a `DataKind` that ``python:module:name`` names.
+
+    >>> resolve_data_kind("python:channelhash.data.features:load_features").load.__name__
+    'load_features'
+
+    Raises:
+        InputError: no data set has this name (the nearest known one is named), or what ``python:…`` names cannot be
+            imported or is no function.
+    """
+    found = look_up(DATA_KINDS, name, "data.kind")
+    if isinstance(found, DataKind):
+        return found
+    if not callable(found):
+        raise InputError(f"data.kind {name}: is neither a function that returns records nor a DataKind")
+    return DataKind(found)
+
+
+__all__ = ["DATA_KINDS", "DataKind", "Records", "Splits", "resolve_data_kind"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from channelhash.data import DATA_KINDS
+from channelhash.data import resolve_data_kind
 from channelhash.data.concat import choose_by_labels, join_records
 from channelhash.data.records import Records
 from channelhash.utils.progress import Progress
@@ -16,7 +16,7 @@ class DataSource:
     """What a section ``data`` says of the items themselves.
 
     Attributes:
-        kind: name in `DATA_KINDS`.
+        kind: as in `resolve_data_kind`.
         arguments: of the loader of that kind.
         only_labels: take the rows that have one of these labels; all if None.
         without_labels: leave out the rows that have one of these, and the labels themselves.
@@ -33,7 +33,7 @@ class DataSource:
         Raises:
             InputError: the data cannot be used.
         """
-        kind = DATA_KINDS[self.kind]
+        kind = resolve_data_kind(self.kind)
         extra = {"progress": progress} if kind.reports_progress else {}
         records = kind.load(**self.arguments, **extra)
         return choose_by_labels(records, self.only_labels, self.without_labels)

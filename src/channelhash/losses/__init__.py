@@ -1,15 +1,14 @@
-"""Losses, one file each. A new loss is one file here and one line in `LOSSES`.
+"""Losses, one file each. A new loss is one file here and one line in `LOSSES`; `base.HashLoss` is their contract.
 
-Those that were published for one modality see a batch of several as `losses.items` says.
+Losses that were published for one modality see a batch of several as `multimodal` says.
 """
 
-import inspect
 from typing import Any
 
-from torch import nn
-
+from channelhash.errors import InputError
 from channelhash.losses.adaptive_sch import ShapedSCHLoss
-from channelhash.losses.auxiliary import LossWithTerms, term_problem
+from channelhash.losses.auxiliary import LossWithTerms, Terms
+from channelhash.losses.base import Batch, ChannelLoss, HashLoss
 from channelhash.losses.bsch import BSCHLoss
 from channelhash.losses.csq import CSQLoss
 from channelhash.losses.dcmh import DCMHLoss
@@ -26,9 +25,11 @@ from channelhash.losses.sch import SCHLoss
 from channelhash.losses.sch_original import SCHOriginalLoss
 from channelhash.losses.talr import TALRLoss
 from channelhash.losses.tdsrdh import TDSRDHLoss
+from channelhash.utils.python_names import look_up
+from channelhash.utils.typed_settings import Settings, settings_of
 
 #: name in a configuration -> class; its keyword arguments are the keys of the section ``loss``.
-LOSSES: dict[str, type[nn.Module]] = {
+LOSSES: dict[str, type[HashLoss]] = {
     "dsch": DSCHLoss,
     "bsch": BSCHLoss,
     "rsch": RSCHLoss,
@@ -47,63 +48,79 @@ LOSSES: dict[str, type[nn.Module]] = {
     "talr": TALRLoss,
 }
 
-#: Losses that compare with a teacher's outputs instead of labels (`channelhash.runs`), likewise.
-TEACHER_LOSSES: dict[str, type[nn.Module]] = {"distillation": DistillationLoss}
-
-#: Those that take labels by modality, with fractions in them, where images are blended (`functional.Labels`). The
-#: others are made of labels that are there or not (centres, proxies, "share a label"), or of one set a sample.
-LABELS_PER_MODALITY = frozenset({"bsch", "dsch", "sch"})
-#: Terms beside a loss that take one set of labels a sample.
-ONE_LABEL_SET = ("contrastive", "average_precision", "memory")
-
-#: Arguments that come from the model and the data, not from the section ``loss``.
-FROM_RUN = frozenset({"n_bits", "n_labels", "modalities"})
+#: Likewise, losses that compare with a teacher's outputs instead of labels (`channelhash.runs.distill`).
+TEACHER_LOSSES: dict[str, type[HashLoss]] = {"distillation": DistillationLoss}
 
 
-#: Keys that the section ``loss`` has for any loss: terms beside it, and their defaults.
-TERMS: dict[str, Any] = {
-    name: parameter.default
-    for name, parameter in inspect.signature(LossWithTerms).parameters.items()
-    if name not in ("loss", "n_bits")
-}
+def resolve_loss(name: str) -> type[HashLoss]:
+    """Return the class of a registered loss, or of one's own that ``python:module:Name`` names.
+
+    >>> resolve_loss("dsch").__name__
+    'DSCHLoss'
+    >>> resolve_loss("python:channelhash.losses.csq:CSQLoss").__name__
+    'CSQLoss'
+
+    Raises:
+        InputError: no loss has this name (the nearest known one is named), or what ``python:…`` names cannot be
+            imported or is no subclass of `HashLoss` with a method ``compute``.
+    """
+    found = look_up(LOSSES | TEACHER_LOSSES, name, "loss.name")
+    if not (isinstance(found, type) and issubclass(found, HashLoss)):
+        raise InputError(f"loss.name {name}: is not a loss; derive it from channelhash.losses.HashLoss")
+    if found.__abstractmethods__:
+        raise InputError(f"loss.name {name}: does not define {', '.join(sorted(found.__abstractmethods__))}")
+    return found
 
 
-def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> nn.Module:
-    """A registered loss for codes of ``n_bits`` bits and ``n_labels`` labels, which it is told if it asks for them.
+def loss_settings(loss: type[HashLoss]) -> type[Settings]:
+    """Return the settings of a loss: the arguments of its constructor without those that the model and the data give.
+
+    >>> list(loss_settings(SCHLoss).model_fields)
+    ['tau', 'alpha', 'beta', 'kappa_q', 'hardness']
+    """
+    return settings_of(loss, frozenset({"n_bits", "n_labels", "modalities"}))
+
+
+def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLoss:
+    """Create a loss for codes of ``n_bits`` bits and ``n_labels`` labels.
 
     Parameters of the loss (proxies, a classifier) are drawn from PyTorch's generator.
 
+    >>> import torch
+    >>> make_loss("sch", n_bits=16, n_labels=5, tau=2.0).bounds(torch.tensor([0.5]))
+    (tensor([2.]), tensor([4.]))
+
     Args:
-        name: key of `LOSSES`.
+        name: as in `resolve_loss`.
         n_bits: code length k.
         n_labels: number of labels c.
-        settings: arguments of that loss, and those of `LossWithTerms`. Where all terms are off, it is the loss itself.
+        settings: arguments of that loss, and of `Terms`. Where all terms are off, it is the loss itself.
 
     Raises:
-        ValueError: a setting is out of its range, or a term does not go beside that loss.
+        InputError: as `resolve_loss`.
+        ValueError: a setting is out of its range, or a term does not go with that loss.
     """
-    kind = LOSSES[name]
-    known = {"n_bits": n_bits, "n_labels": n_labels}
-    asked = {key: known[key] for key in FROM_RUN & inspect.signature(kind).parameters.keys()}
-    terms = {key: settings.pop(key) for key in TERMS.keys() & settings.keys()}
-    loss = kind(**asked, **settings)
-    return LossWithTerms(loss, n_bits, **terms) if any(terms[key] for key in terms if key != "temperature") else loss
+    kind = resolve_loss(name)
+    terms = Terms(**{key: settings.pop(key) for key in settings_of(Terms).model_fields if key in settings})
+    given = {"n_bits": n_bits, "n_labels": n_labels}
+    given = {key: value for key, value in given.items() if key in settings_of(kind).model_fields}
+    loss = kind(**given, **settings)
+    return LossWithTerms(loss, n_bits, terms) if terms.active else loss
 
 
 __all__ = [
-    "FROM_RUN",
-    "LABELS_PER_MODALITY",
     "LOSSES",
-    "ONE_LABEL_SET",
     "TEACHER_LOSSES",
-    "TERMS",
     "BSCHLoss",
+    "Batch",
     "CSQLoss",
+    "ChannelLoss",
     "DCMHLoss",
     "DNPHLoss",
     "DSCHLoss",
     "DistillationLoss",
     "GreedyHashLoss",
+    "HashLoss",
     "HashNetLoss",
     "HyP2Loss",
     "IDHNLoss",
@@ -115,6 +132,8 @@ __all__ = [
     "ShapedSCHLoss",
     "TALRLoss",
     "TDSRDHLoss",
+    "Terms",
+    "loss_settings",
     "make_loss",
-    "term_problem",
+    "resolve_loss",
 ]

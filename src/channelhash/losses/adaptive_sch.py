@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from channelhash.channels import label_similarity, sch_bounds, unit_rows
-from channelhash.losses.functional import Outputs, channel_error, quantization_error
-from channelhash.losses.multimodal import Items, loss_of_items
+from channelhash.losses.base import Batch, HashLoss
+from channelhash.losses.functional import channel_error, quantization_error
+from channelhash.losses.multimodal import items_of
 
 #: How a channel's place follows from labels; see `ShapedSCHLoss`.
 Shape = Literal["quantile", "rarity", "learned"]
@@ -15,7 +16,7 @@ Shape = Literal["quantile", "rarity", "learned"]
 _PIECES = 8
 
 
-class ShapedSCHLoss(nn.Module):
+class ShapedSCHLoss(HashLoss):
     """The loss of `sch.SCHLoss` with a similarity T in the place of the cosine S of label vectors, in its channels::
 
         S = 0: [k/2, k]     S > 0: [k/2 (1 − T) − τ, k/2 (1 − T)]
@@ -40,6 +41,10 @@ class ShapedSCHLoss(nn.Module):
 
     Raises:
         ValueError: ``n_bits`` is below 1, τ below 0, or there is no such shape.
+
+    >>> codes = torch.tensor([[1.0, 1, 1, 1], [1, 1, 1, -1]])  # 1 bit apart, should be 2 … 4
+    >>> ShapedSCHLoss(n_bits=4)({"text": codes}, torch.eye(2)).item()
+    0.5
     """
 
     def __init__(self, n_bits: int, shape: Shape = "quantile", tau: float = 3.0, kappa_q: float = 0.0) -> None:
@@ -62,12 +67,9 @@ class ShapedSCHLoss(nn.Module):
         places, heights = similarity_quantiles(similarity) if self.shape == "quantile" else self._line()
         return sch_bounds(_interpolated(similarity, places, heights), self.n_bits, self.tau)
 
-    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`. Memory O(m² n²) for m
-        modalities."""
-        return loss_of_items(outputs, labels, self.n_bits, self._loss)
-
-    def _loss(self, items: Items) -> Tensor:
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``."""
+        items = items_of(batch, self.n_bits)
         codes = items.by_modality(items.codes)
         labels = items.labels[: codes.shape[1]]
         weights = rarity_weights(labels) if self.shape == "rarity" else 1

@@ -1,25 +1,14 @@
 """Cross-batch memory: a channel loss over pairs of the batch with samples of the batches before it."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from channelhash.channels import label_similarity, unit_rows
-from channelhash.losses.functional import Outputs, checked_batch, pair_error
-from channelhash.losses.tiled_pairs import WHOLE, Share, sum_against
-
-
-class ChannelLoss(Protocol):
-    """What a loss has to say of its channels so that others can hold pairs against them; symbols as in `DSCHLoss`."""
-
-    n_bits: int
-    alpha: float
-    beta: float
-    gamma_l: float
-    hardness: float
-
-    def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]: ...
+from channelhash.losses.base import ChannelLoss
+from channelhash.losses.functional import Outputs, checked_batch
+from channelhash.losses.tiled_pairs import WHOLE, Shard, sum_against
 
 
 class Memory(nn.Module):
@@ -34,6 +23,12 @@ class Memory(nn.Module):
 
     Args:
         size: M ≥ 1.
+
+    >>> memory = Memory(size=3)
+    >>> memory.keep({"text": torch.ones(2, 4)}, torch.eye(2))
+    >>> memory.keep({"text": torch.ones(2, 4)}, torch.eye(2))
+    >>> len(memory)
+    3
     """
 
     def __init__(self, size: int) -> None:
@@ -45,15 +40,15 @@ class Memory(nn.Module):
     def __len__(self) -> int:
         return 0 if self.labels is None else len(self.labels)
 
-    def error(self, outputs: Outputs, labels: Tensor, loss: ChannelLoss, share: Share = WHOLE) -> Tensor:
-        """Sum of the channel's errors of all pairs of a sample of the batch with one in memory, of any modalities,
-        divided by n · (samples in memory) as the loss's own is by n²; 0 while the memory is empty.
+    def error(self, outputs: Outputs, labels: Tensor, loss: ChannelLoss, shard: Shard = WHOLE) -> Tensor:
+        """Return the sum of the channel errors of all pairs of a sample of the batch with one in memory, of any
+        modalities, divided by n · (samples in memory) as the loss itself is by n²; 0 while the memory is empty.
 
         Args:
             outputs: modality -> ``(n, k)`` real-valued codes.
             labels: ``(n, c)`` bool or 0/1.
-            loss: whose channels and weights; its quantisation error is of no pair, and left out.
-            share: which part of the sum, as in `tiled_pairs.sum_against`.
+            loss: the loss with the channels and their weights; its quantisation error concerns no pair.
+            shard: which part of the sum, as in `tiled_pairs.sum_against`.
 
         Raises:
             ValueError: the memory is of other modalities, or the shapes of outputs and labels do not fit together.
@@ -71,22 +66,13 @@ class Memory(nn.Module):
 
             def tile_error(a: Tensor, b: Tensor, rows: slice, columns: slice) -> Tensor:
                 similarity = label_similarity(values[rows], kept_values[columns])
-                return pair_error(
-                    a,
-                    b,
-                    similarity,
-                    loss.bounds(similarity),
-                    alpha=loss.alpha,
-                    beta=loss.beta,
-                    gamma_l=loss.gamma_l,
-                    hardness=loss.hardness,
-                )
+                return loss.pair_error(a, b, similarity)
 
-            return sum_against(directions, kept, tile_error, share) / (len(first) * len(self))
+            return sum_against(directions, kept, tile_error, shard) / (len(first) * len(self))
 
     @torch.no_grad()
     def keep(self, outputs: Outputs, labels: Tensor) -> None:
-        """Take a batch in; the oldest samples make room."""
+        """Add a batch; the oldest samples make room."""
         outputs, labels = checked_batch(outputs, labels)
         for modality, codes in outputs.items():
             before = self.directions.get(modality, codes[:0])
@@ -95,9 +81,9 @@ class Memory(nn.Module):
         self.labels = torch.cat([before.to(labels), labels])[-self.size :]
 
     def get_extra_state(self) -> dict[str, Any]:
-        """For `state_dict`: buffers have a size before the first batch is seen, this has none."""
+        """Return the state for `state_dict`; a buffer would need a size before the first batch is seen."""
         return {"directions": dict(self.directions), "labels": self.labels}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """For `load_state_dict`; tensors come to the outputs' device when they are used."""
+        """Set the state for `load_state_dict`; tensors move to the outputs' device when they are used."""
         self.directions, self.labels = dict(state["directions"]), state["labels"]

@@ -1,15 +1,15 @@
 """CSQ: central similarity, codes near the centre of their labels (Yuan et al., CVPR 2020)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.losses.functional import Outputs
+from channelhash.losses.base import Batch, HashLoss
 from channelhash.losses.hash_centers import hash_centres, random_signs
-from channelhash.losses.multimodal import Items, check_labels, loss_of_items, mean_of_labelled
+from channelhash.losses.multimodal import items_of, mean_of_labelled
 
 
-class CSQLoss(nn.Module):
+class CSQLoss(HashLoss):
     """From "Central Similarity Quantization for Efficient Image and Video Retrieval" (CVPR 2020), central
     similarity loss and quantisation loss::
 
@@ -26,6 +26,11 @@ class CSQLoss(nn.Module):
         n_labels: number of labels c.
         lambda_q: weight λ of the quantisation error; 0.05, as in the published code.
         seed: of the random centres and of the code that breaks ties.
+
+    >>> loss = CSQLoss(n_bits=4, n_labels=2)  # centres 1 1 1 1 and 1 -1 1 -1
+    >>> at_centres = {"text": 9 * torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1]])}
+    >>> round(loss(at_centres, torch.eye(2)).item(), 4)
+    0.0
     """
 
     def __init__(self, n_bits: int, n_labels: int, lambda_q: float = 0.05, seed: int = 0) -> None:
@@ -37,17 +42,14 @@ class CSQLoss(nn.Module):
         self.centres: Tensor
         self.tie_break: Tensor
 
-    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
-        return loss_of_items(outputs, labels, self.n_bits, self._loss)
-
     def centres_of(self, labels: Tensor) -> Tensor:
         """The centre of each row of ``(N, c)`` labels, ``(N, k)`` of ±1."""
         votes = labels @ self.centres.to(labels)
         return torch.where(votes == 0, self.tie_break.to(labels), votes.sign())
 
-    def _loss(self, items: Items) -> Tensor:
-        check_labels(items.labels, self.n_labels)
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``."""
+        items = items_of(batch, self.n_bits, self.n_labels)
         target = (self.centres_of(items.labels) + 1) / 2
         # h = (1 + tanh z) / 2 is the sigmoid of 2z, whose logarithm does not overflow.
         entropy = F.binary_cross_entropy_with_logits(2 * items.codes, target, reduction="none").mean(dim=1)

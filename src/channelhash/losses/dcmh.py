@@ -1,13 +1,14 @@
 """DCMH and DPSH: the pairwise negative log-likelihood (Jiang & Li, CVPR 2017; Li, Wang & Kang, IJCAI 2016)."""
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.losses.functional import Outputs, sign
-from channelhash.losses.multimodal import Items, loss_of_items
+from channelhash.losses.base import Batch, HashLoss
+from channelhash.losses.functional import sign
+from channelhash.losses.multimodal import items_of
 
 
-class DCMHLoss(nn.Module):
+class DCMHLoss(HashLoss):
     """From "Deep Cross-Modal Hashing" (CVPR 2017), its objective; the first term is that of DPSH, "Feature Learning
     based Deep Supervised Hashing with Pairwise Labels" (IJCAI 2016)::
 
@@ -22,17 +23,20 @@ class DCMHLoss(nn.Module):
         n_bits: code length k.
         gamma: weight γ of the quantisation error; 1 in the paper.
         eta: weight η of the balance of bits; 1 in the paper.
+
+    >>> import torch
+    >>> loss = DCMHLoss(n_bits=4, gamma=0.0, eta=0.0)  # the likelihood alone: log(1 + e^Θ) with Θ = 0
+    >>> round(loss({"text": torch.zeros(1, 4)}, torch.ones(1, 1)).item(), 4)
+    0.6931
     """
 
     def __init__(self, n_bits: int, gamma: float = 1.0, eta: float = 1.0) -> None:
         super().__init__()
         self.n_bits, self.gamma, self.eta = n_bits, gamma, eta
 
-    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
-        return loss_of_items(outputs, labels, self.n_bits, self._loss)
-
-    def _loss(self, items: Items) -> Tensor:
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``."""
+        items = items_of(batch, self.n_bits)
         theta = 0.5 * (items.codes @ items.codes.T)
         similar = (items.similarity() > 0).to(theta)
         likelihood = (F.softplus(theta) - similar * theta).sum()

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from channelhash.channels import relaxed_hamming, unit_rows
-from channelhash.losses.functional import Outputs, check_width, checked_batch, sign
+from channelhash.losses.base import Batch, HashLoss
+from channelhash.losses.functional import sign
 
 
-class DistillationLoss(nn.Module):
+class DistillationLoss(HashLoss):
     """Distance of a student's code to its teacher's, and how far distances to other items are off::
 
         L = 1/(m n) Σ_m Σ_i d(ŝ_i^m, b_i^m)  +  λ_r / (m n)² Σ_ab Σ_ij |d(ŝ_i^a, b_j^b) − d(b_i^a, b_j^b)|
@@ -38,33 +39,30 @@ class DistillationLoss(nn.Module):
     4.0
     """
 
+    needs_teacher = True
+
     def __init__(self, n_bits: int, modalities: Sequence[str], lambda_r: float = 0.0) -> None:
         super().__init__()
         self.n_bits, self.modalities, self.lambda_r = n_bits, tuple(modalities), lambda_r
 
-    def forward(self, outputs: Outputs, targets: Tensor) -> Tensor:
-        """The loss of one batch, a scalar.
-
-        Args:
-            outputs: modality -> ``(n, k)`` the student's outputs.
-            targets: ``(n, m, k)`` the teacher's outputs of the same samples, modalities as in ``modalities``.
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``, whose labels are targets ``(n, m, k)``: the teacher's outputs of the samples.
 
         Raises:
             ValueError: outputs and targets do not fit together.
         """
-        shape = (len(targets), len(self.modalities), self.n_bits)
-        if set(outputs) != set(self.modalities) or targets.shape != shape:
+        targets = batch.labels
+        n, k = batch.codes.shape[1:]
+        shape = (n, len(self.modalities), self.n_bits)
+        if set(batch.outputs) != set(self.modalities) or targets.shape != shape or k != self.n_bits:
             raise ValueError(
-                f"this loss takes outputs of {', '.join(self.modalities)} and targets {shape}, not outputs of "
-                f"{', '.join(outputs)} and targets {tuple(targets.shape)}"
+                f"this loss takes outputs of {', '.join(self.modalities)} and targets {shape}, not outputs "
+                f"{(n, k)} of {', '.join(batch.outputs)} and targets {tuple(targets.shape)}"
             )
-        outputs, _ = checked_batch(outputs, targets.flatten(1))
-        student = torch.cat([outputs[modality] for modality in self.modalities])
-        check_width(student, self.n_bits)
-        with torch.autocast(student.device.type, enabled=False):
-            bits = sign(targets.to(student)).transpose(0, 1).flatten(0, 1)
-            loss = 0.5 * self.n_bits * (1 - (unit_rows(student) * unit_rows(bits)).sum(dim=1)).mean()
-            if self.lambda_r:
-                error = (relaxed_hamming(student, bits) - relaxed_hamming(bits, bits)).abs().mean()
-                loss = loss + self.lambda_r * error
+        student = torch.cat([batch.outputs[modality] for modality in self.modalities])
+        bits = sign(targets.to(student)).transpose(0, 1).flatten(0, 1)
+        loss = 0.5 * self.n_bits * (1 - (unit_rows(student) * unit_rows(bits)).sum(dim=1)).mean()
+        if self.lambda_r:
+            error = (relaxed_hamming(student, bits) - relaxed_hamming(bits, bits)).abs().mean()
+            loss = loss + self.lambda_r * error
         return loss

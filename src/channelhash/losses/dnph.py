@@ -7,13 +7,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from channelhash.channels import unit_rows
-from channelhash.losses.functional import Outputs
+from channelhash.losses.base import Batch, HashLoss
 from channelhash.losses.hash_centers import random_signs
-from channelhash.losses.multimodal import Items, check_labels, loss_of_items
+from channelhash.losses.multimodal import items_of
 from channelhash.utils.files import content_hash
 
 
-class DNPHLoss(nn.Module):
+class DNPHLoss(HashLoss):
     """From "Deep Neighborhood-aware Proxy Hashing with Uniform Distribution Constraint for Cross-modal Retrieval" (ACM
     TOMM 2024), its proxy loss and its uniform distribution constraint::
 
@@ -37,6 +37,11 @@ class DNPHLoss(nn.Module):
         delta: margin δ on the squared distance to an item's own proxies; 1 in the published code.
         lambda_u: weight λ of the uniform distribution constraint; 0.1 in the published code.
         seed: of the random codes.
+
+    >>> _ = torch.manual_seed(0)
+    >>> loss = DNPHLoss(n_bits=4, n_labels=2)
+    >>> loss({"image": torch.randn(3, 4), "text": torch.randn(3, 4)}, torch.eye(3)[:, :2]).shape
+    torch.Size([])
     """
 
     def __init__(self, n_bits: int, n_labels: int, delta: float = 1.0, lambda_u: float = 0.1, seed: int = 0) -> None:
@@ -44,17 +49,14 @@ class DNPHLoss(nn.Module):
         self.n_bits, self.n_labels, self.delta, self.lambda_u, self.seed = n_bits, n_labels, delta, lambda_u, seed
         self.proxies = nn.Parameter(torch.randn(n_labels, n_bits) / 8)
 
-    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
-        return loss_of_items(outputs, labels, self.n_bits, self._loss)
-
     def random_codes(self, labels: Tensor) -> Tensor:
         """u of a batch with ``(n, c)`` labels, ``(n, k)`` of ±1."""
         batch = content_hash(np.packbits(labels.cpu().numpy() > 0).tobytes())
         return random_signs((len(labels), self.n_bits), self.seed, "dnph codes", batch)
 
-    def _loss(self, items: Items) -> Tensor:
-        check_labels(items.labels, self.n_labels)
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``."""
+        items = items_of(batch, self.n_bits, self.n_labels)
         codes = torch.tanh(items.codes)
         squared = 2 - 2 * unit_rows(codes) @ unit_rows(self.proxies.to(codes)).T
         log_shares = F.log_softmax(-(squared + self.delta * items.labels), dim=1)

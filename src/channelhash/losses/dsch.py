@@ -1,14 +1,13 @@
 """DSCH: Dynamic Semantic Channel Hashing, the paper's loss."""
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from channelhash.channels import dsch_bounds
-from channelhash.losses.functional import Labels, Outputs, channel_loss
-from channelhash.losses.hard_negatives import Hardness, check_hardness
-from channelhash.losses.tiled_pairs import WHOLE, Share
+from channelhash.losses.base import ChannelLoss
+from channelhash.losses.hard_negatives import Hardness
 
 
-class DSCHLoss(nn.Module):
+class DSCHLoss(ChannelLoss):
     """L = L_D / n² + κ_q · L_q / n, eq. (dsch:full), with the dynamic channels of `channels.dsch_bounds`.
 
     Args:
@@ -20,9 +19,8 @@ class DSCHLoss(nn.Module):
         alpha: weight α of pairs with S = 1.
         beta: weight β of pairs with S = 0.
         kappa_q: weight κ_q of the quantisation error.
-        hardness: η ≥ 0 of `hard_negatives.hard_weights`: dissimilar pairs weigh the more, the nearer they are; 0, as
-            in the
-            paper, weighs them alike.
+        hardness: η ≥ 0 of `hard_negatives.hard_weights`: dissimilar pairs weigh the more, the nearer they are; 0, as in
+            the paper, weighs them alike.
 
     Raises:
         ValueError: ``n_bits`` is below 1, or a channel would have a negative width: λ_neg above k, or τ below 0; or η
@@ -46,34 +44,14 @@ class DSCHLoss(nn.Module):
         kappa_q: float = 0.01,
         hardness: Hardness = 0.0,
     ) -> None:
-        super().__init__()
-        if n_bits < 1:
-            raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
-        self.n_bits = n_bits
+        super().__init__(n_bits, alpha, beta, gamma_l, kappa_q, hardness)
         self.lambda_neg = n_bits / 2 if lambda_neg is None else lambda_neg
+        self.tau, self.gamma_w = tau, gamma_w
         if self.lambda_neg > n_bits or tau < 0:
             raise ValueError(
                 f"lambda_neg is {self.lambda_neg} of {n_bits} bits, tau is {tau}; no channel is that narrow"
             )
-        check_hardness(hardness)
-        self.tau, self.gamma_w, self.gamma_l = tau, gamma_w, gamma_l
-        self.alpha, self.beta, self.kappa_q, self.hardness = alpha, beta, kappa_q, hardness
 
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
-        """Lower and upper end of the channel of each similarity, in bits."""
+        """Return the lower and upper end of the channel of each similarity, in bits."""
         return dsch_bounds(similarity, self.n_bits, self.lambda_neg, self.tau, self.gamma_w)
-
-    def forward(self, outputs: Outputs, labels: Labels, share: Share = WHOLE) -> Tensor:
-        """The loss of one batch, or a share of it, a scalar; arguments as in `functional.channel_loss`."""
-        return channel_loss(
-            outputs,
-            labels,
-            self.bounds,
-            n_bits=self.n_bits,
-            alpha=self.alpha,
-            beta=self.beta,
-            gamma_l=self.gamma_l,
-            kappa_q=self.kappa_q,
-            hardness=self.hardness,
-            share=share,
-        )

@@ -3,12 +3,13 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from channelhash.losses.functional import Outputs, sign
-from channelhash.losses.multimodal import Items, check_labels, loss_of_items, mean_of_labelled
+from channelhash.losses.base import Batch, HashLoss
+from channelhash.losses.functional import sign
+from channelhash.losses.multimodal import items_of, mean_of_labelled
 from channelhash.losses.orthohash import even_shares
 
 
-class GreedyHashLoss(nn.Module):
+class GreedyHashLoss(HashLoss):
     """From "Greedy Hash: Towards Fast Optimization for Accurate Hash Coding in CNN" (NeurIPS 2018)::
 
         L = CE(W b, y) + α · mean | |z| − 1 |³,   b = sgn(z),   ∂L/∂z = ∂L/∂b
@@ -23,6 +24,12 @@ class GreedyHashLoss(nn.Module):
         n_bits: code length k.
         n_labels: number of labels c.
         alpha: weight α of the penalty; 0.1 in the paper (CIFAR-10).
+
+    >>> import torch
+    >>> _ = torch.manual_seed(0)
+    >>> loss = GreedyHashLoss(n_bits=4, n_labels=2)
+    >>> loss({"text": torch.ones(1, 4)}, torch.eye(2)[:1]).isfinite().item(), loss.classifier.weight.shape
+    (True, torch.Size([2, 4]))
     """
 
     def __init__(self, n_bits: int, n_labels: int, alpha: float = 0.1) -> None:
@@ -30,12 +37,9 @@ class GreedyHashLoss(nn.Module):
         self.n_bits, self.n_labels, self.alpha = n_bits, n_labels, alpha
         self.classifier = nn.Linear(n_bits, n_labels, bias=False)
 
-    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
-        return loss_of_items(outputs, labels, self.n_bits, self._loss)
-
-    def _loss(self, items: Items) -> Tensor:
-        check_labels(items.labels, self.n_labels)
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``."""
+        items = items_of(batch, self.n_bits, self.n_labels)
         bits = sign(items.codes) + (items.codes - items.codes.detach())  # exactly ±1, with the slope of the codes
         log_shares = F.log_softmax(bits @ self.classifier.weight.to(bits).T, dim=1)
         entropy = mean_of_labelled(-(even_shares(items.labels) * log_shares).sum(dim=1), items.labels)

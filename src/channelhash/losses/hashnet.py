@@ -1,14 +1,14 @@
 """HashNet: weighted maximum likelihood (Cao et al., ICCV 2017)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.losses.functional import Outputs
-from channelhash.losses.multimodal import Items, loss_of_items
+from channelhash.losses.base import Batch, HashLoss
+from channelhash.losses.multimodal import items_of
 
 
-class HashNetLoss(nn.Module):
+class HashNetLoss(HashLoss):
     """From "HashNet: Deep Learning to Hash by Continuation" (ICCV 2017), its weighted maximum likelihood::
 
         L = 1/|S| Σ_ij w_ij (log(1 + e^(α h_iᵀ h_j)) − α s_ij h_iᵀ h_j),   h = tanh(β z)
@@ -26,6 +26,9 @@ class HashNetLoss(nn.Module):
         n_bits: code length k.
         alpha: slope α of the adaptive sigmoid; 10/k if None, as in the published code.
         beta: slope β of the tanh; the paper starts at 1.
+
+    >>> round(HashNetLoss(n_bits=4)({"text": torch.zeros(1, 4)}, torch.ones(1, 1)).item(), 4)  # log(1 + e^0)
+    0.6931
     """
 
     def __init__(self, n_bits: int, alpha: float | None = None, beta: float = 1.0) -> None:
@@ -34,11 +37,9 @@ class HashNetLoss(nn.Module):
         self.alpha = 10 / n_bits if alpha is None else alpha
         self.beta = beta
 
-    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
-        return loss_of_items(outputs, labels, self.n_bits, self._loss)
-
-    def _loss(self, items: Items) -> Tensor:
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``."""
+        items = items_of(batch, self.n_bits)
         codes = torch.tanh(self.beta * items.codes)
         logits = self.alpha * (codes @ codes.T)
         similar = items.similarity() > 0

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from channelhash.channels import unit_rows
-from channelhash.losses.functional import Outputs
-from channelhash.losses.multimodal import Items, check_labels, loss_of_items
+from channelhash.losses.base import Batch, HashLoss
+from channelhash.losses.multimodal import items_of
 
 
-class HyP2Loss(nn.Module):
+class HyP2Loss(HashLoss):
     """From "HyP² Loss: Beyond Hypersphere Metric Space for Multi-label Image Retrieval" (ACM MM 2022)::
 
         L = Σ_{y_ij = 1} (1 − cos(z_i, p_j)) / |P⁺| + Σ_{y_ij = 0} max(0, cos(z_i, p_j) − ζ) / |P⁻|
@@ -28,6 +28,11 @@ class HyP2Loss(nn.Module):
         n_labels: number of labels c.
         beta: weight β of the irrelevant pairs; 0.5 in the paper.
         zeta: largest cosine ζ of irrelevant ones; `largest_cosine` if None.
+
+    >>> _ = torch.manual_seed(0)
+    >>> loss = HyP2Loss(n_bits=4, n_labels=2)
+    >>> round(loss({"text": loss.proxies.detach()}, torch.ones(2, 2)).item(), 4) >= 0
+    True
     """
 
     def __init__(self, n_bits: int, n_labels: int, beta: float = 0.5, zeta: float | None = None) -> None:
@@ -37,12 +42,9 @@ class HyP2Loss(nn.Module):
         self.proxies = nn.Parameter(torch.empty(n_labels, n_bits))
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
-    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
-        return loss_of_items(outputs, labels, self.n_bits, self._loss)
-
-    def _loss(self, items: Items) -> Tensor:
-        check_labels(items.labels, self.n_labels)
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``."""
+        items = items_of(batch, self.n_bits, self.n_labels)
         directions = unit_rows(items.codes)
         to_proxies = directions @ unit_rows(self.proxies.to(directions)).T
         has = items.labels > 0

@@ -1,14 +1,14 @@
 """IDHN: hard pairs by likelihood, softly similar ones by squared error (Zhang et al., IEEE TMM 2020)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.losses.functional import Outputs
-from channelhash.losses.multimodal import Items, loss_of_items
+from channelhash.losses.base import Batch, HashLoss
+from channelhash.losses.multimodal import items_of
 
 
-class IDHNLoss(nn.Module):
+class IDHNLoss(HashLoss):
     """From "Improved Deep Hashing with Soft Pairwise Similarity for Multi-label Image Retrieval" (IEEE TMM 2020), as
     published with its code::
 
@@ -23,17 +23,18 @@ class IDHNLoss(nn.Module):
         alpha: α, the largest |Ω|; 5 in the published code.
         gamma: weight γ of the soft pairs; 0.1.
         lambda_q: weight λ of the quantisation error; 0.1.
+
+    >>> round(IDHNLoss(n_bits=4, lambda_q=0.0)({"text": torch.zeros(1, 4)}, torch.ones(1, 1)).item(), 4)
+    0.6931
     """
 
     def __init__(self, n_bits: int, alpha: float = 5.0, gamma: float = 0.1, lambda_q: float = 0.1) -> None:
         super().__init__()
         self.n_bits, self.alpha, self.gamma, self.lambda_q = n_bits, alpha, gamma, lambda_q
 
-    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
-        return loss_of_items(outputs, labels, self.n_bits, self._loss)
-
-    def _loss(self, items: Items) -> Tensor:
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``."""
+        items = items_of(batch, self.n_bits)
         codes = F.softsign(items.codes)
         agreement = codes @ codes.T / self.n_bits  # in [−1, 1]
         similarity = items.similarity()

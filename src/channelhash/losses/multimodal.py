@@ -9,14 +9,13 @@ Terms are means over items or pairs, so that their weights do not depend on the 
 unless a loss says otherwise.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from channelhash.channels import label_similarity
-from channelhash.losses.functional import Outputs, check_width, checked_batch
+from channelhash.losses.base import Batch
+from channelhash.losses.functional import check_width
 
 
 @dataclass(frozen=True)
@@ -27,48 +26,56 @@ class Items:
         codes: ``(N, k)`` real-valued codes, at least float32.
         labels: ``(N, c)`` 0/1 in the type of the codes.
         n_modalities: m.
+
+    >>> import torch
+    >>> items = Items(torch.zeros(4, 8), torch.eye(2).repeat(2, 1), n_modalities=2)
+    >>> items.similarity()[0].tolist()  # the first sample's image with all four items
+    [1.0, 0.0, 1.0, 0.0]
     """
 
     codes: Tensor
     labels: Tensor
     n_modalities: int
 
+    @property
+    def n_samples(self) -> int:
+        """Number n of samples."""
+        return len(self.codes) // self.n_modalities
+
     def similarity(self) -> Tensor:
-        """S of all pairs, ``(N, N)`` in [0, 1]."""
-        samples = self.labels[: len(self.labels) // self.n_modalities]
+        """Return S of all pairs, ``(N, N)`` in [0, 1]."""
+        samples = self.labels[: self.n_samples]
         return label_similarity(samples).to(self.codes).repeat(self.n_modalities, self.n_modalities)
 
     def by_modality(self, values: Tensor) -> Tensor:
-        """``(N, …)`` as ``(m, n, …)``."""
+        """Return ``(N, …)`` values as ``(m, n, …)``."""
         return values.view(self.n_modalities, -1, *values.shape[1:])
 
 
-def loss_of_items(outputs: Outputs, labels: Tensor, n_bits: int, loss: Callable[[Items], Tensor]) -> Tensor:
-    """``loss`` of a batch's items, in float32 (float64 for float64 outputs) also under autocast.
+def items_of(batch: Batch, n_bits: int, n_labels: int | None = None) -> Items:
+    """Return the items of a batch for a loss that was made for ``n_bits`` and, unless None, for ``n_labels``.
 
-    Args:
-        outputs: modality -> ``(n, k)`` real-valued codes.
-        labels: ``(n, c)`` bool or 0/1.
-        n_bits: code length k that the loss was made for.
-        loss: `Items` -> scalar.
+    >>> import torch
+    >>> batch = Batch({"image": torch.zeros(3, 8), "text": torch.ones(3, 8)}, torch.eye(3))
+    >>> items_of(batch, n_bits=8).codes.shape
+    torch.Size([6, 8])
 
     Raises:
-        ValueError: the shapes of outputs and labels do not fit together, or k is not ``n_bits``.
+        ValueError: the outputs have another number of bits, or the labels are others.
     """
-    outputs, labels = checked_batch(outputs, labels)
-    stacked = torch.cat(list(outputs.values()))
-    check_width(stacked, n_bits)
-    with torch.autocast(stacked.device.type, enabled=False):
-        return loss(Items(stacked, labels.to(stacked).repeat(len(outputs), 1), len(outputs)))
-
-
-def check_labels(labels: Tensor, n_labels: int) -> None:
-    """Raise `ValueError` unless ``labels`` are of the ``n_labels`` that a loss was made for."""
-    if labels.shape[1] != n_labels:
-        raise ValueError(f"this loss is for {n_labels} labels, the batch has {labels.shape[1]}")
+    codes = batch.codes.flatten(0, 1)
+    check_width(codes, n_bits)
+    if n_labels is not None and batch.labels.shape[1] != n_labels:
+        raise ValueError(f"this loss is for {n_labels} labels, the batch has {batch.labels.shape[1]}")
+    return Items(codes, batch.labels.to(codes).repeat(len(batch.outputs), 1), len(batch.outputs))
 
 
 def mean_of_labelled(values: Tensor, labels: Tensor) -> Tensor:
-    """Mean of ``values`` ``(N,)`` over the items that have a label; 0 if none has."""
+    """Return the mean of ``values`` ``(N,)`` over the items that have a label; 0 if none has.
+
+    >>> import torch
+    >>> mean_of_labelled(torch.tensor([1.0, 5.0]), torch.tensor([[1], [0]])).item()
+    1.0
+    """
     labelled = labels.any(dim=1)
     return (values * labelled).sum() / labelled.sum().clamp_min(1)

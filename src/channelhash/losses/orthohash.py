@@ -1,15 +1,15 @@
 """OrthoHash: one cosine softmax over orthogonal binary targets (Hoe et al., NeurIPS 2021)."""
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from channelhash.channels import unit_rows
-from channelhash.losses.functional import Outputs
+from channelhash.losses.base import Batch, HashLoss
 from channelhash.losses.hash_centers import hash_centres
-from channelhash.losses.multimodal import Items, check_labels, loss_of_items, mean_of_labelled
+from channelhash.losses.multimodal import items_of, mean_of_labelled
 
 
-class OrthoHashLoss(nn.Module):
+class OrthoHashLoss(HashLoss):
     """From "One Loss for All: Deep Hashing with a Single Cosine Similarity based Learning Objective" (NeurIPS 2021)::
 
         L = −mean_i Σ_y t_iy log softmax_y(s (cos(z_i, o_y) − m · y_iy))
@@ -28,6 +28,13 @@ class OrthoHashLoss(nn.Module):
         s: scale s of the cosines; 8 in the published code.
         m: margin m; 0.2 in the published code.
         seed: of targets that are no rows of a Hadamard matrix.
+
+    >>> import torch
+    >>> loss = OrthoHashLoss(n_bits=4, n_labels=2)  # targets 1 1 1 1 and 1 -1 1 -1
+    >>> at_targets, at_others = torch.tensor([[1.0, 1, 1, 1]]), torch.tensor([[1.0, -1, 1, -1]])
+    >>> labels = torch.tensor([[1, 0]])
+    >>> loss({"text": at_targets}, labels).item() < loss({"text": at_others}, labels).item()
+    True
     """
 
     def __init__(self, n_bits: int, n_labels: int, s: float = 8.0, m: float = 0.2, seed: int = 0) -> None:
@@ -36,12 +43,9 @@ class OrthoHashLoss(nn.Module):
         self.register_buffer("centres", hash_centres(n_labels, n_bits, seed), persistent=False)
         self.centres: Tensor
 
-    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
-        return loss_of_items(outputs, labels, self.n_bits, self._loss)
-
-    def _loss(self, items: Items) -> Tensor:
-        check_labels(items.labels, self.n_labels)
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``."""
+        items = items_of(batch, self.n_bits, self.n_labels)
         cosines = unit_rows(items.codes) @ self.centres.to(items.codes).T / self.n_bits**0.5
         log_shares = F.log_softmax(self.s * (cosines - self.m * items.labels), dim=1)
         return mean_of_labelled(-(even_shares(items.labels) * log_shares).sum(dim=1), items.labels)

@@ -1,14 +1,15 @@
 """SCH as its authors' code has it (Hu et al., IEEE TPAMI 2024)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from channelhash.channels import sch_bounds
-from channelhash.losses.functional import Outputs, set_weights
-from channelhash.losses.multimodal import Items, loss_of_items
+from channelhash.losses.base import Batch, HashLoss
+from channelhash.losses.functional import set_weights
+from channelhash.losses.multimodal import items_of
 
 
-class SCHOriginalLoss(nn.Module):
+class SCHOriginalLoss(HashLoss):
     """From "Cross-Modal Hashing Method with Properties of Hamming Space: A New Perspective" (IEEE TPAMI 2024), its
     vectorised form, eq. (10)::
 
@@ -28,23 +29,25 @@ class SCHOriginalLoss(nn.Module):
         tau: channel width τ of pairs with S > 0, in bits; 3.
         alpha: weight α of pairs with S = 1.
         beta: weight β of pairs with S = 0.
+
+    >>> codes = 9 * torch.tensor([[1.0, 1, 1, 1], [1, 1, 1, -1]])  # 1 bit apart, should be 2 … 4: √2 / 2²
+    >>> round(SCHOriginalLoss(n_bits=4)({"text": codes}, torch.eye(2)).item(), 4)
+    0.3536
     """
 
     def __init__(self, n_bits: int, tau: float = 3.0, alpha: float = 1.0, beta: float = 1.0) -> None:
         super().__init__()
         self.n_bits, self.tau, self.alpha, self.beta = n_bits, tau, alpha, beta
 
-    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
-        return loss_of_items(outputs, labels, self.n_bits, self._loss)
-
-    def _loss(self, items: Items) -> Tensor:
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``."""
+        items = items_of(batch, self.n_bits)
         codes = torch.tanh(items.codes)
         similarity = items.similarity()
         weights = set_weights(similarity, self.alpha, self.beta)
         lower, upper = sch_bounds(similarity, self.n_bits, self.tau)
         distances = 0.5 * (self.n_bits - codes @ codes.T)
-        m, n = items.n_modalities, len(codes) // items.n_modalities
+        m, n = items.n_modalities, items.n_samples
         total = distances.new_zeros(())
         for violation in (lower - distances, distances - upper):
             by_pair = (weights * violation.clamp_min(0)).view(m, n, m, n)

@@ -1,13 +1,13 @@
 """TALR: the tie-aware average precision itself as the loss (He et al., CVPR 2018)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from channelhash.losses.functional import Outputs
-from channelhash.losses.multimodal import Items, loss_of_items
+from channelhash.losses.base import Batch, HashLoss
+from channelhash.losses.multimodal import items_of
 
 
-class TALRLoss(nn.Module):
+class TALRLoss(HashLoss):
     """From "Hashing as Tie-Aware Learning to Rank" (CVPR 2018), the simplified relaxation AP_r of tie-aware AP::
 
         L = 1 − mean_q AP_r(q),   AP_r = 1/N⁺ Σ_{d=0…k} n⁺_d (N⁺_{d−1} + N⁺_d + 1) / (N_{d−1} + N_d + 1)
@@ -25,22 +25,24 @@ class TALRLoss(nn.Module):
     Args:
         n_bits: code length k.
         alpha: slope α of the tanh; 1 in the published code.
+
+    >>> codes = 9 * torch.tensor([[1.0, 1, 1, 1], [-1, -1, -1, -1]])
+    >>> round(TALRLoss(n_bits=4)({"image": codes, "text": codes}, torch.eye(2)).item(), 4)  # partners come first
+    0.0
     """
 
     def __init__(self, n_bits: int, alpha: float = 1.0) -> None:
         super().__init__()
         self.n_bits, self.alpha = n_bits, alpha
 
-    def forward(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """The loss of one batch, a scalar; arguments as in `multimodal.loss_of_items`."""
-        return loss_of_items(outputs, labels, self.n_bits, self._loss)
-
-    def _loss(self, items: Items) -> Tensor:
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``."""
+        items = items_of(batch, self.n_bits)
         codes = torch.tanh(self.alpha * items.codes)
         distances = 0.5 * (self.n_bits - codes @ codes.T)
         ranked = 1 - torch.eye(len(codes), dtype=codes.dtype, device=codes.device)
         relevant = ranked * (items.similarity() > 0)
-        n_rankings, n = len(codes) * items.n_modalities, len(codes) // items.n_modalities
+        n_rankings, n = len(codes) * items.n_modalities, items.n_samples
         distances, ranked, relevant = (values.reshape(n_rankings, n) for values in (distances, ranked, relevant))
         return 1 - mean_soft_average_precision(distances, ranked, relevant, self.n_bits)
 

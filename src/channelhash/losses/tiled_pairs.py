@@ -1,8 +1,8 @@
-"""Sums over all pairs of samples, a tile of pairs at a time: memory for one tile, and work that processes share."""
+"""Sums over all pairs of samples, a tile at a time: the memory of one tile, and work that several processes divide."""
 
 from collections.abc import Callable
 from itertools import combinations_with_replacement, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,15 +11,26 @@ from torch.autograd.function import once_differentiable
 #: ``(a, b, rows, columns)`` -> scalar: the error summed over a tile's pairs; ``a`` are the codes ``(m, r, k)`` of the
 #: samples ``rows``, ``b`` those of ``columns``. The same for the tile across the diagonal.
 TileError = Callable[[Tensor, Tensor, slice, slice], Tensor]
-#: ``(number, parts)``: the ``number``-th, from 0, of so many parts that add up to the whole.
-Share = tuple[int, int]
-WHOLE: Share = (0, 1)
+
+
+class Shard(NamedTuple):
+    """The ``number``-th, from 0, of so many ``parts`` that add up to the whole.
+
+    >>> Shard(0, 3).parts
+    3
+    """
+
+    number: int
+    parts: int
+
+
+WHOLE = Shard(0, 1)
 # Samples on a tile's side. On a CPU tiles of 1,024 take nearly twice as long: they leave the cache.
 _SIDE = 512
 
 
-def sum_over_pairs(codes: Tensor, tile_error: TileError, share: Share = WHOLE) -> Tensor:
-    """Sum over all ordered pairs of samples of an error that is symmetric in the two.
+def sum_over_pairs(codes: Tensor, tile_error: TileError, shard: Shard = WHOLE) -> Tensor:
+    """Sum an error that is symmetric in two samples over all ordered pairs of samples.
 
     Up to 512 samples are one tile. More are cut into tiles of 512 × 512 pairs; those on and above the diagonal are
     computed, one after the other, each with its gradient, so that nothing with n² entries ever exists. Then the sum
@@ -28,37 +39,45 @@ def sum_over_pairs(codes: Tensor, tile_error: TileError, share: Share = WHOLE) -
     Args:
         codes: ``(m, n, k)``, of m modalities.
         tile_error: see `TileError`; differentiable in the codes.
-        share: which part of the sum; parts add up in value and in gradient. Tiles are dealt out in turn: among p
+        shard: which part of the sum; parts add up in value and in gradient. Tiles are dealt out in turn: among p
             processes the work is even from n ≈ 1000 p on, and up to 512 samples it is all in the first part.
 
     Returns:
         A scalar. Time O(m² n² k) over the number of parts, memory O(m n k) and that of one tile.
+
+    >>> codes = torch.tensor([[[1.0], [2.0]]])  # one modality of two samples
+    >>> sum_over_pairs(codes, lambda a, b, rows, columns: (a @ b.mT).sum()).item()  # 1·1 + 2 · 1·2 + 2·2
+    9.0
     """
     n = codes.shape[1]
-    if n <= _SIDE and share == WHOLE:
+    if n <= _SIDE and shard == WHOLE:
         everything = slice(0, n)
         return tile_error(codes, codes, everything, everything)
-    number, parts = share
+    number, parts = shard
     total: Tensor = _SumOfTiles.apply(codes, _tiles(n)[number::parts], tile_error)  # type: ignore[no-untyped-call]
     return total
 
 
-def sum_against(codes: Tensor, others: Tensor, tile_error: TileError, share: Share = WHOLE) -> Tensor:
+def sum_against(codes: Tensor, others: Tensor, tile_error: TileError, shard: Shard = WHOLE) -> Tensor:
     """Sum over all pairs of a sample of ``codes`` ``(m, n, k)`` with one of ``others`` ``(m, N, k)``, constants.
 
-    Cut into tiles and dealt out as `sum_over_pairs` does; the error needs no symmetry here.
+    Tiles are cut and dealt out as in `sum_over_pairs`; the error needs no symmetry here.
+
+    >>> codes, others = torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[3.0]]])
+    >>> sum_against(codes, others, lambda a, b, rows, columns: (a @ b.mT).sum()).item()
+    9.0
     """
     n, n_others = codes.shape[1], others.shape[1]
-    if max(n, n_others) <= _SIDE and share == WHOLE:
+    if max(n, n_others) <= _SIDE and shard == WHOLE:
         return tile_error(codes, others, slice(0, n), slice(0, n_others))
-    number, parts = share
+    number, parts = shard
     tiles = list(product(_ranges(n), _ranges(n_others)))[number::parts]
     total: Tensor = _SumOfTiles.apply(codes, tiles, tile_error, others)  # type: ignore[no-untyped-call]
     return total
 
 
 def _tiles(n: int) -> list[tuple[slice, slice]]:
-    """Rows and columns of the tiles on and above the diagonal."""
+    """Return rows and columns of the tiles on and above the diagonal."""
     return list(combinations_with_replacement(_ranges(n), 2))
 
 
@@ -67,7 +86,7 @@ def _ranges(n: int) -> list[slice]:
 
 
 class _SumOfTiles(torch.autograd.Function):
-    """The gradient, ``(m, n, k)``, is made along with the value: kept, it costs less than every tile a second time."""
+    """The sum with its gradient, ``(m, n, k)``: computed with the value, it costs less than each tile a second time."""
 
     @staticmethod
     def forward(

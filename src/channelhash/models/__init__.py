@@ -8,6 +8,7 @@ from channelhash.models.feature_heads import build_features_branches, create_fea
 from channelhash.models.hash_model import Branch, HashModel, ModelKind
 from channelhash.models.small import build_small_branches, create_small_model
 from channelhash.models.tdsrdh import build_tdsrdh_branches, create_tdsrdh_model
+from channelhash.utils.python_names import look_up
 
 #: name in a configuration -> how to create it for new data and build it again from a saved architecture.
 MODELS: dict[str, ModelKind] = {
@@ -18,20 +19,42 @@ MODELS: dict[str, ModelKind] = {
 }
 
 
-def load_model(path: str | Path) -> HashModel:
-    """The trained model of a run's folder, or a model saved with ``save_pretrained``; in evaluation mode.
+def resolve_model(name: str) -> ModelKind:
+    """Return a registered model, or one's own that ``python:module:NAME`` names.
+
+    >>> resolve_model("python:channelhash.models:MODELS")
+    Traceback (most recent call last):
+    channelhash.errors.InputError: model.name python:channelhash.models:MODELS: is not a channelhash.models.ModelKind
 
     Raises:
-        InputError: there is no model, the run has not finished, or its files are damaged.
+        InputError: no model has this name (the nearest known one is named), or what ``python:…`` names cannot be
+            imported or is no `ModelKind`.
+    """
+    found = look_up(MODELS, name, "model.name")
+    if not isinstance(found, ModelKind):
+        raise InputError(f"model.name {name}: is not a channelhash.models.ModelKind")
+    return found
+
+
+def load_model(path: str | Path, trust_code: bool = False) -> HashModel:
+    """Load the trained model of a run's folder, or a model saved with ``save_pretrained``; in evaluation mode.
+
+    Args:
+        path: the folder.
+        trust_code: consent to run code of your own machine that the folder names (``python:module:NAME``).
+
+    Raises:
+        InputError: there is no model, the run has not finished, its files are damaged, or it names code and
+            ``trust_code`` is false.
     """
     folder = Path(path)
     if (folder / "model" / "config.json").exists():
-        return HashModel._from_folder(folder / "model")
+        return HashModel._from_folder(folder / "model", trust_code)
     if (folder / "config.yaml").exists():
         raise InputError(f"{folder}: this run has no trained model yet; finish it with `channelhash train --resume`")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
-    return HashModel._from_folder(folder)
+    return HashModel._from_folder(folder, trust_code)
 
 
-__all__ = ["MODELS", "Branch", "HashModel", "ModelKind", "load_model"]
+__all__ = ["MODELS", "Branch", "HashModel", "ModelKind", "load_model", "resolve_model"]

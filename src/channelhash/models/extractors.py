@@ -21,6 +21,7 @@ from channelhash.errors import InputError
 from channelhash.models.backbone_extractors import OpenClipModel, TorchvisionImages
 from channelhash.models.onnx_preprocessing import OnnxImages
 from channelhash.utils.optional_imports import library
+from channelhash.utils.python_names import resolve, split_python_name
 from channelhash.utils.typed_settings import pick, unknown
 
 #: A sequence of ``n`` raw items to their features ``(n, d)``: anything that NumPy or torch makes a matrix of.
@@ -85,23 +86,14 @@ class PythonFunction:
     def __init__(self, what: str, options: Mapping[str, str]) -> None:
         self.what = what
         self.file: Path | None = None
-        self._module, _, self._function = what.partition(":")
-        if not all(part.isidentifier() for part in (*self._module.split("."), *self._function.split("."))):
-            raise InputError("write it as python:package.module:function")
+        self._name = f"python:{what}"
+        split_python_name(self._name)
 
     def load(self, modality: str) -> Extract:
-        """The function."""
-        try:
-            found: Any = importlib.import_module(self._module)
-        except ImportError as error:
-            raise InputError(
-                f"the module cannot be imported ({error}); install it, or put its folder on PYTHONPATH"
-            ) from None
-        for name in self._function.split("."):
-            found = getattr(found, name, None)
-        if not callable(found):
-            raise InputError(f"the module {self._module} has no function {self._function!r}")
-        extract: Extract = found
+        """Import and return the function."""
+        extract: Extract = resolve(self._name)
+        if not callable(extract):
+            raise InputError("is not a function")
         return extract
 
 

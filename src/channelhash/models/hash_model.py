@@ -21,6 +21,7 @@ from channelhash.models.backbones import Frozen, Precision, load_weights, read_w
 from channelhash.models.model_card import model_card
 from channelhash.utils.files import atomic_path, content_hash, write_text
 from channelhash.utils.progress import Progress
+from channelhash.utils.python_names import check_trusted
 
 _ENCODE_BATCH = 256
 
@@ -288,21 +289,26 @@ class HashModel(nn.Module, ModelHubMixin):
         return ModelCard(model_card(self.name, self.n_bits, self.modalities, parameters, self.fingerprint(), **known))
 
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, **hub: Any) -> Self:
+    def _from_pretrained(cls, *, model_id: str, trust_code: bool = False, **hub: Any) -> Self:
         folder = Path(model_id)
         if not folder.is_dir():
             keys = ("revision", "cache_dir", "force_download", "local_files_only", "token")
             folder = Path(snapshot_download(model_id, **{key: hub[key] for key in keys if key in hub}))
-        return cls._from_folder(folder)
+        return cls._from_folder(folder, trust_code)
 
     @classmethod
-    def _from_folder(cls, folder: Path) -> Self:
-        from channelhash.models import MODELS  # the registry imports the model files, which import this one
+    def _from_folder(cls, folder: Path, trust_code: bool = False) -> Self:
+        from channelhash.models import resolve_model  # the registry imports the model files, which import this one
 
         try:
             description = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             name, n_bits, architecture = (description[key] for key in ("name", "n_bits", "architecture"))
-            branches = MODELS[name].build(**architecture)
+            check_trusted(name, folder / "config.json", trust_code)
+            try:
+                kind = resolve_model(name)
+            except InputError as error:
+                raise ValueError(str(error)) from error
+            branches = kind.build(**architecture)
         except FileNotFoundError:
             raise InputError(f"{folder}: no config.json, this is not a saved model") from None
         except (ValueError, KeyError, TypeError) as error:

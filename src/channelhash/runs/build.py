@@ -1,7 +1,6 @@
 """Build what a configuration names: splits, model and loss of a run."""
 
 import torch
-from torch import nn
 
 from channelhash.config import RunConfig, SplitSettings
 from channelhash.data.collection import Collection
@@ -9,8 +8,8 @@ from channelhash.data.concat import join_records, join_splits
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits, draw_splits, load_splits
 from channelhash.errors import InputError
-from channelhash.losses import TEACHER_LOSSES, make_loss
-from channelhash.models import MODELS, HashModel
+from channelhash.losses import HashLoss, make_loss, resolve_loss
+from channelhash.models import HashModel, resolve_model
 from channelhash.utils.seeds import derive_seed
 
 
@@ -34,18 +33,19 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
     """Return the untrained model of a configuration; its weights are drawn from ``train.seed``."""
     torch.manual_seed(derive_seed(config.train.seed, "weights"))
     settings = {name: getattr(config.model, name) for name in type(config.model).model_fields}
-    model = MODELS[config.model_name].create(train_records, config.n_bits, **settings)
+    model = resolve_model(config.model_name).create(train_records, config.n_bits, **settings)
+    model.name = config.model_name  # under which a saved model is built again, also one's own
     model.set_precision(config.train.precision)
     return model
 
 
-def create_loss(config: RunConfig, n_labels: int) -> nn.Module:
+def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
     """Return the loss of a configuration for ``n_labels`` labels; its parameters are drawn from ``train.seed``.
 
     Raises:
         InputError: this loss needs a teacher, not labels.
     """
-    if config.loss_name in TEACHER_LOSSES:
+    if resolve_loss(config.loss_name).needs_teacher:
         raise InputError(f"loss.name: {config.loss_name!r} takes a teacher, not labels; use `channelhash distill`")
     torch.manual_seed(derive_seed(config.train.seed, "loss"))
     settings = {

@@ -17,7 +17,7 @@ from channelhash.data.records import Records
 from channelhash.data.row_matching import Partners, find_partners
 from channelhash.data.splits import load_splits
 from channelhash.errors import InputError
-from channelhash.losses import TEACHER_LOSSES
+from channelhash.losses import resolve_loss
 from channelhash.models import HashModel, load_model
 from channelhash.runs.build import create_model
 from channelhash.runs.distillation_report import Side, compare_sides
@@ -130,7 +130,7 @@ def _train_student(
     describe_run(config, folder, [*records.problems, *partners.unmatched])
     targets = teacher_outputs(teacher, partners.of_student[splits.train], modalities, progress)
     loss_settings = {name: getattr(config.loss, name) for name in type(config.loss).model_fields}
-    loss = TEACHER_LOSSES[config.loss_name](n_bits=config.n_bits, modalities=modalities, **loss_settings)
+    loss = resolve_loss(config.loss_name)(n_bits=config.n_bits, modalities=modalities, **loss_settings)
     code_spaces = (teacher.model.fingerprint(), *teacher.model.extends)
     trainee = prepare(
         _student(config, labelled.take(splits.train), code_spaces),

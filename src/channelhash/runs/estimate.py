@@ -20,7 +20,7 @@ from channelhash.training.distributed import local_device
 from channelhash.training.feature_inputs import feature_mode, raw_source
 from channelhash.training.mixup import mixed_images
 from channelhash.training.sources import Held, Source
-from channelhash.training.step import Steps, epoch_steps, takes_anchor
+from channelhash.training.step import Steps, anchors_of, epoch_steps
 from channelhash.utils.device import pick_device
 
 _MB = 1e6
@@ -54,7 +54,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     trained = (model if mode == "online" else model.on_features()).to(device).train()
     steps = Steps(trained, loss, torch.from_numpy(batch.labels), settings, device)
     step = _measured(lambda: steps.run(steps.batches(sources, settings.epochs // 2)), device)
-    per_epoch = len(list(epoch_steps(len(train), settings, 0, model.modalities if takes_anchor(loss) else ())))
+    per_epoch = len(list(epoch_steps(len(train), settings, 0, anchors_of(model, loss))))
     in_sample = len(list(epoch_steps(len(batch), settings, 0, steps.anchors)))
     seconds = {"step": step / in_sample}
     draws = settings.epochs * len(train) if mode == "bank" else 0

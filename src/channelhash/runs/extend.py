@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from channelhash.codes import PackedCodes, unpack
 from channelhash.codes.code_set import CodeSet
@@ -20,6 +20,7 @@ from channelhash.data.collection import Collection
 from channelhash.data.concat import labels_as
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
+from channelhash.losses import HashLoss
 from channelhash.losses.incremental import ExtensionLoss
 from channelhash.models import HashModel, load_model
 from channelhash.models.encode_records import encode_records
@@ -42,7 +43,7 @@ def extend(
     train: TrainSettings,
     collection: Collection,
     splits: Splits,
-    loss: nn.Module,
+    loss: HashLoss,
     folder: Path,
     progress: StageProgress,
 ) -> HashModel:
@@ -100,7 +101,7 @@ def training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: in
 
 
 def extension_loss(
-    loss: nn.Module,
+    loss: HashLoss,
     settings: ExtendSettings,
     seed: int,
     stored: CodeSet,

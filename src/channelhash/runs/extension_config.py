@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from torch import nn
 
 from channelhash.config import (
     ExtendSettings,
@@ -17,8 +16,7 @@ from channelhash.config import (
 )
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.losses import TEACHER_LOSSES
-from channelhash.losses.auxiliary import channels_of
+from channelhash.losses import HashLoss, resolve_loss
 from channelhash.utils.array_files import ENDINGS as ARRAY_ENDINGS
 
 
@@ -38,7 +36,7 @@ def extension_config(
         InputError: there is no such run or file, the run is a student's, or as `config.make_config`.
     """
     extended = read_run_config(run)
-    if extended.loss_name in TEACHER_LOSSES:
+    if resolve_loss(extended.loss_name).needs_teacher:
         raise InputError(
             f"{run}: a student, which learned from a teacher and not from labels; extend the teacher (named in its "
             "distillation.json), and distill that extension"
@@ -60,7 +58,7 @@ def extension_config(
     return make_config(sections)
 
 
-def check_extension(config: RunConfig, extend: ExtendSettings, loss: nn.Module, new: Records) -> None:
+def check_extension(config: RunConfig, extend: ExtendSettings, loss: HashLoss, new: Records) -> None:
     """Check that a run can be extended by these new items with this loss.
 
     Args:
@@ -75,7 +73,7 @@ def check_extension(config: RunConfig, extend: ExtendSettings, loss: nn.Module, 
     extended = read_run_config(extend.run)
     if (extended.model_name, extended.n_bits, extended.model) != (config.model_name, config.n_bits, config.model):
         raise InputError(f"model: an extension has the model of {extend.run}; leave the section model as it is there")
-    if channels_of(loss) is None:
+    if loss.channels is None:
         raise InputError(
             f"loss.name: {config.loss_name!r} has no channels (bounds) to place new items in; extend with dsch, "
             "sch, bsch or rsch"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import TrainSettings
@@ -14,6 +14,7 @@ from channelhash.data.collection import Collection
 from channelhash.data.records import Records
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
+from channelhash.losses import HashLoss
 from channelhash.metrics import hamming_histogram
 from channelhash.models import HashModel
 from channelhash.training.batches import check_batch_size
@@ -72,7 +73,7 @@ def prepare(
 
 def fit(
     trainee: Trainee,
-    loss: nn.Module,
+    loss: HashLoss,
     targets: Tensor,
     splits: Splits,
     settings: TrainSettings,

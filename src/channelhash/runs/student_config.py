@@ -7,9 +7,10 @@ from typing import Any
 from channelhash.config import RunConfig, SplitSettings, apply_override, make_config, read_sections
 from channelhash.data.tabular_files import ENDINGS as TABLES
 from channelhash.errors import InputError
-from channelhash.losses import TEACHER_LOSSES
+from channelhash.losses import TEACHER_LOSSES, resolve_loss
 from channelhash.models import MODELS
 from channelhash.utils.array_files import ENDINGS as FEATURE_FILES
+from channelhash.utils.python_names import is_python_name
 from channelhash.utils.typed_settings import unknown
 
 #: Settings of a teacher's training that belong to its own encoders.
@@ -55,7 +56,7 @@ def student_config(teacher: RunConfig, student: str, data: Path | None, override
     if n_bits != teacher.n_bits:
         raise InputError(f"model.n_bits: is {n_bits!r}, but the teacher's codes have {teacher.n_bits}; leave it out")
     loss = sections.setdefault("loss", {}).setdefault("name", "distillation")
-    if loss not in TEACHER_LOSSES:
+    if not resolve_loss(loss).needs_teacher:
         raise InputError(f"loss.name: {loss!r} takes no teacher; a student's loss is {', '.join(TEACHER_LOSSES)}")
     train = teacher.train.model_dump(mode="json", exclude=set(_OF_ENCODERS))
     evaluate = teacher.evaluate.model_dump(mode="json")
@@ -71,7 +72,7 @@ def _own_sections(student: str) -> Sections:
         if "name" not in sections.get("model", {}):
             raise InputError(f"{student}: says no model.name; write model: {{name: small, …}}")
         return sections
-    if student not in MODELS:
+    if not (student in MODELS or is_python_name(student)):
         raise InputError(unknown(f"--student {student!r}", student, [*MODELS, "FILE.yaml"]))
     return {"model": {"name": student}}
 

@@ -1,7 +1,7 @@
-"""Several processes, one a device: started by ``torchrun`` or Ray Train, absent otherwise.
+"""Training in several processes, one for each device, that ``torchrun`` or Ray Train starts.
 
-The loss is over pairs of the *global* batch, and the sum of what each rank computes of it: outputs are gathered from
-all ranks, and their gradients are summed over them.
+The loss is over pairs of the *global* batch. Each rank computes a shard of it, and the shards add up: outputs are
+gathered from all ranks, and their gradients are summed over them.
 """
 
 import os
@@ -18,13 +18,13 @@ from channelhash.errors import InputError
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
-    """Work together with the other processes that ``torchrun`` (or Ray Train) started; alone in any other process."""
+    """Join the processes that ``torchrun`` or Ray Train started together; do nothing in a process by itself."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    if dist.is_initialized():  # Ray Train joins its processes itself, and parts them
+    if dist.is_initialized():  # Ray Train joins and separates its processes itself
         yield
         return
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
@@ -33,35 +33,55 @@ def joined(device: torch.device) -> Iterator[None]:
 
 
 def launched_rank() -> int:
-    """This process's number among those that were started together, 0 in a process by itself."""
+    """Return this process's number among those that were started together, 0 in a process by itself.
+
+    >>> launched_rank()
+    0
+    """
     return int(os.environ.get("RANK", "0"))
 
 
 def local_device(device: torch.device) -> torch.device:
-    """The GPU of this process where ``device`` names no certain one."""
+    """Return the GPU of this process where ``device`` is ``cuda`` without a number, else ``device``.
+
+    >>> local_device(torch.device("cpu"))
+    device(type='cpu')
+    """
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return device
 
 
 def world_size() -> int:
-    """Number of processes that train together."""
+    """Return the number of processes that train together.
+
+    >>> world_size()
+    1
+    """
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """This process's number, 0 … `world_size` − 1."""
+    """Return this process's number, 0 … `world_size` − 1.
+
+    >>> rank()
+    0
+    """
     return dist.get_rank() if dist.is_initialized() else 0
 
 
 def wait_for_all() -> None:
-    """Return when every process has come here."""
+    """Wait until every process has come here."""
     if world_size() > 1:
         dist.barrier()
 
 
 def from_first(value: Any) -> Any:
-    """Rank 0's ``value``, in every process."""
+    """Return rank 0's ``value`` in every process.
+
+    >>> from_first("run-1")
+    'run-1'
+    """
     if world_size() == 1:
         return value
     box = [value]
@@ -69,19 +89,26 @@ def from_first(value: Any) -> Any:
     return box[0]
 
 
-def own_rows(rows: Tensor) -> Tensor:
-    """This rank's consecutive share of a global batch."""
+def rows_of_rank(rows: Tensor) -> Tensor:
+    """Return this rank's consecutive rows of a global batch.
+
+    >>> rows_of_rank(torch.arange(4)).tolist()
+    [0, 1, 2, 3]
+
+    Raises:
+        InputError: the batch cannot be divided evenly among the processes.
+    """
     size = world_size()
     if len(rows) % size:
         raise InputError(f"train.batch_size is {len(rows)}: {size} processes cannot share it evenly")
-    share = len(rows) // size
-    return rows[rank() * share : (rank() + 1) * share]
+    n = len(rows) // size
+    return rows[rank() * n : (rank() + 1) * n]
 
 
 def gather_outputs(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The outputs of all ranks, ``(n / world, k)`` each, as one ``(n, k)`` with gradients, in the order of ranks.
+    """Return the outputs of all ranks, ``(n / world, k)`` each, as one ``(n, k)`` with gradients, ordered by rank.
 
-    What is computed of them is this rank's part of a sum over ranks; the gradient is that of the whole sum.
+    What is computed from them is this rank's part of a sum over ranks; the gradient is that of the whole sum.
     """
     if world_size() == 1:
         return outputs
@@ -90,7 +117,7 @@ def gather_outputs(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:
-    """The sum of all ranks' ``values``, without a gradient."""
+    """Return the sum of all ranks' ``values``, without a gradient."""
     if world_size() == 1:
         return values
     total = values.clone()
@@ -99,7 +126,7 @@ def sum_over_ranks(values: Tensor) -> Tensor:
 
 
 def sum_gradients(module: nn.Module) -> None:
-    """Make the gradients of a module outside DDP, of which each rank has its part, the whole sum."""
+    """Sum the gradients of a module outside DDP over ranks, of which each has its part."""
     if world_size() > 1:
         for parameter in module.parameters():
             if parameter.grad is not None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from channelhash.config import TrainSettings
 from channelhash.errors import JobError
+from channelhash.losses import HashLoss
 from channelhash.models.backbones import memory_advice
 from channelhash.models.hash_model import HashModel
 from channelhash.training.checkpoints import load_checkpoint, save_checkpoint
@@ -32,7 +33,7 @@ Entry = dict[str, Any]
 
 def train(
     model: HashModel,
-    loss: nn.Module,
+    loss: HashLoss,
     data: TrainingSet,
     settings: TrainSettings,
     folder: Path,

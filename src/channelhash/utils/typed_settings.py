@@ -1,4 +1,4 @@
-"""Typed settings read from the signatures of functions: what a registered function takes is what YAML may say."""
+"""Typed settings read from the signatures of functions: the arguments of a function are the keys of its section."""
 
 import difflib
 import inspect
@@ -13,7 +13,13 @@ from channelhash.errors import InputError
 
 
 class Settings(BaseModel):
-    """Immutable, and an unknown key is an error."""
+    """Immutable settings; an unknown key is an error.
+
+    >>> class Size(Settings):
+    ...     width: int = 3
+    >>> Size(width="4").width
+    4
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -23,19 +29,32 @@ SettingsType = TypeVar("SettingsType", bound=Settings)
 
 @cache
 def settings_of(function: Callable[..., Any], skip: frozenset[str] = frozenset()) -> type[Settings]:
-    """A settings class with one field per parameter of ``function`` (annotation and default), without ``skip``."""
+    """Return a settings class with one field for each parameter of ``function`` (annotation and default).
+
+    >>> def load(path: str, count: int = 3, progress: object = None): ...
+    >>> list(settings_of(load, frozenset({"progress"})).model_fields)
+    ['path', 'count']
+
+    Args:
+        function: a function, or a class for its constructor. Parameters without annotation take any value.
+        skip: names of parameters that are no settings; ``*args`` and ``**kwargs`` never are.
+    """
     target = function.__init__ if inspect.isclass(function) else function
     hints = typing.get_type_hints(target, include_extras=True)  # Annotated holds further checks
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        if name not in skip:
+        if name not in skip and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             default = ... if parameter.default is inspect.Parameter.empty else parameter.default
-            fields[name] = (hints[name], default)
+            fields[name] = (hints.get(name, Any), default)
     return create_model(f"{function.__name__}_settings", __base__=Settings, **fields)
 
 
 def read_settings(kind: type[SettingsType], values: Mapping[str, Any], where: str) -> SettingsType:
     """Check ``values`` against ``kind``.
+
+    >>> def load(path: str, count: int = 3): ...
+    >>> read_settings(settings_of(load), {"path": "a"}, "data").count
+    3
 
     Raises:
         InputError: names the key (``where`` is the section) and says what is expected; for an unknown key, the
@@ -54,14 +73,25 @@ def read_settings(kind: type[SettingsType], values: Mapping[str, Any], where: st
 
 
 def unknown(what: str, name: str, known: list[str]) -> str:
-    """One line for a name that is not known: the nearest known one, or all of them."""
+    """Return one line about an unknown name: with the nearest known one, or with all of them.
+
+    >>> unknown("loss 'dcsh'", "dcsh", ["dsch", "tdsrdh"])
+    "unknown loss 'dcsh'; did you mean 'dsch'?"
+    """
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
     return f"unknown {what}; {hint}"
 
 
 def pick(registry: Mapping[str, Any], name: Any, where: str) -> Any:
-    """The entry ``name`` of a registry, or an `InputError` that names the nearest one."""
+    """Return the entry ``name`` of a registry.
+
+    >>> pick({"dsch": 1, "sch": 2}, "sch", "loss.name")
+    2
+
+    Raises:
+        InputError: there is no such entry; the nearest one is named.
+    """
     if name not in registry:
         raise InputError(unknown(f"{where} {name!r}", str(name), list(registry)))
     return registry[name]

@@ -3,7 +3,6 @@
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,6 @@ from typing import Any, TypeVar
 import torch
 import yaml
 
-from channelhash.channels import similarity_ratio
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_run_config
 from channelhash.errors import InputError
@@ -20,7 +18,7 @@ from channelhash.lab.report.code_health import health_blocks
 from channelhash.lab.report.examples import Thumbnails, retrieval_examples
 from channelhash.lab.report.figures import arrow, evaluations, figure_blocks, headline, shown
 from channelhash.lab.report.page import Block, Charts, Folded, Listing, Page, Section, Table, Text, pictures_in
-from channelhash.losses import LOSSES
+from channelhash.losses import ChannelLoss, resolve_loss
 from channelhash.metrics.code_health import Bounds
 from channelhash.runs.build import create_loss
 from channelhash.training.trainer import read_log, selection_score
@@ -149,16 +147,12 @@ def _codes(folder: Path) -> tuple[CodeSet, CodeSet] | None:
 def _bounds(folder: Path, codes: tuple[CodeSet, CodeSet] | None) -> Bounds | None:
     """The channels of the run's loss, None if it has none; a configuration of another version is an `InputError`."""
     config = read_run_config(folder)
-    kind = LOSSES.get(config.loss_name)  # losses of a teacher's have no channels either
-    if not hasattr(kind, "bounds") or codes is None or codes[1].labels is None:
+    if codes is None or codes[1].labels is None or not issubclass(resolve_loss(config.loss_name), ChannelLoss):
         return None
-    if getattr(config.loss, "similarity_ratio", 0.0) is None:
-        # Its channels are of each batch's labels; the retrieval set's stand for them.
-        ratio = similarity_ratio(torch.from_numpy(codes[1].labels))
-        config = replace(config, loss=config.loss.model_copy(update={"similarity_ratio": ratio}))
-    # A channel is of code length and settings, whatever the number of labels.
-    bounds: Bounds = create_loss(config, n_labels=0).bounds  # type: ignore[assignment]
-    return bounds
+    # A channel depends on code length and settings, not on the number of labels. Where it depends on the labels of a
+    # batch, those of the retrieval set stand for them.
+    channels = create_loss(config, n_labels=0).channels
+    return None if channels is None else channels.bounds_for(torch.from_numpy(codes[1].labels))
 
 
 def _partitions(folder: Path) -> dict[str, int]:

@@ -15,8 +15,7 @@ from channelhash.lab.experiments.tables.effects import all_option_effects, effec
 from channelhash.lab.experiments.tables.rendering import Table
 from channelhash.lab.experiments.tables.results import all_views, losses_table
 from channelhash.lab.experiments.tables.significance import significance_tables
-from channelhash.models import MODELS
-from channelhash.utils.typed_settings import pick
+from channelhash.models import resolve_model
 
 #: The option that only models with token ids have.
 TEXT_AUGMENTATION = "text augmentation"
@@ -35,7 +34,7 @@ EXTENSIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 def extensions_grid(design: Design) -> list[GridRun]:
     """Return DSCH, and DSCH with each option alone; without text augmentation where texts are not tokens."""
     runs = design.runs("DSCH", METHODS["DSCH"])
-    tokens = pick(MODELS, design.base["model"].get("name"), "model.name").tokens
+    tokens = resolve_model(str(design.base["model"].get("name"))).tokens
     for name, change in EXTENSIONS.items():
         if tokens or name != TEXT_AUGMENTATION:
             train = {**design.base.get("train", {}), **change.get("train", {})}

@@ -1,0 +1,244 @@
+"""The contract of every loss: what it computes from, and what it declares to its callers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from channelhash.channels import label_similarity, label_similarity_across, same_labels, unit_rows
+from channelhash.losses.functional import (
+    Outputs,
+    channel_error,
+    check_width,
+    checked_labels,
+    checked_outputs,
+    quantization_error,
+    set_weights,
+)
+from channelhash.losses.hard_negatives import check_hardness
+from channelhash.losses.tiled_pairs import WHOLE, Shard, sum_over_pairs
+
+#: ``(n, c)`` for all modalities, or modality -> ``(n, c)`` where they differ (images that were blended, texts not).
+Labels = Tensor | Mapping[str, Tensor]
+#: Similarities of any shape -> lower and upper end of their channels, in bits, of the same shape.
+Bounds = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What `HashLoss.compute` sees of a batch of n samples, checked.
+
+    Attributes:
+        outputs: modality -> ``(n, k)`` real-valued codes, at least float32.
+        labels: ``(n, c)`` bool or non-negative numbers on the device of the outputs; ``(m, n, c)``, in the order of the
+            outputs, where each of the m modalities has its own; a teacher's outputs for a loss that needs a teacher.
+        anchor: the modality that is trained; None trains all of them.
+        rows: ``(n,)`` the numbers of the samples among the training rows, where the caller knows them.
+        shard: the part of the loss that is computed.
+    """
+
+    outputs: Outputs
+    labels: Tensor
+    anchor: str | None = None
+    rows: Tensor | None = None
+    shard: Shard = WHOLE
+
+    @property
+    def codes(self) -> Tensor:
+        """The outputs of all modalities, ``(m, n, k)``."""
+        return torch.stack(list(self.outputs.values()))
+
+
+class HashLoss(nn.Module, ABC):
+    """A loss over the real-valued codes of a batch.
+
+    A subclass implements `compute`. The attributes of its class tell callers what the loss needs; the arguments of its
+    constructor, apart from ``n_bits``, ``n_labels`` and ``modalities``, are keys of a configuration's section ``loss``.
+
+    Attributes:
+        trains_anchor: the loss trains one modality at a time, its ``anchor``.
+        labels_per_modality: the modalities of a sample may have labels of their own, with fractions in them.
+        sharded: `compute` computes the asked shard alone; shards add up in value and in gradient. Without it the whole
+            loss is computed for each shard and divided by their number.
+        needs_rows: `compute` reads the numbers of the training rows.
+        needs_teacher: the loss compares outputs with a teacher's outputs, which take the place of labels.
+
+    >>> class Length(HashLoss):
+    ...     def compute(self, batch):
+    ...         return batch.codes.square().mean()
+    >>> Length()({"image": torch.ones(2, 4), "text": 2 * torch.ones(2, 4)}, torch.eye(2)).item()
+    2.5
+    """
+
+    trains_anchor: ClassVar[bool] = False
+    labels_per_modality: bool = False
+    sharded: bool = False
+    needs_rows: ClassVar[bool] = False
+    needs_teacher: ClassVar[bool] = False
+
+    @abstractmethod
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``, a scalar; autocast is off."""
+
+    def forward(
+        self,
+        outputs: Outputs,
+        labels: Labels,
+        *,
+        anchor: str | None = None,
+        rows: Tensor | None = None,
+        shard: Shard = WHOLE,
+    ) -> Tensor:
+        """Return the loss of one batch, or a shard of it.
+
+        Args:
+            outputs: modality -> ``(n, k)`` real-valued codes; one, two or more modalities.
+            labels: ``(n, c)`` bool or non-negative numbers, or a mapping modality -> ``(n, c)`` for a loss that takes
+                labels per modality; ``(n, m, k)`` outputs of the teacher for a loss that needs one.
+            anchor: the modality to train, for a loss that trains one at a time; None sums over all anchors.
+            rows: ``(n,)`` which training rows these are; losses that do not need them ignore them.
+            shard: the part of the loss to compute; the parts add up in value and in gradient.
+
+        Returns:
+            A scalar, computed in float32 (float64 for float64 outputs) also under autocast.
+
+        Raises:
+            ValueError: the shapes of outputs and labels do not fit together, or the loss does not take what it is
+                given or misses what it needs.
+        """
+        outputs = checked_outputs(outputs)
+        codes = next(iter(outputs.values()))
+        if anchor is not None and not self.trains_anchor:
+            raise ValueError(f"{type(self).__name__} trains all modalities at once; leave anchor out")
+        if anchor is not None and anchor not in outputs:
+            raise ValueError(f"anchor {anchor!r} is not one of the modalities {', '.join(outputs)}")
+        if rows is None and self.needs_rows:
+            raise ValueError(f"{type(self).__name__} needs the numbers of the batch's training rows; give rows")
+        if isinstance(labels, Mapping) and not self.labels_per_modality:
+            raise ValueError("this loss takes one (n, c) tensor of labels for all modalities, not one for each")
+        if isinstance(labels, Mapping):
+            values = _stacked_labels(labels, outputs)
+        elif self.needs_teacher:
+            values = torch.as_tensor(labels, device=codes.device)
+        else:
+            values = checked_labels(labels, codes)
+        with torch.autocast(codes.device.type, enabled=False):
+            return self.compute_shard(Batch(outputs, values, anchor, rows, shard))
+
+    def compute_shard(self, batch: Batch) -> Tensor:
+        """Return the shard of the loss that ``batch`` asks for, of losses that cannot be sharded an even fraction."""
+        value = self.compute(batch)
+        return value if self.sharded else value / batch.shard.parts
+
+    @property
+    def channels(self) -> "ChannelLoss | None":
+        """The loss that says which channel a similarity has, for pairs that are not of a batch; None without one."""
+        return None
+
+
+class ChannelLoss(HashLoss):
+    """L_D / n² + κ_q · L_q / n, eq. (dsch:full), for the channels that a subclass gives in `bounds`.
+
+    S of a pair is the cosine of the labels that each of the two has in its modality, and the quantisation error draws
+    only those modalities of a sample together that have the same labels. Time O(m² n² k), memory O(m n k + m² ·
+    min(n, 512)²) for m modalities.
+
+    Args:
+        n_bits: code length k.
+        alpha: weight α of pairs with S = 1.
+        beta: weight β of pairs with S = 0.
+        gamma_l: exponent γ_ℓ of a pair's violation.
+        kappa_q: weight κ_q of the quantisation error.
+        hardness: η ≥ 0 of `hard_negatives.hard_weights`, of pairs with S = 0; 0 weighs all violations alike.
+
+    Raises:
+        ValueError: ``n_bits`` is below 1, or η below 0.
+
+    >>> class HalfChannels(ChannelLoss):  # similar pairs up to a quarter of the bits, others from a half on
+    ...     def bounds(self, similarity):
+    ...         return (similarity == 0) * self.n_bits / 2, torch.where(similarity == 0, 1, 0.25) * self.n_bits
+    >>> codes = torch.tensor([[1.0, 1, 1, 1], [1, 1, 1, -1]])  # 1 bit apart
+    >>> HalfChannels(n_bits=4)({"text": codes}, torch.ones(2, 1)).item()
+    0.0
+    >>> HalfChannels(n_bits=4)({"text": codes}, torch.eye(2)).item()
+    0.5
+    """
+
+    labels_per_modality = True
+    sharded = True
+
+    def __init__(
+        self,
+        n_bits: int,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        gamma_l: float = 1.0,
+        kappa_q: float = 0.0,
+        hardness: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if n_bits < 1:
+            raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
+        check_hardness(hardness)
+        self.n_bits, self.alpha, self.beta, self.gamma_l = n_bits, alpha, beta, gamma_l
+        self.kappa_q, self.hardness = kappa_q, hardness
+
+    @abstractmethod
+    def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the lower and upper end of the channel of each similarity, in bits."""
+
+    def bounds_for(self, labels: Tensor) -> Bounds:
+        """Return the bounds for pairs of samples with ``labels`` ``(n, c)``; only BSCH's depend on them."""
+        return self.bounds
+
+    @property
+    def channels(self) -> "ChannelLoss":
+        """This loss."""
+        return self
+
+    def compute(self, batch: Batch) -> Tensor:
+        """Return the loss of ``batch``; the quantisation error is in its first shard."""
+        stacked = batch.codes
+        check_width(stacked[0], self.n_bits)
+        labels, n = batch.labels.to(stacked), stacked.shape[1]
+        similarity_of = label_similarity if labels.ndim == 2 else label_similarity_across
+        bounds = self.bounds_for(batch.labels.flatten(0, -2))
+        directions = unit_rows(stacked.flatten(0, 1)).view_as(stacked)
+
+        def tile_error(a: Tensor, b: Tensor, rows: slice, columns: slice) -> Tensor:
+            # Samples are the last but one axis, whether labels are per modality or not.
+            similarity = similarity_of(labels[..., rows, :], None if rows == columns else labels[..., columns, :])
+            return self.pair_error(a, b, similarity, bounds)
+
+        loss = sum_over_pairs(directions, tile_error, batch.shard) / n**2
+        if self.kappa_q and batch.shard.number == 0:
+            same = None if labels.ndim == 2 else same_labels(labels)
+            loss = torch.add(loss, quantization_error(stacked, same), alpha=self.kappa_q / n)
+        return loss
+
+    def pair_error(self, a: Tensor, b: Tensor, similarity: Tensor, bounds: Bounds | None = None) -> Tensor:
+        """Return `functional.channel_error` of pairs with ``similarity``, under the weights of this loss.
+
+        Args:
+            a: ``(m, r, k)`` directions of codes.
+            b: ``(m, c, k)`` likewise.
+            similarity: ``(r, c)``, or ``(m, r, m, c)``.
+            bounds: of the pairs; None takes `bounds`.
+        """
+        weights = None if self.alpha == self.beta == 1 else set_weights(similarity, self.alpha, self.beta)
+        hard = similarity == 0 if self.hardness else None
+        channel = (bounds or self.bounds)(similarity)
+        return channel_error(a, b, channel, weights, self.gamma_l, hard, self.hardness)
+
+
+def _stacked_labels(labels: Mapping[str, Tensor], outputs: Outputs) -> Tensor:
+    """Return labels by modality as ``(m, n, c)``, in the order of the outputs."""
+    if missing := sorted(outputs.keys() - labels.keys()):
+        raise ValueError(f"labels are per modality, but there are none for {', '.join(missing)}")
+    each = [checked_labels(labels[modality], codes) for modality, codes in outputs.items()]
+    if len({values.shape[1] for values in each}) > 1:
+        raise ValueError(f"labels are (n, c) with one c, not {[tuple(values.shape) for values in each]}")
+    return torch.stack(each)

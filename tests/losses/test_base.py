@@ -1,0 +1,177 @@
+"""Every loss declares truthfully what it needs, and refuses what it does not take."""
+
+import pytest
+import torch
+
+from channelhash.errors import InputError
+from channelhash.losses import (
+    LOSSES,
+    TEACHER_LOSSES,
+    ChannelLoss,
+    DistillationLoss,
+    DSCHLoss,
+    HashLoss,
+    LossWithTerms,
+    Terms,
+    loss_settings,
+    make_loss,
+    resolve_loss,
+)
+from channelhash.losses.incremental import ExtensionLoss
+from channelhash.losses.tiled_pairs import Shard
+from losses.test_losses import batch
+from losses.test_tiled_pairs import in_tiles, value_and_gradients
+
+
+def loss_of(name: str) -> HashLoss:
+    torch.manual_seed(0)
+    return make_loss(name, 16, n_labels=5).double()
+
+
+def extension(k: int, n: int) -> ExtensionLoss:
+    codes = {"image": torch.ones(n, k), "text": torch.ones(n, k)}
+    return ExtensionLoss(DSCHLoss(k), codes, torch.arange(n) > 2, codes, torch.ones(n, 5))
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_shards_add_up_and_only_a_sharded_loss_divides_its_pairs(name):
+    outputs, labels = batch(16)
+    loss = loss_of(name)
+    whole = value_and_gradients(loss, outputs, labels)
+    with in_tiles(2):
+        shards = [value_and_gradients(loss, outputs, labels, shard=Shard(number, 3)) for number in range(3)]
+    for expected, *pieces in zip(whole, *shards, strict=True):
+        torch.testing.assert_close(torch.stack(pieces).sum(dim=0), expected, rtol=1e-9, atol=1e-10)
+    even = [torch.allclose(value, whole[0] / 3) for value, *_ in shards]
+    assert all(even) != loss.sharded
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_a_loss_takes_labels_by_modality_or_refuses_them(name):
+    outputs, labels = batch(16)
+    loss = loss_of(name)
+    by_modality = dict.fromkeys(outputs, labels)
+    if loss.labels_per_modality:
+        torch.testing.assert_close(loss(outputs, by_modality), loss(outputs, labels))
+        other = {"image": labels, "text": labels.roll(3, 0)}
+        assert not torch.isclose(loss(outputs, other), loss(outputs, labels))
+    else:
+        with pytest.raises(ValueError, match="not one for each"):
+            loss(outputs, by_modality)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_a_loss_trains_its_anchor_alone_or_refuses_one(name):
+    outputs, labels = batch(16)
+    loss = loss_of(name)
+    if loss.trains_anchor:
+        loss(outputs, labels, anchor="text").backward()
+        assert outputs["text"].grad.any()
+        assert outputs["image"].grad is None or not outputs["image"].grad.any()
+    else:
+        with pytest.raises(ValueError, match="trains all modalities at once; leave anchor out"):
+            loss(outputs, labels, anchor="text")
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_no_registered_loss_needs_rows_or_a_teacher(name):
+    outputs, labels = batch(16)
+    loss = loss_of(name)
+    assert not loss.needs_rows
+    assert not loss.needs_teacher
+    assert torch.equal(loss(outputs, labels), loss(outputs, labels, rows=torch.arange(7)))
+
+
+def test_an_extension_needs_rows():
+    outputs, labels = batch(16)
+    loss = extension(16, 7)
+    assert loss(outputs, labels, rows=torch.arange(7)).isfinite()
+    with pytest.raises(ValueError, match="needs the numbers of the batch's training rows"):
+        loss(outputs, labels)
+
+
+def test_only_losses_of_a_teacher_need_one():
+    assert all(kind.needs_teacher for kind in TEACHER_LOSSES.values())
+    assert not any(kind.needs_teacher for kind in LOSSES.values())
+    outputs, _ = batch(16)
+    assert DistillationLoss(16, ["image", "text"])(outputs, torch.randn(7, 2, 16)).isfinite()
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_channels_are_those_of_a_channel_loss(name):
+    loss = loss_of(name)
+    assert (loss.channels is loss) == isinstance(loss, ChannelLoss)
+    assert loss.channels is None or loss.channels.bounds_for(torch.eye(3))(torch.tensor([0.5]))
+
+
+@pytest.mark.parametrize(
+    ("terms", "takes_both"), [(Terms(balance=1.0), True), (Terms(contrastive=1.0), False), (Terms(memory=4), False)]
+)
+def test_terms_say_whether_labels_may_differ_by_modality(terms, takes_both):
+    outputs, labels = batch(16)
+    loss = LossWithTerms(DSCHLoss(16), 16, terms)
+    assert loss.labels_per_modality == takes_both
+    if takes_both:
+        assert loss(outputs, dict.fromkeys(outputs, labels)).isfinite()
+    else:
+        with pytest.raises(ValueError, match="not one for each"):
+            loss(outputs, dict.fromkeys(outputs, labels))
+
+
+OWN = """
+import torch
+from channelhash.losses import HashLoss
+
+class Length(HashLoss):
+    def __init__(self, n_bits, target: float = 1.0, *rest, **more):
+        super().__init__()
+        self.n_bits, self.target = n_bits, target
+    def compute(self, batch):
+        return (batch.codes.square().mean() - self.target) ** 2
+
+class Nothing(HashLoss):
+    pass
+
+class Plain(torch.nn.Module):
+    pass
+"""
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    """A person's folder with a module of losses, which the interpreter knows from nowhere else."""
+    (tmp_path / "losses_of_mine.py").write_text(OWN)
+    (tmp_path / "broken_losses.py").write_text("1 / 0")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_a_loss_of_ones_own_is_resolved_and_made(in_folder):
+    name = "python:losses_of_mine:Length"
+    assert list(loss_settings(resolve_loss(name)).model_fields) == ["target"]
+    outputs, labels = batch(16)
+    loss = make_loss(name, 16, 5, target=2.0, balance=0.5)
+    assert loss.loss.target == 2.0
+    assert loss(outputs, labels).isfinite()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("dcsh", "unknown loss.name 'dcsh'; did you mean 'dsch'?"),
+        ("python:no_such_module:X", "loss.name python:no_such_module:X: the module cannot be imported"),
+        ("python:broken_losses:X", "the module cannot be imported (division by zero)"),
+        ("python:losses_of_mine:Gone", "loss.name python:losses_of_mine:Gone: the module losses_of_mine has no 'Gone'"),
+        ("python:losses_of_mine", "write it as python:package.module:Name"),
+        ("python:losses_of_mine:Plain", "is not a loss; derive it from channelhash.losses.HashLoss"),
+        ("python:losses_of_mine:OWN", "has no 'OWN'"),
+        ("python:losses_of_mine:Nothing", "does not define compute"),
+        ("python:os:getcwd", "is not a loss"),
+    ],
+)
+def test_a_name_that_is_no_loss_is_one_line(name, says, in_folder):
+    with pytest.raises(InputError) as caught:
+        resolve_loss(name)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
