@@ -43,7 +43,7 @@ WAY: dict[str, tuple[str, list[Step]]] = {
             Step("data.table.load_table", "Path", "Records", "Records"),
             Step("training.batches.prepare_inputs", "Records", "Tensor", "input tensors"),
             Step("models.hash_model.HashModel.forward", "Tensor", "Tensor", "outputs (n, k)"),
-            Step("losses.dsch.DSCHLoss.forward", "Outputs", "Tensor", "loss"),
+            Step("losses.base.HashLoss.forward", "Outputs", "Tensor", "loss"),
         ],
     ),
     "measure": (
