@@ -50,6 +50,7 @@ def line_chart(title: str, x_label: str, series: Mapping[str, Points]) -> Chart:
     axes.grid(color=_GREY, alpha=0.3)
     if len(finite) > 1:
         legend_below(figure, axes)
+        figure.legends[0].set_frame_on(False)  # its paper would be white
     ends = "; ".join(f"{name}: {points[0][1]:.4g} to {points[-1][1]:.4g}" for name, points in finite.items())
     # Drawn by matplotlib, which escapes the texts.
     return Chart(title, Markup(inline_svg(figure, title)), f"{title} over {x_label}. {ends}.")

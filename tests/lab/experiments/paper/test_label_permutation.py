@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from channelhash.lab.experiments.paper.label_permutation import figures_by_setting, shape
+from channelhash.lab.experiments.paper.label_permutation import scores_by_setting, shape
 from channelhash.lab.experiments.paper.printed_results import load_printed
 from lab.experiments.made_results import TASKS
 
@@ -35,5 +35,5 @@ def test_filling_the_record_in_the_order_of_loops_gives_the_printed_shape():
 def test_settings_that_two_tables_repeat_count_once():
     numbers = [number for number in load_printed() if number.table == "architectures" and number.model == "TDSRDH"]
     again = [replace(number, table="losses") for number in numbers]
-    assert len(figures_by_setting(numbers, "printed_task")) == 6
-    assert figures_by_setting([*numbers, *again], "printed_task") == figures_by_setting(numbers, "printed_task")
+    assert len(scores_by_setting(numbers, "printed_task")) == 6
+    assert scores_by_setting([*numbers, *again], "printed_task") == scores_by_setting(numbers, "printed_task")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from channelhash.lab.experiments.paper.label_permutation import figures_by_setting, shape
+from channelhash.lab.experiments.paper.label_permutation import scores_by_setting, shape
 from channelhash.lab.experiments.paper.printed_results import load_printed, within_spread
 from channelhash.lab.experiments.stats.wins import count_wins, printed_sweep_cells, printed_test_cells
 from channelhash.lab.experiments.tables.results import Spread
@@ -17,7 +17,7 @@ CELLS = printed_test_cells(NUMBERS)
 
 def shape_line(name, metric, split, label):
     chosen = [number for number in NUMBERS if number.metric == metric and split in (None, number.split)]
-    found = shape(figures_by_setting(chosen, label))
+    found = shape(scores_by_setting(chosen, label))
     highest = ", ".join(f"{SHORT[task]} in {count}" for task, count in found.highest.items())
     return (
         f"| {name} | {found.settings} | {found.smallest_gap:.2f}, {found.mean_gap:.2f}, {found.largest_gap:.2f} "
@@ -115,7 +115,7 @@ def test_a_quoted_number_comes_out_of_the_tables(line):
 def test_text_to_text_is_the_lowest_everywhere_under_either_reading():
     for metric in ("mAP_T", "ROC-AUC"):
         for label in ("printed_task", "likely_task"):
-            figures = figures_by_setting([number for number in NUMBERS if number.metric == metric], label)
+            figures = scores_by_setting([number for number in NUMBERS if number.metric == metric], label)
             assert all(min(tasks, key=tasks.get) == "text->text" for tasks in figures)
 
 

@@ -1,4 +1,4 @@
-"""What one pair of samples adds to a channel loss, over similarity and distance: the loss's landscape."""
+"""The landscape of a channel loss: what one pair of samples adds to it, over similarity and distance."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,19 +41,27 @@ class Landscape:
 
 
 def channel(loss: ChannelLoss, similarity: ArrayLike) -> tuple[Values, Values]:
-    """Lower and upper end of a loss's channel in bits, each shaped like ``similarity``, in float64."""
+    """Return the lower and upper end of a loss's channel in bits, each shaped like ``similarity``, in float64.
+
+    >>> [float(end) for end in channel(SCHLoss(32), 1.0)]
+    [0.0, 0.0]
+    """
     lower, upper = loss.bounds(torch.as_tensor(np.asarray(similarity, dtype=np.float64)))
     return lower.numpy(), upper.numpy()
 
 
 def pair_loss(loss: ChannelLoss, similarity: ArrayLike, distance: ArrayLike) -> Values:
-    """ω · (ψ · max(0, lower − d, d − upper))^γ_ℓ: what an ordered pair adds to L_D, eq. (dsch:it:l) and (sch:loss);
-    ω is 1 unless the loss has a ``hardness``.
+    """Compute what an ordered pair adds to L_D, eq. (dsch:it:l) and (sch:loss).
+
+    It is ω · (ψ · max(0, lower − d, d − upper))^γ_ℓ, where ω is 1 unless the loss has a ``hardness``.
 
     Args:
         loss: DSCH or SCH with its settings; SCH has γ_ℓ = 1.
         similarity: S in [0, 1], any shape.
         distance: d in [0, k], of a shape that broadcasts with it.
+
+    >>> pair_loss(SCHLoss(32), 0.0, [0.0, 16.0]).tolist()
+    [16.0, 0.0]
     """
     similarity, distance = np.broadcast_arrays(
         np.asarray(similarity, dtype=np.float64), np.asarray(distance, dtype=np.float64)
@@ -67,7 +75,11 @@ def pair_loss(loss: ChannelLoss, similarity: ArrayLike, distance: ArrayLike) -> 
 
 
 def landscape(loss: ChannelLoss, points: int = 201) -> Landscape:
-    """The loss on a grid of ``points`` distances by ``points`` similarities above 0, and S = 0 itself."""
+    """Compute the loss on a grid of ``points`` distances by ``points`` similarities above 0, and S = 0 itself.
+
+    >>> landscape(SCHLoss(32), points=5).loss.shape
+    (5, 6)
+    """
     similarity = np.concatenate([[0.0], np.linspace(JUST_ABOVE_ZERO, 1, points)])
     distance = np.linspace(0, loss.n_bits, points)
     return Landscape(
@@ -76,7 +88,11 @@ def landscape(loss: ChannelLoss, points: int = 201) -> Landscape:
 
 
 def title(loss: ChannelLoss) -> str:
-    """A loss with the settings that shape its landscape, e.g. ``"SCH with k = 32, τ = 3"``."""
+    """Name a loss with the settings that shape its landscape.
+
+    >>> title(SCHLoss(32))
+    'SCH with k = 32, τ = 3'
+    """
     settings: dict[str, Any] = {"k": loss.n_bits, "τ": loss.tau}
     if isinstance(loss, DSCHLoss):
         settings |= {"λ$_{neg}$": loss.lambda_neg, "γ$_w$": loss.gamma_w, "γ$_ℓ$": loss.gamma_l}

@@ -34,7 +34,11 @@ def write_page(path: Path) -> None:
 
 
 def page_facts() -> dict[str, Any]:
-    """What the page takes from Python: defaults of the losses, colours 0 … 255, and values to check itself with."""
+    """Return what the page takes from Python: defaults of the losses, colours 0 … 255, values to check itself with.
+
+    >>> page_facts()["defaults"]["sch"]
+    {'k': 32, 'tau': 3.0}
+    """
     dsch, sch = DSCHLoss(START_BITS), SCHLoss(START_BITS)
     names = ("tau", "lambda_neg", "gamma_w", "gamma_l")
     colors = colormaps[COLOR_MAP](np.linspace(0, 1, _COLORS), bytes=True)[:, :3]
@@ -51,7 +55,11 @@ def page_facts() -> dict[str, Any]:
 
 
 def check_values() -> list[list[Any]]:
-    """Rows of (loss, k, λ_neg, τ, γ_w, γ_ℓ, S, d, value of `pair_loss`): both losses at the edges and at random."""
+    """Draw rows of (loss, k, λ_neg, τ, γ_w, γ_ℓ, S, d, value of `pair_loss`), at the edges and at random.
+
+    >>> len(check_values())
+    272
+    """
     random = generator(0, "landscape page")
     rows: list[list[Any]] = []
     edges = [(S, d) for S in (0.0, JUST_ABOVE_ZERO, 0.5, 1.0) for d in (0.0, 0.25, 0.5, 1.0)]

@@ -1,6 +1,6 @@
 """Landscapes of the channel losses: as surfaces, as heat maps, and their channels alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +27,22 @@ def write_landscapes(folder: Path, losses: Sequence[ChannelLoss] = PAPER_FIGURE)
     """Draw ``surfaces``, ``heat-maps`` and ``channels`` of a few losses of one code length as PNG and SVG.
 
     Args:
-        folder: where the files go, made if it is not there.
+        folder: where the files go, made if it is missing.
         losses: at least one.
 
     Returns:
         The files.
     """
-    drawings: dict[str, Callable[[Sequence[ChannelLoss]], Figure]] = {
-        "landscape-surfaces": surfaces_plot,
-        "landscape-heat-maps": heat_maps_plot,
-        "landscape-channels": channels_plot,
+    plots = {
+        "landscape-surfaces": surfaces_plot(losses),
+        "landscape-heat-maps": heat_maps_plot(losses),
+        "landscape-channels": channels_plot(losses),
     }
-    return [path for name, draw in drawings.items() for path in write_figure(draw(losses), folder, name)]
+    return [path for name, figure in plots.items() for path in write_figure(figure, folder, name)]
 
 
 def surfaces_plot(losses: Sequence[ChannelLoss]) -> Figure:
-    """Loss of a pair over (distance, similarity), one panel a loss, all with one scale.
+    """Draw the loss of a pair over (distance, similarity), one panel a loss, all with one scale.
 
     The surface is drawn for S > 0; the loss at S = 0 is a line of its own, which lies on the surface's edge where the
     loss is continuous.
@@ -60,7 +60,7 @@ def surfaces_plot(losses: Sequence[ChannelLoss]) -> Figure:
 
 
 def heat_maps_plot(losses: Sequence[ChannelLoss]) -> Figure:
-    """Loss of a pair as lightness over similarity and distance, with both ends of the channel; S = 0 is a strip."""
+    """Draw the loss of a pair as lightness over similarity and distance, with the channel; S = 0 is a strip."""
     figure = Figure(figsize=(5 * len(losses) + 0.8, 4.6), layout="constrained")
     panels = figure.subplots(1, len(losses), sharey=True, squeeze=False)[0]
     grids = [landscape(loss) for loss in losses]
@@ -84,7 +84,7 @@ def heat_maps_plot(losses: Sequence[ChannelLoss]) -> Figure:
 
 
 def channels_plot(losses: Sequence[ChannelLoss]) -> Figure:
-    """The channels over similarity: distances without loss, one panel a loss."""
+    """Draw the channels over similarity: distances without loss, one panel a loss."""
     figure = Figure(figsize=(4.6 * len(losses) + 0.4, 4.4), layout="constrained")
     panels = figure.subplots(1, len(losses), sharey=True, squeeze=False)[0]
     for axes, loss in zip(panels, losses, strict=True):
@@ -104,14 +104,14 @@ def channels_plot(losses: Sequence[ChannelLoss]) -> Figure:
 
 
 def _bounds(axes: Axes, grid: Landscape, colors: Sequence[str]) -> None:
-    """Both ends of the channel, not below distance 0, for S > 0 and as marks at S = 0."""
+    """Draw both ends of the channel, not below distance 0, for S > 0 and as marks at S = 0."""
     for number, (values, name) in enumerate(((grid.lower, "lower end"), (grid.upper, "upper end"))):
-        seen = values.clip(0)
+        visible = values.clip(0)
         style: dict[str, Any] = {"color": colors[number], "clip_on": False, "zorder": 3}
         label = f"{name} of the channel"
-        axes.plot(grid.similarity[1:], seen[1:], linestyle=DASHES[number], linewidth=1.8, label=label, **style)
+        axes.plot(grid.similarity[1:], visible[1:], linestyle=DASHES[number], linewidth=1.8, label=label, **style)
         at_zero = -_GAP - _STRIP / 2 if colors[0] == "white" else 0
-        axes.plot(at_zero, seen[0], marker=MARKS[number], markersize=5, **style)
+        axes.plot(at_zero, visible[0], marker=MARKS[number], markersize=5, **style)
 
 
 def _surface(axes: Any, grid: Landscape, highest: float) -> None:

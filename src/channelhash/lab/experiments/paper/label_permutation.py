@@ -1,7 +1,7 @@
-"""What speaks for swapped task labels in the paper's mAP tables: the shape of its own numbers.
+"""Evidence for swapped task labels in the paper's mAP tables: the shape of its own numbers.
 
-Image→text and text→image compare the same two kinds of codes, so on the whole their figures are near each other, and an
-order of tasks by one figure is that by another. The paper's ROC-AUC is so, its mAP only under other labels.
+Image→text and text→image compare the same two kinds of codes, so on the whole their scores are near each other, and an
+order of tasks by one score is that by another. The paper's ROC-AUC is so, its mAP only under other labels.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,20 +30,28 @@ class Shape(NamedTuple):
     highest: dict[str, int]
 
 
-def figures_by_setting(numbers: Iterable[Printed], label: Label) -> list[dict[str, float]]:
-    """Task -> mean of each printed setting; what two tables repeat is one setting."""
-    found: dict[tuple[object, ...], dict[str, float]] = {}
+def scores_by_setting(numbers: Iterable[Printed], label: Label) -> list[dict[str, float]]:
+    """Return task -> mean for each printed setting; a setting that two tables repeat counts once."""
+    scores: dict[tuple[object, ...], dict[str, float]] = {}
     for number in numbers:
         key = number.model, number.dataset, number.loss, number.n_bits, number.gamma_w, number.metric, number.split
-        found.setdefault(key, {})[getattr(number, label)] = number.mean
-    return list(found.values())
+        scores.setdefault(key, {})[getattr(number, label)] = number.mean
+    return list(scores.values())
 
 
-def shape(figures: Sequence[Mapping[str, float]]) -> Shape:
-    """How the four tasks lie to each other; ``figures`` are of one metric, in percent, one's own runs' too."""
-    gaps = [abs(tasks["image->text"] - tasks["text->image"]) for tasks in figures]
+def shape(scores: Sequence[Mapping[str, float]]) -> Shape:
+    """Measure how the scores of the four tasks lie to each other.
+
+    Args:
+        scores: task -> score in percent, of one metric; a setting each.
+
+    >>> tasks = {"image->text": 80.0, "text->image": 81.0, "image->image": 75.0, "text->text": 90.0}
+    >>> shape([tasks]).mean_gap, shape([tasks]).highest
+    (1.0, {'text->text': 1})
+    """
+    gaps = [abs(tasks["image->text"] - tasks["text->image"]) for tasks in scores]
     highest: dict[str, int] = {}
-    for tasks in figures:
+    for tasks in scores:
         best = max(tasks, key=lambda task: tasks[task])
         highest[best] = highest.get(best, 0) + 1
     return Shape(len(gaps), min(gaps), sum(gaps) / len(gaps), max(gaps), highest)

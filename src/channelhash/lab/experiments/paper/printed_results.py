@@ -1,4 +1,4 @@
-"""The numbers that the paper prints, and one's own runs beside them.
+"""The numbers that the paper prints, and our runs beside them.
 
 The mAP tables of the paper very probably carry three of four task labels swapped (``docs/paper-notes.md``), so every
 comparison shows both readings: as printed, and under the likely label (``protocol.md`` § 7).
@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.tables.rendering import Cell, Table
-from channelhash.lab.experiments.tables.results import FIGURE_NAMES, Spread, arrow, outcome
+from channelhash.lab.experiments.tables.results import SCORE_NAMES, Spread, outcome
+from channelhash.utils.plotting import arrow
 
 PaperTable = Literal["losses", "gamma_w", "architectures"]
 
-#: The paper's sign of a task -> ours.
+#: Task as the paper writes it -> our name.
 TASKS = {"I->T": "image->text", "T->I": "text->image", "I->I": "image->image", "T->T": "text->text"}
 _DATASETS = {"mirflickr25k": "MIRFLICKR-25k", "nuswide": "NUS-WIDE"}
 _MODELS = {"tdsrdh": "TDSRDH", "cliphash": "CLIPHash"}
@@ -28,7 +29,7 @@ _LOSSES: dict[str, tuple[str, dict[str, float | None]]] = {
     "sch": ("SCH", {"tau": 3.0, "alpha": 1.0, "beta": 1.0, "kappa_q": 0.0}),
     "tdsrdh": ("TDSRDH", {"alpha": 0.05, "beta": 1.0, "epsilon": 0.3}),
 }
-_METRICS = {name: figure for figure, name in FIGURE_NAMES.items()}
+_METRICS = {name: score for score, name in SCORE_NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,11 @@ class Printed:
 
 @cache
 def load_printed() -> tuple[Printed, ...]:
-    """Every number of the paper's four result tables, in their order."""
+    """Read every number of the paper's four result tables, in their order.
+
+    >>> load_printed()[0].table
+    'losses'
+    """
     text = resources.files("channelhash.lab.experiments").joinpath("paper_results.csv").read_text(encoding="utf-8")
     return tuple(
         Printed(
@@ -88,7 +93,7 @@ def load_printed() -> tuple[Printed, ...]:
 
 
 def comparison_table(results: Sequence[Result], table: PaperTable, checkpoint: str = "last") -> Table | None:
-    """Runs beside the paper's numbers of one of its tables, under both readings of its task labels.
+    """Compare runs with the paper's numbers of one of its tables, under both readings of its task labels.
 
     A run is compared if data set, model, code length and every setting of its loss are the paper's; on the partitions
     that the paper's table is about.
@@ -117,8 +122,8 @@ def comparison_table(results: Sequence[Result], table: PaperTable, checkpoint: s
             datasets.add(number.dataset)
             epochs |= {int(run.settings["train"]["epochs"]) for run in runs}
             cell = outcome(runs, task, _METRICS[metric], split, checkpoint)
-            found = cell.spread()
-            readings = [_Reading.of(found, number), _Reading.of(found, as_likely[setting])]
+            ours = cell.spread()
+            readings = [_Reading.of(ours, number), _Reading.of(ours, as_likely[setting])]
             if number.likely_task != task:
                 pairs.append(readings)
             rows.append((Cell(f"{metric}, {arrow(task)}"), Cell(_label(number)), Cell(cell.text()), *_cells(*readings)))
@@ -142,33 +147,37 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class _Reading:
-    """A printed number beside one's own mean; the difference is None without one, ``within`` without a spread."""
+    """A printed number beside our mean; the difference is None without one, ``within`` without a spread."""
 
     printed: Printed
     difference: float | None
     within: bool | None
 
     @classmethod
-    def of(cls, found: Spread | None, printed: Printed) -> "_Reading":
-        if found is None:
+    def of(cls, ours: Spread | None, printed: Printed) -> "_Reading":
+        if ours is None:
             return cls(printed, None, None)
-        difference = found.mean - printed.mean
-        return cls(printed, difference, None if isnan(found.std) else within_spread(found, printed))
+        return cls(printed, ours.mean - printed.mean, None if isnan(ours.std) else within_spread(ours, printed))
 
 
 def within_spread(ours: Spread, printed: Printed) -> bool:
-    """Whether two means differ by no more than √(std_printed² + std_ours²), the spread of two single runs."""
+    """Say whether two means differ by no more than √(std_printed² + std_ours²), the spread of two single runs.
+
+    >>> printed = load_printed()[0]
+    >>> within_spread(Spread(printed.mean, 0.1, 3), printed)
+    True
+    """
     return abs(ours.mean - printed.mean) <= hypot(printed.std, ours.std)
 
 
 def _cells(first: _Reading, second: _Reading) -> list[Cell]:
-    """Printed number, difference and verdict of both readings; the nearer one's difference is bold."""
+    """Return printed number, difference and verdict of both readings; the nearer one's difference is bold."""
     cells = []
-    for this, other in ((first, second), (second, first)):
+    for this, rival in ((first, second), (second, first)):
         nearer = (
             this.difference is not None
-            and other.difference is not None
-            and abs(this.difference) < abs(other.difference)
+            and rival.difference is not None
+            and abs(this.difference) < abs(rival.difference)
         )
         cells += [
             Cell(f"{this.printed.mean:.2f} ± {this.printed.std:.2f}"),
@@ -197,7 +206,7 @@ def _caption(epochs: set[int], pairs: Sequence[Sequence[_Reading]]) -> str:
 
 
 def _tally(readings: Sequence[_Reading]) -> tuple[int, float]:
-    """How many lie within the spread, and the mean absolute difference."""
+    """Count those within the spread, and average the absolute differences."""
     distances = [abs(reading.difference) for reading in readings if reading.difference is not None]
     return sum(reading.within is True for reading in readings), sum(distances) / len(distances)
 
@@ -218,7 +227,7 @@ def _setting(number: Printed) -> Setting:
 
 
 def _printed_setting(result: Result) -> Setting | None:
-    """What the paper calls the run's setting; None if it has none like it."""
+    """Return what the paper calls the run's setting; None if it has none like it."""
     if not result.settings:
         return None
     model, dataset = _MODELS.get(result.settings["model"]["name"]), _DATASETS.get(result.settings["data"]["kind"])
@@ -229,9 +238,9 @@ def _printed_setting(result: Result) -> Setting | None:
 
 
 def _printed_loss(settings: Mapping[str, Any]) -> str | None:
-    """The paper's name of a loss, if all its settings but γ_w are the paper's."""
+    """Return the paper's name of a loss, if all its settings but γ_w are the paper's."""
     name, published = _LOSSES.get(settings["name"], ("", {}))
-    given = {key: value for key, value in settings.items() if key not in ("name", "gamma_w", "temperature")}
+    chosen = {key: value for key, value in settings.items() if key not in ("name", "gamma_w", "temperature")}
     # What the paper does not know is 0: off.
-    same = all(given.get(key, 0) == published.get(key, 0) for key in given.keys() | published.keys())
+    same = all(chosen.get(key, 0) == published.get(key, 0) for key in chosen.keys() | published.keys())
     return name if name and same else None

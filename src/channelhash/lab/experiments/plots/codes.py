@@ -28,7 +28,7 @@ _KINDS = {
 
 
 def runs_precision_recall_plot(runs: Mapping[str, Path], task: str) -> Figure:
-    """Precision against recall of several evaluated runs in one task.
+    """Draw precision against recall of several evaluated runs in one task.
 
     Args:
         runs: label -> the run's folder; all of one data set and split.
@@ -38,10 +38,8 @@ def runs_precision_recall_plot(runs: Mapping[str, Path], task: str) -> Figure:
         InputError: a run has no codes, or the runs are of different data.
     """
     histograms = {label: _histogram(folder, task) for label, folder in runs.items()}
-    if (
-        len({(len(found.total), int(found.total.sum()), int(found.relevant.sum())) for found in histograms.values()})
-        > 1
-    ):
+    sizes = {(len(counts.total), int(counts.total.sum()), int(counts.relevant.sum())) for counts in histograms.values()}
+    if len(sizes) > 1:
         raise InputError(
             "these runs were evaluated on different data; draw precision and recall of each data set alone"
         )
@@ -51,11 +49,11 @@ def runs_precision_recall_plot(runs: Mapping[str, Path], task: str) -> Figure:
 
 
 def channel_distances_plot(channels: Channels, loss: ChannelLoss) -> Figure:
-    """How far pairs lie apart against their channels, a row a pair of modalities and a column a kind of pair.
+    """Draw distances of pairs against their channels, a row a pair of modalities and a column a kind of pair.
 
     Args:
         channels: of the codes of one model.
-        loss: gives the channels of S = 0 and S = 1; those in between depend on S, so only their share inside is told.
+        loss: gives the channels of S = 0 and S = 1; those in between depend on S, so only shares are printed.
     """
     figure = Figure(figsize=(4 * len(_KINDS), 2.9 * len(channels) + 0.8), layout="constrained")
     panels = figure.subplots(len(channels), len(_KINDS), sharex=True, squeeze=False)
@@ -85,12 +83,12 @@ def channel_distances_plot(channels: Channels, loss: ChannelLoss) -> Figure:
 
 
 def write_retrieval_sheet(run: Path, path: Path, task: str = "image->text", count: int = 5) -> None:
-    """Queries of an evaluated run with their nearest answers as a PNG, right and wrong ones marked.
+    """Draw queries of an evaluated run with their nearest items as a PNG, right and wrong ones marked.
 
     Args:
         run: a run's folder.
         path: PNG to write.
-        task: which codes ask, and which are searched.
+        task: modalities of the query and of the searched codes.
         count: number of queries.
 
     Raises:
@@ -101,23 +99,23 @@ def write_retrieval_sheet(run: Path, path: Path, task: str = "image->text", coun
 
 def _histogram(run: Path, task: str) -> HammingHistogram:
     query, database = _codes(run, task)
-    asked, searched = task.split("->")
+    query_modality, searched = task.split("->")
     if query.labels is None or database.labels is None:
         raise InputError(f"{run}: its codes have no labels; precision and recall need them")
     return hamming_histogram(
-        query.codes[asked], database.codes[searched], query.labels, database.labels, n_bits=query.n_bits
+        query.codes[query_modality], database.codes[searched], query.labels, database.labels, n_bits=query.n_bits
     )
 
 
 def _codes(run: Path, task: str) -> tuple[CodeSet, CodeSet]:
-    """Query and retrieval codes of the test split."""
+    """Load query and retrieval codes of the test split."""
     paths = [run / "codes" / f"test-{role}.parquet" for role in ("query", "retrieval")]
     for path in paths:
         if not path.exists():
             raise InputError(f"{path}: is not there; write it with `channelhash evaluate {run}`")
     query, database = (CodeSet.load(path) for path in paths)
-    asked, _, searched = task.partition("->")
-    if asked not in query.codes or searched not in database.codes:
+    query_modality, _, searched = task.partition("->")
+    if query_modality not in query.codes or searched not in database.codes:
         raise InputError(f'{task}: {run} has codes of {" and ".join(query.codes)}; name a task such as "image->text"')
     return query, database
 

@@ -1,6 +1,7 @@
-"""Plots of a grid's results: training, figures over the code length and over γ_w."""
+"""Plots of a grid's results: training, scores over the code length and over γ_w."""
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def grid_plots(results: Sequence[Result]) -> dict[str, Figure]:
 
 
 def training_plot(logs: Mapping[str, Sequence[Log]]) -> Figure:
-    """Loss and validation mAP_T by epoch: of one run with a line a task, or of several methods with a line each.
+    """Draw loss and validation mAP_T by epoch: of one run with a line a task, or of several methods with a line each.
 
     Args:
         logs: method -> logs of its seeds, see `trainer.read_log`; lines are means over seeds, shaded from the lowest to
@@ -59,18 +60,18 @@ def training_plot(logs: Mapping[str, Sequence[Log]]) -> Figure:
         values = np.array([[log[epoch]["loss"] for epoch in epochs] for log in seeds], dtype=float)
         _band(losses, number, epochs + 1, values if alone else 100 * values / values[:, :1], method)
         validated = _epochs(seeds, "validation")
-        figures: dict[str, Callable[[dict[str, float]], float]] = {method: selection_score}
+        curves: dict[str, Callable[[dict[str, float]], float]] = {method: selection_score}
         if alone and len(validated):
             # Cross-modal tasks first, as in every report, so that a task looks the same in all plots.
-            found = seeds[0][int(validated[0])]["validation"]
-            tasks = sorted(found, key=lambda task: len(set(task.split("->"))) == 1)
-            figures = {arrow(task): (lambda found, task=task: found[task]) for task in tasks}  # type: ignore[misc]
-        for offset, (label, pick) in enumerate(figures.items()):
+            report = seeds[0][int(validated[0])]["validation"]
+            tasks = sorted(report, key=lambda task: len(set(task.split("->"))) == 1)
+            curves = {arrow(task): itemgetter(task) for task in tasks}
+        for offset, (label, pick) in enumerate(curves.items()):
             values = np.array([[pick(log[epoch]["validation"]) for epoch in validated] for log in seeds], dtype=float)
             _band(scores, number + offset, validated + 1, 100 * values, label)
     losses.set_ylabel("mean loss of an epoch" if alone else "loss, % of the first epoch's")
     losses.set_title("Training loss")
-    scores.set_ylabel(f"{_written('map_tie_aware')}, %")
+    scores.set_ylabel(f"{_print_name('map_tie_aware')}, %")
     scores.set_title("Validation" if alone else "Validation, mean of the cross-modal tasks")
     scores.set_xlabel("epoch")
     scores.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -83,13 +84,13 @@ def training_plot(logs: Mapping[str, Sequence[Log]]) -> Figure:
 
 
 def code_length_plot(
-    results: Sequence[Result], figure_name: str = "map_tie_aware", view: str = "test", checkpoint: str = "last"
+    results: Sequence[Result], score: str = "map_tie_aware", view: str = "test", checkpoint: str = "last"
 ) -> Figure:
-    """A figure over the code length, one panel a task and one line a method; bars are sample std over seeds.
+    """Draw a score over the code length, one panel a task and one line a method; bars are sample std over seeds.
 
     Args:
         results: of one data set; finished ones are drawn.
-        figure_name: a share, as `metrics.evaluate` names it.
+        score: in [0, 1], as `metrics.evaluate` names it.
         view: see `results.VIEWS`.
         checkpoint: ``"last"`` or ``"best"``.
 
@@ -104,7 +105,7 @@ def code_length_plot(
     for axes, task in zip(panels, tasks, strict=True):
         for number, method in enumerate(methods):
             groups = [
-                [r.score(task, figure_name, view, checkpoint) for r in finished if (r.method, r.n_bits) == (method, k)]
+                [r.score(task, score, view, checkpoint) for r in finished if (r.method, r.n_bits) == (method, k)]
                 for k in lengths
             ]
             aside = _ASIDE * (number - (len(methods) - 1) / 2)
@@ -114,15 +115,15 @@ def code_length_plot(
         axes.set_title(f"{arrow(task)} (chance {100 * chance:.1f} %)", fontsize=10)
         axes.set_xticks(range(len(lengths)), [str(k) for k in lengths])
         axes.set_xlabel("code length k, bits")
-        axes.set_ylabel(f"{_written(figure_name)}, %")
+        axes.set_ylabel(f"{_print_name(score)}, %")
         axes.grid(alpha=0.3)
-    figure.suptitle(f"{_written(figure_name)} over code length, mean ± sample std of {_seeds(finished)}", fontsize=11)
+    figure.suptitle(f"{_print_name(score)} over code length, mean ± sample std of {_seeds(finished)}", fontsize=11)
     legend_below(figure, panels[0])
     return figure
 
 
 def gamma_w_plot(results: Sequence[Result], view: str = "validation", checkpoint: str = "last") -> Figure:
-    """mAP_T and ROC-AUC (micro) over γ_w, one line a task; bars are sample std over seeds.
+    """Draw mAP_T and ROC-AUC (micro) over γ_w, one line a task; bars are sample std over seeds.
 
     Args:
         results: runs of DSCH that differ in nothing but γ_w and seed; finished ones are drawn.
@@ -144,7 +145,7 @@ def gamma_w_plot(results: Sequence[Result], view: str = "validation", checkpoint
             ]
             means, spreads = _means(groups)
             line(axes, number, np.array(values), means, arrow(task), spreads)
-        axes.set_ylabel(f"{_written(name)}, %")
+        axes.set_ylabel(f"{_print_name(name)}, %")
         axes.grid(alpha=0.3)
     panels[-1].set_xlabel("γ$_w$")
     panels[-1].set_xticks(values)
@@ -163,7 +164,7 @@ def _finished(results: Sequence[Result]) -> list[Result]:
 
 
 def _sweeps(finished: Sequence[Result]) -> dict[str, list[Result]]:
-    """Validated runs that differ in nothing but γ_w and seed, by the name of their plot; two values of γ_w or more."""
+    """Group validated runs that differ in nothing but γ_w and seed, by the name of their plot; two γ_w or more."""
     groups: dict[str, list[Result]] = {}
     for result in finished:
         loss = result.settings["loss"]
@@ -173,20 +174,20 @@ def _sweeps(finished: Sequence[Result]) -> dict[str, list[Result]]:
 
 
 def _means(groups: Sequence[Sequence[float]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and sample std of each group in percent; NaN for the mean of no values and for the std of one."""
+    """Return mean and sample std of each group in percent; NaN for the mean of no values and the std of one."""
     means = [100 * float(np.mean(group)) if group else float("nan") for group in groups]
     spreads = [100 * float(np.std(group, ddof=1)) if len(group) > 1 else float("nan") for group in groups]
     return np.array(means), np.array(spreads)
 
 
 def _epochs(seeds: Sequence[Log], key: str) -> NDArray[np.int64]:
-    """Epochs, from 0, in which every log has ``key``."""
+    """Return the epochs, from 0, in which every log has ``key``."""
     shared = set.intersection(*({number for number, entry in enumerate(log) if key in entry} for log in seeds))
     return np.array(sorted(shared), dtype=np.int64)
 
 
 def _band(axes: Axes, number: int, x: NDArray[Any], values: NDArray[np.float64], label: str) -> None:
-    """The mean of ``(seeds, epochs)`` as a line, shaded from the lowest to the highest."""
+    """Draw the mean of ``(seeds, epochs)`` as a line, shaded from the lowest to the highest."""
     if not len(x):
         return
     line(axes, number, x, values.mean(axis=0), label)
@@ -196,7 +197,12 @@ def _band(axes: Axes, number: int, x: NDArray[Any], values: NDArray[np.float64],
 
 
 def task_panels(tasks: Sequence[str]) -> tuple[Figure, list[Axes]]:
-    """A panel a task, two in a row."""
+    """Make a panel for each task, two in a row.
+
+    >>> figure, panels = task_panels(["image->text", "text->image", "text->text"])
+    >>> len(panels)
+    3
+    """
     columns = min(2, len(tasks))
     rows = -(-len(tasks) // columns)
     figure = Figure(figsize=(max(4.6 * columns, 6), 3.2 * rows + 1), layout="constrained")
@@ -206,14 +212,12 @@ def task_panels(tasks: Sequence[str]) -> tuple[Figure, list[Axes]]:
     return figure, panels[: len(tasks)]
 
 
-def _written(figure_name: str) -> str:
-    return {"map_tie_aware": "mAP$_T$", "roc_auc_micro": "ROC-AUC (micro)", "ndcg": "NDCG"}.get(
-        figure_name, figure_name
-    )
+def _print_name(score: str) -> str:
+    return {"map_tie_aware": "mAP$_T$", "roc_auc_micro": "ROC-AUC (micro)", "ndcg": "NDCG"}.get(score, score)
 
 
 def _seeds(results: Sequence[Result]) -> str:
-    """How many seeds the means are over, in words."""
+    """Say how many seeds the means are over."""
     groups: dict[tuple[Any, ...], int] = {}
     for result in results:
         key = (result.method, result.n_bits, result.settings["loss"].get("gamma_w"))

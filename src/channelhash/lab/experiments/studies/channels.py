@@ -79,7 +79,7 @@ def channels_tables(results: Sequence[Result]) -> list[Table]:
     methods = [method for method in dict.fromkeys(result.method for result in results) if method != OWN]
     return [
         *all_views(losses_table, results),
-        losses_table(results, figure="ndcg_graded"),
+        losses_table(results, score="ndcg_graded"),
         *own_effects_tables(results),
         wins_table(results),
         *significance_tables(results, [(OWN, method) for method in methods]),

@@ -30,7 +30,7 @@ from channelhash.lab.experiments.experiment import Design, Experiment
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
 from channelhash.lab.experiments.tables.rendering import Cell, Table
-from channelhash.lab.experiments.tables.results import arrow, difference_cell, print_spread, spread
+from channelhash.lab.experiments.tables.results import difference_cell, print_spread, spread
 from channelhash.metrics import hamming_histogram
 from channelhash.models import load_model
 from channelhash.models.encode_records import encode_records
@@ -39,6 +39,7 @@ from channelhash.runs.evaluate import run_codes
 from channelhash.runs.stored_codes import database_codes, stored_codes
 from channelhash.training.feature_inputs import collection_features
 from channelhash.utils.files import write_text
+from channelhash.utils.plotting import arrow
 from channelhash.utils.progress import no_stage_progress
 
 #: Folder of the first trainings below the grid's.

@@ -18,11 +18,12 @@ from channelhash.lab.experiments.base import METHODS
 from channelhash.lab.experiments.experiment import Experiment
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.tables.rendering import Cell, Table
-from channelhash.lab.experiments.tables.results import arrow, difference_cell, print_spread, spread
+from channelhash.lab.experiments.tables.results import difference_cell, print_spread, spread
 from channelhash.metrics import ranking
 from channelhash.runs.evaluate import query_outputs, run_codes
 from channelhash.search.rerank import asymmetric_distances
 from channelhash.utils.files import write_text
+from channelhash.utils.plotting import arrow
 
 #: How many of the first matches are ranked again; None is all of them.
 DEPTHS: tuple[int | None, ...] = (100, 1000, None)

@@ -45,12 +45,12 @@ def shapes_tables(results: Sequence[Result]) -> list[Table]:
     """Return what each shape adds to SCH's, in tie-aware mAP and in graded NDCG, and scores by shape."""
     first = results[0].method
     title = f"Shapes minus {first}"
-    graded = effects_tables(all_option_effects(results, first, "ndcg_graded"), figure="graded NDCG", title=title)
+    graded = effects_tables(all_option_effects(results, first, "ndcg_graded"), score="graded NDCG", title=title)
     return [
         *effects_tables(all_option_effects(results, first), title=title),
         *(replace(table, name=f"ndcg-graded-{table.name}") for table in graded),
         *all_views(losses_table, results),
-        losses_table(results, figure="ndcg_graded"),
+        losses_table(results, score="ndcg_graded"),
     ]
 
 

@@ -7,25 +7,25 @@ from matplotlib.figure import Figure
 from channelhash.lab.experiments.reference_points import FLOORS, UNQUANTISED
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.tables.rendering import Cell, Table
-from channelhash.lab.experiments.tables.results import arrow, best_means, outcome, task_names
+from channelhash.lab.experiments.tables.results import best_means, outcome, task_names
 from channelhash.lab.experiments.tuning import rate_of, validation_score
-from channelhash.utils.plotting import COLORS, legend_below
+from channelhash.utils.plotting import COLORS, arrow, legend_below
 
 _LOSS = "loss"
 
 
 def kind_of(result: Result) -> str:
-    """``"floor"``, ``"ceiling"``, or ``"loss"`` of a trained run."""
+    """Return ``"floor"``, ``"ceiling"``, or ``"loss"`` of a trained run."""
     return str(result.settings["loss"].get("anchor", _LOSS))
 
 
 def trained(results: Sequence[Result]) -> list[Result]:
-    """The runs that are trained."""
+    """Return the runs that are trained."""
     return [result for result in results if result.settings and kind_of(result) == _LOSS]
 
 
 def baselines_table(results: Sequence[Result]) -> Table:
-    """Tie-aware mAP: a block a task, a row a method between chance and ceilings, a column a code length."""
+    """Return tie-aware mAP: a block a task, a row a method between chance and ceilings, a column a code length."""
     lengths = sorted({result.n_bits for result in results if result.settings})
     kinds = {result.method: kind_of(result) for result in results if result.settings}
     methods = [method for kind in ("floor", _LOSS, "ceiling") for method in kinds if kinds[method] == kind]
@@ -41,8 +41,8 @@ def baselines_table(results: Sequence[Result]) -> Table:
         chance = [_chance(_at(results, k), task) for k in lengths]
         rows.append((Cell(arrow(task)), Cell("chance"), Cell("floor"), Cell(""), *map(Cell, chance)))
         for method in methods:
-            figures = [Cell(cells[method, k].text(), best.get((method, k), False)) for k in lengths]
-            rows.append((Cell(arrow(task)), Cell(method), Cell(kinds[method]), Cell(_rates(results, method)), *figures))
+            scores = [Cell(cells[method, k].text(), best.get((method, k), False)) for k in lengths]
+            rows.append((Cell(arrow(task)), Cell(method), Cell(kinds[method]), Cell(_rates(results, method)), *scores))
     header = ("Task", "Method", "Kind", "Learning rate", *(f"k = {k}" for k in lengths))
     return Table(
         "baselines", "Losses between floor and ceiling, tie-aware mAP", header, tuple(rows), _caption(results), 3
@@ -50,14 +50,14 @@ def baselines_table(results: Sequence[Result]) -> Table:
 
 
 def shares_table(results: Sequence[Result]) -> Table:
-    """How far each loss goes from floor to ceiling, in percent of the way."""
+    """Return how far each loss goes from floor to ceiling, in percent of the way."""
     lengths = sorted({result.n_bits for result in trained(results)})
     methods = list(dict.fromkeys(result.method for result in trained(results)))
     rows: list[tuple[Cell, ...]] = []
     for task in task_names(results, "test", "last"):
-        found = {k: shares(_at(results, k), task) for k in lengths}
+        by_length = {k: shares(_at(results, k), task) for k in lengths}
         for method in methods:
-            cells = [f"{found[k][method]:.0f}" if method in found[k] else "–" for k in lengths]
+            cells = [f"{by_length[k][method]:.0f}" if method in by_length[k] else "–" for k in lengths]
             rows.append((Cell(arrow(task)), Cell(method), *map(Cell, cells)))
     return Table(
         "baselines-shares",
@@ -70,15 +70,19 @@ def shares_table(results: Sequence[Result]) -> Table:
 
 
 def shares(results: Sequence[Result], task: str) -> dict[str, float]:
-    """method -> percent of the way from the best floor to the best unquantised ranking, of one code length.
+    """Map each method to its percent of the way from the best floor to the best unquantised ranking.
 
-    Empty while one of the two is not known or the ceiling is not above the floor.
+    Empty while one of the two is unknown or the ceiling is not above the floor.
+
+    Args:
+        results: of one code length.
+        task: retrieval task.
     """
     means: dict[str, dict[str, float]] = {"floor": {}, _LOSS: {}, "ceiling": {}}
     for method in dict.fromkeys(result.method for result in results):
         runs = [result for result in results if result.method == method]
-        if found := outcome(runs, task).spread():
-            means[kind_of(runs[0])][method] = found.mean
+        if summary := outcome(runs, task).spread():
+            means[kind_of(runs[0])][method] = summary.mean
     floor = max(means["floor"].values(), default=float("nan"))
     unquantised = [mean for method, mean in means["ceiling"].items() if method.endswith(UNQUANTISED)]
     ceiling = max(unquantised, default=float("nan"))
@@ -88,15 +92,16 @@ def shares(results: Sequence[Result], task: str) -> dict[str, float]:
 
 
 def learning_rates_table(trials: Sequence[Result]) -> Table:
-    """What each trial scored on validation; the chosen learning rates are bold."""
+    """Tabulate what each trial scored on validation; the chosen learning rates are bold."""
     rates = sorted({rate_of(result) for result in trials})
     rows = []
     for method in dict.fromkeys(result.method for result in trials):
-        mine = {rate_of(result): result for result in trials if result.method == method}
-        scores = {rate: validation_score(run) for rate, run in mine.items() if run.status == "finished"}
+        by_rate = {rate_of(result): result for result in trials if result.method == method}
+        scores = {rate: validation_score(run) for rate, run in by_rate.items() if run.status == "finished"}
         best = max(sorted(scores), key=scores.__getitem__, default=None)
         cells = [
-            Cell(f"{100 * scores[rate]:.2f}" if rate in scores else mine[rate].status, rate == best) for rate in rates
+            Cell(f"{100 * scores[rate]:.2f}" if rate in scores else by_rate[rate].status, rate == best)
+            for rate in rates
         ]
         rows.append((Cell(method), *cells))
     return Table(
@@ -112,7 +117,7 @@ def learning_rates_table(trials: Sequence[Result]) -> Table:
 
 
 def baselines_plot(results: Sequence[Result], n_bits: int) -> Figure:
-    """mAP of every loss at one code length beside its unquantised ranking, floors as lines: a panel a task."""
+    """Draw mAP of every loss at one code length beside its unquantised ranking, floors as lines: a panel a task."""
     here = [result for result in results if result.n_bits == n_bits and result.status == "finished"]
     tasks = task_names(here, "test", "last")
     methods = list(dict.fromkeys(result.method for result in trained(here)))
@@ -120,22 +125,22 @@ def baselines_plot(results: Sequence[Result], n_bits: int) -> Figure:
     panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
     for panel, task in zip(panels, tasks, strict=True):
         for number, floor in enumerate(FLOORS):
-            if found := outcome(_cell(here, floor, n_bits), task).spread():
+            if summary := outcome(_cell(here, floor, n_bits), task).spread():
                 style = (":", "--", "-.")[number % 3]
-                panel.axvline(found.mean, color="0.5", linewidth=1, linestyle=style, label=floor)
+                panel.axvline(summary.mean, color="0.5", linewidth=1, linestyle=style, label=floor)
         for suffix, mark, filled, label in (
             (UNQUANTISED, "D", False, "outputs, unquantised"),
             ("", "o", True, "codes"),
         ):
-            found_at = {
-                place: found
+            placed = {
+                place: summary
                 for place, method in enumerate(methods)
-                if (found := outcome(_cell(here, method + suffix, n_bits), task).spread())
+                if (summary := outcome(_cell(here, method + suffix, n_bits), task).spread())
             }
             panel.errorbar(
-                [found.mean for found in found_at.values()],
-                list(found_at),
-                xerr=[0.0 if found.runs < 2 else found.std for found in found_at.values()],
+                [summary.mean for summary in placed.values()],
+                list(placed),
+                xerr=[0.0 if summary.runs < 2 else summary.std for summary in placed.values()],
                 fmt=mark,
                 color=COLORS[0],
                 markerfacecolor=COLORS[0] if filled else "white",
@@ -163,8 +168,8 @@ def _at(results: Sequence[Result], n_bits: int) -> list[Result]:
 
 
 def _chance(results: Sequence[Result], task: str) -> str:
-    figures = {f"{100 * run.score(task, 'chance'):.2f}" for run in results if run.status == "finished"}
-    return ", ".join(sorted(figures)) or "–"
+    levels = {f"{100 * run.score(task, 'chance'):.2f}" for run in results if run.status == "finished"}
+    return ", ".join(sorted(levels)) or "–"
 
 
 def _rates(results: Sequence[Result], method: str) -> str:

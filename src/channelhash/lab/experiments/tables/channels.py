@@ -13,32 +13,32 @@ from channelhash.lab.experiments.tuning import Weights, best_trials, validation_
 OWN = "RSCH, tuned"
 
 
-def own_effects(results: Sequence[Result], figure: str = "map_tie_aware") -> list[Effect]:
-    """`OWN` minus each other method, paired by seed, of every task and code length."""
+def own_effects(results: Sequence[Result], score: str = "map_tie_aware") -> list[Effect]:
+    """Return `OWN` minus each other method, paired by seed, of every task and code length."""
     effects = []
     for base in dict.fromkeys(result.method for result in results if result.method != OWN):
         pair = [result for result in results if result.method in (OWN, base)]
-        effects += [replace(effect, name=f"{OWN} − {base}") for effect in all_option_effects(pair, base, figure=figure)]
+        effects += [replace(effect, name=f"{OWN} − {base}") for effect in all_option_effects(pair, base, score)]
     return effects
 
 
 def own_effects_tables(results: Sequence[Result]) -> list[Table]:
-    """`own_effects` on tie-aware mAP and on graded NDCG."""
+    """Tabulate `own_effects` on tie-aware mAP and on graded NDCG."""
     tables = effects_tables(own_effects(results))
-    for table in effects_tables(own_effects(results, "ndcg_graded"), figure="graded NDCG"):
+    for table in effects_tables(own_effects(results, "ndcg_graded"), score="graded NDCG"):
         tables.append(replace(table, name=f"ndcg-graded-{table.name}"))
     return tables
 
 
 def trials_table(trials: Sequence[Result]) -> Table:
-    """What each trial of the weights scored on validation; the chosen ones are bold."""
+    """Tabulate what each trial of the weights scored on validation; the chosen ones are bold."""
     columns = sorted({weights_of(result).per_bit for result in trials})
     best = best_trials(trials)
     rows = []
     for method in dict.fromkeys(result.method for result in trials):
-        mine = {weights_of(result): result for result in trials if result.method == method}
-        for kappa_q in dict.fromkeys(weights.kappa_q for weights in mine):
-            runs = [mine[Weights(kappa_q, per_bit)] for per_bit in columns]
+        by_weights = {weights_of(result): result for result in trials if result.method == method}
+        for kappa_q in dict.fromkeys(weights.kappa_q for weights in by_weights):
+            runs = [by_weights[Weights(kappa_q, per_bit)] for per_bit in columns]
             cells = [
                 Cell(
                     f"{100 * validation_score(run):.2f}" if run.status == "finished" else run.status,

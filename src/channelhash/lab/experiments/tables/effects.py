@@ -9,7 +9,8 @@ from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.stats.effects import Effect, factorial_effects, option_effects
 from channelhash.lab.experiments.tables.rendering import Cell, Table
-from channelhash.lab.experiments.tables.results import arrow, task_names
+from channelhash.lab.experiments.tables.results import task_names
+from channelhash.utils.plotting import COLORS, arrow
 
 #: What the plot of a factorial grid shows of its effects: name -> label.
 FACTORIAL_LABELS = {
@@ -20,23 +21,23 @@ FACTORIAL_LABELS = {
 }
 
 
-def all_effects(results: Sequence[Result], figure: str = "map_tie_aware", view: str = "test") -> list[Effect]:
-    """`factorial_effects` of every task and code length that two seeds or more are finished for; empty if none."""
+def all_effects(results: Sequence[Result], score: str = "map_tie_aware", view: str = "test") -> list[Effect]:
+    """Return `factorial_effects` of every task and code length for which two seeds or more are finished."""
     effects: list[Effect] = []
     for n_bits, task in _lengths_and_tasks(results, view):
-        with suppress(InputError):  # too few seeds: the tables of figures name what is missing
-            effects += factorial_effects(results, task, n_bits, score=figure, view=view)
+        with suppress(InputError):  # too few seeds: the tables of scores name what is missing
+            effects += factorial_effects(results, task, n_bits, score=score, view=view)
     return effects
 
 
 def all_option_effects(
-    results: Sequence[Result], base: str, figure: str = "map_tie_aware", view: str = "test"
+    results: Sequence[Result], base: str, score: str = "map_tie_aware", view: str = "test"
 ) -> list[Effect]:
-    """`option_effects` of every task and code length."""
+    """Return `option_effects` of every task and code length."""
     return [
         effect
         for n_bits, task in _lengths_and_tasks(results, view)
-        for effect in option_effects(results, base, task, n_bits, score=figure, view=view)
+        for effect in option_effects(results, base, task, n_bits, score=score, view=view)
     ]
 
 
@@ -47,13 +48,13 @@ def _lengths_and_tasks(results: Sequence[Result], view: str) -> list[tuple[int, 
 
 
 def effects_tables(
-    effects: Sequence[Effect], figure: str = "mAP_T", title: str = "Effects", notes: str = ""
+    effects: Sequence[Effect], score: str = "mAP_T", title: str = "Effects", notes: str = ""
 ) -> list[Table]:
-    """One table a code length: an effect a row, a task a column; intervals that leave zero out are bold.
+    """Return one table a code length: an effect a row, a task a column; intervals that exclude zero are bold.
 
     Args:
         effects: of one grid.
-        figure: what they are of, as it is printed.
+        score: what they are of, as it is printed.
         title: begins the tables' titles.
         notes: ends their captions.
     """
@@ -63,14 +64,14 @@ def effects_tables(
         tasks = list(dict.fromkeys(effect.task for effect in here))
         rows = []
         for name in dict.fromkeys(effect.name for effect in here):
-            found = {effect.task: effect for effect in here if effect.name == name}
-            cells = (_cell(found[task]) if task in found else Cell("–") for task in tasks)
+            of_task = {effect.task: effect for effect in here if effect.name == name}
+            cells = (_cell(of_task[task]) if task in of_task else Cell("–") for task in tasks)
             rows.append((Cell(name.strip()), *cells))
         seeds = {effect.seeds for effect in here}
         tables.append(
             Table(
                 f"effects-k{n_bits}",
-                f"{title} on {figure} in points, {n_bits} bits",
+                f"{title} on {score} in points, {n_bits} bits",
                 ("effect", *(arrow(task) for task in tasks)),
                 tuple(rows),
                 f"Mean difference over {_count(seeds)} seeds, paired by seed, and Student's 95 % interval; in brackets "
@@ -85,7 +86,7 @@ def effects_tables(
 def effects_plot(
     effects: Sequence[Effect], title: str, labels: Mapping[str, str] = FACTORIAL_LABELS, sideways: bool = False
 ) -> Figure:
-    """A panel a task, a mark a code length, bars are 95 % intervals.
+    """Draw a panel a task and a mark a code length; bars are 95 % intervals.
 
     Args:
         effects: of one grid.
@@ -101,17 +102,17 @@ def effects_plot(
     for panel, task in zip(panels, tasks, strict=True):
         (panel.axvline if sideways else panel.axhline)(0, color="0.4", linewidth=1)
         for number, n_bits in enumerate(lengths):
-            found = {effect.name: effect for effect in effects if effect.task == task and effect.n_bits == n_bits}
-            shown = [(place, found[name]) for place, name in enumerate(labels) if name in found]
+            named = {effect.name: effect for effect in effects if effect.task == task and effect.n_bits == n_bits}
+            drawn = [(place, named[name]) for place, name in enumerate(labels) if name in named]
             shift = 0.18 * (number - (len(lengths) - 1) / 2)
-            places = [place + shift for place, _ in shown]
-            differences = [effect.difference for _, effect in shown]
-            bars = [[e.difference - e.lower for _, e in shown], [e.upper - e.difference for _, e in shown]]
+            places = [place + shift for place, _ in drawn]
+            differences = [effect.difference for _, effect in drawn]
+            bars = [[e.difference - e.lower for _, e in drawn], [e.upper - e.difference for _, e in drawn]]
             panel.errorbar(
                 *((differences, places) if sideways else (places, differences)),
                 **{"xerr" if sideways else "yerr": bars},
                 fmt="osD^v"[number % 5],
-                color=("#0072B2", "#D55E00", "#009E73", "#CC79A7")[number % 4],
+                color=COLORS[number % 4],
                 markersize=5,
                 capsize=3,
                 linestyle="none",

@@ -6,26 +6,27 @@ from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.stats.significance import Comparison, compare_methods
 from channelhash.lab.experiments.stats.wins import count_wins
 from channelhash.lab.experiments.tables.rendering import Cell, Table
-from channelhash.lab.experiments.tables.results import CHECKPOINT_NAMES, VIEW_NAMES, arrow, outcome, spread, task_names
+from channelhash.lab.experiments.tables.results import CHECKPOINT_NAMES, VIEW_NAMES, outcome, spread, task_names
+from channelhash.utils.plotting import arrow
 
 #: A corrected p-value up to this counts as a difference.
 LEVEL = 0.05
 
 
 def significance_table(comparisons: Sequence[Comparison], view: str = "test", checkpoint: str = "last") -> Table:
-    """The comparisons of `significance.compare_methods`, a block a task; p-values up to `LEVEL` in bold."""
+    """Tabulate comparisons of `compare_methods`, a block a task; p-values up to `LEVEL` in bold."""
     rows = []
-    for found in comparisons:
-        queries, seeds = found.queries, found.seeds
+    for comparison in comparisons:
+        queries, seeds = comparison.queries, comparison.seeds
         rows.append(
             (
-                Cell(arrow(found.task)),
-                Cell(f"{found.first} against {found.second}, k = {found.n_bits}"),
+                Cell(arrow(comparison.task)),
+                Cell(f"{comparison.first} against {comparison.second}, k = {comparison.n_bits}"),
                 Cell(_points(queries.difference) if queries else "no common seed"),
-                _p_value(found.queries_p),
+                _p_value(comparison.queries_p),
                 Cell(str(queries.queries) if queries else "–"),
                 Cell(f"{_points(seeds.lower)} … {_points(seeds.upper)}" if seeds else "–"),
-                _p_value(found.seeds_p),
+                _p_value(comparison.seeds_p),
                 Cell(str(seeds.seeds) if seeds else "–"),
             )
         )
@@ -48,27 +49,27 @@ def significance_tables(results: Sequence[Result], pairs: Sequence[tuple[str, st
 
 
 def wins_table(results: Sequence[Result], view: str = "test", checkpoint: str = "last") -> Table:
-    """Of each method: cells (task × code length × model) in which its mean is strictly best, tied, and behind.
+    """Count the cells (task × code length × model) in which each method is strictly best, tied, and behind.
 
     A cell in which a run failed or is missing is left out for all methods.
 
     Raises:
         InputError: see `results.outcome`.
     """
-    placed = [result for result in results if result.settings]
-    methods = list(dict.fromkeys(result.method for result in placed))
+    started = [result for result in results if result.settings]
+    methods = list(dict.fromkeys(result.method for result in started))
     cells, left_out = [], 0
-    for place in dict.fromkeys((result.settings["model"]["name"], result.n_bits) for result in placed):
-        for task in task_names(placed, view, checkpoint):
+    for place in dict.fromkeys((result.settings["model"]["name"], result.n_bits) for result in started):
+        for task in task_names(started, view, checkpoint):
             runs: dict[str, list[Result]] = {}
-            for run in placed:
+            for run in started:
                 if (run.settings["model"]["name"], run.n_bits) == place:
                     runs.setdefault(run.method, []).append(run)
-            found = {method: outcome(of, task, view=view, checkpoint=checkpoint) for method, of in runs.items()}
-            if any(cell.absent for cell in found.values()):
+            outcomes = {name: outcome(group, task, view=view, checkpoint=checkpoint) for name, group in runs.items()}
+            if any(cell.absent for cell in outcomes.values()):
                 left_out += 1
             else:
-                cells.append({method: spread(cell.shares).mean for method, cell in found.items()})
+                cells.append({method: spread(cell.scores).mean for method, cell in outcomes.items()})
     rows = []
     for method in methods:
         wins = count_wins(cells, method)
@@ -85,8 +86,8 @@ def wins_table(results: Sequence[Result], view: str = "test", checkpoint: str = 
     )
 
 
-def _points(share: float) -> str:
-    return f"{100 * share:+.2f}".replace("-", "−")
+def _points(score: float) -> str:
+    return f"{100 * score:+.2f}".replace("-", "−")
 
 
 def _p_value(value: float | None) -> Cell:
