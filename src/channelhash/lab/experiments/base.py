@@ -24,8 +24,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "DSCH": {"name": "dsch", "kappa_q": 0.01},
 }
 
-_PAPER_TRAINING = {"augment": "progressive", "feature_dtype": "float16"}
-
 #: Name for ``--dataset`` -> base configuration.
 DATASETS: dict[str, dict[str, dict[str, Any]]] = {
     "synthetic": {
@@ -33,15 +31,13 @@ DATASETS: dict[str, dict[str, dict[str, Any]]] = {
         "model": {"name": "small"},
         "train": {"epochs": 30, "batch_size": 64, "learning_rate": 1e-3, "validate_every": 10},
     },
-    "mirflickr25k": {
-        "data": {"kind": "mirflickr25k", "root": "mirflickr25k"},
-        "model": {"name": "tdsrdh"},
-        "train": dict(_PAPER_TRAINING),
-    },
-    "nuswide": {
-        "data": {"kind": "nuswide", "root": "nuswide"},
-        "model": {"name": "tdsrdh"},
-        "train": dict(_PAPER_TRAINING),
+    **{
+        kind: {
+            "data": {"kind": kind, "root": kind},
+            "model": {"name": "tdsrdh"},
+            "train": {"augment": "progressive", "feature_dtype": "float16"},
+        }
+        for kind in ("mirflickr25k", "nuswide")
     },
 }
 

@@ -10,16 +10,7 @@ from channelhash.lab.experiments.tables.rendering import write_tables
 from channelhash.utils.files import atomic_path
 from channelhash.utils.plotting import write_figure
 
-_SCORES = (
-    "map_tie_aware",
-    "map_lower",
-    "map_upper",
-    "ndcg",
-    "ndcg_graded",
-    "roc_auc_micro",
-    "roc_auc_macro",
-    "chance",
-)
+_SCORES = ("map_tie_aware", "map_lower", "map_upper", "ndcg", "ndcg_graded", "roc_auc_micro", "roc_auc_macro", "chance")
 
 
 def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
-from typing import Any
 
 from channelhash.lab.experiments.base import METHODS
 from channelhash.lab.experiments.experiment import Design, Experiment
@@ -20,15 +19,12 @@ def architectures_grid(design: Design) -> list[GridRun]:
 
     On drawn images, where weights of large models are of no use, their backbones are small, random and frozen.
     """
-    small = design.base["data"]["kind"] == "synthetic"
     tiny = str(files("channelhash.lab.experiments") / "tiny-clip.json")
-    models: dict[str, dict[str, Any]] = {
-        "tdsrdh": {"backbone": "resnet18", "pretrained": None} if small else {},
-        "cliphash": {"backbone": tiny, "pretrained": None} if small else {},
-    }
+    drawn = design.base["data"]["kind"] == "synthetic"
     runs = []
-    for model, settings in models.items():
-        with_model = replace(design, base={**design.base, "model": {"name": model, **settings}})
+    for model, backbone in (("tdsrdh", "resnet18"), ("cliphash", tiny)):
+        settings = {"name": model, **({"backbone": backbone, "pretrained": None} if drawn else {})}
+        with_model = replace(design, base={**design.base, "model": settings})
         for method, loss in design.losses.items():
             runs += with_model.runs(method, loss, prefix=f"{model}-")
     return runs
