@@ -13,7 +13,7 @@ from channelhash.lab.experiments.studies import EXPERIMENTS
 
 
 def experiment(
-    name: str = typer.Argument(..., help=f"Which grid: {', '.join(EXPERIMENTS)}."),
+    name: str = typer.Argument(..., help=f"Which grid: {', '.join(EXPERIMENTS)}; or python:module:NAME."),
     dataset: str = typer.Option("synthetic", help="synthetic, mirflickr25k or nuswide: a ready base configuration."),
     config: Path | None = typer.Option(None, help="A YAML file as base configuration, instead of --dataset."),
     data: Path | None = typer.Option(None, help="Folder or file of the data, instead of the base configuration's."),
@@ -43,7 +43,9 @@ def experiment(
     from channelhash.lab.experiments.runner import Execution
 
     study, options = load_experiment(name), {"losses": losses, "new_labels": new_labels, "student": student}
-    folder = out or Path("experiments") / f"{name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
+    folder = (
+        out or Path("experiments") / f"{study.name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
+    )
     base = base_configuration(config or dataset, folder, data, settings, quick)
     chosen = {option: value for option, value in options.items() if value is not None}
     command = shlex.join(["channelhash", *sys.argv[1:]])

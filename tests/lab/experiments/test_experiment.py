@@ -4,9 +4,10 @@ import pytest
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.experiment import choose_losses, load_experiment
+from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import EXPERIMENTS
 from lab.experiments.made_grids import named_grid
-from small_runs import assert_refused, grid_base
+from small_runs import assert_refused, grid_base, run_command
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -52,3 +53,50 @@ def test_an_option_of_another_experiment_is_refused(name, option, value, tmp_pat
 def test_an_unknown_loss_is_named(tmp_path, capsys):
     command = ["experiment", "losses", "--losses", "dshc", "--config", grid_base(tmp_path), "--out", tmp_path / "g"]
     assert_refused(capsys, *command, says="did you mean 'dsch'?")
+
+
+OWN = """
+from channelhash.lab.experiments.experiment import Experiment
+from channelhash.lab.experiments.tables.results import all_views, losses_table
+from channelhash.losses import HashLoss
+
+class Length(HashLoss):
+    def compute(self, batch):
+        return (batch.codes.square().mean() - 1) ** 2
+
+MINE = Experiment(
+    name="mine",
+    title="My losses",
+    losses={"Length": {"name": "python:study_of_mine:Length"}},
+    tables=lambda results: all_views(losses_table, results),
+)
+"""
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    """A person's folder with a loss and an experiment, which the interpreter knows from nowhere else."""
+    (tmp_path / "study_of_mine.py").write_text(OWN)
+    grid_base(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_loss_of_ones_own_is_compared(in_folder, tmp_path, jobs):
+    command = ["experiment", "losses", "--losses", "dsch,python:study_of_mine:Length", "--config", "base.yaml"]
+    assert run_command(*command, "--bits", "8", "--seeds", "1", "--jobs", jobs, "--out", "grid") == 0
+    results = read_grid(tmp_path / "grid")[1]
+    assert [(result.method, result.status) for result in results] == [("DSCH", "finished"), ("Length", "finished")]
+    assert "| Length |" in (tmp_path / "grid" / "tables" / "losses-test-last.md").read_text()
+
+
+def test_an_experiment_of_ones_own_runs(in_folder, tmp_path, capsys):
+    command = ["experiment", "python:study_of_mine:MINE", "--config", "base.yaml", "--bits", "8", "--seeds", "1"]
+    assert run_command(*command) == 0
+    title, results = read_grid(tmp_path / "experiments" / "mine-base")
+    assert title == "My losses, features"
+    assert [result.name for result in results] == ["length-k8-seed0"]
+    assert_refused(
+        capsys, "experiment", "python:study_of_mine:Length", says="python:study_of_mine:Length: is not an Experiment"
+    )

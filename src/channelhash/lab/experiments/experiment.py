@@ -17,7 +17,7 @@ from channelhash.lab.experiments.plots.results import grid_plots
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
 from channelhash.lab.experiments.tables.rendering import Table
-from channelhash.utils.typed_settings import pick
+from channelhash.utils.python_names import look_up
 
 #: Code length of trials, whatever lengths the grid has; their seed is 0.
 TRIAL_BITS = 32
@@ -106,16 +106,18 @@ class Experiment:
 
 
 def load_experiment(name: str) -> Experiment:
-    """Return the experiment that is registered as ``name``.
+    """Return the experiment that is registered as ``name``, or the one that ``python:module:NAME`` refers to.
 
     Raises:
-        InputError: there is none; the message names the nearest.
+        InputError: there is no such experiment; the message names the nearest.
 
     >>> load_experiment("gamma-w").title
     'DSCH by γ_w'
     """
-    module = pick(studies.EXPERIMENTS, name, "experiment")
-    experiment: Experiment = import_module(f"{studies.__name__}.{module}").EXPERIMENT
+    entry = look_up(studies.EXPERIMENTS, name, "experiment")
+    experiment = import_module(f"{studies.__name__}.{entry}").EXPERIMENT if isinstance(entry, str) else entry
+    if not isinstance(experiment, Experiment):
+        raise InputError(f"experiment {name}: is not an Experiment; name a record of that module")
     return experiment
 
 
