@@ -514,7 +514,7 @@ def test_nuswide_from_loopback_and_its_pictures_are_counted(tmp_path, capsys, mo
     assert (result["pictures"], result["listed"]) == (0, 6)
     shutil.copytree(tree / "Flickr", tmp_path / "root" / "Flickr")
     assert run_command("data", "download", "nuswide", "--root", tmp_path / "root") == 0
-    assert "6 of 6 pictures are there" in capsys.readouterr().out
+    assert "6 of 6 pictures found" in capsys.readouterr().out
     sizes = [part for size in ("queries=2", "train=2", "validation_queries=1") for part in ("--set", size)]
     assert run_command("data", "describe", "nuswide", "--root", tmp_path / "root", *sizes, "--json") == 0
     result = json.loads(capsys.readouterr().out)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from channelhash.utils.timing import Row
 
 app = typer.Typer(
-    help="Measure speed here, side by side with an alternative.", no_args_is_help=True, rich_markup_mode=None
+    help="Measure speed on this machine, beside an alternative.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
@@ -91,7 +91,7 @@ def train(
 
 @app.command()
 def scale(
-    largest: int = typer.Option(10**7, min=10**4, help="Items of the largest collection; each is ten times the last."),
+    largest: int = typer.Option(10**7, min=10**4, help="Items of the largest collection; sizes grow tenfold."),
     as_json: AsJson = False,
 ) -> None:
     """Measure bulk encoding and evaluation over shards as the collection grows. Takes many minutes.
@@ -132,10 +132,10 @@ def serve(
 
 @app.command()
 def search(
-    sizes: str = typer.Option("100000,1000000,10000000", help="Numbers of codes."),
-    bits: str = typer.Option("32,64,128", help="Code lengths, multiples of 8."),
-    first: str = typer.Option("10,100", help="Numbers of answers."),
-    batch: int = typer.Option(100, min=1, help="Queries of a batch."),
+    sizes: str = typer.Option("100000,1000000,10000000", help="Numbers of codes, separated by commas."),
+    bits: str = typer.Option("32,64,128", help="Code lengths in bits, multiples of 8."),
+    first: str = typer.Option("10,100", help="Numbers of results k."),
+    batch: int = typer.Option(100, min=1, help="Queries per batch."),
     as_json: AsJson = False,
 ) -> None:
     """Measure exact search beside FAISS and usearch, and the tables beside the scan. The largest size takes long.

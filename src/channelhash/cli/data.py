@@ -8,7 +8,7 @@ import typer
 from channelhash.cli.options import AsJson, Seed, SkipBad
 from channelhash.cli.output import messages, percent, print_json, print_table, progress_bars
 
-app = typer.Typer(help="Make, look at and check data sets.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Make, inspect and check data sets.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command()
@@ -18,14 +18,14 @@ def synthesize(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the embedded data set in MIRFLICKR-25k's own file layout. An interrupted call goes on where it was.
+    """Draw the embedded data set in MIRFLICKR-25k's own file layout. The same command continues an interrupted job.
 
     Example: channelhash data synthesize data/synthetic --images 3000
     """
-    from channelhash.data.synthetic import synthesize as draw
+    from channelhash.data import synthetic
 
     with progress_bars() as progress:
-        draw(root, images, seed, progress("draw pictures"))
+        synthetic.synthesize(root, images, seed, progress("draw pictures"))
     if as_json:
         print_json({"root": str(root), "images": images, "seed": seed})
     else:
@@ -35,32 +35,32 @@ def synthesize(
 
 @app.command()
 def download(
-    name: str = typer.Argument(..., help="mirflickr25k or nuswide."),
+    name: str = typer.Argument(..., help="Data set: mirflickr25k or nuswide."),
     root: Path = typer.Option(..., help="Folder of the data set."),
     as_json: AsJson = False,
 ) -> None:
-    """Fetch and unpack the official archives. A cut connection is taken up again; what is there is left alone.
+    """Fetch and unpack the official archives. An interrupted download is resumed; complete files stay.
 
     NUS-WIDE's pictures have no official address: its lists, labels and tags are fetched, and the pictures that you
-    have put there are counted.
+    provide are counted.
 
     Example: channelhash data download mirflickr25k --root data/mirflickr25k
     """
-    from channelhash.data.download import download as fetch
+    from channelhash.data import download as archives
     from channelhash.data.nuswide import IMAGE_LAYOUTS, count_images
 
     with progress_bars() as progress:
-        fetched = fetch(name, root, progress=progress)
+        fetched = archives.download(name, root, progress=progress)
     result: dict[str, object] = {"root": str(root), "fetched": fetched}
     if name == "nuswide":
-        there, listed = count_images(root)
-        result |= {"pictures": there, "listed": listed}
+        n_images, n_listed = count_images(root)
+        result |= {"pictures": n_images, "listed": n_listed}
     if as_json:
         print_json(result)
         return
-    typer.echo(f"Fetched {', '.join(fetched)}" if fetched else f"Everything is in {root} already")
+    typer.echo(f"Fetched {', '.join(fetched)}" if fetched else f"Everything is already in {root}")
     if name == "nuswide":
-        typer.echo(f"{there} of {listed} pictures are there. They have no official address: ask the authors, or use a")
+        typer.echo(f"{n_images} of {n_listed} pictures found. They have no official address: ask the authors, or use a")
         typer.echo(f"copy of your own, as one of {', '.join(IMAGE_LAYOUTS)} below {root}")
     typer.echo(f"Next: channelhash data describe {name} --root {root}")
 
@@ -77,11 +77,11 @@ class AugmentLevel(StrEnum):
 def preview(
     folder: Path = typer.Argument(..., help="Folder of pictures (any depth)."),
     augment: AugmentLevel = typer.Option(AugmentLevel.hard, help="Hardness level."),
-    out: Path = typer.Option(Path("preview.png"), help="PNG to write."),
-    pictures: int = typer.Option(6, help="Number of pictures, the first of the folder."),
+    out: Path = typer.Option(Path("preview.png"), help="PNG file to write."),
+    pictures: int = typer.Option(6, help="Number of pictures, the first in the folder."),
     seed: Seed = 0,
 ) -> None:
-    """A contact sheet of what the augmentation of a level does to pictures.
+    """Draw a contact sheet of the pictures that an augmentation level produces.
 
     Example: channelhash data preview images --augment hard --out hard.png
     """
@@ -95,12 +95,14 @@ def preview(
 @app.command("explain-text")
 def explain_text(
     text: str = typer.Argument("", help="Hashtags or words to read."),
-    file: Path | None = typer.Option(None, help="Instead, a file with a text a line: count what happens to its words."),
-    word_vectors: Path | None = typer.Option(None, help="word2vec file; SymSpell's English words if none is given."),
+    file: Path | None = typer.Option(
+        None, help="Instead of TEXT: a file with one text per line, whose words are counted by outcome."
+    ),
+    word_vectors: Path | None = typer.Option(None, help="word2vec file; SymSpell's English words by default."),
     cache: Path = typer.Option(Path("cache"), help="Folder for the cache of the word vectors."),
     as_json: AsJson = False,
 ) -> None:
-    """How words are read: kept as known, corrected, split, or dropped.
+    """Show how words are read: kept, corrected, split, or dropped.
 
     Example: channelhash data explain-text "goldengate brigde 2007"
     """
@@ -123,13 +125,13 @@ def explain_text(
 def describe(
     name: str = typer.Argument(..., help="Kind of data, data.kind in a configuration: table, coco, features, …"),
     root: Path | None = typer.Option(None, help="Folder of the data (for a table: of its pictures)."),
-    path: Path | None = typer.Option(None, help="The file, for kinds that are one."),
+    path: Path | None = typer.Option(None, help="File of the data, for kinds that are a file."),
     settings: list[str] = typer.Option([], "--set", help="Further key of the section data: key=value."),
     skip_bad: SkipBad = False,
     decode: bool = typer.Option(False, "--decode", help="Decode every picture to find unreadable ones."),
     as_json: AsJson = False,
 ) -> None:
-    """Counts of a data set, and what is wrong with it.
+    """Count the items and labels of a data set, and list its problems.
 
     Example: channelhash data describe table --path items.csv --root images
     """
@@ -149,7 +151,7 @@ def describe(
         records = DataSource(name, vars(source), split.only_labels, split.without_labels).load(progress("read"))
         try:
             splits = make_splits(split, records)
-        except InputError as error:  # a doctor counts what there is, also where it does not suffice
+        except InputError as error:  # counted all the same: this command is for diagnosis
             problems.append(str(error))
         result = count(
             records, splits, DATA_KINDS[name].expected, decode, progress("decode pictures") if decode else None
@@ -166,8 +168,8 @@ def describe(
     counts = {"found": result["found"], "usable": result["usable"], **result["partitions"]}
     rows = [[name, str(n), str(expected.get(name, ""))] for name, n in counts.items()]
     print_table("Counts", ["what", "rows", "official"], rows)
-    ordered = sorted(result["labels"].items(), key=lambda pair: -pair[1])
-    rows = [[label, str(n), percent(n / result["usable"])] for label, n in ordered]
+    labels = sorted(result["labels"].items(), key=lambda pair: -pair[1])
+    rows = [[label, str(n), percent(n / result["usable"])] for label, n in labels]
     print_table("Labels", ["label", "samples", "%"], rows)
     for key in ("labels_per_item", "words_per_text"):
         if result[key]:

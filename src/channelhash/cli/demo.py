@@ -9,11 +9,13 @@ from channelhash.cli.output import messages, print_json, print_tasks, progress_b
 
 
 def demo(
-    out: Path = typer.Option(Path("demo"), help="Folder for everything that the demo makes."),
+    out: Path = typer.Option(Path("demo"), help="Folder for everything that the demo writes."),
     quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
-    """The whole job on the embedded data set: draw it, train three losses, compare them, answer queries.
+    """Run the whole job on the embedded data set: draw it, train three losses, compare them, answer queries.
+
+    With --quick it takes under a minute.
 
     Example: channelhash demo --quick
     """

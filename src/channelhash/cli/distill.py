@@ -14,7 +14,7 @@ _SHOWN = 3
 
 
 def distill(
-    run: Path = typer.Argument(..., help="The teacher: the folder of a finished run."),
+    run: Path = typer.Argument(..., help="Folder of a finished run, the teacher."),
     student: str = typer.Option(
         ..., help="Name of a model (small, …), or a YAML file with the section model and, optionally, data and train."
     ),
@@ -27,9 +27,9 @@ def distill(
     resume: Resume = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a small model to give a large one's codes, and compare the two.
+    """Train a small model to reproduce a large model's codes, and compare the two.
 
-    Either model's codes search among the other's. Partitions, and what is not said, are the teacher's.
+    Codes of either model can search among the other's. Splits and settings are the teacher's unless overridden.
 
     Example: channelhash distill runs/clip --student small --set model.width=16
 

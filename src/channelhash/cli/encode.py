@@ -13,20 +13,20 @@ from channelhash.errors import InputError
 def encode(
     run: SavedModel,
     data: str = typer.Option(
-        ..., help="A table, a file of features, or pictures; for shards any address (docs/bulk.md)."
+        ..., help="A table, a file of features, or a folder of pictures; for shards any address (docs/bulk.md)."
     ),
-    out: Path = typer.Option(..., help="Parquet file of codes to write, or a folder of shards (no ending)."),
+    out: Path = typer.Option(..., help="Parquet file to write, or a folder of shards (a name without ending)."),
     root: str | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
     skip_bad: SkipBad = False,
     engine: EngineName = None,
     workers: Workers = None,
-    shard_items: int | None = typer.Option(None, min=1, help="For shards: items of each, 16384 by default."),
+    shard_items: int | None = typer.Option(None, min=1, help="For shards: items per shard, 16384 by default."),
     as_json: AsJson = False,
 ) -> None:
-    """Hash codes of a table, of features, or of pictures, in one file or in shards.
+    """Write the hash codes of a table, of features, or of pictures, as one file or as shards.
 
-    Shards are for collections of any size: nothing is held in memory, bad items go to a file of their own, and the same
-    command goes on where it was interrupted.
+    Shards are for collections of any size: memory stays small, bad items are listed in a file, and the same command
+    continues an interrupted job.
 
     Example: channelhash encode runs/table --data items.csv --root images --out codes.parquet
 

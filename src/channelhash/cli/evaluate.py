@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from channelhash.cli.options import AsJson, Engine, EngineName, Workers
-from channelhash.cli.output import print_figures, print_json, progress_bars
+from channelhash.cli.output import print_json, print_scores, progress_bars
 from channelhash.errors import InputError
 
 
@@ -20,7 +20,7 @@ class Split(StrEnum):
 
 
 class Checkpoint(StrEnum):
-    """Which epoch's weights."""
+    """Epoch whose weights are evaluated."""
 
     last = "last"
     best = "best"
@@ -28,28 +28,32 @@ class Checkpoint(StrEnum):
 
 def evaluate(
     run: Path | None = typer.Argument(None, help="A run's folder."),
-    split: Split | None = typer.Option(None, help="Of a run: Q against R (test, the default), or V_q against V_r."),
+    split: Split | None = typer.Option(None, help="For a run: Q against R (test, the default), or V_q against V_r."),
     checkpoint: Checkpoint | None = typer.Option(
-        None, help="Of a run: the last epoch (the default), or the one best on validation."
+        None, help="For a run: the last epoch (the default), or the best on validation."
     ),
-    leak_free: bool = typer.Option(False, "--leak-free", help="Of a run: no training rows in the retrieval set."),
-    query: Path | None = typer.Option(None, help="Instead of a run: a Parquet file of codes that ask …"),
+    leak_free: bool = typer.Option(
+        False, "--leak-free", help="For a run: leave training rows out of the retrieval set."
+    ),
+    query: Path | None = typer.Option(None, help="Instead of a run: a Parquet file of query codes with labels."),
     database: Path | None = typer.Option(
-        None, help="… and one of codes that are searched, both with labels; or a folder of shards, or DIR/*.parquet."
+        None, help="With --query: a Parquet file of database codes with labels, a folder of shards, or DIR/*.parquet."
     ),
     engine: EngineName = None,
     workers: Workers = None,
     codes: Path | None = typer.Option(
         None, help="Instead of a run: another toolbox's .mat, .npz or .h5 file with B_q, B_r, L_q, L_r."
     ),
-    array: list[str] = typer.Option([], help="With --codes: NAME=ARRAY, such as B_q=codes_test, for other names."),
-    task: str | None = typer.Option(None, help='With --codes: what B_q and B_r are codes of, such as "image->text".'),
+    array: list[str] = typer.Option(
+        [], help="With --codes: the file's name of an array, such as B_q=codes_test. May be repeated."
+    ),
+    task: str | None = typer.Option(None, help='With --codes: modalities of B_q and B_r, such as "image->text".'),
     out: Path | None = typer.Option(None, help="With --query or --codes: folder for metrics.json and plots."),
     as_json: AsJson = False,
 ) -> None:
-    """Every figure for all tasks, tie-aware: of a run, of code files, or of another toolbox's codes.
+    """Compute all scores of all tasks, tie-aware, for a run, for code files, or for another toolbox's codes.
 
-    A run's figures and plots go into its own folder.
+    A run's scores and plots go into its own folder.
 
     Example: channelhash evaluate runs/table
 
@@ -68,8 +72,8 @@ def evaluate(
     if out and out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is a file; name a folder")
     if run and out:
-        raise InputError("--out: a run's figures and plots go into its own folder; leave it out")
-    written = f"Figures in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
+        raise InputError("--out: a run's scores and plots go into its own folder; leave it out")
+    written = f"Scores in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
     if run:
         result, title, written = _evaluate_run(run, split or Split.test, checkpoint or Checkpoint.last, leak_free)
     elif codes:
@@ -83,7 +87,7 @@ def evaluate(
     if as_json:
         print_json(result)
         return
-    print_figures(f"{title}, {result['n_bits']} bits, in %", result["tasks"])
+    print_scores(f"{title}, {result['n_bits']} bits, in %", result["tasks"])
     if written:
         typer.echo(written)
 

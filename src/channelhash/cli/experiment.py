@@ -14,26 +14,26 @@ from channelhash.lab.experiments.studies import EXPERIMENTS
 
 def experiment(
     name: str = typer.Argument(..., help=f"Which grid: {', '.join(EXPERIMENTS)}; or python:module:NAME."),
-    dataset: str = typer.Option("synthetic", help="synthetic, mirflickr25k or nuswide: a ready base configuration."),
-    config: Path | None = typer.Option(None, help="A YAML file as base configuration, instead of --dataset."),
+    dataset: str = typer.Option("synthetic", help="Base configuration: synthetic, mirflickr25k or nuswide."),
+    config: Path | None = typer.Option(None, help="Base configuration as a YAML file, instead of --dataset."),
     data: Path | None = typer.Option(None, help="Folder or file of the data, instead of the base configuration's."),
     settings: Overrides = [],
     bits: str | None = typer.Option(None, help="Code lengths, e.g. 16,32; the paper's by default."),
-    seeds: int = typer.Option(3, min=1, help="Runs of each cell, with the seeds 0, 1, ..."),
+    seeds: int = typer.Option(3, min=1, help="Runs per cell of the grid, with the seeds 0, 1, ..."),
     quick: Quick = False,
     out: Path | None = typer.Option(None, help="The grid's folder; experiments/<name>-<data> by default."),
-    jobs: int = typer.Option(1, min=1, help="Runs at once."),
-    devices: str | None = typer.Option(None, help="Devices for the jobs in turn, e.g. cuda:0,cuda:1."),
+    jobs: int = typer.Option(1, min=1, help="Number of runs at a time."),
+    devices: str | None = typer.Option(None, help="Devices that the jobs use in turn, e.g. cuda:0,cuda:1."),
     losses: str | None = typer.Option(
         None, help="Compare these losses instead of the experiment's, e.g. dsch,rsch,python:mymodule:MyLoss."
     ),
-    new_labels: str | None = typer.Option(None, help="For incremental: the labels that come later, e.g. cat,dog."),
+    new_labels: str | None = typer.Option(None, help="For incremental: the labels that are added later, e.g. cat,dog."),
     student: str | None = typer.Option(
         None, help="For distillation: small, or a YAML file with that model and, optionally, data and train."
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Train and evaluate a grid, and write its tables and plots. Finished runs are never repeated.
+    """Train and evaluate a grid of runs, and write its tables and plots. Finished runs are never repeated.
 
     Example: channelhash experiment losses --dataset synthetic --quick
     """

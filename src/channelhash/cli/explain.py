@@ -27,21 +27,21 @@ def explain(
     image: list[Path] = typer.Option([], help="A picture of the pair."),
     text: list[str] = typer.Option([], help="Words of the pair."),
     like: list[str] = typer.Option([], help="An item of the store, by its id."),
-    by: list[Modality] = typer.Option([], help="For each --like: which of its codes; pictures' if there are any."),
+    by: list[Modality] = typer.Option([], help="For each --like: modality of its code; image if there are any."),
     model: StoreModel = None,
-    cells: int = typer.Option(8, help="Cells along the short side of a picture; the hidden patch moves by one cell."),
+    cells: int = typer.Option(8, help="Cells along a picture's short side; the hidden patch moves by one cell."),
     patch: int = typer.Option(2, help="Side of the hidden patch in cells."),
-    fill: Fill = typer.Option(Fill.grey, help="What hides: grey, or the picture blurred."),
-    maps: bool = typer.Option(True, "--maps/--no-maps", help="Hide parts of pictures and leave out words."),
+    fill: Fill = typer.Option(Fill.grey, help="Content of the patch: grey, or the picture blurred."),
+    maps: bool = typer.Option(True, "--maps/--no-maps", help="Hide parts of pictures and leave out words in turn."),
     sheet: Sheet = None,
     check: int | None = typer.Option(
         None,
         min=2,
-        help="Instead of a pair: do the maps find what matters? Over so many pairs of a run's test queries.",
+        help="Instead of a pair: check over so many of a run's test queries whether the maps find what matters.",
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Why two items match: which bits agree, what they mean, which parts of a picture and which words matter.
+    """Explain why two items match: which bits agree, what they mean, which parts of a picture and which words matter.
 
     Give two of --image, --text and --like.
 
@@ -56,7 +56,7 @@ def explain(
     settings = MapSettings(cells, patch, fill.value)
     if check is not None:
         if image or text or like or sheet:
-            raise InputError("--check: takes its pairs from the run; leave --image, --text, --like and --sheet out")
+            raise InputError("--check: takes its pairs from the run; leave out --image, --text, --like and --sheet")
         _run_check(Path(store), check, settings, as_json)
         return
     explanation = explain_items(

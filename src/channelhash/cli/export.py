@@ -11,14 +11,16 @@ from channelhash.errors import InputError
 
 def export(
     run: SavedModel,
-    onnx: bool = typer.Option(False, "--onnx", help="As ONNX files, one a modality, and export.json about them."),
+    onnx: bool = typer.Option(
+        False, "--onnx", help="Write ONNX files, one per modality, and export.json, which describes them."
+    ),
     modalities: Modalities = [],
-    out: Path | None = typer.Option(None, help="Folder to write, not there yet or empty; RUN/onnx by default."),
+    out: Path | None = typer.Option(None, help="Folder to write, new or empty; RUN/onnx by default."),
     as_json: AsJson = False,
 ) -> None:
-    """A trained model's encoders for programs without PyTorch; each file is run and compared with the model.
+    """Export a trained model's encoders for programs without PyTorch; each file is run and compared with the model.
 
-    export.json says what a file takes, how pictures and texts become that, and how bits come of what it gives.
+    export.json describes the inputs of each file, how pictures and texts become these, and how outputs become bits.
 
     Example: channelhash export runs/table --onnx --out exported
     """

@@ -17,14 +17,15 @@ def extend(
     out: Path | None = typer.Option(None, help="The new run's folder; <RUN>-extended by default."),
     root: TableRoot = None,
     codes: Path | None = typer.Option(
-        None, help="File of codes with labels that RUN encoded: new items are placed among these, not RUN's own items."
+        None,
+        help="File of codes with labels that RUN encoded; new items are placed among these instead of RUN's own items.",
     ),
     settings: Overrides = [],
     resume: Resume = False,
     skip_bad: SkipBad = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a run further on new items, with new labels if they have any; codes that it has made stay valid.
+    """Train a run further on new items, with new labels if they have any; its existing codes stay valid.
 
     Example: channelhash extend runs/table --data new.csv --out runs/extended
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from channelhash.indexing.encode import Indexed
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Make stores of codes, and put items in and take them out."
+    no_args_is_help=True, rich_markup_mode=None, help="Create stores of codes, add items and delete them."
 )
 
 _STORE = typer.Argument(..., help="A store's folder, or the address of a Milvus collection (milvus+http://…).")
@@ -30,7 +30,7 @@ def create(
     root: TableRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """A new store, with the model whose codes it holds, and the items of SOURCE.
+    """Create a store with the model that makes its codes, and the items of SOURCE.
 
     Example: channelhash index create photos.store photos --model runs/table
     """
@@ -46,13 +46,13 @@ def add(
     store: str = _STORE,
     source: Path = typer.Argument(..., help=_SOURCE),
     model: Path | None = typer.Option(
-        None, help="For a store without model: the run that made it. Or a run that extends that."
+        None, help="For a store without a model: the run that made its codes, or a run that extends it."
     ),
     root: TableRoot = None,
     prune: bool = typer.Option(False, "--prune", help="Remove items whose picture is no longer in the folder."),
     as_json: AsJson = False,
 ) -> None:
-    """Encode what is new or changed in SOURCE and leave the rest alone; a job that was killed goes on where it was.
+    """Encode what is new or changed in SOURCE and leave the rest as it is; the same command continues a killed job.
 
     Example: channelhash index add photos.store photos
     """
@@ -66,11 +66,11 @@ def add(
 @app.command()
 def delete(
     store: str = _STORE,
-    ids: list[str] = typer.Argument(None, metavar="ID", help="Items to remove."),
+    ids: list[str] = typer.Argument(None, metavar="ID", help="Ids of items to remove; or give --where."),
     where: Where = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove items with all their codes; the pictures themselves are not touched.
+    """Remove items with all their codes; their picture files stay.
 
     Example: channelhash index delete photos.store 2019/beach.jpg 2019/dog.jpg
     """
@@ -96,7 +96,7 @@ def info(
     store: SearchableStore,
     as_json: AsJson = False,
 ) -> None:
-    """What a store holds.
+    """Describe what a store holds.
 
     Example: channelhash index info photos.store
     """

@@ -14,7 +14,7 @@ def push(
     target: str = typer.Argument(..., help="Another store, such as milvus+http://HOST:19530/COLLECTION."),
     as_json: AsJson = False,
 ) -> None:
-    """Write all items of a store into another one; a push that was killed goes on where it was.
+    """Write all items of a store into another store; the same command continues a killed push.
 
     The token of a Milvus server is read from the environment variable MILVUS_TOKEN.
 
@@ -33,8 +33,10 @@ def push(
 
 def export_faiss(
     store: SearchableStore,
-    out: Path = typer.Argument(..., help="FAISS file to write; FILE.items.parquet beside it says which item is which."),
-    modality: str | None = typer.Option(None, help="Whose codes; images if there are any."),
+    out: Path = typer.Argument(
+        ..., help="FAISS file to write; FILE.items.parquet beside it holds the items' ids and metadata."
+    ),
+    modality: str | None = typer.Option(None, help="Modality to export; image if there are any."),
     as_json: AsJson = False,
 ) -> None:
     """Write a store's codes as a FAISS file (IndexBinaryIDMap2 over IndexBinaryFlat).
@@ -58,12 +60,12 @@ def export_faiss(
 
 
 def import_faiss(
-    store: str = typer.Argument(..., help="The store that the codes go into, made if it is not there."),
-    file: Path = typer.Argument(..., help="A FAISS file; without FILE.items.parquet beside it, ids are its numbers."),
-    modality: str | None = typer.Option(None, help="Whose codes these are; what the file says, or image."),
+    store: str = typer.Argument(..., help="Store to write to; it is created if it does not exist."),
+    file: Path = typer.Argument(..., help="FAISS file; without FILE.items.parquet beside it, the ids are its numbers."),
+    modality: str | None = typer.Option(None, help="Modality of the codes; by default the file's own, or image."),
     as_json: AsJson = False,
 ) -> None:
-    """Put the codes of a FAISS file into a store, over those of the same ids.
+    """Write the codes of a FAISS file into a store, replacing those with the same ids.
 
     Example: channelhash index import-faiss photos.store photos.faiss
     """

@@ -1,4 +1,4 @@
-"""The command ``channelhash``. This file and those beside it only parse, call and print."""
+"""The command ``channelhash``. The files of this package only parse, call and print."""
 
 import sys
 import traceback
@@ -28,7 +28,7 @@ from channelhash.errors import InputError, JobError
 
 app = typer.Typer(
     name="channelhash",
-    help="Train, measure and search short binary codes for pictures and their words.",
+    help="Train, evaluate and search short binary codes for pictures and their words.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -66,16 +66,16 @@ def _print_version(value: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: bool = typer.Option(False, "--debug", help="Show a traceback where something fails."),
+    debug: bool = typer.Option(False, "--debug", help="Show a traceback if something fails."),
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:
-    """Train, measure and search short binary codes for pictures and their words."""
+    """Train, evaluate and search short binary codes for pictures and their words."""
 
 
 def main() -> None:
     """Run the command line; exit 0, 1 for a failed job, 2 for bad usage or input."""
     debug = "--debug" in sys.argv
-    if debug:  # wherever it stands on the line
+    if debug:  # anywhere on the command line
         sys.argv = [sys.argv[0], *[argument for argument in sys.argv[1:] if argument != "--debug"]]
     try:
         app()
@@ -86,8 +86,8 @@ def main() -> None:
     except JobError as error:
         _fail(str(error), 1, debug)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        _fail(f"{place}{error.strerror or error}", 1, debug)
+        file = f"{error.filename}: " if error.filename else ""
+        _fail(f"{file}{error.strerror or error}", 1, debug)
 
 
 def _fail(message: str, status: int, debug: bool) -> None:

@@ -36,15 +36,21 @@ Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda
 EngineName = Annotated[
     Engine | None, typer.Option(help="Work through shards in this process (local, the default) or on a Ray cluster.")
 ]
-Modalities = Annotated[list[str], typer.Option(help="Modality to include; all by default. May be repeated.")]
-Overrides = Annotated[list[str], typer.Option("--set", help="Override a key: section.key=value. May be repeated.")]
+Modalities = Annotated[
+    list[str], typer.Option(help="Modality to include, such as image; all by default. May be repeated.")
+]
+Overrides = Annotated[
+    list[str], typer.Option("--set", help="Override a configuration key: section.key=value. May be repeated.")
+]
 PictureFolder = Annotated[
     Path | None, typer.Option(help="Folder of pictures; by default pictures of 500 x 375 pixels are drawn.")
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Use a small set and few epochs: to see it work, not to quote.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Use a small data set and few epochs: a trial, not results to quote.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as this PNG file.")]
+Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip bad rows; they are counted and listed.")]
 StoreModel = Annotated[Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")]
 TableRoot = Annotated[Path | None, typer.Option(help="Folder that a table's picture paths are relative to.")]

@@ -1,4 +1,4 @@
-"""What commands print: tables, progress with a rate and an end time, JSON."""
+"""Output of commands: tables, progress bars with a rate and an end time, JSON."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,19 +13,23 @@ from rich.table import Table
 
 from channelhash.utils.progress import StageProgress
 
-#: Progress and remarks go to stderr, so that stdout holds results alone.
+#: Progress and remarks go to stderr, so that stdout holds only results.
 messages = Console(stderr=True, highlight=False)
 results = Console(highlight=False)
 
 
 def print_json(result: Mapping[str, Any]) -> None:
-    """One JSON object on stdout and nothing else."""
+    """Print one JSON object on stdout and nothing else.
+
+    >>> print_json({"epochs": 3, "run": Path("runs/a")})
+    {"epochs": 3, "run": "runs/a"}
+    """
     print(json.dumps(result, default=str))
 
 
 @contextmanager
 def progress_bars() -> Iterator[StageProgress]:
-    """Stages of a long job as bars with count, rate and time left."""
+    """Show the stages of a long job as bars with count, rate and time left."""
     columns = (
         TextColumn("{task.description:<22}"),
         BarColumn(bar_width=24),
@@ -36,8 +40,8 @@ def progress_bars() -> Iterator[StageProgress]:
     with Progress(*columns, console=messages, transient=not messages.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def stage(name: str) -> Callable[[int, int], None]:
-            # A stage that comes again (the next loss, the next part) starts a bar of its own.
+        def start(name: str) -> Callable[[int, int], None]:
+            # A stage that comes again (the next loss, the next part) starts a new bar.
             tasks[name] = bars.add_task(name, total=None, rate="", start=True)
 
             def advance(done: int, total: int) -> None:
@@ -47,74 +51,80 @@ def progress_bars() -> Iterator[StageProgress]:
 
             return advance
 
-        yield stage
+        yield start
+
+
+def print_table(
+    title: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    footer: Sequence[str] | None = None,
+    numeric: bool = False,
+) -> None:
+    """Print a table; ``numeric`` aligns all columns but the first to the right."""
+    results.print(title)
+    table = Table()
+    for place, name in enumerate(header):
+        table.add_column(name, justify="right" if numeric and place else "left")
+    for row in rows:
+        table.add_row(*row)
+    if footer:
+        table.add_section()
+        table.add_row(*footer)
+    results.print(table)
 
 
 def print_tasks(title: str, rows: Mapping[str, Mapping[str, Any]], first: str) -> None:
-    """Tie-aware mAP of each task in percent: one line a loss (or run), chance level below."""
-    tasks = list(next(iter(rows.values())))
-    results.print(title)
-    table = Table()
-    table.add_column(first)
-    for task in tasks:
-        table.add_column(task.replace("->", " → "), justify="right")
-    for name, reports in rows.items():
-        table.add_row(name, *[percent(reports[task]["map_tie_aware"]) for task in tasks])
-    chance = next(iter(rows.values()))
-    table.add_section()
-    table.add_row("chance", *[percent(chance[task]["chance"]) for task in tasks])
-    results.print(table)
+    """Print the tie-aware mAP of each task in percent: one line per loss (or run), chance level below."""
+    reports = next(iter(rows.values()))
+    cells = [[name, *(percent(report["map_tie_aware"]) for report in tasks.values())] for name, tasks in rows.items()]
+    chance = ["chance", *(percent(report["chance"]) for report in reports.values())]
+    print_table(title, [first, *map(_arrow, reports)], cells, chance, numeric=True)
 
 
-def print_figures(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
-    """All figures of each task in percent, one column a task."""
-    results.print(title)
-    table = Table()
-    table.add_column("figure")
-    for task in tasks:
-        table.add_column(task.replace("->", " → "), justify="right")
-    for label, pick in _FIGURES.items():
-        table.add_row(label, *[pick(report) for report in tasks.values()])
-    for kind in ("map_at", "precision_at"):
-        for z in next(iter(tasks.values()))[kind]:
-            name = f"{'mAP' if kind == 'map_at' else 'P'}@{z}"
-            table.add_row(name, *[percent(report[kind][z]) for report in tasks.values()])
-    results.print(table)
-
-
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A plain table."""
-    results.print(title)
-    table = Table()
-    for name in header:
-        table.add_column(name)
-    for row in rows:
-        table.add_row(*row)
-    results.print(table)
+def print_scores(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print all scores of each task in percent, one column per task."""
+    reports = list(tasks.values())
+    rows = [[label, *map(format_score, reports)] for label, format_score in _SCORES.items()]
+    for key, metric in {"map_at": "mAP", "precision_at": "P"}.items():
+        rows += [[f"{metric}@{z}", *(percent(report[key][z]) for report in reports)] for z in reports[0][key]]
+    print_table(title, ["score", *map(_arrow, tasks)], rows, numeric=True)
 
 
 def print_trained(result: Mapping[str, Any], folder: Path) -> None:
-    """What a training came to, and what to do next."""
+    """Print the result of a training, and the next command."""
     typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f}. The run is in {folder}")
     if result["problems"]:
-        typer.echo(f"{len(result['problems'])} rows were left out or repaired, listed in {folder / 'problems.txt'}")
+        typer.echo(f"{len(result['problems'])} rows were skipped or repaired, listed in {folder / 'problems.txt'}")
     if result["validation"]:
-        rows = [[task.replace("->", " → "), percent(value)] for task, value in result["validation"].items()]
+        rows = [[_arrow(task), percent(value)] for task, value in result["validation"].items()]
         print_table("Validation, tie-aware mAP in %", ["task", "mAP"], rows)
     typer.echo(f"Next: channelhash evaluate {folder}")
 
 
 def percent(share: float) -> str:
-    """A share as percent with one digit."""
+    """Format a share as percent with one digit.
+
+    >>> percent(0.1234)
+    '12.3'
+    """
     return f"{100 * share:.1f}"
 
 
 def percent_or_dash(share: float | None) -> str:
-    """`percent`, or a dash for a figure that is not defined."""
+    """Format a share as percent, or an undefined one as a dash.
+
+    >>> percent_or_dash(None)
+    '–'
+    """
     return "–" if share is None else percent(share)
 
 
-_FIGURES: dict[str, Callable[[Mapping[str, Any]], str]] = {
+def _arrow(task: str) -> str:
+    return task.replace("->", " → ")
+
+
+_SCORES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "mAP tie-aware": lambda r: percent(r["map_tie_aware"]),
     "mAP, ties worst": lambda r: percent(r["map_lower"]),
     "mAP, ties best": lambda r: percent(r["map_upper"]),

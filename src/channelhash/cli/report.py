@@ -9,7 +9,7 @@ from channelhash.cli.output import print_json
 
 
 def report(
-    folder: Path = typer.Argument(..., metavar="DIR", help="A run's folder, or that of an experiment."),
+    folder: Path = typer.Argument(..., metavar="DIR", help="Folder of a run or of an experiment."),
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML page about a run or an experiment, DIR/report.html, that needs no other file.

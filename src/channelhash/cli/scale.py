@@ -23,7 +23,7 @@ def scale(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """What a collection needs: bytes, core-hours, nodes and money from measured rates; and simulations of failures.
+    """Estimate what a collection needs (bytes, core-hours, nodes, money) from measured rates, and simulate failures.
 
     Example: channelhash scale --items 1e9 --bits 64 --queries-per-second 500
     """

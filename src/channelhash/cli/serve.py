@@ -11,16 +11,20 @@ from channelhash.cli.output import messages
 def serve(
     store: SearchableStore,
     model: StoreModel = None,
-    host: str = typer.Option("127.0.0.1", help="Address to listen on; this machine alone by default."),
-    port: int = typer.Option(8080, min=0, max=65535, help="Port to listen on; 0 takes a free one."),
-    token_file: Path | None = typer.Option(None, help="File with the token that adding and deleting need."),
-    allow_host: list[str] = typer.Option([], help="Another name that the server is asked under."),
+    host: str = typer.Option("127.0.0.1", help="Address to listen on; by default only this machine has access."),
+    port: int = typer.Option(8080, min=0, max=65535, help="Port to listen on; 0 takes any free port."),
+    token_file: Path | None = typer.Option(
+        None, help="File with the token that requests must send to add and delete items."
+    ),
+    allow_host: list[str] = typer.Option(
+        [], help="Another host name under which clients reach the server. May be repeated."
+    ),
     max_upload: float = typer.Option(16, min=0.001, help="Largest request, in MB."),
     max_pixels: float = typer.Option(40, min=0.001, help="Largest picture, in million pixels."),
-    max_k: int = typer.Option(1000, min=1, help="Most answers to one search."),
-    max_concurrency: int = typer.Option(64, min=1, help="Most requests at one time."),
+    max_k: int = typer.Option(1000, min=1, help="Largest number of results of one search."),
+    max_concurrency: int = typer.Option(64, min=1, help="Largest number of requests at one time."),
 ) -> None:
-    """Search a store over HTTP and with a page in the browser, until Ctrl-C.
+    """Serve a store over HTTP, with a search page for the browser, until Ctrl-C.
 
     Example: channelhash serve photos.store --port 8080
     """
