@@ -1,1 +1,1 @@
-"""Folders of pictures, tables and other collections into a store that can be searched."""
+"""Put folders of images, tables and other collections into stores that can be searched."""

@@ -1,4 +1,4 @@
-"""What goes into a store: a folder of pictures, a table with all its columns, features, or a configuration's data."""
+"""Read the items of a store: a folder of images, a table with all its columns, features, or a configuration's data."""
 
 import os
 import re
@@ -32,9 +32,9 @@ class Source:
 
     Attributes:
         records: the items.
-        metadata: of each, what is kept and shown: ``text``, ``image`` (an absolute path), ``labels`` and a table's
-            further columns, those that are known.
-        folder: where the pictures come from, if the source is a folder.
+        metadata: for each item, as far as known: ``text``, ``image`` (an absolute path), ``labels`` and the other
+            columns of a table.
+        folder: the folder of the images, if the source is one.
     """
 
     records: Records
@@ -43,15 +43,16 @@ class Source:
 
 
 def read_source(path: Path, root: Path | None = None) -> Source:
-    """Items to index; bad rows of a table are left out and listed in ``records.problems``.
+    """Return the items to index; bad rows of a table are left out and listed in ``records.problems``.
 
     Args:
-        path: a folder of pictures (any depth, hidden files left out; ids are paths relative to it), a table, a file of
+        path: a folder of images (any depth, hidden files left out; ids are paths relative to it), a table, a file of
             features, or a YAML configuration, whose section ``data`` is read.
-        root: for a table, the folder of its pictures.
+        root: for a table, the folder of its images.
 
     Raises:
-        InputError: there is no such file or folder, no picture or no usable row in it; or ``root`` goes with no table.
+        InputError: there is no such file or folder, no image or no usable row in it; or ``root`` is given without a
+            table.
     """
     is_table = path.suffix.lower() in ENDINGS and not path.is_dir()
     if root is not None and not is_table:
@@ -64,8 +65,8 @@ def read_source(path: Path, root: Path | None = None) -> Source:
         records = load_any(path, root, skip_bad=True)
     metadata = _metadata(records)
     if is_table:
-        for known, further in zip(metadata, _further_columns(path, records.ids), strict=True):
-            known.update(further)
+        for values, columns in zip(metadata, _further_columns(path, records.ids), strict=True):
+            values.update(columns)
     return Source(records, metadata)
 
 
@@ -79,23 +80,23 @@ def _folder(root: Path) -> Source:
 
 
 def _metadata(records: Records) -> list[dict[str, Value]]:
-    """What the records themselves know."""
+    """Return the metadata that the records hold."""
     texts, images = records.display_values("text"), records.display_values("image")
     metadata: list[dict[str, Value]] = []
     for row, labels in enumerate(records.labels):
-        known: dict[str, Value] = {}
+        values: dict[str, Value] = {}
         if texts is not None:
-            known["text"] = texts[row]
+            values["text"] = texts[row]
         if images is not None:
-            known["image"] = os.path.abspath(images[row])
+            values["image"] = os.path.abspath(images[row])
         if records.label_names:
-            known["labels"] = [name for name, has in zip(records.label_names, labels, strict=True) if has]
-        metadata.append(known)
+            values["labels"] = [name for name, has in zip(records.label_names, labels, strict=True) if has]
+        metadata.append(values)
     return metadata
 
 
 def _further_columns(path: Path, ids: Sequence[str]) -> list[dict[str, Value]]:
-    """The other columns of a table, for the rows that have one of ``ids`` first: those are the rows that were kept."""
+    """Return the other columns of a table for the first row of each of ``ids``, which is the row that was kept."""
     columns, _ = read_rows(path, [])
     further = [column for column in columns if column not in _READ]
     cells: dict[str, dict[str, Any]] = {}
@@ -107,10 +108,10 @@ def _further_columns(path: Path, ids: Sequence[str]) -> list[dict[str, Value]]:
 
 
 def _typed(column: Sequence[Any]) -> list[Value]:
-    """A column's values as a store keeps them; empty cells become None.
+    """Return a column's values as a store keeps them; empty cells become None.
 
-    CSV knows no types: a column of strings that are all whole numbers, or all numbers, becomes numbers, so that filters
-    compare them as such. ``007`` is no number: its zeros mean something.
+    CSV has no types: a column of strings that are all whole numbers, or all numbers, becomes numbers, so that filters
+    compare them as such. ``007`` is no number, because its zeros carry meaning.
     """
     cells = [None if cell is None or cell == "" else cell for cell in column]
     for kind, form in _NUMBERS:

@@ -1,1 +1,1 @@
-"""Runs: training into a folder, evaluation, extension, distillation."""
+"""Runs: train, evaluate, extend and distil models, each in a folder of its own."""

@@ -1,4 +1,4 @@
-"""The whole job on the embedded data set: pictures and words in, codes, a table and a search out."""
+"""Run the demo: from the embedded data set to codes, scores and search results."""
 
 import time
 from collections.abc import Callable
@@ -17,22 +17,22 @@ from channelhash.search.result_grid import ANSWERS, answer_cell, answer_rows
 from channelhash.utils.image_grid import Cell, write_contact_sheet
 from channelhash.utils.progress import StageProgress
 
-#: The losses of the demo, all with the same data, model, budget and seed.
+#: Losses of the demo, all with the same data, model, epochs and seed.
 LOSSES = ("dsch", "sch", "tdsrdh")
-#: Words that somebody might type.
+#: Text queries of the demo.
 TEXT_QUERIES = ("sunset beach", "dog", "city at night", "flowers", "portrait of a woman")
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo made.
+    """What the demo has written.
 
     Attributes:
-        tasks: loss -> task -> figures.
+        tasks: loss -> task -> scores.
         runs: loss -> the run's folder.
-        sheets: contact sheets, by what was asked with.
-        rows: rows of each partition.
-        seconds: wall time of the whole.
+        sheets: modality of the queries -> contact sheet.
+        rows: number of rows of each split.
+        seconds: wall time of the demo.
     """
 
     tasks: dict[str, dict[str, Any]]
@@ -43,7 +43,11 @@ class DemoResult:
 
 
 def demo_config(folder: Path, loss: str, quick: bool, seed: int = 0) -> RunConfig:
-    """The demo's configuration of one loss."""
+    """Return the demo's configuration of one loss.
+
+    >>> demo_config(Path("demo"), "dsch", quick=True).train.epochs
+    12
+    """
     n_images, queries, train, epochs = (900, 150, 500, 12) if quick else (3000, 400, 1800, 30)
     return make_config(
         {
@@ -69,27 +73,27 @@ def demo_config(folder: Path, loss: str, quick: bool, seed: int = 0) -> RunConfi
     )
 
 
-def run_demo(folder: Path, quick: bool, progress: StageProgress, say: Callable[[str], None]) -> DemoResult:
-    """Make the data, train and evaluate one model a loss, answer queries; finished parts are not made again.
+def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callable[[str], None]) -> DemoResult:
+    """Draw the data, train and evaluate one model a loss, search with a few queries; finished parts are kept.
 
     Args:
-        folder: where everything goes.
-        quick: a smaller set and fewer epochs.
+        folder: folder for everything that is written.
+        quick: use a smaller set and fewer epochs.
         progress: stage -> its callback.
-        say: called with a line before each step.
+        notify: called with a line before each step.
     """
     began = time.perf_counter()
     configs = {loss: demo_config(folder, loss, quick) for loss in LOSSES}
-    say(f"Drawing the embedded data set into {folder}")
+    notify(f"Drawing the embedded data set into {folder}")
     records = load_collection(configs["dsch"].sources, progress("draw pictures")).records
-    say(f"{len(records)} usable pictures of {records.found}, {len(records.label_names)} labels")
+    notify(f"{len(records)} usable pictures of {records.found}, {len(records.label_names)} labels")
     runs, tasks = {}, {}
     for loss, config in configs.items():
         runs[loss] = folder / ("quick" if quick else "full") / loss
-        say(f"Training with {loss}: {config.train.epochs} epochs, {config.n_bits} bits")
+        notify(f"Training with {loss}: {config.train.epochs} epochs, {config.n_bits} bits")
         start_run(config, runs[loss], resume=True, progress=progress)
         tasks[loss] = evaluate_run(runs[loss], progress=progress)["tasks"]
-    say("Answering a few queries with the DSCH model")
+    notify("Answering a few queries with the DSCH model")
     query, database = (CodeSet.load(runs["dsch"] / "codes" / f"test-{role}.parquet") for role in ("query", "retrieval"))
     sheets = {
         "text": runs["dsch"] / "plots" / "text-queries.png",
@@ -102,12 +106,12 @@ def run_demo(folder: Path, quick: bool, progress: StageProgress, say: Callable[[
 
 
 def text_rows(model: HashModel, database: CodeSet) -> list[list[Cell]]:
-    """One row a text query: the words, then the nearest pictures with distance and labels."""
-    found = nearest(model.encode_texts(TEXT_QUERIES), database.codes["image"], database.ids, ANSWERS)
+    """Return one row a text query: the words, then the nearest images with distance and labels."""
+    results = nearest(model.encode_texts(TEXT_QUERIES), database.codes["image"], database.ids, ANSWERS)
     return [
         [
             Cell(None, text),
-            *(answer_cell(database, int(row), int(d)) for row, d in zip(hit.rows, hit.distances, strict=True)),
+            *(answer_cell(database, int(row), int(d)) for row, d in zip(result.rows, result.distances, strict=True)),
         ]
-        for text, hit in zip(TEXT_QUERIES, found, strict=True)
+        for text, result in zip(TEXT_QUERIES, results, strict=True)
     ]

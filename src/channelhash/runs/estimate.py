@@ -1,4 +1,4 @@
-"""What a training would take: sizes, memory, and times measured on a few real batches."""
+"""Estimate what a training takes: sizes, memory, and times measured on a few real batches."""
 
 import resource
 import statistics
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from channelhash.config import RunConfig
+from channelhash.config import RunConfig, TrainSettings
 from channelhash.data.collection import load_collection
 from channelhash.data.records import Records
 from channelhash.errors import InputError
@@ -17,7 +17,7 @@ from channelhash.models import HashModel
 from channelhash.runs.build import create_loss, create_model, make_splits
 from channelhash.training.batches import check_batch_size
 from channelhash.training.distributed import local_device
-from channelhash.training.feature_inputs import feature_mode, raw_source
+from channelhash.training.feature_inputs import Mode, feature_mode, raw_source
 from channelhash.training.mixup import mixed_images
 from channelhash.training.sources import Held, Source
 from channelhash.training.step import Steps, anchors_of, epoch_steps
@@ -28,15 +28,18 @@ _REPEATS = 3
 
 
 def plan_run(config: RunConfig) -> dict[str, Any]:
-    """What `train.start_run` would do, without writing anything.
+    """Return what `train.start_run` would take, without writing anything.
 
-    One batch of real training rows is read, encoded and trained on a few times; the model is thrown away.
+    One batch of real training rows is read, encoded and trained on a few times; then the model is discarded.
 
     Returns:
-        ``{"parameters": {"trainable": n, "frozen": n}, "steps": n, "epochs": n, "rows": {partition: n}, "device": …,
+        ``{"parameters": {"trainable": n, "frozen": n}, "steps": n, "epochs": n, "rows": {split: n}, "device": …,
         "features": online | cached | bank, "memory": {…_mb}, "seconds": {"step": x, "features": x, "training": x,
-        "total": x}}``. Times are of this machine as it is now; reading the collection and validation are not in them.
-        ``features`` seconds fill cache and bank, and fall away where those are already there.
+        "total": x}}``. Times are of this machine as it is now, without reading the collection and without validation.
+        ``features`` seconds fill cache and bank; they are saved where these exist already.
+
+    Raises:
+        InputError: the configuration extends a run, or the data cannot be used.
     """
     if config.extend is not None:
         raise InputError("--dry-run: plans a training from the start, this configuration extends a run; leave it out")
@@ -49,7 +52,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     model = create_model(config, train).to(device)
     mode = feature_mode(model, settings)
     batch = train.take(np.arange(settings.batch_size))
-    sources, per_item = _sources(model, train, batch, mode, config)
+    sources, per_item = _sources(model, len(train), batch, mode, settings)
     loss = create_loss(config, batch.labels.shape[1])
     trained = (model if mode == "online" else model.on_features()).to(device).train()
     steps = Steps(trained, loss, torch.from_numpy(batch.labels), settings, device)
@@ -80,15 +83,15 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
 
 
 def _sources(
-    model: HashModel, train: Records, batch: Records, mode: str, config: RunConfig
+    model: HashModel, n_rows: int, batch: Records, mode: Mode, settings: TrainSettings
 ) -> tuple[dict[str, Source], dict[str, float]]:
-    """Sources of one batch, and the seconds that a frozen encoder takes an item (reading included)."""
+    """Return sources of one batch, and the seconds that a frozen encoder takes for an item, reading included."""
     sources: dict[str, Source] = {}
     per_item: dict[str, float] = {}
     for modality in model.modalities:
         branch, items = model.branch(modality), batch.items[modality]
         if not branch.fixed or mode == "online":
-            sources[modality] = raw_source(model, modality, batch, len(train), config.train)
+            sources[modality] = raw_source(model, modality, batch, n_rows, settings)
             continue
 
         def encode(modality: str = modality, items: Any = items) -> torch.Tensor:
@@ -97,12 +100,12 @@ def _sources(
             return features
 
         per_item[modality] = _measured(encode, model.device, repeats=1) / len(batch)
-        sources[modality] = Held(encode(), config.train)
-    return mixed_images(sources, torch.from_numpy(batch.labels), config.train), per_item
+        sources[modality] = Held(encode(), settings)
+    return mixed_images(sources, torch.from_numpy(batch.labels), settings), per_item
 
 
 def _measured(work: Callable[[], object], device: torch.device, repeats: int = _REPEATS) -> float:
-    """Median seconds of ``work`` after a warm-up."""
+    """Return the median seconds of ``work`` after a warm-up."""
     times = []
     for _ in range(repeats + 1):
         began = time.perf_counter()
@@ -114,7 +117,7 @@ def _measured(work: Callable[[], object], device: torch.device, repeats: int = _
 
 
 def _memory(model: HashModel, n: int, draws: int, dtype: str, device: torch.device) -> dict[str, float]:
-    """Megabytes: weights; gradients and Adam's two averages; the highest use so far; files of features."""
+    """Return megabytes: weights; gradients and Adam's two averages; the highest use so far; files of features."""
     weights = sum(values.nbytes for values in [*model.parameters(), *model.buffers()])
     trained = sum(values.nbytes for values in model.parameters() if values.requires_grad)
     peak = (
@@ -126,5 +129,5 @@ def _memory(model: HashModel, n: int, draws: int, dtype: str, device: torch.devi
     fixed = {modality: frozen for modality in model.modalities if (frozen := model.branch(modality).fixed)}
     cache = sum(n * size * frozen.n_features for frozen in fixed.values())
     bank = draws * size * fixed["image"].n_features if draws and "image" in fixed else 0
-    found = {"model": weights, "gradients_and_optimizer": 3 * trained, "peak": peak, "cache": cache, "bank": bank}
-    return {f"{name}_mb": round(value / _MB, 1) for name, value in found.items()}
+    sizes = {"model": weights, "gradients_and_optimizer": 3 * trained, "peak": peak, "cache": cache, "bank": bank}
+    return {f"{name}_mb": round(size / _MB, 1) for name, size in sizes.items()}

@@ -1,4 +1,4 @@
-"""A student's configuration: its model, and for all that is not said what its teacher's run had."""
+"""The configuration of a student: its model, and the teacher's settings for everything else."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,31 +13,31 @@ from channelhash.utils.array_files import ENDINGS as FEATURE_FILES
 from channelhash.utils.python_names import is_python_name
 from channelhash.utils.typed_settings import unknown
 
-#: Settings of a teacher's training that belong to its own encoders.
+#: Settings of a training that belong to the teacher's own encoders.
 _OF_ENCODERS = ("features", "feature_dtype", "precision")
 
 Sections = dict[str, dict[str, Any]]
 
 
 def student_config(teacher: RunConfig, student: str, data: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
-    """What ``distill`` trains.
+    """Return the configuration that ``distill`` trains a student by.
 
     Args:
-        teacher: the configuration of the teacher's run. Data, partitions, training and evaluation are taken from it.
-        student: name in `MODELS`, or a YAML file whose sections go before the teacher's: ``model``; ``data`` as a
-            whole; keys of ``train``, ``evaluate`` and ``loss``.
+        teacher: the configuration of the teacher's run. Data, splits, training and evaluation are taken from it.
+        student: name in `MODELS`, or a YAML file whose sections replace the teacher's: ``model``; ``data`` as a whole;
+            keys of ``train``, ``evaluate`` and ``loss``.
         data: another source of the same items: a table or a file of features.
-        overrides: ``"section.key=value"``, which go before everything.
+        overrides: ``"section.key=value"``, which replace everything else.
 
     Raises:
-        InputError: a name or key is unknown or misplaced, the student shall have another code length, or partitions of
-            its own, or extend a run; or ``data`` is left out where the teacher has two collections.
+        InputError: a name or key is unknown or misplaced, the student has another code length or splits of its own, it
+            extends a run, or ``data`` is missing although the teacher has two collections.
     """
     sections = _own_sections(student)
     split = teacher.split.model_dump(mode="json")
     if data is not None:
         sections["data"] = {"kind": _kind(data), "path": str(data)}
-    if "data" in sections:  # which rows those are is said by ids, whatever the teacher's were chosen by
+    if "data" in sections:  # ids choose the rows, however the teacher's were chosen
         split |= {"only_labels": None, "without_labels": None}
     elif teacher.extend is not None:
         raise InputError(

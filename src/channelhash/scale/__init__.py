@@ -1,1 +1,1 @@
-"""The same work on collections that do not fit on one machine."""
+"""Encode and evaluate collections that do not fit on one machine."""

@@ -1,4 +1,4 @@
-"""A job of bulk encoding: which input, which model, which item into which shard. Written down once, before any code."""
+"""Jobs of bulk encoding: which input, which model, which item in which shard. Written once, before any code."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from channelhash.utils.files import write_text
 
 _FORMAT = "channelhash bulk codes 1"
 
-#: What must be the same when a job goes on: key of the manifest -> how a message calls it.
+#: What must be the same when a job goes on: key of the manifest -> its name in messages.
 _SAME = {
     "model": "model",
     "n_bits": "code length",
@@ -29,16 +29,16 @@ _SAME = {
 
 @dataclass(frozen=True)
 class BulkJob:
-    """What ``job/manifest.json`` in the folder of codes says.
+    """The content of ``job/manifest.json`` in a folder of codes.
 
     Attributes:
-        data: address of the input, as it was given first.
+        data: address of the input, as first given.
         kind: key of `data.bulk.KINDS`.
-        root: folder that ids of pictures, or picture paths in a Parquet file, are relative to.
-        n_files: files of the input …
-        input_hash: … and a hash of their addresses, sizes and dates.
-        modalities: those that are encoded.
-        label_names: of the whole input, sorted: every shard has the same.
+        root: folder that ids of images, or image paths in a Parquet file, are relative to.
+        n_files: number of input files.
+        input_hash: hash of their addresses, sizes and dates.
+        modalities: modalities to encode.
+        label_names: label names of the whole input, sorted, the same for every shard.
         model: the model's fingerprint.
         n_bits: code length k.
         shard_items: see `open_job`.
@@ -59,15 +59,15 @@ class BulkJob:
 
 
 def open_job(model: HashModel, data: str, out: Path, root: str | None, shard_items: int) -> BulkJob:
-    """The job that encodes ``data`` into the folder ``out``: the one that was begun there, or a new one, written down.
+    """Return the job that encodes ``data`` into the folder ``out``: the one begun there, or a new one.
 
     Args:
-        model: encodes.
+        model: the model that encodes.
         data: address of the input, see `data.bulk.input_files`.
         out: folder of codes.
-        root: folder that picture paths in a Parquet file are relative to; None is the input's own.
-        shard_items: items of a shard: exactly so many pictures (the last shard may have fewer), or at least so many
-            rows in whole row groups of a Parquet file. A tar file is one shard.
+        root: folder that image paths in a Parquet file are relative to; None is the input's own.
+        shard_items: items of a shard: exactly so many images (the last shard may have fewer), or at least so many rows
+            in whole row groups of a Parquet file. A tar file is one shard.
 
     Raises:
         InputError: the input cannot be read, or has nothing that the model encodes; ``out`` holds other files, or a job
@@ -88,20 +88,22 @@ def open_job(model: HashModel, data: str, out: Path, root: str | None, shard_ite
         job = read_job(out)
         for _ in files:  # listed once more, for their hash
             pass
-        now = identity | {"n_files": files.count, "input_hash": files.hash}
+        current = identity | {"n_files": files.count, "input_hash": files.hash}
         for key, name in _SAME.items():
-            if getattr(job, key) != now[key]:
+            if getattr(job, key) != current[key]:
                 raise InputError(
-                    f"{out}: holds a job with another {name} ({getattr(job, key)}, now {now[key]}); name another "
+                    f"{out}: holds a job with another {name} ({getattr(job, key)}, now {current[key]}); name another "
                     "--out, or remove this one"
                 )
         return job
     if next(out.glob("*.parquet"), None):
         raise InputError(f"{out}: holds Parquet files, but no job/manifest.json; name an empty or a new folder")
-    there = KINDS[kind].modalities(first.address)
-    modalities = tuple(modality for modality in model.modalities if modality in there)
+    available = KINDS[kind].modalities(first.address)
+    modalities = tuple(modality for modality in model.modalities if modality in available)
     if not modalities:
-        raise InputError(f"{data}: holds {' and '.join(there)}, this model encodes {' and '.join(model.modalities)}")
+        raise InputError(
+            f"{data}: holds {' and '.join(available)}, this model encodes {' and '.join(model.modalities)}"
+        )
     planned = list(KINDS[kind].plan(files, modalities, shard_items, out / "job" / "listing.parquet"))
     if not planned:
         raise InputError(f"{data}: its {files.count} files hold no items")
@@ -121,7 +123,7 @@ def open_job(model: HashModel, data: str, out: Path, root: str | None, shard_ite
 
 
 def read_job(out: Path) -> BulkJob:
-    """The job that was begun in a folder of codes.
+    """Return the job that was begun in a folder of codes.
 
     Raises:
         InputError: the manifest is damaged or of another version.
@@ -139,17 +141,25 @@ def read_job(out: Path) -> BulkJob:
 
 
 def shard_path(out: Path, number: int) -> Path:
-    """The file of codes of a shard. Only a finished shard has it."""
+    """Return the file of codes of a shard; only a finished shard has it.
+
+    >>> shard_path(Path("codes"), 7).name
+    'codes-000007.parquet'
+    """
     return out / f"codes-{number:06d}.parquet"
 
 
 def bad_path(out: Path, number: int) -> Path:
-    """What could not be encoded of a shard, a JSON object a line."""
+    """Return the file of the items of a shard that could not be encoded, a JSON object a line.
+
+    >>> bad_path(Path("codes"), 7).as_posix()
+    'codes/job/bad/000007.jsonl'
+    """
     return out / "job" / "bad" / f"{number:06d}.jsonl"
 
 
 def shard_files(folder: Path) -> list[Path]:
-    """The files of codes in a folder, in order.
+    """Return the files of codes in a folder, in order.
 
     Raises:
         InputError: there are none, or the job that writes them has not finished.
@@ -167,7 +177,7 @@ def shard_files(folder: Path) -> list[Path]:
 
 
 class _Files:
-    """The files of an input; number and hash are known once they have been gone through."""
+    """Files of an input; their number and hash are known after one pass."""
 
     def __init__(self, data: str) -> None:
         self._data, self._digest, self.count = data, hashlib.sha256(), 0

@@ -1,4 +1,4 @@
-"""Augmented images from disk, for worker processes."""
+"""Read augmented images from disk, in worker processes."""
 
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -8,18 +8,18 @@ from channelhash.augment.tables import TABLE_EPOCHS, Level
 from channelhash.data.image_loader import ImageFiles
 from channelhash.models.image_encoders import unit_pixels
 
-#: (epoch, sample): which draw of which picture.
+#: (epoch, sample): which draw of which image.
 Draw = tuple[int, int]
 
 
 class AugmentedImages(Dataset[Tensor]):
     """Images by (epoch, sample), decoded, resized and augmented: ``(3, s, s)`` floats in [0, 1].
 
-    A worker needs nothing but those two numbers: every draw is a function of (seed, epoch, sample).
+    A worker needs only those two numbers: every draw is a function of (seed, epoch, sample).
 
     Args:
-        images: the training rows.
-        seed: of the augmentation.
+        images: files of the training rows.
+        seed: seed of the augmentation.
         n_epochs: length of the training.
         easy_weights: see `augment.progressive.plan`.
         level: this hardness for every image instead of the epoch's mixture.

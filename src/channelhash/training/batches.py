@@ -1,4 +1,4 @@
-"""Training data in the shape the trainer reads it: prepared inputs, cut into batches by a seeded order."""
+"""Prepare training inputs, and cut them into batches in a seeded order."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,15 +14,15 @@ from channelhash.models.hash_model import HashModel
 from channelhash.utils.progress import Progress
 from channelhash.utils.seeds import generator
 
-# Rows prepared at a time, so that progress shows and a picture's decoded copy is short-lived.
+# Rows prepared at a time, so that progress shows and decoded images are short-lived.
 _CHUNK = 512
 
 
 def prepare_inputs(model: HashModel, records: Records, modality: str, progress: Progress | None = None) -> Tensor:
-    """The model's inputs for a modality of ``records``, in memory.
+    """Return the model's inputs for a modality of ``records``, in memory.
 
     Args:
-        model: whose branch prepares the items.
+        model: its branch prepares the items.
         records: ``n`` samples.
         modality: ``"image"`` or ``"text"``.
         progress: called with (done, n).
@@ -42,9 +42,12 @@ def prepare_inputs(model: HashModel, records: Records, modality: str, progress: 
 
 
 def epoch_batches(n: int, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
-    """Row numbers of each batch of one pass over ``n`` rows, in an order drawn from (``seed``, ``names``).
+    """Yield row numbers of each batch of one pass over ``n`` rows, in an order drawn from (``seed``, ``names``).
 
     The last partial batch is dropped (§ 6): the loss is divided by n², so a small batch would weigh differently.
+
+    >>> [rows.tolist() for rows in epoch_batches(5, 2, 0, "epoch", 0)]
+    [[0, 3], [2, 4]]
     """
     order: NDArray[Any] = generator(seed, "batches", *names).permutation(n)
     for start in range(0, n - batch_size + 1, batch_size):
@@ -52,6 +55,12 @@ def epoch_batches(n: int, batch_size: int, seed: int, *names: str | int) -> Iter
 
 
 def check_batch_size(n: int, batch_size: int) -> None:
-    """Raise `InputError` when ``n`` training rows do not fill one batch."""
+    """Check that ``n`` training rows fill one batch.
+
+    Raises:
+        InputError: they do not.
+
+    >>> check_batch_size(100, 32)
+    """
     if not 1 <= batch_size <= n:
         raise InputError(f"train.batch_size is {batch_size}, but there are {n} training rows; choose 1 … {n}")

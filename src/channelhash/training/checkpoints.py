@@ -1,4 +1,4 @@
-"""Checkpoints to resume from: everything the next epoch needs, in one file that is whole or not there."""
+"""Save and load checkpoints: everything that the next epoch needs, in one file that is never half written."""
 
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from channelhash.utils.files import atomic_path
 def save_checkpoint(path: Path, model: HashModel, loss: nn.Module, optimizer: Optimizer, epochs_done: int) -> None:
     """Write what is trained (in the model and in the loss), optimiser state, and the number of finished epochs.
 
-    A frozen backbone is named with the hash of its weights, not stored. No generator state: every draw is a function
-    of (seed, epoch), see `channelhash.utils.seeds`.
+    A frozen backbone is named with the hash of its weights, not stored. There is no generator state: every draw is a
+    function of (seed, epoch), see `channelhash.utils.seeds`.
     """
     state = {
         "model": model.trained_state(),
@@ -31,7 +31,7 @@ def save_checkpoint(path: Path, model: HashModel, loss: nn.Module, optimizer: Op
 
 
 def load_checkpoint(path: Path, model: HashModel, loss: nn.Module, optimizer: Optimizer) -> int:
-    """Put a checkpoint back into ``model``, ``loss`` and ``optimizer``; gives the number of finished epochs.
+    """Load a checkpoint into ``model``, ``loss`` and ``optimizer``, and return the number of finished epochs.
 
     Raises:
         InputError: the file is truncated, or belongs to another model or backbone.

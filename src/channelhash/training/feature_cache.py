@@ -1,7 +1,7 @@
-"""Features of a frozen encoder, computed once: of every item as it is, and of every augmented draw of a training.
+"""Compute features of a frozen encoder once: of every item as it is, and of every augmented draw of a training.
 
-The cache of a collection is shared by everything that encodes it; the bank of a training set by all losses, code
-lengths and training seeds (the augmentation has a seed of its own).
+The cache of a collection is shared by everything that encodes it. The bank of a training set is shared by all losses,
+code lengths and training seeds, because the augmentation has a seed of its own.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ from channelhash.utils.progress import Progress
 
 _BATCH = 128  # rows that the encoder sees at a time
 _BLOCK = 8 * _BATCH  # rows between two checkpoints of a build
-_DRAWS = "augmentation 1"  # part of a bank's key: another number where a draw gives another picture
+_DRAWS = "augmentation 1"  # part of a bank's key: another number where a draw gives another image
 
 
 def cached_features(
@@ -39,14 +39,14 @@ def cached_features(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> RowFile:
-    """Features of ``items`` as they are, one row each, checked against their checksums.
+    """Return features of ``items`` as they are, one row each, checked against their checksums.
 
     Args:
-        branch: whose fixed encoder makes the features (see `Branch.fixed`).
-        items: ``n`` picture files or texts.
-        device: where to compute what is missing.
-        dtype: how features are kept.
-        workers: processes that read pictures.
+        branch: its fixed encoder computes the features (see `Branch.fixed`).
+        items: ``n`` image files or texts.
+        device: where to compute missing features.
+        dtype: type of the features on the disk.
+        workers: processes that read images.
         progress: called with (rows done, n) while features are computed.
     """
     frozen = branch.fixed
@@ -61,7 +61,9 @@ def cached_features(
             range(start + low, start + low + size)
             for low, size in zip(range(0, len(items) - start, _BATCH), _parts(len(items) - start, _BATCH), strict=True)
         ]
-        inputs = _pictures(branch, items, batches, workers) if are_files(items) else _others(branch, items, batches)
+        inputs = (
+            _image_inputs(branch, items, batches, workers) if are_files(items) else _text_inputs(branch, items, batches)
+        )
         return _blocks(_encoded(branch, inputs, device), sizes[first:])
 
     return row_file(folder, "features", key, sizes, frozen.n_features, dtype, compute, progress).check()
@@ -76,21 +78,21 @@ def augmented_features(
     workers: int = 0,
     progress: Progress | None = None,
 ) -> RowFile:
-    """The bank: features of every (epoch, sample) draw of a training's progressive augmentation; a block an epoch.
+    """Return the bank: features of every (epoch, sample) draw of a training's progressive augmentation.
 
-    Pictures that the epoch's draw leaves as they are take their features from ``plain``.
+    Images that an epoch's draw leaves as they are take their features from ``plain``.
 
     Args:
-        branch: whose fixed encoder makes the features.
+        branch: its fixed encoder computes the features.
         paths: files of the ``n`` training rows.
-        plain: ``(n, d)`` features of the same rows, un-augmented.
+        plain: ``(n, d)`` features of the same rows, not augmented.
         settings: the training: its epochs, ``augment_seed``, ``easy_weights`` and ``feature_dtype``.
-        device: where to compute what is missing.
-        workers: processes that read and augment pictures.
+        device: where to compute missing features.
+        workers: processes that read and augment images.
         progress: called with (draws done, epochs · n).
 
     Returns:
-        block ``e`` has epoch e's features ``(n, d)``.
+        A file whose block ``e`` holds the features ``(n, d)`` of epoch e.
     """
     frozen = branch.fixed
     assert frozen is not None
@@ -110,8 +112,8 @@ def augmented_features(
         # Drawn when they are needed, not before: 2,000,000 draws take a minute.
         draws = ((epoch, row) for epoch in range(first, epochs) for row in changed(epoch))
         batches = iter(lambda: list(islice(draws, _BATCH)), [])
-        pictures = AugmentedImages(ImageFiles(paths, branch.prepare), seed, epochs, settings.easy_weights)
-        encoded = _encoded(branch, image_batches(pictures, batches, workers), device)
+        images = AugmentedImages(ImageFiles(paths, branch.prepare), seed, epochs, settings.easy_weights)
+        encoded = _encoded(branch, image_batches(images, batches, workers), device)
         features = _blocks(encoded, (len(changed(epoch)) for epoch in range(first, epochs)))
         for epoch, values in zip(range(first, epochs), features, strict=True):
             block = np.array(plain, dtype=np.float32)
@@ -126,17 +128,17 @@ def _parts(n: int, size: int) -> list[int]:
     return [min(size, n - start) for start in range(0, n, size)]
 
 
-def _pictures(branch: Branch, items: Any, batches: Sequence[range], workers: int) -> Iterator[Tensor]:
+def _image_inputs(branch: Branch, items: Any, batches: Sequence[range], workers: int) -> Iterator[Tensor]:
     return image_batches(ImageFiles(items, branch.prepare), batches, workers)
 
 
-def _others(branch: Branch, items: Any, batches: Sequence[range]) -> Iterator[Tensor]:
+def _text_inputs(branch: Branch, items: Any, batches: Sequence[range]) -> Iterator[Tensor]:
     for rows in batches:
         yield branch.prepare(items[rows.start : rows.stop])
 
 
 def _encoded(branch: Branch, batches: Iterator[Tensor], device: torch.device) -> Iterator[Rows]:
-    """Features of each batch. On a GPU a batch is sent off before the last one's features are fetched."""
+    """Yield features of each batch. On a GPU a batch is sent off before the previous one's features are fetched."""
     waiting: Tensor | None = None
     advice = (
         f"in the backbone with {_BATCH} items at a time; use a smaller model.backbone, train.precision bfloat16, or "
@@ -153,7 +155,7 @@ def _encoded(branch: Branch, batches: Iterator[Tensor], device: torch.device) ->
 
 
 def _blocks(parts: Iterator[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
-    """The rows of ``parts``, cut anew into blocks of ``sizes``."""
+    """Yield the rows of ``parts``, cut anew into blocks of ``sizes``."""
     rows = (row for part in parts for row in part)
     for size in sizes:
         yield np.array(list(islice(rows, size)), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Which inputs a training reads: raw items, cached features of frozen encoders, or a bank of augmented ones."""
+"""Choose the inputs of a training: raw items, cached features of frozen encoders, or a bank of augmented features."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,12 +23,12 @@ from channelhash.utils.progress import Progress, StageProgress
 
 Mode = Literal["online", "cached", "bank"]
 
-#: Decoded pictures of a partition up to this size stay in memory; more are read from disk each time.
+#: Decoded images of a split up to this size stay in memory; more are read from disk each time.
 _HELD_BYTES = 2 << 30
 
 
 def feature_mode(model: HashModel, settings: TrainSettings) -> Mode:
-    """How the inputs of frozen encoders come, with ``auto`` resolved.
+    """Return where the inputs of frozen encoders come from, with ``auto`` resolved.
 
     Raises:
         InputError: the settings contradict one another, the model has no encoder whose features could be kept, or it
@@ -93,7 +93,7 @@ def training_sources(
     settings: TrainSettings,
     progress: StageProgress,
 ) -> dict[str, Source]:
-    """Where each modality's training inputs come from.
+    """Return the source of each modality's training inputs.
 
     Args:
         model: complete, with its backbones, on its device.
@@ -131,8 +131,7 @@ def raw_source(
     settings: TrainSettings,
     progress: Progress | None = None,
 ) -> Source:
-    """A modality's training inputs from raw items: in memory, or pictures from disk if ``n_rows`` are too many to
-    hold."""
+    """Return a source of raw items: in memory, or image files on the disk if ``n_rows`` are too many to hold."""
     raw = train.items[modality]
     if are_files(raw) and not _fits(model, modality, raw, n_rows):
         return FromDisk(ImageFiles(raw, model.branch(modality).prepare), settings)  # type: ignore[arg-type]
@@ -159,6 +158,6 @@ def encoder_of_rows(
 
 
 def _fits(model: HashModel, modality: str, items: Items, n_rows: int) -> bool:
-    """Whether the inputs of ``n_rows`` items like the first of ``items`` may stay in memory."""
-    one: Tensor = model.prepare(modality, items[:1])
-    return one.nbytes * n_rows <= _HELD_BYTES
+    """Return whether the inputs of ``n_rows`` items like the first of ``items`` may stay in memory."""
+    first: Tensor = model.prepare(modality, items[:1])
+    return first.nbytes * n_rows <= _HELD_BYTES

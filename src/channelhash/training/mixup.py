@@ -1,4 +1,4 @@
-"""Blended images of a training, whichever source they come from, with the labels that belong to them."""
+"""Blend the images of a training, whichever source they come from, and their labels."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,57 +15,57 @@ _IMAGE = "image"
 
 
 class MixedImages:
-    """A source whose images are blended with those of other training rows, as they are in the same epoch: augmented.
+    """A source whose images are blended with those of other training rows, as these are augmented in the same epoch.
 
     Pixels are blended as floats in [0, 1], features as they are. Rows without labels are left alone, and nothing is
-    blended with them: what their similarity to anything is, no label vector says.
+    blended with them, because no label vector states their similarity to anything.
 
     Args:
-        source: of the images.
+        source: source of the images.
         labels: ``(n, c)`` bool of all training rows.
         settings: ``mix_images`` is the probability, ``mix_alpha`` the α of λ, ``augment_seed`` the seed.
     """
 
     def __init__(self, source: Source, labels: Tensor, settings: TrainSettings) -> None:
-        self.source, self.known, self.settings = source, labels.cpu(), settings
-        self._labelled = self.known.any(dim=1).tolist()
+        self.source, self.all_labels, self.settings = source, labels.cpu(), settings
+        self._labelled = self.all_labels.any(dim=1).tolist()
 
     def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """See `Source`; ``(n, …)`` floats."""
+        """Yield the blended images of each batch, ``(n, …)`` floats; see `Source`."""
         draws = [self.draws(epoch, rows) for rows in batches]
         # A batch and the partners of its blended rows are read together.
-        blended = [shares < 1 for _, shares in draws]
-        asked = [
-            torch.cat([rows, partners[places]])
-            for rows, (partners, _), places in zip(batches, draws, blended, strict=True)
+        together = [
+            torch.cat([rows, partners[ratios < 1]]) for rows, (partners, ratios) in zip(batches, draws, strict=True)
         ]
-        read = self.source.batches(epoch, asked)
-        for rows, (_, shares), places, values in zip(batches, draws, blended, read, strict=True):
-            values = unit_pixels(values)
-            images, partners, where = values[: len(rows)].clone(), values[len(rows) :], places.to(values.device)
-            images[where] = mix_inputs(images[where], partners, shares[places])
+        inputs = self.source.batches(epoch, together)
+        for rows, (_, ratios), values in zip(batches, draws, inputs, strict=True):
+            values, blended = unit_pixels(values), ratios < 1
+            images, partners, where = values[: len(rows)].clone(), values[len(rows) :], blended.to(values.device)
+            images[where] = mix_inputs(images[where], partners, ratios[blended])
             yield images
 
     def draws(self, epoch: int, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Partners ``(n,)`` and shares λ ``(n,)`` of some rows in an epoch; a row left alone is its own partner."""
-        partners, shares = rows.clone(), torch.ones(len(rows))
+        """Return partners ``(n,)`` and ratios λ ``(n,)`` of some rows; a row left alone is its own partner, λ = 1."""
+        partners, ratios = rows.clone(), torch.ones(len(rows))
         settings = self.settings
         for place, row in enumerate(rows.tolist()):
-            mix = draw_mix(settings.augment_seed, epoch, row, len(self.known), settings.mix_images, settings.mix_alpha)
+            mix = draw_mix(
+                settings.augment_seed, epoch, row, len(self.all_labels), settings.mix_images, settings.mix_alpha
+            )
             if mix and self._labelled[row] and self._labelled[mix.partner]:
-                partners[place], shares[place] = mix
-        return partners, shares
+                partners[place], ratios[place] = mix
+        return partners, ratios
 
     def labels(self, epoch: int, rows: Tensor) -> Tensor:
-        """What the images of some rows show in an epoch, ``(n, c)`` float32."""
-        partners, shares = self.draws(epoch, rows)
-        labels, places = self.known[rows].float(), shares < 1
-        labels[places] = mix_labels(labels[places], self.known[partners[places]], shares[places])
+        """Return the blended labels of some rows in an epoch, ``(n, c)`` float32."""
+        partners, ratios = self.draws(epoch, rows)
+        labels, blended = self.all_labels[rows].float(), ratios < 1
+        labels[blended] = mix_labels(labels[blended], self.all_labels[partners[blended]], ratios[blended])
         return labels
 
 
 def mixed_images(sources: Mapping[str, Source], labels: Tensor, settings: TrainSettings) -> dict[str, Source]:
-    """``sources`` with the images blended, if ``settings`` say so.
+    """Return ``sources``, with the images blended if ``settings`` say so.
 
     Raises:
         InputError: there are no images.
@@ -80,7 +80,7 @@ def mixed_images(sources: Mapping[str, Source], labels: Tensor, settings: TrainS
 def labels_by_modality(
     sources: Mapping[str, Source], labels: Tensor, epoch: int, rows: Tensor
 ) -> Tensor | dict[str, Tensor]:
-    """Labels of some rows in an epoch: ``(n, c)``, or by modality where a source changes what is to be seen.
+    """Return labels of some rows in an epoch: ``(n, c)``, or by modality where images are blended.
 
     Args:
         sources: by modality.

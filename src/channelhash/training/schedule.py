@@ -1,12 +1,12 @@
-"""The learning rate by epoch."""
+"""Learning rate of an epoch."""
 
 import math
 
 
 def learning_rate(epoch: int, epochs: int, initial: float) -> float:
-    """Constant, then a cosine to a tenth, then constant (``protocol.md`` § 6).
+    """Return the learning rate: constant, then a cosine to a tenth, then constant (``protocol.md`` § 6).
 
-    The paper's 200 epochs turn at 75 and 150; other lengths turn at the same shares, 3/8 and 3/4.
+    The paper's 200 epochs turn at 75 and 150; other lengths turn at the same fractions, 3/8 and 3/4.
 
     Args:
         epoch: 0 … ``epochs`` − 1.

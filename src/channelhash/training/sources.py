@@ -1,4 +1,4 @@
-"""Where the inputs of a batch come from, one source a modality."""
+"""Sources of training inputs, one a modality."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -23,7 +23,7 @@ class Source(Protocol):
     """The inputs of one modality. Every random change is a function of (seed, epoch, row)."""
 
     def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """The inputs of each batch of row numbers in an epoch, in order."""
+        """Yield the inputs of each batch of row numbers in an epoch, in order."""
 
 
 class TrainingSet(NamedTuple):
@@ -41,20 +41,24 @@ class TrainingSet(NamedTuple):
 class Held:
     """Inputs of all rows in memory: pixels (uint8), token ids (int32), or features.
 
-    Pixels are augmented progressively, token ids masked, replaced and dropped, with the settings' probabilities;
-    features are taken as they are.
+    Pixels are augmented progressively. Token ids are masked, replaced and dropped with the settings' probabilities.
+    Features are taken as they are.
+
+    >>> source = Held(torch.tensor([[1.0], [2.0], [3.0]]), TrainSettings())
+    >>> [inputs.tolist() for inputs in source.batches(0, [torch.tensor([2, 0])])]
+    [[[3.0], [1.0]]]
     """
 
     def __init__(self, values: Tensor, settings: TrainSettings) -> None:
         self.values, self.settings = values, settings
 
     def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """See `Source`."""
+        """Yield the inputs of each batch, see `Source`."""
         for rows in batches:
             yield self.batch(epoch, rows)
 
     def batch(self, epoch: int, rows: Tensor) -> Tensor:
-        """The inputs of some rows in an epoch."""
+        """Return the inputs of some rows in an epoch."""
         if self.values.dtype == torch.uint8 and self.settings.augment == "progressive":
             return self._augmented_pixels(epoch, rows)
         if self.values.dtype == torch.int32:
@@ -68,7 +72,7 @@ class Held:
             epoch,
             self.settings.augment_seed,
             len(self.values),
-            lambda other: unit_pixels(self.values[other]),
+            lambda row: unit_pixels(self.values[row]),
             self.settings.epochs,
             self.settings.easy_weights,
         )
@@ -81,7 +85,7 @@ class Held:
         if settings.replace_tokens:
             tokens = replace_tokens(tokens, samples, seed, epoch, settings.replace_tokens, self._known_tokens)
         if settings.mask_tokens:
-            # Hidden in its place: 0 is what padding is, which no encoder reads.
+            # 0 is padding, which no encoder reads.
             tokens = mask_tokens(tokens, samples, seed, epoch, settings.mask_tokens, mask_token=0)
         if settings.drop_tokens:
             tokens = drop_tokens(tokens, samples, seed, epoch, settings.drop_tokens)
@@ -89,37 +93,39 @@ class Held:
 
     @cached_property
     def _known_tokens(self) -> TokenIds:
-        """What the training texts hold: other hash buckets are untrained, and of 3,000,000 word vectors those that were
-        once asked for stay in memory."""
+        """Return the tokens of the training texts.
+
+        Other hash buckets are untrained, and each of 3,000,000 word vectors that is read once stays in memory.
+        """
         tokens: TokenIds = np.unique(self.values[self.values != 0].cpu().numpy())
         return tokens
 
 
 class FromDisk:
-    """Pictures read from their files in every epoch, by worker processes: the same draws as `Held` makes."""
+    """Images read from their files in every epoch, by worker processes, with the same draws as `Held`."""
 
-    def __init__(self, pictures: ImageFiles, settings: TrainSettings) -> None:
-        self.pictures, self.settings = pictures, settings
+    def __init__(self, images: ImageFiles, settings: TrainSettings) -> None:
+        self.images, self.settings = images, settings
 
     def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """See `Source`."""
+        """Yield the inputs of each batch, see `Source`."""
         settings = self.settings
         if settings.augment == "none":
-            return image_batches(self.pictures, [rows.tolist() for rows in batches], n_workers(settings))
-        augmented = AugmentedImages(self.pictures, settings.augment_seed, settings.epochs, settings.easy_weights)
+            return image_batches(self.images, [rows.tolist() for rows in batches], n_workers(settings))
+        augmented = AugmentedImages(self.images, settings.augment_seed, settings.epochs, settings.easy_weights)
         draws = [[(epoch, row) for row in rows.tolist()] for rows in batches]
         return image_batches(augmented, draws, n_workers(settings))
 
 
 class Bank:
-    """Features of every augmented draw, an epoch a block; the epoch at hand is on ``device``."""
+    """Features of every augmented draw, a block an epoch; those of the current epoch are on ``device``."""
 
     def __init__(self, file: RowFile, device: torch.device) -> None:
         self.file, self.device = file, device
         self._epoch, self._values = -1, torch.empty(0)
 
     def batches(self, epoch: int, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """See `Source`."""
+        """Yield the inputs of each batch, see `Source`."""
         if epoch != self._epoch:
             self._epoch, self._values = epoch, torch.from_numpy(self.file.block(epoch)).float().to(self.device)
         for rows in batches:
@@ -127,5 +133,9 @@ class Bank:
 
 
 def n_workers(settings: TrainSettings) -> int:
-    """Processes that read pictures."""
+    """Return the number of processes that read images.
+
+    >>> n_workers(TrainSettings(workers=2))
+    2
+    """
     return usable_cores() if settings.workers is None else settings.workers
