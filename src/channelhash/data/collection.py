@@ -1,4 +1,4 @@
-"""The collection of a run: the items of the runs that it extends, then its own."""
+"""The collection of a run: the items of the runs that it extends, then its new ones."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from channelhash.utils.progress import Progress
 
 @dataclass(frozen=True)
 class DataSource:
-    """What a section ``data`` says of the items themselves.
+    """Where items come from: the part of a section ``data`` that is not about splits.
 
     Attributes:
         kind: as in `resolve_data_kind`.
-        arguments: of the loader of that kind.
+        arguments: arguments of the loader of that kind.
         only_labels: take the rows that have one of these labels; all if None.
         without_labels: leave out the rows that have one of these, and the labels themselves.
     """

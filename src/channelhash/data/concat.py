@@ -1,4 +1,4 @@
-"""Collections made of others: rows chosen by their labels, and several collections as one."""
+"""Choose rows of a collection by their labels, and join several collections to one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,31 +16,35 @@ from channelhash.errors import InputError
 def choose_by_labels(
     records: Records, only: Sequence[str] | None = None, without: Sequence[str] | None = None
 ) -> Records:
-    """The rows that have one of the labels ``only``, less those that have one of ``without``.
+    """Return the rows that have one of the labels ``only``, without those that have one of ``without``.
 
-    The columns of labels in ``without``, which no row has any more, go as well.
+    The columns of labels in ``without``, which no row has any more, are dropped as well.
 
     Raises:
         InputError: there is no such label, or no row is left.
+
+    >>> labels = np.array([[True, False], [True, True]])
+    >>> records = Records(("a", "b"), {"text": ("dog", "dog and cat")}, labels, ("dog", "cat"))
+    >>> dogs = choose_by_labels(records, without=["cat"])
+    >>> dogs.ids, dogs.label_names
+    (('a',), ('dog',))
     """
     if only is None and without is None:
         return records
-    named = {"data.only_labels": only, "data.without_labels": without}
-    columns = {key: _columns(records, names or (), key) for key, names in named.items()}
-    wanted: NDArray[np.bool_] = np.ones(len(records), dtype=bool)
+    required = _columns(records, only or (), "data.only_labels")
+    excluded = _columns(records, without or (), "data.without_labels")
+    mask = ~records.labels[:, excluded].any(axis=1)
     if only is not None:
-        wanted = np.asarray(records.labels[:, columns["data.only_labels"]].any(axis=1))
-    out = columns["data.without_labels"]
-    wanted = wanted & ~records.labels[:, out].any(axis=1)
-    if not wanted.any():
+        mask &= records.labels[:, required].any(axis=1)
+    if not mask.any():
         raise InputError("data.only_labels and data.without_labels leave no row of the collection; choose other labels")
-    kept = [column for column in range(len(records.label_names)) if column not in out]
-    chosen = records.take(np.flatnonzero(wanted))
+    columns = [column for column in range(len(records.label_names)) if column not in excluded]
+    chosen = records.take(np.flatnonzero(mask))
     return replace(
         chosen,
-        labels=chosen.labels[:, kept],
-        label_names=tuple(records.label_names[column] for column in kept),
-        removed={**records.removed, "labels not chosen": int((~wanted).sum())},
+        labels=chosen.labels[:, columns],
+        label_names=tuple(records.label_names[column] for column in columns),
+        removed={**records.removed, "labels not chosen": int((~mask).sum())},
     )
 
 
@@ -52,7 +56,7 @@ def _columns(records: Records, names: Sequence[str], key: str) -> list[int]:
 
 
 def join_records(parts: Sequence[Records]) -> Records:
-    """Several collections as one, row after row.
+    """Join several collections to one, row after row.
 
     Labels are joined by name, those of the first collection first; a row has none of the labels that its collection
     does not know. Modalities are those of the first collection.
@@ -62,11 +66,16 @@ def join_records(parts: Sequence[Records]) -> Records:
 
     Raises:
         InputError: a collection lacks a modality of the first, or has another kind of it; or two have the same id.
+
+    >>> labels = np.array([[True]])
+    >>> dog, cat = (Records((name,), {"text": (name,)}, labels, (name,)) for name in ("dog", "cat"))
+    >>> join_records([dog, cat]).labels.tolist()
+    [[True, False], [False, True]]
     """
-    return reduce(_joined, parts)
+    return reduce(_join_two, parts)
 
 
-def _joined(first: Records, second: Records) -> Records:
+def _join_two(first: Records, second: Records) -> Records:
     if common := set(first.ids) & set(second.ids):
         raise InputError(f"{len(common)} ids are in both collections, such as {min(common)!r}; ids tell items apart")
     names = (*first.label_names, *(name for name in second.label_names if name not in first.label_names))
@@ -90,10 +99,14 @@ def _joined(first: Records, second: Records) -> Records:
     )
 
 
-def labels_as(labels: NDArray[np.bool_], names: Sequence[str], wanted: Sequence[str]) -> NDArray[np.bool_]:
-    """Label sets ``(n, len(names))`` over the columns ``wanted``, among which all of ``names`` are."""
-    place = {name: column for column, name in enumerate(wanted)}
-    moved = np.zeros((len(labels), len(wanted)), dtype=bool)
+def labels_as(labels: NDArray[np.bool_], names: Sequence[str], columns: Sequence[str]) -> NDArray[np.bool_]:
+    """Return label sets ``(n, len(names))`` over other columns, which include all of ``names``.
+
+    >>> labels_as(np.array([[True]]), ["dog"], ["cat", "dog"]).tolist()
+    [[False, True]]
+    """
+    place = {name: column for column, name in enumerate(columns)}
+    moved = np.zeros((len(labels), len(columns)), dtype=bool)
     moved[:, [place[name] for name in names]] = labels
     return moved
 
@@ -113,7 +126,13 @@ def _items(modality: str, first: Items, others: Mapping[str, Items]) -> Items:
 
 
 def join_splits(first: Splits, second: Splits, n_first: int) -> Splits:
-    """The partitions of `join_records` of two collections, of which the first has ``n_first`` rows."""
+    """Return the splits of two joined collections, of which the first has ``n_first`` rows.
+
+    >>> rows = (np.array([row]) for row in range(5))
+    >>> splits = Splits(*rows)
+    >>> join_splits(splits, splits, n_first=5).train.tolist()
+    [2, 7]
+    """
     return Splits(
         **{name: np.concatenate([rows, getattr(second, name) + n_first]) for name, rows in vars(first).items()}
     )

@@ -35,6 +35,10 @@ class Source:
         metadata: for each item, as far as known: ``text``, ``image`` (an absolute path), ``labels`` and the other
             columns of a table.
         folder: the folder of the images, if the source is one.
+
+    >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
+    >>> Source(records, [{"text": "a dog"}]).folder is None
+    True
     """
 
     records: Records

@@ -81,11 +81,23 @@ def state_of_file(path: Path) -> str:
 
 
 def state_of_values(source: Source, row: int) -> str:
-    """Return a hash of a row's texts and features."""
+    """Return a hash of a row's texts and features.
+
+    >>> from channelhash.data.records import Records
+    >>> records = Records(("a", "b"), {"text": ("dog", "dog")}, np.zeros((2, 0), dtype=bool), ())
+    >>> source = Source(records, [{}, {}])
+    >>> state_of_values(source, 0) == state_of_values(source, 1)
+    True
+    """
     values = [items[row] for items in source.records.items.values()]
     return content_hash(*(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in values))
 
 
 def reads_files(source: Source) -> bool:
-    """Return whether image files are encoded."""
+    """Return whether image files are encoded.
+
+    >>> from channelhash.data.records import Records
+    >>> reads_files(Source(Records(("a",), {"image": (Path("a.jpg"),)}, np.zeros((1, 0), dtype=bool), ()), [{}]))
+    True
+    """
     return "image" in source.records.items and not isinstance(source.records.items["image"], np.ndarray)

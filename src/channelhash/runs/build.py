@@ -14,7 +14,13 @@ from channelhash.utils.seeds import derive_seed
 
 
 def make_splits(split: SplitSettings, records: Records) -> Splits:
-    """Return the splits that a section ``data`` asks for: read from its file, or drawn."""
+    """Return the splits that a section ``data`` asks for: read from its file, or drawn.
+
+    >>> import numpy as np
+    >>> records = Records(tuple("abcdef"), {"text": tuple("abcdef")}, np.ones((6, 1), dtype=bool), ("letter",))
+    >>> make_splits(SplitSettings(queries=2, train=3), records).counts()["train"]
+    3
+    """
     if split.splits is not None:
         return load_splits(split.splits, records)
     return draw_splits(records, split.queries, split.train, split.validation_queries, split.seed, split.split_method)
@@ -44,6 +50,11 @@ def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
 
     Raises:
         InputError: this loss needs a teacher, not labels.
+
+    >>> from pathlib import Path
+    >>> from channelhash.runs.demo import demo_config
+    >>> type(create_loss(demo_config(Path("demo"), "dsch", quick=True), n_labels=3)).__name__
+    'DSCHLoss'
     """
     if resolve_loss(config.loss_name).needs_teacher:
         raise InputError(f"loss.name: {config.loss_name!r} takes a teacher, not labels; use `channelhash distill`")

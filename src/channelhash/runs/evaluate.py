@@ -114,6 +114,10 @@ class RunCodes:
         query: Q or V_q.
         retrieval: R or V_r.
         trained: ``(len(retrieval),)`` bool, which of R are training rows; V_r has none.
+
+    >>> codes = CodeSet(["a", "b"], {"text": np.array([[1], [2]], np.uint8)}, None, n_bits=8)
+    >>> RunCodes(codes, codes, np.array([True, False])).without_training_rows().ids
+    ('b',)
     """
 
     query: CodeSet

@@ -91,6 +91,10 @@ def training_rows(splits: Splits, n_old: int, settings: ExtendSettings, seed: in
 
     Raises:
         InputError: there is no new row in T.
+
+    >>> splits = Splits(*(np.array(rows) for rows in ([0], [1, 2, 3], [1, 2, 3], [], [])))
+    >>> training_rows(splits, 3, ExtendSettings(run=Path("old"), replay=0), seed=0).tolist()
+    [3]
     """
     old, new = splits.train[splits.train < n_old], splits.train[splits.train >= n_old]
     if not len(new):

@@ -19,7 +19,11 @@ STORED = Path("codes") / "stored.parquet"
 
 
 def stored_codes(folder: Path) -> CodeSet | None:
-    """Return the codes of old items that stay as they are in a run, or None in one that extends no other."""
+    """Return the codes of old items that stay as they are in a run, or None in one that extends no other.
+
+    >>> stored_codes(Path("no run")) is None
+    True
+    """
     return CodeSet.load(folder / STORED) if (folder / STORED).exists() else None
 
 
@@ -31,6 +35,11 @@ def database_codes(stored: CodeSet | None, retrieval: Rows, rows: Rows, encode: 
         retrieval: R, sorted.
         rows: some of R, sorted.
         encode: returns the codes of rows.
+
+    >>> codes = CodeSet(["old", "new"], {"text": np.array([[1], [2]], np.uint8)}, np.ones((2, 1), bool), 8, ("a",))
+    >>> stored = CodeSet(["old"], {"text": np.array([[7]], np.uint8)}, np.ones((1, 1), bool), 8, ("a",))
+    >>> database_codes(stored, np.arange(2), np.arange(2), codes.take).codes["text"].tolist()
+    [[7], [2]]
     """
     if stored is None:
         return encode(rows)

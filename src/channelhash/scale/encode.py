@@ -31,7 +31,11 @@ _PICTURE_ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombErro
 
 
 class Written(NamedTuple):
-    """A finished shard: items that were encoded, and items that could not be."""
+    """A finished shard: numbers of items that were encoded, and that could not be.
+
+    >>> Written(items=3, bad=1).bad
+    1
+    """
 
     items: int
     bad: int

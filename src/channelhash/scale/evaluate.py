@@ -21,7 +21,11 @@ _TASKS = 1024
 
 
 class Counted(NamedTuple):
-    """Counts by task of some files of codes, and the number of their items."""
+    """Counts by task of some files of codes, and the number of their items.
+
+    >>> Counted(0, {}).items
+    0
+    """
 
     items: int
     counts: dict[str, HammingHistogram]

@@ -85,17 +85,10 @@ def open_job(model: HashModel, data: str, out: Path, root: str | None, shard_ite
         "shard_items": shard_items,
     }
     if manifest.exists():
-        job = read_job(out)
         for _ in files:  # listed once more, for their hash
             pass
         current = identity | {"n_files": files.count, "input_hash": files.hash}
-        for key, name in _SAME.items():
-            if getattr(job, key) != current[key]:
-                raise InputError(
-                    f"{out}: holds a job with another {name} ({getattr(job, key)}, now {current[key]}); name another "
-                    "--out, or remove this one"
-                )
-        return job
+        return _check_same(out, read_job(out), current)
     if next(out.glob("*.parquet"), None):
         raise InputError(f"{out}: holds Parquet files, but no job/manifest.json; name an empty or a new folder")
     available = KINDS[kind].modalities(first.address)
@@ -119,6 +112,16 @@ def open_job(model: HashModel, data: str, out: Path, root: str | None, shard_ite
         **identity,  # type: ignore[arg-type]  # by key
     )
     write_text(manifest, json.dumps({"format": _FORMAT, **asdict(job)}))
+    return job
+
+
+def _check_same(out: Path, job: BulkJob, current: dict[str, Any]) -> BulkJob:
+    for key, name in _SAME.items():
+        if getattr(job, key) != current[key]:
+            raise InputError(
+                f"{out}: holds a job with another {name} ({getattr(job, key)}, now {current[key]}); name another "
+                "--out, or remove this one"
+            )
     return job
 
 

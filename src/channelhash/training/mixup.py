@@ -69,6 +69,9 @@ def mixed_images(sources: Mapping[str, Source], labels: Tensor, settings: TrainS
 
     Raises:
         InputError: there are no images.
+
+    >>> mixed_images({}, torch.zeros(2, 1), TrainSettings())
+    {}
     """
     if not settings.mix_images:
         return dict(sources)
@@ -87,6 +90,9 @@ def labels_by_modality(
         labels: ``(N, c)`` of all training rows, on the device that the result is for.
         epoch: from 0.
         rows: row numbers, ``(n,)``.
+
+    >>> labels_by_modality({}, torch.tensor([[True], [False]]), 0, torch.tensor([1])).tolist()
+    [[False]]
     """
     if not any(isinstance(source, MixedImages) for source in sources.values()):
         return labels[rows]

@@ -32,6 +32,11 @@ class TrainingSet(NamedTuple):
     Attributes:
         sources: modality -> where the inputs of ``n`` rows come from.
         targets: ``(n, …)`` what the loss compares the outputs of those rows with: labels, or a teacher's outputs.
+
+    >>> features = torch.tensor([[0.5, 1.0], [1.5, 2.0]])
+    >>> data = TrainingSet({"text": Held(features, TrainSettings())}, torch.tensor([[True], [False]]))
+    >>> len(data.targets)
+    2
     """
 
     sources: Mapping[str, Source]

@@ -102,7 +102,11 @@ def selection_score(validation: Validation) -> float:
 
 
 def read_log(path: Path) -> list[Entry]:
-    """Return the lines of ``log.jsonl``; an empty list if there is no such file."""
+    """Return the lines of ``log.jsonl``; an empty list if there is no such file.
+
+    >>> read_log(Path("no run/log.jsonl"))
+    []
+    """
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
