@@ -132,8 +132,9 @@ class CodeIndex:
                 matches = multi_index.nearest(search, self._tables, budget)
         rest = [q for q in range(len(words)) if q not in matches]
         if rest:
-            scan_rest = search._replace(queries=words if len(rest) == len(words) else words[rest])
-            scanned = scan.within(scan_rest) if k is None else scan.nearest(scan_rest)
+            if matches:
+                search = search._replace(queries=words[rest])
+            scanned = scan.within(search) if k is None else scan.nearest(search)
             matches.update(zip(rest, scanned, strict=True))
         return [matches[q] for q in range(len(words))]
 

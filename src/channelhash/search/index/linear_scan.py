@@ -10,12 +10,13 @@ from channelhash.search.index.brute_force import Matches
 from channelhash.search.index.top_k import (
     HALF,
     LIMIT,
-    Candidates,
+    SIZE,
     Search,
     add,
     answers,
     capacity,
     first_row,
+    make_room,
     matches,
     no_candidates,
 )
@@ -84,7 +85,7 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
     Of codes in ascending order those around a query's place share its first bits, and are mostly nearer than others.
     With a limit from them, few entries are taken in vain. ``counts`` comes and goes as zeros.
     """
-    codes, k = search.codes, search.k
+    codes, starts, rows, allowed, k = search.codes, search.starts, search.rows, search.allowed, search.k
     around = max(_AROUND, _TIMES * k)
     if end - begin < 8 * around:
         return limit
@@ -100,7 +101,7 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
         size = min(_BLOCK, low + around - start)
         _measure(distances, code, codes, start, size)
         for i in range(size):
-            counts[distances[i]] += len(search.allowed) == 0 or first_row(start + i, search) >= 0
+            counts[distances[i]] += len(allowed) == 0 or first_row(start + i, starts, rows, allowed) >= 0
     met = counts[0]
     for d in range(limit):
         if met >= k:
@@ -115,7 +116,8 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
 def _nearest_task(task, division, search, found):  # type: ignore[no-untyped-def]
     """Add the candidates of a few queries in a segment of the codes to ``found[segment, query]``."""
     first, last, segment, begin, end = _part(task, division, search)
-    queries, codes = search.queries, search.codes
+    queries, codes, k = search.queries, search.codes, search.k
+    starts, rows, allowed, n_allowed = search.starts, search.rows, search.allowed, len(search.allowed)
     distances = np.empty(_BLOCK, dtype=np.uint16)
     for q in range(first, last):
         state, counts = found.states[segment, q], found.counts[segment, q]
@@ -124,13 +126,16 @@ def _nearest_task(task, division, search, found):  # type: ignore[no-untyped-def
         size = min(_BLOCK, end - start)
         for q in range(first, last):
             _measure(distances, queries[q], codes, start, size)
-            mine = Candidates(found.entries[segment, q], found.counts[segment, q], found.states[segment, q])
+            entries, counts, state = found.entries[segment, q], found.counts[segment, q], found.states[segment, q]
             for chunk in range(0, size, _CHUNK):
-                if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(mine.states[LIMIT])):
+                if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(state[LIMIT])):
                     continue
                 for i in range(chunk, chunk + _CHUNK):
-                    if distances[i] <= mine.states[LIMIT]:
-                        add(distances[i], start + i, mine, search)
+                    c = start + i
+                    if distances[i] <= state[LIMIT] and (n_allowed == 0 or first_row(c, starts, rows, allowed) >= 0):
+                        if state[SIZE] == len(entries):
+                            make_room(k, entries, counts, state, starts, rows, allowed)
+                        add(distances[i], c, k, entries, counts, state)
 
 
 @njit(cache=True, parallel=True)
@@ -168,17 +173,18 @@ def _within_task(task, division, search, places, keys):  # type: ignore[no-untyp
     """Write distance (above) and number (below) of the rows within the radius to ``keys``, from the place
     ``places[segment, query]`` on, which goes ahead by one a row; where ``keys`` is empty, only that."""
     first, last, segment, begin, end = _part(task, division, search)
+    queries, codes, radius = search.queries, search.codes, search.radius
     starts, rows, allowed = search.starts, search.rows, search.allowed
     distances = np.empty(_BLOCK, dtype=np.uint16)
     for start in range(begin, end, _BLOCK):
         size = min(_BLOCK, end - start)
         for q in range(first, last):
-            _measure(distances, search.queries[q], search.codes, start, size)
+            _measure(distances, queries[q], codes, start, size)
             for chunk in range(0, size, _CHUNK):
-                if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(search.radius)):
+                if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(radius)):
                     continue
                 for i in range(chunk, min(chunk + _CHUNK, size)):
-                    if distances[i] <= search.radius:
+                    if distances[i] <= radius:
                         for e in range(starts[start + i], starts[start + i + 1]):
                             if len(allowed) == 0 or allowed[rows[e]]:
                                 if len(keys):

@@ -33,6 +33,8 @@ from channelhash.search.index.top_k import (
     add,
     answers,
     capacity,
+    first_row,
+    make_room,
     no_candidates,
 )
 
@@ -131,11 +133,13 @@ def _met_before(code, codes, e, table, r, layout):  # type: ignore[no-untyped-de
 
 
 @njit(nogil=True)
-def _probe(code, table, r, budget, tables, search, found):  # type: ignore[no-untyped-def]
+def _probe(code, table, r, budget, tables, search, met):  # type: ignore[no-untyped-def]
     """Meet the codes that differ from the query in ``r`` bits of the table's substring; return what is left of the
-    budget."""
+    budget. ``met`` are the query's entries, counts and state."""
+    entries, counts, state = met
+    starts, rows, allowed, n_allowed, k = search.starts, search.rows, search.allowed, len(search.allowed), search.k
     codes = search.codes if table == 0 else tables.codes[table - 1]
-    layout, limit, buckets = tables.layout, found.states, _buckets(tables, table)
+    layout, buckets, numbers = tables.layout, _buckets(tables, table), tables.numbers
     last = (_ONE << np.uint64(layout[table, 2])) - _ONE
     value = (np.uint64(code[layout[table, 0]]) >> np.uint64(layout[table, 1])) & last
     flipped = (_ONE << np.uint64(r)) - _ONE
@@ -149,10 +153,13 @@ def _probe(code, table, r, budget, tables, search, found):  # type: ignore[no-un
             distance = np.int64(0)
             for w in range(len(code)):
                 distance += np.int64(popcount(codes[w, e] ^ code[w]))  # type: ignore[call-arg]
-            if distance <= limit[LIMIT] and not _met_before(code, codes, e, table, r, layout):
+            if distance <= state[LIMIT] and not _met_before(code, codes, e, table, r, layout):
                 # The first table lists the codes in their own order.
-                c = np.int64(e) if table == 0 else np.int64(tables.numbers[table - 1, e])
-                add(distance, c, found, search)
+                c = np.int64(e) if table == 0 else np.int64(numbers[table - 1, e])
+                if n_allowed == 0 or first_row(c, starts, rows, allowed) >= 0:
+                    if state[SIZE] == len(entries):
+                        make_room(k, entries, counts, state, starts, rows, allowed)
+                    add(distance, c, k, entries, counts, state)
         if r == 0:
             break
         # The next larger number with as many bits.
@@ -165,8 +172,8 @@ def _probe(code, table, r, budget, tables, search, found):  # type: ignore[no-un
 @njit(cache=True, nogil=True)
 def _search_one(q, search, tables, budget, found, complete):  # type: ignore[no-untyped-def]
     """Add the candidates of one query; note that they are complete, which they are unless the budget runs out."""
-    mine = Candidates(found.entries[0, q], found.counts[0, q], found.states[0, q])
-    layout, state, covered, r, probes = tables.layout, mine.states, -1, 0, 1.0
+    met = found.entries[0, q], found.counts[0, q], found.states[0, q]
+    layout, state, covered, r, probes = tables.layout, met[2], -1, 0, 1.0
     while covered < state[LIMIT]:
         for table in range(len(layout)):
             if r <= layout[table, 2]:
@@ -175,7 +182,7 @@ def _search_one(q, search, tables, budget, found, complete):  # type: ignore[no-
                     probes *= (width - i) / (i + 1)
                 if probes * _PROBE > budget:
                     return
-                budget = _probe(search.queries[q], table, r, budget, tables, search, mine)
+                budget = _probe(search.queries[q], table, r, budget, tables, search, met)
                 if budget < 0:
                     return
             covered += 1

@@ -48,7 +48,7 @@ class Search(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Codes met in several passes over different codes ``[pass, query]``, or in one pass of one query.
+    """Codes met in several passes over different codes, ``[pass, query]``.
 
     Attributes:
         entries: ``(passes, nq, capacity)``.
@@ -79,10 +79,12 @@ def no_candidates(search: Search, passes: int, room: int) -> Candidates:
     return Candidates(entries, np.zeros((passes, n_queries, search.n_bits + 1), dtype=np.int64), states)
 
 
+# Loops work on arrays that were taken out of the tuples before: doing so in a loop costs more than the rest of it.
+
+
 @njit(nogil=True)
-def first_row(c, search):  # type: ignore[no-untyped-def]
+def first_row(c, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Return the first row of code ``c`` that counts, -1 if none does."""
-    starts, rows, allowed = search.starts, search.rows, search.allowed
     if len(allowed) == 0:
         return np.int64(rows[starts[c]])
     for i in range(starts[c], starts[c + 1]):
@@ -92,45 +94,39 @@ def first_row(c, search):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _sort_keys(entries, n, search):  # type: ignore[no-untyped-def]
+def _sort_keys(entries, n, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Return of each entry its distance above and the first row of its code below: the order of answers."""
     keys = np.empty(n, dtype=np.uint64)
     for i in range(n):
-        row = np.uint64(first_row(entries[i] & LOWER, search))
+        row = np.uint64(first_row(entries[i] & LOWER, starts, rows, allowed))
         keys[i] = (entries[i] & ~LOWER) | row
     return keys
 
 
 @njit(cache=True, nogil=True)
-def _sort_out(found, search):  # type: ignore[no-untyped-def]
-    """Make room: drop what is beyond the limit and, if the limit itself is crowded, all but the ``k`` first codes."""
-    entries, state, k = found.entries, found.states, search.k
+def make_room(k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
+    """Drop what is beyond the limit and, if the limit itself is crowded, all but the ``k`` first codes."""
     n, limit = 0, np.uint64(state[LIMIT])
     for i in range(state[SIZE]):
         if entries[i] >> HALF <= limit:
             entries[n] = entries[i]
             n += 1
     if n > k + _SPARE:
-        first = entries[:n][np.argsort(_sort_keys(entries, n, search))[:k]]
+        first = entries[:n][np.argsort(_sort_keys(entries, n, starts, rows, allowed))[:k]]
         entries[:k] = first
-        found.counts[state[LIMIT]] -= n - k
+        counts[state[LIMIT]] -= n - k
         state[WITHIN] = n = k
     state[SIZE] = n
 
 
 @njit(nogil=True)
-def add(distance, c, found, search):  # type: ignore[no-untyped-def]
-    """Add code ``c``, which is within the limit, to the candidates of a query, unless none of its rows counts."""
-    entries, counts, state = found
-    if len(search.allowed) and first_row(c, search) < 0:
-        return
-    if state[SIZE] == len(entries):
-        _sort_out(found, search)
+def add(distance, c, k, entries, counts, state):  # type: ignore[no-untyped-def]
+    """Add code ``c``, which is within the limit, to the candidates of a query, for which there is room."""
     entries[state[SIZE]] = (np.uint64(distance) << HALF) | np.uint64(c)
     state[SIZE] += 1
     state[WITHIN] += 1
     counts[distance] += 1
-    while state[WITHIN] - counts[state[LIMIT]] >= search.k:
+    while state[WITHIN] - counts[state[LIMIT]] >= k:
         state[WITHIN] -= counts[state[LIMIT]]
         state[LIMIT] -= 1
 
@@ -151,7 +147,7 @@ def _best_entries(q, found, search):  # type: ignore[no-untyped-def]
             if entries[p, i] >> HALF <= np.uint64(limit):
                 best[n] = entries[p, i]
                 n += 1
-    return best[:n][np.argsort(_sort_keys(best, n, search))]
+    return best[:n][np.argsort(_sort_keys(best, n, search.starts, search.rows, search.allowed))]
 
 
 @njit(nogil=True)
