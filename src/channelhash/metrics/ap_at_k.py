@@ -42,18 +42,18 @@ def average_precision_at(total: Counts, relevant: Counts, z: int) -> Figures:
     total_before = end[rows, cut] - n
     taken = sizes - total_before
     harmonic = harmonic_difference(total_before, taken)
-    expected = np.empty(len(total))
-    _expectation(n, r, taken, total_before, relevant_before, before, harmonic, expected)
+    expected = _expectation(n, r, taken, total_before, relevant_before, before, harmonic)
     return np.where(relevant.sum(axis=1) > 0, expected, np.nan)
 
 
 @njit(
-    "void(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1], float64[::1])",
+    "float64[::1](int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1])",
     cache=True,
 )
-def _expectation(n, r, m, total_before, relevant_before, before, harmonic, expected):  # type: ignore[no-untyped-def]
-    """The sum over h of each query, outwards from the likeliest h, each probability from its neighbour's; unnormalised
+def _expectation(n, r, m, total_before, relevant_before, before, harmonic):  # type: ignore[no-untyped-def]
+    """Sum over h for each query, outwards from the likeliest h, each probability from its neighbour's; unnormalised
     weights and one division at the end need no factorials."""
+    expected = np.empty(len(n))
     for q in range(len(n)):
         if m[q] == 0:
             expected[q] = 0.0
@@ -79,3 +79,4 @@ def _expectation(n, r, m, total_before, relevant_before, before, harmonic, expec
                     weight *= h * (n[q] - r[q] - m[q] + h) / ((r[q] - h + 1) * (m[q] - h + 1))
                 h += step
         expected[q] = numerator / weights
+    return expected

@@ -9,6 +9,7 @@ from channelhash.codes import PackedCodes, check_packed, words
 from channelhash.codes.code_set import boolean_labels
 from channelhash.metrics import numba_kernels as kernel
 from channelhash.metrics.graded_relevance import Counts, LabelGains, gain_lists, gain_units, label_gains
+from channelhash.metrics.numba_kernels import Pairs, Totals
 
 Labels = NDArray[np.bool_]
 Words = NDArray[np.uint64]
@@ -95,10 +96,9 @@ def count_distances(
     for first in range(0, len(codes), chunk):
         rows = slice(first, first + chunk)
         shared = np.zeros((len(codes[rows]), *units.shape), dtype=np.int64)
-        kernel.count_by_distance(
-            codes[rows], items, labels[rows], sets, widths[rows], segments.ends, units,
-            kernel.group_size(len(codes[rows])), total[rows], relevant[rows], gained[rows], shared,
-        )  # fmt: skip
+        pairs, totals = Pairs(codes[rows], items, labels[rows], sets), Totals(total[rows], relevant[rows], gained[rows])
+        group = kernel.group_size(len(codes[rows]))
+        kernel.count_by_distance(pairs, widths[rows], segments.ends, units, group, totals, shared)
         lists.append(gain_lists(shared, units, first))
     return DistanceCounts(total, relevant, label_gains(gained, lists))
 
@@ -119,9 +119,9 @@ def count_jointly(
     group = max(kernel.group_size(len(codes)), -(-len(codes) // 64))
     width = int(label_counts(labels).max(initial=0)) + 1
     counts = np.zeros((-(-len(codes) // group), n_bits + 1, width), dtype=np.int64)
-    kernel.count_jointly(codes, items, labels, sets, group, counts)
-    pairs: Counts = counts.sum(axis=0)
-    return pairs
+    kernel.count_jointly(Pairs(codes, items, labels, sets), group, counts)
+    joint: Counts = counts.sum(axis=0)
+    return joint
 
 
 def precisions_in_order(
@@ -145,7 +145,7 @@ def precisions_in_order(
     sums = np.empty(len(codes))
     before, relevant_before = (np.cumsum(counts, axis=1) - counts for counts in (total, relevant))
     group = kernel.group_size(len(codes))
-    kernel.sum_precisions_in_order(codes, items, labels, sets, before, relevant_before, group, sums)
+    kernel.sum_precisions_in_order(Pairs(codes, items, labels, sets), before, relevant_before, group, sums)
     return sums
 
 

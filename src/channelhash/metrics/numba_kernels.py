@@ -5,8 +5,11 @@ side: the compiler turns a loop over items into vector instructions, unlike a lo
 through in blocks that stay in the first cache, each block for a few queries.
 """
 
+from typing import NamedTuple
+
 import numpy as np
-from numba import get_num_threads, njit, prange
+from numba import float64, get_num_threads, int64, njit, prange, types, uint64, void
+from numpy.typing import NDArray
 
 from channelhash.codes.popcount import popcount
 
@@ -18,8 +21,41 @@ _GROUP = 8
 _HALF = np.uint64(32)
 
 
+class Pairs(NamedTuple):
+    """The two sides of all query–item pairs, as 64-bit words.
+
+    Attributes:
+        codes: ``(nq, words)``; a query's words side by side, as those of ``labels``.
+        items: ``(words, nd)``.
+        labels: ``(nq, label words)``.
+        sets: ``(label words, nd)``.
+    """
+
+    codes: NDArray[np.uint64]
+    items: NDArray[np.uint64]
+    labels: NDArray[np.uint64]
+    sets: NDArray[np.uint64]
+
+
+class Totals(NamedTuple):
+    """Counts by distance ``(nq, k + 1)`` of all items, of the relevant ones, and of their gains."""
+
+    total: NDArray[np.int64]
+    relevant: NDArray[np.int64]
+    gained: NDArray[np.int64]
+
+
+# With the types of their arguments, kernels are compiled once for all processes.
+_PAIRS = types.NamedUniTuple(uint64[:, ::1], 4, Pairs)  # type: ignore[no-untyped-call]
+_TOTALS = types.NamedUniTuple(int64[:, ::1], 3, Totals)  # type: ignore[no-untyped-call]
+
+
 def group_size(n_queries: int) -> int:
-    """Queries a task: few if there are few, so that every core has some."""
+    """Return the number of queries a task: few if there are few, so that every core has some.
+
+    >>> group_size(100_000)
+    8
+    """
     return max(1, min(_GROUP, n_queries // (2 * get_num_threads())))
 
 
@@ -43,65 +79,68 @@ def _add_distances(out, code, items, start, size):  # type: ignore[no-untyped-de
 
 
 @njit(inline="always")
-def _cells(out, code, labels, width, items, sets, start, size):  # type: ignore[no-untyped-def]
-    """``out[i] = width · distance + number of shared labels`` of a query and item ``start + i``."""
-    if len(code) == 1 and len(labels) == 1:
-        word, wanted = code[0], labels[0]
-        items_0, sets_0 = items[0, start : start + size], sets[0, start : start + size]
-        for i in range(size):
-            out[i] = width * popcount(word ^ items_0[i]) + popcount(wanted & sets_0[i])  # type: ignore[call-arg]
-        return
+def _distances(out, code, items, start, size):  # type: ignore[no-untyped-def]
+    """``out[i] =`` distance of a query's words to item ``start + i``."""
     if len(code) == 1:
         word, items_0 = code[0], items[0, start : start + size]
         for i in range(size):
-            out[i] = width * popcount(word ^ items_0[i])  # type: ignore[call-arg]
+            out[i] = popcount(word ^ items_0[i])  # type: ignore[call-arg]
     else:
         out[:size] = 0
         _add_distances(out, code, items, start, size)
-        for i in range(size):
-            out[i] *= width
-    for w in range(len(labels)):
-        wanted = labels[w]
-        if wanted:
-            sets_w = sets[w, start : start + size]
-            for i in range(size):
-                out[i] += popcount(wanted & sets_w[i])  # type: ignore[call-arg]
 
 
 @njit(inline="always")
-def _add_cell(count, d, a, units, total, relevant, gained, shared):  # type: ignore[no-untyped-def]
-    """Add ``count`` items at distance ``d`` that share ``a`` labels to a query's counts."""
+def _cells(out, pairs, q, width, start, size):  # type: ignore[no-untyped-def]
+    """``out[i] = width · distance + number of shared labels`` of query ``q`` and item ``start + i``."""
+    code, items, labels, sets = pairs.codes[q], pairs.items, pairs.labels[q], pairs.sets
+    if len(code) == 1 and len(labels) == 1:
+        word, set_word = code[0], labels[0]
+        items_0, sets_0 = items[0, start : start + size], sets[0, start : start + size]
+        for i in range(size):
+            out[i] = width * popcount(word ^ items_0[i]) + popcount(set_word & sets_0[i])  # type: ignore[call-arg]
+        return
+    _distances(out, code, items, start, size)
+    for i in range(size):
+        out[i] *= width
+    for w in range(len(labels)):
+        set_word = labels[w]
+        if set_word:
+            sets_w = sets[w, start : start + size]
+            for i in range(size):
+                out[i] += popcount(set_word & sets_w[i])  # type: ignore[call-arg]
+
+
+@njit(inline="always")
+def _add_cell(count, d, a, unit, total, relevant, gained):  # type: ignore[no-untyped-def]
+    """Add ``count`` items at distance ``d`` that share ``a`` labels, of gain ``unit`` each, to a query's counts."""
     total[d] += count
-    shared[a] += count
     if a:
         relevant[d] += count
-        gained[d] += count * units[a]
+        gained[d] += count * unit
 
 
 @njit(
-    "void(uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], int64[::1], int64[::1], int64[:, ::1],"
-    " int64, int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[:, :, ::1])",
+    void(_PAIRS, int64[::1], int64[::1], int64[:, ::1], int64, _TOTALS, int64[:, :, ::1]),
     cache=True,
     parallel=True,
 )
-def count_by_distance(codes, items, labels, sets, widths, ends, units, group, total, relevant, gained, shared):  # type: ignore[no-untyped-def]
+def count_by_distance(pairs, widths, ends, units, group, totals, shared):  # type: ignore[no-untyped-def]
     """Add to each query's counts by distance: all items, relevant ones, gains; and to its counts by shared labels.
 
     The items come in segments of equally many labels. Within one, a pair is counted under (distance, shared labels),
     and what so many shared labels are worth is looked up once a cell and not once a pair.
 
     Args:
-        codes: ``(nq, words)``; a query's words side by side, as those of ``labels``.
-        items: ``(words, nd)``.
-        labels: ``(nq, label words)``.
-        sets: ``(label words, nd)``.
+        pairs: queries and items.
         widths: ``(nq,)`` number of labels of a query + 1.
         ends: ``(segments,)`` end of each segment of items.
         units: ``(segments, max(widths))`` gain of an item of that segment that shares so many labels.
         group: queries a task.
-        total: ``(nq, k + 1)`` to add to, likewise ``relevant`` and ``gained``.
+        totals: counts to add to.
         shared: ``(nq, segments, max(widths))`` to add to.
     """
+    total, relevant, gained = totals
     n_queries, n_bins = total.shape
     for task in prange((n_queries + group - 1) // group):
         first, last = task * group, min((task + 1) * group, n_queries)
@@ -114,7 +153,7 @@ def count_by_distance(codes, items, labels, sets, widths, ends, units, group, to
                 size = min(_BLOCK, end - start)
                 for q in range(first, last):
                     row = cells[q - first]
-                    _cells(buffer, codes[q], labels[q], np.uint64(widths[q]), items, sets, start, size)
+                    _cells(buffer, pairs, q, np.uint64(widths[q]), start, size)
                     for i in range(size):
                         row[buffer[i]] += 1
                     # Cells are emptied once a segment; where there are more of them than items, after every block by
@@ -124,7 +163,8 @@ def count_by_distance(codes, items, labels, sets, widths, ends, units, group, to
                             cell = np.int64(buffer[i])
                             count, row[cell] = row[cell], 0
                             d, a = cell // widths[q], cell % widths[q]
-                            _add_cell(count, d, a, units[segment], total[q], relevant[q], gained[q], shared[q, segment])
+                            shared[q, segment, a] += count
+                            _add_cell(count, d, a, units[segment, a], total[q], relevant[q], gained[q])
             for q in range(first, last):
                 if end - begin >= n_bins * widths[q]:
                     row = cells[q - first]
@@ -132,27 +172,25 @@ def count_by_distance(codes, items, labels, sets, widths, ends, units, group, to
                         for a in range(widths[q]):
                             cell = d * widths[q] + a
                             count, row[cell] = row[cell], 0
-                            _add_cell(count, d, a, units[segment], total[q], relevant[q], gained[q], shared[q, segment])
+                            shared[q, segment, a] += count
+                            _add_cell(count, d, a, units[segment, a], total[q], relevant[q], gained[q])
             begin = end
 
 
-@njit(
-    "void(uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], int64, int64[:, :, ::1])",
-    cache=True,
-    parallel=True,
-)
-def count_jointly(codes, items, labels, sets, group, counts):  # type: ignore[no-untyped-def]
+@njit(void(_PAIRS, int64, int64[:, :, ::1]), cache=True, parallel=True)
+def count_jointly(pairs, group, counts):  # type: ignore[no-untyped-def]
     """Add all pairs to ``counts[task, distance, shared labels]``, a task being ``group`` queries; arguments as in
     `count_by_distance`. The last axis has one more than the most labels that a query has."""
-    n_queries, n_bins, width = len(codes), counts.shape[1], counts.shape[2]
+    n_queries, n_bins, width = len(pairs.codes), counts.shape[1], counts.shape[2]
+    n_items = pairs.items.shape[1]
     for task in prange((n_queries + group - 1) // group):
         first, last = task * group, min((task + 1) * group, n_queries)
         row = np.zeros(n_bins * width, dtype=np.int64)
         buffer = np.empty(_BLOCK, dtype=np.uint64)
-        for start in range(0, items.shape[1], _BLOCK):
-            size = min(_BLOCK, items.shape[1] - start)
+        for start in range(0, n_items, _BLOCK):
+            size = min(_BLOCK, n_items - start)
             for q in range(first, last):
-                _cells(buffer, codes[q], labels[q], np.uint64(width), items, sets, start, size)
+                _cells(buffer, pairs, q, np.uint64(width), start, size)
                 for i in range(size):
                     row[buffer[i]] += 1
         for d in range(n_bins):
@@ -164,15 +202,15 @@ def count_jointly(codes, items, labels, sets, group, counts):  # type: ignore[no
 def _steps(out, labels, sets, start, size):  # type: ignore[no-untyped-def]
     """``out[i]``: 1 below, and 1 above if item ``start + i`` shares a label."""
     if len(labels) == 1:
-        wanted, sets_0 = labels[0], sets[0, start : start + size]
+        set_word, sets_0 = labels[0], sets[0, start : start + size]
         for i in range(size):
-            out[i] = np.uint64(1) + (np.uint64((wanted & sets_0[i]) != np.uint64(0)) << _HALF)
+            out[i] = np.uint64(1) + (np.uint64((set_word & sets_0[i]) != np.uint64(0)) << _HALF)
         return
     out[:size] = 0
     for w in range(len(labels)):
-        wanted, sets_w = labels[w], sets[w, start : start + size]
+        set_word, sets_w = labels[w], sets[w, start : start + size]
         for i in range(size):
-            out[i] |= wanted & sets_w[i]
+            out[i] |= set_word & sets_w[i]
     for i in range(size):
         out[i] = np.uint64(1) + (np.uint64(out[i] != np.uint64(0)) << _HALF)
 
@@ -187,24 +225,21 @@ def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(
-    "void(uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], uint64[:, ::1], int64[:, ::1], int64[:, ::1], int64,"
-    " float64[::1])",
-    cache=True,
-    parallel=True,
-)
-def sum_precisions_in_order(codes, items, labels, sets, before, relevant_before, group, sums):  # type: ignore[no-untyped-def]
+@njit(void(_PAIRS, int64[:, ::1], int64[:, ::1], int64, float64[::1]), cache=True, parallel=True)
+def sum_precisions_in_order(pairs, before, relevant_before, group, sums):  # type: ignore[no-untyped-def]
     """Each query's sum of precisions at its relevant items, ties in the order of the items.
 
     The rank of an item is the number of nearer items, of earlier ones as near, and itself. So with the histograms at
     hand a second pass with a running counter for each distance gives every rank, without sorting.
 
     Args:
-        codes, items, labels, sets, group: as in `count_by_distance`, the items in any order; fewer than 2³² items.
+        pairs: queries and items, the items in any order; fewer than 2³² of them.
         before: ``(nq, k + 1)`` number of nearer items, N_{d−1}.
         relevant_before: likewise of the relevant ones, N⁺_{d−1}.
+        group: queries a task.
         sums: ``(nq,)`` to write to.
     """
+    codes, items, labels, sets = pairs
     n_queries, n_bins = before.shape
     for task in prange((n_queries + group - 1) // group):
         first, last = task * group, min((task + 1) * group, n_queries)
@@ -219,7 +254,7 @@ def sum_precisions_in_order(codes, items, labels, sets, before, relevant_before,
         for start in range(0, items.shape[1], _BLOCK):
             size = min(_BLOCK, items.shape[1] - start)
             for q in range(first, last):
-                _cells(distances, codes[q], labels[q, :0], np.uint64(1), items, sets, start, size)
+                _distances(distances, codes[q], items, start, size)
                 _steps(step, labels[q], sets, start, size)
                 row, n = counters[q - first], np.uint64(0)
                 for i in range(size):
