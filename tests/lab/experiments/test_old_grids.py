@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 
-from channelhash.lab.experiments import reference_points, runner
+from channelhash.lab.experiments import reference_points, runner, tuning
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import baselines
 from pages import ROOT
@@ -38,7 +38,7 @@ def test_an_old_grid_is_reported_and_goes_on(folder, monkeypatch, name, losses):
 
     monkeypatch.setattr(runner, "run_and_evaluate", None)  # nothing is trained
     monkeypatch.setattr(reference_points, "write_result", None)  # and nothing computed
-    monkeypatch.setattr(baselines, "RATE_FACTORS", (1.0,))
+    monkeypatch.setattr(tuning, "RATE_FACTORS", (1.0,))
     monkeypatch.setattr(baselines, "MOST_TRIALS", 1)
     command = ["experiment", name, "--losses", losses, "--config", "base.yaml", "--bits", "8", "--seeds", "1"]
     assert run_command(*command, "--out", name) == 0

@@ -19,6 +19,9 @@ from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_gri
 from channelhash.lab.experiments.tables.rendering import Table
 from channelhash.utils.python_names import look_up
 
+#: What the file of an experiment is written with.
+__all__ = ["Design", "Execution", "Experiment", "Grid", "GridRun", "Result", "Table"]
+
 #: Code length of trials, whatever lengths the grid has; their seed is 0.
 TRIAL_BITS = 32
 # Signs of method names as folder names spell them.

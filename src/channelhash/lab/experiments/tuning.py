@@ -23,7 +23,7 @@ class Weights(NamedTuple):
     per_bit: float
 
 
-def tuned_grid(
+def tune(
     grid: Grid,
     trials: Sequence[GridRun],
     adopt: Callable[[GridRun, Result], GridRun],

@@ -10,7 +10,7 @@ from channelhash.codes import binarize, pack
 from channelhash.config import make_config
 from channelhash.data.collection import load_collection
 from channelhash.errors import InputError, JobError
-from channelhash.lab.experiments import reference_points
+from channelhash.lab.experiments import reference_points, tuning
 from channelhash.lab.experiments.reference_points import fixed_features, run_outputs
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.runner import Execution
@@ -41,7 +41,7 @@ def command(base):
     """Two losses, two trials each, one run each."""
     folder = base.parent / "grid"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(baselines, "RATE_FACTORS", (0.1, 1.0))
+        patch.setattr(tuning, "RATE_FACTORS", (0.1, 1.0))
         patch.setattr(baselines, "MOST_TRIALS", 2)
         command = ["experiment", "baselines", "--losses", "dnph,dsch", "--config", base, "--bits", "8", "--seeds", "1"]
         yield [*command, "--out", folder]

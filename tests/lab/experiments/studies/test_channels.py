@@ -2,6 +2,7 @@
 
 import pytest
 
+from channelhash.lab.experiments import tuning
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import channels
 from channelhash.lab.experiments.studies.channels import TUNED
@@ -26,7 +27,7 @@ def test_the_grid_has_the_published_losses_and_every_tuned_channel(base, tmp_pat
 def test_the_command_tunes_each_channel_and_keeps_its_weights(base, monkeypatch):
     monkeypatch.setattr(channels, "KAPPA_Q", {"BSCH, tuned": (0.1, 0.3), "RSCH, tuned": (0.0,)})
     monkeypatch.setattr(channels, "AVERAGE_PRECISION_PER_BIT", (0.25,))
-    monkeypatch.setattr(channels, "RATE_FACTORS", (1.0, 2.0))
+    monkeypatch.setattr(tuning, "RATE_FACTORS", (1.0, 2.0))
     kept = {method: TUNED[method] for method in ("BSCH, tuned", "RSCH, tuned")}
     monkeypatch.setattr(channels, "TUNED", kept)
     folder = base.parent / "grid"

@@ -5,11 +5,8 @@ from dataclasses import replace
 from importlib.resources import files
 
 from channelhash.lab.experiments.base import METHODS
-from channelhash.lab.experiments.experiment import Design, Experiment
+from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
 from channelhash.lab.experiments.paper.printed_results import comparison_table
-from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.runner import GridRun
-from channelhash.lab.experiments.tables.rendering import Table
 from channelhash.lab.experiments.tables.results import all_views, architectures_table
 from channelhash.lab.experiments.tables.significance import significance_tables, wins_table
 

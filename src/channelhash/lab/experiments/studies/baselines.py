@@ -6,11 +6,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from channelhash.lab.experiments import tuning
 from channelhash.lab.experiments.base import METHODS
-from channelhash.lab.experiments.experiment import Experiment
+from channelhash.lab.experiments.experiment import Execution, Experiment, Grid, Result, Table
 from channelhash.lab.experiments.reference_points import add_reference_points
-from channelhash.lab.experiments.results import Result, read_grid
-from channelhash.lab.experiments.runner import Execution, Grid, run_grid
+from channelhash.lab.experiments.results import read_grid
+from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.tables.baselines import (
     baselines_plot,
     baselines_table,
@@ -18,17 +19,7 @@ from channelhash.lab.experiments.tables.baselines import (
     shares_table,
     trained,
 )
-from channelhash.lab.experiments.tables.rendering import Table
 from channelhash.lab.experiments.tables.results import all_views, losses_table
-from channelhash.lab.experiments.tuning import (
-    RATE_FACTORS,
-    TRIALS,
-    adopt_rate,
-    best_trials,
-    rate_of,
-    rate_trial,
-    tuned_grid,
-)
 
 #: The losses that are compared, each with the hyper-parameters of its own paper, which are its defaults.
 BASELINES: Mapping[str, Mapping[str, Any]] = {
@@ -57,13 +48,13 @@ def run_baselines(grid: Grid, folder: Path, execution: Execution) -> list[Result
         All results, those of floor and ceiling included.
 
     Raises:
-        InputError, JobError: as `tuned_grid`.
+        InputError, JobError: as `tune`.
     """
-    factors = RATE_FACTORS
+    factors = tuning.RATE_FACTORS
     while True:
-        trials = [rate_trial(run, factor) for run in grid.trials for factor in factors]
-        tuned = tuned_grid(grid, trials, adopt_rate, folder / TRIALS, execution)
-        wider = _widen(factors, read_grid(folder / TRIALS)[1])
+        trials = [tuning.rate_trial(run, factor) for run in grid.trials for factor in factors]
+        tuned = tuning.tune(grid, trials, tuning.adopt_rate, folder / tuning.TRIALS, execution)
+        wider = _widen(factors, read_grid(folder / tuning.TRIALS)[1])
         if len(wider) == len(factors) or len(wider) > MOST_TRIALS:
             break
         factors = wider
@@ -74,8 +65,8 @@ def run_baselines(grid: Grid, folder: Path, execution: Execution) -> list[Result
 
 def _widen(factors: tuple[float, ...], trials: Sequence[Result]) -> tuple[float, ...]:
     """Return the factors, and half a decade more at an end where a method's best trial lies; the upper end first."""
-    ends = [rate_of(run) for run in (trials[0], trials[len(factors) - 1])]
-    best = {rate_of(run) for run in best_trials(trials).values()}
+    ends = [tuning.rate_of(run) for run in (trials[0], trials[len(factors) - 1])]
+    best = {tuning.rate_of(run) for run in tuning.best_trials(trials).values()}
     if ends[1] in best:
         return (*factors, factors[-1] * 10**0.5)
     return (factors[0] * 10**-0.5, *factors) if ends[0] in best else factors
@@ -99,5 +90,5 @@ EXPERIMENT = Experiment(
     run=run_baselines,
     tables=baselines_tables,
     plots=baselines_plots,
-    trials={TRIALS: learning_rates_table},
+    trials={tuning.TRIALS: learning_rates_table},
 )

@@ -7,27 +7,16 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from channelhash.lab.experiments import tuning
 from channelhash.lab.experiments.base import METHODS
-from channelhash.lab.experiments.experiment import Design, Experiment
+from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result, Table
 from channelhash.lab.experiments.plots.results import grid_plots
-from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
+from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.tables.baselines import learning_rates_table
 from channelhash.lab.experiments.tables.channels import OWN, own_effects, own_effects_tables, trials_table
 from channelhash.lab.experiments.tables.effects import effects_plot
-from channelhash.lab.experiments.tables.rendering import Table
 from channelhash.lab.experiments.tables.results import all_views, losses_table
 from channelhash.lab.experiments.tables.significance import significance_tables, wins_table
-from channelhash.lab.experiments.tuning import (
-    RATE_FACTORS,
-    RATE_TRIALS,
-    TRIALS,
-    Weights,
-    adopt_rate,
-    rate_trial,
-    tuned_grid,
-    weights_of,
-)
 
 #: Losses whose weights are chosen here; the first three differ in their bounds alone.
 TUNED = {f"{name.upper()}, tuned": {"name": name} for name in ("sch", "dsch", "bsch", "rsch")}
@@ -44,31 +33,32 @@ def channels_grid(design: Design) -> list[GridRun]:
 
 
 def run_channels(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
-    """Choose the weights of `TUNED`, then every method's learning rate, and run the grid with them; as `tuned_grid`."""
+    """Choose the weights of `TUNED`, then every method's learning rate, and run the grid with them; as `tune`."""
     candidates = [_weight_trial(run, weights) for run in grid.trials for weights in _choices(run.method)]
     both = replace(grid, runs=(*grid.trials, *grid.runs))
-    weighted = tuned_grid(both, candidates, _adopt_weights, folder / TRIALS, execution).runs
+    weighted = tuning.tune(both, candidates, _adopt_weights, folder / tuning.TRIALS, execution).runs
     trials, runs = weighted[: len(grid.trials)], weighted[len(grid.trials) :]
-    rates = [rate_trial(run, factor) for run in trials for factor in RATE_FACTORS]
-    tuned = tuned_grid(replace(grid, runs=runs), rates, adopt_rate, folder / RATE_TRIALS, execution)
+    rates = [tuning.rate_trial(run, factor) for run in trials for factor in tuning.RATE_FACTORS]
+    weighted_grid, rates_folder = replace(grid, runs=runs), folder / tuning.RATE_TRIALS
+    tuned = tuning.tune(weighted_grid, rates, tuning.adopt_rate, rates_folder, execution)
     return run_grid(tuned, folder, execution)
 
 
-def _choices(method: str) -> list[Weights]:
+def _choices(method: str) -> list[tuning.Weights]:
     if method not in TUNED:
         return []
-    return [Weights(*values) for values in product(KAPPA_Q[method], AVERAGE_PRECISION_PER_BIT)]
+    return [tuning.Weights(*values) for values in product(KAPPA_Q[method], AVERAGE_PRECISION_PER_BIT)]
 
 
-def _weight_trial(run: GridRun, weights: Weights) -> GridRun:
+def _weight_trial(run: GridRun, weights: tuning.Weights) -> GridRun:
     return replace(_with_weights(run, weights), name=f"{run.name}-q{weights.kappa_q:g}-ap{weights.per_bit:g}")
 
 
 def _adopt_weights(run: GridRun, best: Result) -> GridRun:
-    return _with_weights(run, weights_of(best))
+    return _with_weights(run, tuning.weights_of(best))
 
 
-def _with_weights(run: GridRun, weights: Weights) -> GridRun:
+def _with_weights(run: GridRun, weights: tuning.Weights) -> GridRun:
     loss = run.config.loss.model_copy(update={"kappa_q": weights.kappa_q})
     terms = run.config.terms.model_copy(update={"average_precision": weights.per_bit * run.config.n_bits})
     return replace(run, config=replace(run.config, loss=loss, terms=terms))
@@ -103,5 +93,5 @@ EXPERIMENT = Experiment(
     run=run_channels,
     tables=channels_tables,
     plots=channels_plots,
-    trials={TRIALS: trials_table, RATE_TRIALS: learning_rates_table},
+    trials={tuning.TRIALS: trials_table, tuning.RATE_TRIALS: learning_rates_table},
 )

@@ -23,9 +23,8 @@ from channelhash.data.row_matching import Partners, find_partners
 from channelhash.data.splits import save_splits
 from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.base import METHODS
-from channelhash.lab.experiments.experiment import Design, Experiment
-from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
+from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result
+from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.tables.distillation import (
     DISTILLED,
     KINDS,

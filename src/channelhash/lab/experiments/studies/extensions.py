@@ -7,12 +7,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from channelhash.lab.experiments.base import METHODS
-from channelhash.lab.experiments.experiment import Design, Experiment
+from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
 from channelhash.lab.experiments.plots.results import grid_plots
-from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.runner import GridRun
 from channelhash.lab.experiments.tables.effects import all_option_effects, effects_plot, effects_tables
-from channelhash.lab.experiments.tables.rendering import Table
 from channelhash.lab.experiments.tables.results import all_views, losses_table
 from channelhash.lab.experiments.tables.significance import significance_tables
 from channelhash.models import resolve_model

@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 
 from channelhash.lab.experiments.base import METHODS
-from channelhash.lab.experiments.experiment import Design, Experiment
+from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
 from channelhash.lab.experiments.paper.printed_results import comparison_table
-from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.runner import GridRun
-from channelhash.lab.experiments.tables.rendering import Table
 from channelhash.lab.experiments.tables.results import all_views, gamma_w_table
 
 #: γ_w of the paper's sweep.

@@ -26,10 +26,9 @@ from channelhash.data.records import Records
 from channelhash.data.splits import Splits, load_splits, save_splits
 from channelhash.errors import InputError
 from channelhash.lab.experiments.base import METHODS
-from channelhash.lab.experiments.experiment import Design, Experiment
-from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
-from channelhash.lab.experiments.tables.rendering import Cell, Table
+from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result, Table
+from channelhash.lab.experiments.runner import run_grid
+from channelhash.lab.experiments.tables.rendering import Cell
 from channelhash.lab.experiments.tables.results import difference_cell, print_spread, spread
 from channelhash.metrics import hamming_histogram
 from channelhash.models import load_model

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 
 from channelhash.lab.experiments.base import METHODS
-from channelhash.lab.experiments.experiment import Experiment
+from channelhash.lab.experiments.experiment import Experiment, Result, Table
 from channelhash.lab.experiments.paper.printed_results import comparison_table
-from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.tables.rendering import Table
 from channelhash.lab.experiments.tables.results import all_views, losses_table
 from channelhash.lab.experiments.tables.significance import significance_tables, wins_table
 

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.codes.code_set import CodeSet
 from channelhash.lab.experiments.base import METHODS
-from channelhash.lab.experiments.experiment import Experiment
-from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.tables.rendering import Cell, Table
+from channelhash.lab.experiments.experiment import Experiment, Result, Table
+from channelhash.lab.experiments.tables.rendering import Cell
 from channelhash.lab.experiments.tables.results import difference_cell, print_spread, spread
 from channelhash.metrics import ranking
 from channelhash.runs.evaluate import query_outputs, run_codes
