@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from channelhash.augment import preview
-from channelhash.augment.progressive import Step, plan
+from channelhash.augment.progressive import Progression, Step, plan
 from channelhash.utils.image_grid import wrap
 
 
@@ -26,6 +26,6 @@ def test_captions_have_room_for_every_operation(tmp_path, monkeypatch, level):
     assert first.caption == "picture.png"
     assert len(cells) == 80
     for epoch, cell in enumerate(cells):
-        drawn = [preview.describe(step) for step in plan(3, epoch, 0, 1, level=level)]
+        drawn = [preview.describe(step) for step in plan(Progression(3, 1, level=level), epoch, 0)]
         shown = wrap(cell.caption)[:lines]
         assert " ".join(shown) == (" ".join(drawn) or "unchanged")

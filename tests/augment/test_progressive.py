@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare, kstest
 
-from channelhash.augment.progressive import Step, apply, augment_batch, plan
+from channelhash.augment.progressive import Progression, Step, apply, augment_batch, plan
 from channelhash.augment.tables import GROUPS, mixture
 
 N = 4000
 
 
 def plans(level=None, epoch=0, **options):
-    return [plan(7, epoch, sample, N, level=level, **options) for sample in range(N)]
+    return [plan(Progression(7, N, level=level, **options), epoch, sample) for sample in range(N)]
 
 
 def names(steps) -> list[str]:
@@ -110,7 +110,9 @@ def test_parameters_are_uniform_in_their_ranges(level):
 
 
 def test_partners_are_the_other_samples_alike():
-    drawn = [(sample, plan(seed, 0, sample, 5, level="hard")) for sample in range(5) for seed in range(800)]
+    drawn = [
+        (sample, plan(Progression(seed, 5, level="hard"), 0, sample)) for sample in range(5) for seed in range(800)
+    ]
     partners = Counter((sample, s.partner) for sample, steps in drawn for s in steps if s.partner is not None)
     assert set(partners) == {(a, b) for a in range(5) for b in range(5) if a != b}
     assert chisquare(list(partners.values())).pvalue > 1e-4
@@ -125,15 +127,19 @@ def test_partners_come_un_augmented():
 
 def test_a_draw_depends_on_seed_epoch_and_sample_alone():
     keys = [(seed, epoch, sample) for seed in (0, 1) for epoch in (0, 1) for sample in (0, 1)]
-    draws = {key: plan(*key, N, level="hard") for key in keys}
+
+    def draw(seed, epoch, sample):
+        return plan(Progression(seed, N, level="hard"), epoch, sample)
+
+    draws = {key: draw(*key) for key in keys}
     assert len({repr(steps) for steps in draws.values()}) == 8
-    assert {key: plan(*key, N, level="hard") for key in reversed(keys)} == draws
+    assert {key: draw(*key) for key in reversed(keys)} == draws
 
 
 def test_augmenting_leaves_the_global_generator_alone():
     images = torch.rand(40, 3, 12, 12)
     before = torch.get_rng_state()
-    augment_batch(images, list(range(40)), 190, 3, 40, lambda other: images[other])
+    augment_batch(images, list(range(40)), 190, Progression(3, 40), images.__getitem__)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -141,10 +147,11 @@ def test_a_batch_is_drawn_with_the_asked_length_and_weights():
     images = torch.rand(60, 3, 12, 12)
 
     def expected(**options):
-        return torch.stack([apply(images[i], plan(3, 5, i, 60, 40, **options), images.__getitem__) for i in range(60)])
+        progression = Progression(3, 60, 40, **options)
+        return torch.stack([apply(images[i], plan(progression, 5, i), images.__getitem__) for i in range(60)])
 
     for options in ({}, {"easy_weights": "angles"}):
-        got = augment_batch(images, list(range(60)), 5, 3, 60, images.__getitem__, 40, **options)
+        got = augment_batch(images, list(range(60)), 5, Progression(3, 60, 40, **options), images.__getitem__)
         torch.testing.assert_close(got, expected(**options), rtol=0, atol=0)
     assert not torch.equal(expected(), expected(easy_weights="angles"))
 
@@ -153,7 +160,7 @@ def test_a_picture_is_augmented_the_same_in_any_batch():
     images = torch.rand(6, 3, 24, 20, generator=torch.Generator().manual_seed(0))
 
     def augmented(order):
-        return augment_batch(images[order], order, 190, 3, 6, lambda other: images[other])
+        return augment_batch(images[order], order, 190, Progression(3, 6), images.__getitem__)
 
     whole = augmented(list(range(6)))
     torch.testing.assert_close(augmented([4, 2, 0]), whole[[4, 2, 0]], rtol=0, atol=0)
@@ -167,7 +174,7 @@ PICTURES = st.tuples(st.integers(8, 40), st.integers(8, 40), st.integers(0, 10**
 def test_shape_and_range_are_kept(picture, level, sample):
     height, width, seed = picture
     image, partner = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(seed))
-    steps = plan(0, 0, sample, 10**6 + 1, level=level)
+    steps = plan(Progression(0, 10**6 + 1, level=level), 0, sample)
     result = apply(image, steps, lambda other: partner)
     assert result.shape == image.shape
     assert result.dtype == image.dtype

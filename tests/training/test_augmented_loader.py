@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from channelhash.augment.progressive import augment_batch
+from channelhash.augment.progressive import Progression, augment_batch
 from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.data.images import load_pixels
 from channelhash.training.augmented_loader import AugmentedImages
@@ -29,5 +29,5 @@ def test_batches_do_not_depend_on_workers(paths, workers):
     draws = [[(190, row) for row in rows.tolist()] for rows in batches]
     pixels = load_pixels(paths, 24).float() / 255
     for got, rows in zip(image_batches(pictures, draws, workers), batches, strict=True):
-        expected = augment_batch(pixels[rows], rows.tolist(), 190, 5, 9, lambda other: pixels[other])
+        expected = augment_batch(pixels[rows], rows.tolist(), 190, Progression(5, 9), pixels.__getitem__)
         torch.testing.assert_close(got, expected, rtol=0, atol=0)

@@ -1,4 +1,4 @@
-"""Progressive augmentation: what happens to which sample in which epoch, and doing it.
+"""Progressive augmentation: plan the operations of each sample in each epoch, and apply them.
 
 Every draw is a function of (seed, epoch, sample): the same whatever the batch, the number of workers or devices, or
 how often a run was resumed (``protocol.md`` § 3).
@@ -25,8 +25,8 @@ class Step:
 
     Attributes:
         name: key of `OPERATIONS`.
-        parameters: its arguments.
-        partner: the other sample that it mixes in, or None.
+        parameters: arguments of the operation.
+        partner: sample that the operation mixes in, or None.
     """
 
     name: str
@@ -34,38 +34,46 @@ class Step:
     partner: int | None = None
 
 
-def plan(
-    seed: int,
-    epoch: int,
-    sample: int,
-    n_samples: int,
-    n_epochs: int = TABLE_EPOCHS,
-    easy_weights: EasyWeights = "kinds",
-    level: Level | None = None,
-) -> tuple[Step, ...]:
-    """The operations of one sample in one epoch, in their order.
+@dataclass(frozen=True)
+class Progression:
+    """Settings of a progressive augmentation.
+
+    Attributes:
+        seed: of all draws.
+        n_samples: training rows; partners are drawn among the others (a lone sample is its own partner).
+        n_epochs: length of the training, see `tables.mixture`.
+        easy_weights: ``"kinds"`` makes the four kinds of easy augmentation equally likely; with ``"angles"`` each of
+            the four angles counts as a kind (rotation 4/7), as in the published code.
+        level: use this level instead of a drawn one.
+    """
+
+    seed: int
+    n_samples: int
+    n_epochs: int = TABLE_EPOCHS
+    easy_weights: EasyWeights = "kinds"
+    level: Level | None = None
+
+
+def plan(progression: Progression, epoch: int, sample: int) -> tuple[Step, ...]:
+    """Draw the operations of a sample in an epoch, in their order.
 
     The level is drawn from the epoch's mixture; the number of augmentations is uniform in a group's range, they are
     picked without replacement and applied in random order. Of groups that exclude one another one is drawn.
 
-    Args:
-        seed: of the augmentation.
-        epoch: 0 … ``n_epochs`` − 1.
-        sample: 0 … ``n_samples`` − 1.
-        n_samples: training rows; partners are drawn among the others (a lone sample is its own).
-        n_epochs: length of the training, see `tables.mixture`.
-        easy_weights: the four kinds of easy augmentation are equally likely, or as in the published code each of the
-            four angles counts as a kind (rotation 4/7).
-        level: this level instead of a drawn one.
+    >>> [step.name for step in plan(Progression(seed=0, n_samples=10, level="hard"), epoch=190, sample=3)]
+    ['flip_horizontally', 'rotate']
+    >>> plan(Progression(seed=0, n_samples=10), epoch=0, sample=3)  # training begins without augmentation
+    ()
     """
-    random = generator(seed, "augment", epoch, sample)
-    shares = mixture(epoch, n_epochs)
+    random = generator(progression.seed, "augment", epoch, sample)
+    shares = mixture(epoch, progression.n_epochs)
     drawn = list(shares)[random.choice(len(shares), p=list(shares.values()))]
+    level = progression.level or drawn
     steps: list[Step] = []
-    for group in _active_groups(GROUPS[level or drawn], random):
-        for row in _picked_rows(group, random, easy_weights if (level or drawn) == "easy" else "kinds"):
+    for group in _active_groups(GROUPS[level], random):
+        for row in _picked_rows(group, random, progression.easy_weights if level == "easy" else "kinds"):
             if row.probability == 1 or random.random() < row.probability:
-                steps.append(_draw(row, random, sample, n_samples))
+                steps.append(_draw(row, random, sample, progression.n_samples))
     return tuple(steps)
 
 
@@ -105,33 +113,31 @@ def _draw(row: Augmentation, random: np.random.Generator, sample: int, n_samples
 
 
 def apply(image: Tensor, steps: tuple[Step, ...], partner: Callable[[int], Tensor]) -> Tensor:
-    """A picture after its steps.
+    """Apply steps to an image.
 
     Args:
         image: ``(3, h, w)`` floats in [0, 1].
-        steps: made by `plan`.
-        partner: gives the un-augmented picture of another sample, shaped like ``image``.
+        steps: drawn by `plan`.
+        partner: returns the un-augmented image of another sample, shaped like ``image``.
+
+    >>> image, black = torch.ones(3, 2, 2), torch.zeros(3, 2, 2)
+    >>> apply(image, (Step("blend", {"blending": 0.25}, partner=1),), lambda sample: black).unique().tolist()
+    [0.75]
     """
     for step in steps:
-        others = () if step.partner is None else (partner(step.partner),)
-        image = OPERATIONS[step.name](image, *others, **step.parameters)
+        partners = () if step.partner is None else (partner(step.partner),)
+        image = OPERATIONS[step.name](image, *partners, **step.parameters)
     return image
 
 
 def augment_batch(
-    images: Tensor,
-    samples: list[int],
-    epoch: int,
-    seed: int,
-    n_samples: int,
-    partner: Callable[[int], Tensor],
-    n_epochs: int = TABLE_EPOCHS,
-    easy_weights: EasyWeights = "kinds",
+    images: Tensor, samples: list[int], epoch: int, progression: Progression, partner: Callable[[int], Tensor]
 ) -> Tensor:
-    """`plan` and `apply` for each picture of a batch; arguments as there, ``images`` ``(n, 3, h, w)``."""
-    return torch.stack(
-        [
-            apply(image, plan(seed, epoch, sample, n_samples, n_epochs, easy_weights), partner)
-            for image, sample in zip(images, samples, strict=True)
-        ]
-    )
+    """`plan` and `apply` for each image of a batch ``(n, 3, h, w)``; arguments as there.
+
+    >>> images = torch.rand(2, 3, 8, 8)
+    >>> augment_batch(images, [0, 1], 190, Progression(seed=0, n_samples=2), images.__getitem__).shape
+    torch.Size([2, 3, 8, 8])
+    """
+    plans = (plan(progression, epoch, sample) for sample in samples)
+    return torch.stack([apply(image, steps, partner) for image, steps in zip(images, plans, strict=True)])

@@ -26,11 +26,14 @@ class Augmentation:
     """One row of the table.
 
     Attributes:
-        name: the operation, a key of `operations.OPERATIONS`.
+        name: key of `operations.OPERATIONS`.
         ranges: parameter -> (lowest, highest), drawn uniformly.
         choices: parameter -> values, drawn with equal probability.
         log_ranges: parameter -> (lowest, highest), drawn uniformly in the logarithm (aspect ratios).
-        probability: of its being applied once it is picked.
+        probability: of applying the augmentation once it is picked.
+
+    >>> GROUPS["medium"][1].rows[0]
+    Augmentation(name='rotate', ranges=(('angle', -45, 45),), choices=(), log_ranges=(), probability=1.0)
     """
 
     name: str
@@ -42,13 +45,16 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that share a count parameter.
+    """Rows of which a random number is active at once.
 
     Attributes:
-        least: fewest augmentations of the group that are active at once.
-        most: most of them.
-        rows: what they are picked from, without replacement.
+        least: lower bound of that number.
+        most: upper bound of that number.
+        rows: augmentations, picked without replacement.
         weight: probability of the group among the groups that exclude one another; None for a group that is always on.
+
+    >>> [(group.least, group.most, len(group.rows), group.weight) for group in GROUPS["hard"]]
+    [(1, 1, 1, None), (1, 3, 8, 0.8), (1, 1, 2, 0.2)]
     """
 
     least: int
@@ -136,8 +142,10 @@ GROUPS: dict[Level, tuple[Group, ...]] = {
 
 
 def mixture(epoch: int, n_epochs: int = TABLE_EPOCHS) -> dict[Level, float]:
-    """Share of each level in an epoch; runs of another length turn at the same shares of their epochs, and what comes
-    after the end stays at the last mixture.
+    """Return the share of each level in an epoch.
+
+    Runs of another length change the mixture at the same fractions of their epochs; epochs past the end keep the last
+    mixture.
 
     >>> mixture(85)["hard"], mixture(8, n_epochs=20)["hard"]
     (0.25, 0.25)

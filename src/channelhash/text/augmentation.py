@@ -1,6 +1,6 @@
-"""Changing token ids at random (the paper's future work; off unless asked for).
+"""Random changes of token ids (the paper's future work; off by default).
 
-Each draw is a function of (seed, epoch, sample), as with pictures. Arrays are ``(n, m)`` int32 with 0 for padding; the
+Each draw is a function of (seed, epoch, sample), as with images. Arrays are ``(n, m)`` int32 with 0 for padding; the
 result is a new array.
 """
 
@@ -15,7 +15,11 @@ from channelhash.utils.seeds import generator
 def mask_tokens(
     tokens: TokenIds, samples: Sequence[int], seed: int, epoch: int, probability: float, mask_token: int
 ) -> TokenIds:
-    """Each token becomes ``mask_token`` with ``probability``."""
+    """Replace each token by ``mask_token`` with ``probability``.
+
+    >>> mask_tokens(np.array([[5, 7, 0]], dtype=np.int32), [0], seed=0, epoch=0, probability=1, mask_token=9).tolist()
+    [[9, 9, 0]]
+    """
     result = tokens.copy()
     for row, sample in enumerate(samples):
         hit = generator(seed, "mask tokens", epoch, sample).random(tokens.shape[1]) < probability
@@ -26,7 +30,12 @@ def mask_tokens(
 def replace_tokens(
     tokens: TokenIds, samples: Sequence[int], seed: int, epoch: int, probability: float, known: TokenIds
 ) -> TokenIds:
-    """Each token becomes a random one of ``known`` ``(v,)``, each as likely, with ``probability``."""
+    """Replace each token by a random one of ``known`` ``(v,)``, all equally likely, with ``probability``.
+
+    >>> tokens, known = np.array([[5, 7, 0]], dtype=np.int32), np.array([3], dtype=np.int32)
+    >>> replace_tokens(tokens, [0], seed=0, epoch=0, probability=1, known=known).tolist()
+    [[3, 3, 0]]
+    """
     result = tokens.copy()
     for row, sample in enumerate(samples):
         random = generator(seed, "replace tokens", epoch, sample)
@@ -38,7 +47,12 @@ def replace_tokens(
 
 
 def drop_tokens(tokens: TokenIds, samples: Sequence[int], seed: int, epoch: int, probability: float) -> TokenIds:
-    """Each token is left out with ``probability``, the rest moves up; a text keeps at least one token."""
+    """Drop each token with ``probability`` and close the gaps; a text keeps at least one token.
+
+    >>> tokens = np.array([[5, 7, 0]], dtype=np.int32)
+    >>> int((drop_tokens(tokens, [0], seed=0, epoch=0, probability=1) > 0).sum())
+    1
+    """
     result = np.zeros_like(tokens)
     for row, sample in enumerate(samples):
         random = generator(seed, "drop tokens", epoch, sample)

@@ -1,4 +1,4 @@
-"""Token ids of a collection's texts, computed once: never dense vectors (``protocol.md`` § 2)."""
+"""Cache of the token ids of a collection's texts; never of dense vectors (``protocol.md`` § 2)."""
 
 import hashlib
 import json
@@ -23,16 +23,16 @@ def cached_tokens(
     cache: Path,
     progress: Progress | None = None,
 ) -> TokenIds:
-    """Token ids ``(n, m)`` int32 of ``texts``, memory-mapped from a cache that is built where it is missing.
+    """Return token ids ``(n, m)`` int32 of ``texts``, memory-mapped from a cache that is built if missing.
 
-    The cache's name is a hash of the texts and of ``vocabulary_hash``, so that a cache of another vocabulary, filter
-    or setting is another file. It is built in chunks, each written in one step; an interrupted build goes on with the
-    first chunk that is missing.
+    The name of the cache is a hash of the texts and of ``vocabulary_hash``, so that another vocabulary, filter or
+    setting has another file. The cache is built in chunks, each written in one step; an interrupted build goes on with
+    the first missing chunk.
 
     Args:
         texts: ``n`` texts.
-        encode: texts to ``(len, m)`` token ids; called for the chunks that are missing.
-        vocabulary_hash: identifies whatever ``encode`` depends on: vocabulary, reader, longest text.
+        encode: texts to ``(len, m)`` token ids; called for missing chunks.
+        vocabulary_hash: identifies all that ``encode`` depends on: vocabulary, reader, longest text.
         cache: folder of caches.
         progress: called with (texts done, n).
 
@@ -71,7 +71,7 @@ def _build(
         if progress:
             progress(min(start + _CHUNK, len(texts)), len(texts))
     tokens = np.concatenate(chunks) if chunks else encode([])
-    with atomic_path(path) as temporary:  # last: its being there means that it is complete
+    with atomic_path(path) as temporary:  # last: the file exists only when complete
         with open(temporary, "wb") as file:
             np.save(file, tokens)
         write_text(meta_path, json.dumps({"key": key, "file": _file_hash(temporary)}))

@@ -1,4 +1,4 @@
-"""What becomes of the words of a text or of a file of texts."""
+"""Trace what becomes of the words of a text or of a file of texts."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -14,17 +14,23 @@ from channelhash.utils.progress import Progress
 def explain(
     text: str, file: Path | None, word_vectors: Path | None, cache: Path, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Readings and counts of a text, or counts alone of a file with a text a line.
+    """Return readings and counts of a text, or counts alone of a file with a text a line.
 
     Args:
         text: words to read.
-        file: instead, a file of texts.
+        file: file of texts, instead of ``text``.
         word_vectors: word2vec file whose words are known; SymSpell's English words if None.
         cache: folder for the cache of the word vectors.
         progress: called while that cache is built.
 
+    Raises:
+        InputError: there are no words, or a file cannot be read.
+
     Returns:
         ``{"words": [{"word", "outcome", "tokens", "unknown"}], "counts": {outcome: n, "words": n}}``.
+
+    >>> explain("blue seagul", None, None, Path("cache"))["words"][1]["outcome"]
+    'corrected'
     """
     reader = vector_reader(open_word_vectors(word_vectors, cache, progress=progress)) if word_vectors else None
     reader = reader or TextReader(english_words().__contains__)

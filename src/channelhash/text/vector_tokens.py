@@ -1,4 +1,4 @@
-"""Texts as rows of word vectors: read by the protocol, encoded once, cached (``protocol.md`` § 2)."""
+"""Texts as rows of word vectors: read, encoded once, and cached (``protocol.md`` § 2)."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -14,15 +14,15 @@ from channelhash.text.word_vectors import WordVectors
 from channelhash.utils.files import content_hash
 from channelhash.utils.progress import Progress
 
-#: How many of the most frequent words of word vectors help the segmentation. The protocol names all of them; SymSpell
-#: keeps about 1.2 kB for each, 3.6 GB for 3,000,000.
+#: Number of most frequent words of word vectors that help the segmentation. The protocol names all of them, but
+#: SymSpell keeps about 1.2 kB for each: 3.6 GB for 3,000,000.
 SEGMENTATION_WORDS = 100_000
 
-_READING = "reading 1"  # part of a cache's key: another number where a text is read differently
+_READING = "reading 1"  # part of a cache's key: raise the number when texts are read differently
 
 
 def vector_reader(vectors: WordVectors, segmentation_words: int = SEGMENTATION_WORDS) -> TextReader:
-    """A reader that knows the words of ``vectors``; the ``segmentation_words`` most frequent help the segmentation."""
+    """Make a reader that knows the words of ``vectors``; the ``segmentation_words`` most frequent help to segment."""
     return TextReader(
         lambda word: vectors.row(word) is not None,
         islice((vectors.word(row) for row in range(len(vectors))), segmentation_words),
@@ -30,7 +30,7 @@ def vector_reader(vectors: WordVectors, segmentation_words: int = SEGMENTATION_W
 
 
 def encode_vectors(texts: Sequence[str], reader: TextReader, vectors: WordVectors, max_tokens: int = 128) -> TokenIds:
-    """Token ids of the known words of each text; token ``t`` is row ``t − 1`` of ``vectors``.
+    """Encode the known words of each text; token ``t`` is row ``t − 1`` of ``vectors``.
 
     Returns:
         ``(n, max_tokens)`` int32; longer texts are cut, shorter ones padded with 0, unknown words left out.
@@ -51,14 +51,14 @@ def cached_vector_tokens(
     max_tokens: int = 128,
     progress: Progress | None = None,
 ) -> TokenIds:
-    """`encode_vectors` of a collection through `cached_tokens`; SymSpell is loaded only where a chunk is missing.
+    """Apply `encode_vectors` to a collection through `cached_tokens`; load SymSpell only if a chunk is missing.
 
     Args:
         texts: ``n`` texts.
-        vectors: the words that are known.
+        vectors: known words.
         folder: folder of caches.
         segmentation_words: see `vector_reader`.
-        max_tokens: longest text.
+        max_tokens: length of the longest text.
         progress: called with (texts done, n).
 
     Returns:

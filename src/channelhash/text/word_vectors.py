@@ -1,4 +1,4 @@
-"""Word vectors in word2vec's binary and text formats, converted once into a memory-mapped cache."""
+"""Word vectors in the binary and text formats of word2vec, converted once to a memory-mapped cache."""
 
 import hashlib
 import json
@@ -21,10 +21,10 @@ from channelhash.utils.progress import Progress
 
 _FORMAT = "channelhash word vectors 2"
 _BLOCK = 1 << 20
-_SAMPLES = 16  # blocks of a file that its hash reads, beside its size
+_SAMPLES = 16  # blocks of a file that enter its hash, with its size
 _FILES = ("vectors.npy", "hashes.npy", "rows.npy", "offsets.npy", "words.bin")
-_LONGEST_WORD = 10_000  # bytes; what goes on without a space for longer is no word
-_ABANDONED = 24 * 3600  # seconds after which an unfinished build belongs to no living process
+_LONGEST_WORD = 10_000  # bytes; a longer run without a space is no word
+_ABANDONED = 24 * 3600  # seconds after which no process works on an unfinished build
 
 DType = Literal["float16", "float32"]
 Entries = Generator[tuple[str, NDArray[np.float32]], None, None]
@@ -32,11 +32,11 @@ Entries = Generator[tuple[str, NDArray[np.float32]], None, None]
 
 @dataclass(frozen=True)
 class WordVectors:
-    """Lower-case words and their vectors, everything memory-mapped: opening costs no time, and workers share pages.
+    """Lower-case words and their vectors, memory-mapped: opening takes no time, and workers share pages.
 
     Attributes:
         vectors: ``(V, d)``, the most frequent word first.
-        hash: identifies the words and vectors; part of the key of everything made with them.
+        hash: identifies the words and vectors; part of the key of all that is computed with them.
     """
 
     vectors: NDArray[np.floating]
@@ -50,16 +50,16 @@ class WordVectors:
         return len(self.vectors)
 
     def row(self, word: str) -> int | None:
-        """The row of a word, None if it is unknown; a binary search of O(log V)."""
-        wanted = np.uint64(_hash_word(word))
-        place = int(np.searchsorted(self._hashes, wanted))
-        if place == len(self._hashes) or self._hashes[place] != wanted:
+        """Return the row of a word, None if it is unknown; binary search, O(log V)."""
+        word_hash = np.uint64(_hash_word(word))
+        place = int(np.searchsorted(self._hashes, word_hash))
+        if place == len(self._hashes) or self._hashes[place] != word_hash:
             return None
         row = int(self._rows[place])
         return row if self.word(row) == word else None  # an unknown word may have the hash of a known one
 
     def word(self, row: int) -> str:
-        """The word of a row."""
+        """Return the word of a row."""
         start, end = int(self._offsets[row]), int(self._offsets[row + 1])
         return self._words[start:end].tobytes().decode()
 
@@ -67,12 +67,12 @@ class WordVectors:
 def open_word_vectors(
     path: Path, cache: Path, dtype: DType = "float16", progress: Progress | None = None
 ) -> WordVectors:
-    """The word vectors of a word2vec file (binary if it ends in ``.bin``, else text), through a cache.
+    """Open a word2vec file (binary if it ends in ``.bin``, else text) through a cache.
 
-    The first opening converts the file, streaming, into a folder below ``cache`` that is named after the file and a
-    hash of it (format version, size and 16 blocks of 1 MiB spread over it), so another file or format never meets a
-    cache of this one. An interrupted conversion starts over. Words are lower-cased; where two casings of a word exist
-    the earlier one, the more frequent, wins (``protocol.md`` § 2).
+    The first call converts the file, streaming, to a folder below ``cache`` named after the file and a hash (format
+    version, size and 16 blocks of 1 MiB spread over the file), so that another file or format has another cache. An
+    interrupted conversion starts over. Words are lower-cased; of two casings of a word the earlier, more frequent one
+    is used (``protocol.md`` § 2).
 
     Args:
         path: the word2vec file.
@@ -113,14 +113,14 @@ def _open(folder: Path, source: str) -> WordVectors:
 
 
 def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progress | None) -> None:
-    """Convert into a temporary folder, then rename: an interrupted build is never read.
+    """Convert into a temporary folder, then rename it, so that an interrupted build is never read.
 
-    Processes that open at the same time each build their own; the first one's stays.
+    Processes that open the file at the same time each build a folder; the first one stays.
     """
     cache = folder.parent
     cache.mkdir(parents=True, exist_ok=True)
     for entry in cache.iterdir():
-        with suppress(FileNotFoundError):  # its own process may remove it first
+        with suppress(FileNotFoundError):  # another process may have removed it
             if entry.name.startswith(f".{folder.name}.") and time.time() - entry.stat().st_mtime > _ABANDONED:
                 shutil.rmtree(entry, ignore_errors=True)
     temporary = cache / f".{folder.name}.{uuid.uuid4().hex}.tmp"
@@ -129,7 +129,7 @@ def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progre
         _convert(path, temporary, dtype, progress)
         files = {name: _sampled_hash(temporary / name) for name in _FILES}
         (temporary / "meta.json").write_text(json.dumps({"source": source, "dtype": dtype, "files": files}))
-        for name in (*_FILES, "meta.json"):  # on the disk before the name is, so that a power cut leaves no zeros
+        for name in (*_FILES, "meta.json"):  # synced before the rename, so that a power cut leaves no zeros
             with open(temporary / name, "rb") as written:
                 os.fsync(written.fileno())
         try:
@@ -144,7 +144,7 @@ def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progre
 def _convert(path: Path, folder: Path, dtype: DType, progress: Progress | None) -> None:
     """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their vectors."""
     count, width, entries = (read_binary if path.suffix == ".bin" else read_text_format)(path)
-    # The first line may promise more than the file can hold: no place for what cannot come. An entry has at least
+    # The first line may announce more words than the file can hold; reserve no place for those. An entry has at least
     # two bytes a number; the readers name the word where the file ends.
     places = min(count, path.stat().st_size // (2 * width))
     if not places:
@@ -162,27 +162,29 @@ def _convert(path: Path, folder: Path, dtype: DType, progress: Progress | None) 
             hashes[row], ends[row + 1] = _hash_word(lowered.decode()), len(blob)
             if progress and (row % 10_000 == 9_999 or row + 1 == count):
                 progress(row + 1, count)
-    # The first row of each hash: an earlier casing wins. That two words share one of 2^64 hashes, and the later is
-    # lost, has a chance of 1 in 4 million for 3 million words.
+    # The first row of each hash: an earlier casing wins. The chance that two of 3 million words share one of 2^64
+    # hashes, and the later one is lost, is 1 in 4 million.
     unique, first = np.unique(hashes, return_index=True)
-    kept = np.sort(first)
-    compact = np.lib.format.open_memmap(folder / "vectors.npy", mode="w+", dtype=dtype, shape=(len(kept), width))
+    unique_rows = np.sort(first)
+    compact = np.lib.format.open_memmap(folder / "vectors.npy", mode="w+", dtype=dtype, shape=(len(unique_rows), width))
     with open(folder / "words.bin", "wb") as words:
-        for start in range(0, len(kept), 100_000):
-            rows = kept[start : start + 100_000]
+        for start in range(0, len(unique_rows), 100_000):
+            rows = unique_rows[start : start + 100_000]
             compact[start : start + len(rows)] = vectors[rows]
             words.write(b"".join(blob[ends[row] : ends[row + 1]] for row in rows.tolist()))
     compact.flush()
     del vectors, compact
     everything.unlink()
     np.save(folder / "hashes.npy", unique)
-    np.save(folder / "rows.npy", np.searchsorted(kept, first).astype(np.int32))
-    np.save(folder / "offsets.npy", np.concatenate([[0], np.cumsum(np.diff(ends)[kept])]))
+    np.save(folder / "rows.npy", np.searchsorted(unique_rows, first).astype(np.int32))
+    np.save(folder / "offsets.npy", np.concatenate([[0], np.cumsum(np.diff(ends)[unique_rows])]))
 
 
 def read_binary(path: Path) -> tuple[int, int, Entries]:
-    """(words, width, entries) of word2vec's binary format: ``"V d\\n"``, then ``word``, a space, d little-endian
-    float32, and often a newline."""
+    """Read (number of words, width, entries) of word2vec's binary format.
+
+    The file holds ``"V d\\n"``, then for each word the word, a space, d little-endian float32, and often a newline.
+    """
     with open(path, "rb") as file:
         count, width = _header(path, file.readline(200))
         start = file.tell()
@@ -208,7 +210,7 @@ def read_binary(path: Path) -> tuple[int, int, Entries]:
 
 
 def read_text_format(path: Path) -> tuple[int, int, Entries]:
-    """(words, width, entries) of word2vec's text format: ``"V d"``, then a word and d numbers a line."""
+    """Read (number of words, width, entries) of word2vec's text format: ``"V d"``, then a word and d numbers a line."""
     with open(path, "rb") as file:
         count, width = _header(path, file.readline(200))
 
@@ -242,7 +244,7 @@ def _header(path: Path, line: bytes) -> tuple[int, int]:
 
 
 def _sampled_hash(path: Path) -> str:
-    """Hash of a file's size and of blocks spread over it: 3 GB need not be read to know the file again."""
+    """Hash a file's size and blocks spread over it: 3 GB need not be read to recognise the file."""
     size = path.stat().st_size
     parts = [str(size).encode()]
     with open(path, "rb") as file:

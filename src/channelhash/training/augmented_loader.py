@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from channelhash.augment.progressive import EasyWeights, apply, plan
+from channelhash.augment.progressive import EasyWeights, Progression, apply, plan
 from channelhash.augment.tables import TABLE_EPOCHS, Level
 from channelhash.data.image_loader import ImageFiles
 from channelhash.models.image_encoders import unit_pixels
@@ -21,8 +21,8 @@ class AugmentedImages(Dataset[Tensor]):
         images: files of the training rows.
         seed: seed of the augmentation.
         n_epochs: length of the training.
-        easy_weights: see `augment.progressive.plan`.
-        level: this hardness for every image instead of the epoch's mixture.
+        easy_weights: see `augment.progressive.Progression`.
+        level: hardness of every image, instead of the epoch's mixture.
     """
 
     def __init__(
@@ -33,16 +33,15 @@ class AugmentedImages(Dataset[Tensor]):
         easy_weights: EasyWeights = "kinds",
         level: Level | None = None,
     ) -> None:
-        self.images, self.seed, self.n_epochs = images, seed, n_epochs
-        self.easy_weights, self.level = easy_weights, level
+        self.images = images
+        self.progression = Progression(seed, len(images), n_epochs, easy_weights, level)
 
     def __len__(self) -> int:
-        return len(self.images) * self.n_epochs
+        return len(self.images) * self.progression.n_epochs
 
     def __getitem__(self, draw: Draw) -> Tensor:
         epoch, sample = draw
-        steps = plan(self.seed, epoch, sample, len(self.images), self.n_epochs, self.easy_weights, self.level)
-        return apply(self._pixels(sample), steps, self._pixels)
+        return apply(self._pixels(sample), plan(self.progression, epoch, sample), self._pixels)
 
     def _pixels(self, sample: int) -> Tensor:
         return unit_pixels(self.images[sample])

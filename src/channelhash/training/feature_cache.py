@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from channelhash.augment.progressive import plan
+from channelhash.augment.progressive import Progression, plan
 from channelhash.config import TrainSettings
 from channelhash.data.content_hash import collection_hash
 from channelhash.data.image_loader import ImageFiles, image_batches
@@ -98,6 +98,7 @@ def augmented_features(
     assert frozen is not None
     folder = cache_folder() / "features"
     n, epochs, seed = len(paths), settings.epochs, settings.augment_seed
+    progression = Progression(seed, n, epochs, settings.easy_weights)
     key = {
         **frozen.identity(),
         "items": collection_hash(paths, folder),
@@ -106,7 +107,7 @@ def augmented_features(
 
     @cache
     def changed(epoch: int) -> list[int]:
-        return [row for row in range(n) if plan(seed, epoch, row, n, epochs, settings.easy_weights)]
+        return [row for row in range(n) if plan(progression, epoch, row)]
 
     def compute(first: int) -> Iterator[Rows]:
         # Drawn when they are needed, not before: 2,000,000 draws take a minute.

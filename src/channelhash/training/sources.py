@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from channelhash.augment.progressive import augment_batch
+from channelhash.augment.progressive import Progression, augment_batch
 from channelhash.config import TrainSettings
 from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.models.image_encoders import unit_pixels
@@ -71,16 +71,10 @@ class Held:
         return self.values[rows]
 
     def _augmented_pixels(self, epoch: int, rows: Tensor) -> Tensor:
-        return augment_batch(
-            unit_pixels(self.values[rows]),
-            rows.tolist(),
-            epoch,
-            self.settings.augment_seed,
-            len(self.values),
-            lambda row: unit_pixels(self.values[row]),
-            self.settings.epochs,
-            self.settings.easy_weights,
-        )
+        settings = self.settings
+        progression = Progression(settings.augment_seed, len(self.values), settings.epochs, settings.easy_weights)
+        images = unit_pixels(self.values[rows])
+        return augment_batch(images, rows.tolist(), epoch, progression, lambda row: unit_pixels(self.values[row]))
 
     def _changed_tokens(self, epoch: int, rows: Tensor) -> Tensor:
         settings = self.settings

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from channelhash.augment.progressive import apply, plan
+from channelhash.augment.progressive import Progression, apply, plan
 from channelhash.augment.tables import LEVELS, Level
 from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.data.images import load_pixels
@@ -70,9 +70,11 @@ def benchmark_augment(images: list[Path] | None = None, n: int = 128, loader_n: 
 
 
 def _augmented(pixels: torch.Tensor, level: Level) -> Callable[[], None]:
+    progression = Progression(0, len(pixels), level=level)
+
     def run() -> None:
         for sample, image in enumerate(pixels):
-            apply(image, plan(0, 0, sample, len(pixels), level=level), lambda partner: pixels[partner])
+            apply(image, plan(progression, 0, sample), pixels.__getitem__)
 
     return run
 
