@@ -95,6 +95,13 @@ def test_evaluate_refuses(run, arguments, says):
         ch.evaluate(run, **arguments)
 
 
+def test_evaluate_refuses_an_empty_split(config, tmp_path):
+    run = ch.train(config, ["data.validation_queries=0", "train.epochs=1"], out=tmp_path / "run")
+    assert run.validation == {}
+    with pytest.raises(InputError, match="the validation partition is empty"):
+        ch.evaluate(run, "validation")
+
+
 def test_index_makes_a_store_and_brings_it_up_to_date(tmp_path, model):
     photos = picture_folder(tmp_path / "photos")
     index = ch.index(photos, model=model)

@@ -17,7 +17,7 @@ from channelhash.runs.distill import load_teacher, teacher_outputs
 from channelhash.runs.distillation_report import equal_bits
 from channelhash.search.query import load_encoder
 from channelhash.serve.service import check_model
-from small_runs import assert_refused, run_command, write_features
+from small_runs import assert_refused, feature_config, run_command, write_features
 from training.test_training import assert_same_run
 
 STUDENT = ("--student", "features", "--set", "model.hidden=[32]", "--set", "train.epochs=30")
@@ -199,8 +199,22 @@ def test_what_is_wrong_is_said_in_one_line(teacher, student, tmp_path, capsys):
     with np.load(others) as arrays:
         np.savez(others, **{**arrays, "id": np.array([f"x{i}" for i in range(80)])})
     refused(*STUDENT, "--data", others, says="rows are joined by id")
+    (tmp_path / "unnamed.yaml").write_text("train: {epochs: 2}\n")
+    refused("--student", tmp_path / "unnamed.yaml", says="says no model.name")
     other = (*STUDENT, "--modalities", "text", "--out", student, "--resume")
     assert_refused(capsys, "distill", teacher, *other, says="was begun with modalities")
+
+
+def test_a_student_shares_a_modality_with_its_teacher(teacher, tmp_path, capsys):
+    with np.load(teacher.parent / "f.npz") as arrays:
+        parts = {name: {key: arrays[key] for key in ("labels", "id", name)} for name in ("image", "text")}
+    for name, columns in parts.items():
+        np.savez(tmp_path / f"{name}.npz", **columns)
+    config = feature_config(tmp_path / "c.yaml", tmp_path / "image.npz", epochs=1, validate_every=0)
+    assert run_command("train", config, "--out", tmp_path / "images") == 0
+    says = "the teacher encodes image, the student's data has text"
+    out = ("--out", tmp_path / "no")
+    assert_refused(capsys, "distill", tmp_path / "images", *STUDENT, "--data", tmp_path / "text.npz", *out, says=says)
 
 
 def test_a_small_model_of_an_older_version_is_built_as_it_was():

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from channelhash.data.features import load_features
 from channelhash.errors import InputError
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.extension_config import extension_config
+from channelhash.runs.stored_codes import STORED
 from channelhash.runs.student_config import student_config
 from channelhash.runs.train import start_run
 from channelhash.search.query import load_encoder
@@ -176,6 +178,16 @@ def test_wrong_input_is_refused_in_one_line(place, extended, tmp_path, capsys):
     for line, file in wrong.items():
         file.save(tmp_path / "codes.parquet")
         refused("--codes", tmp_path / "codes.parquet", says=line)
+
+
+def test_an_extension_of_a_run_that_was_trained_anew_is_refused(place, extended, tmp_path, capsys):
+    shutil.copytree(extended, tmp_path / "new")
+    stored = ch.CodeSet.load(tmp_path / "new" / STORED)
+    replace(stored, model="another").save(tmp_path / "new" / STORED)
+    shutil.rmtree(tmp_path / "new" / "model")
+    says = "has been trained anew since; extend it into another --out"
+    command = ["extend", place / "old", "--data", place / "f.npz", "--out", tmp_path / "new", "--resume"]
+    assert_refused(capsys, *command, *NEW, *QUICK, says=says)
 
 
 def test_a_student_of_an_extension_is_given_all_items_and_extends_nothing(place, extended):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,11 @@ import pytest
 import channelhash as ch
 from channelhash.codes.code_set import joined
 from channelhash.data.table import load_table
+from channelhash.errors import InputError, JobError
 from channelhash.models.encode_records import encode_records
-from channelhash.scale.job import shard_files
+from channelhash.scale.encode import ShardEncoder
+from channelhash.scale.engines import Workers
+from channelhash.scale.job import open_job, shard_files, shard_path
 from channelhash.utils.files import locked
 from picture_runs import write_pictures
 from scale.dying import SHARD
@@ -193,6 +197,40 @@ def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys):
     with locked(tmp_path / "busy" / "job" / "lock"):
         assert_refused(capsys, "encode", model, "--data", data, "--out", tmp_path / "busy",
                        says=f"{tmp_path / 'busy'}: another process is encoding into this folder")  # fmt: skip
+
+
+def test_a_worker_that_sees_another_model_or_input_ends_the_job(features, tmp_path):
+    model, data = features
+    out, other = tmp_path / "out", feature_model(tmp_path / "other", seed=1)
+    job = open_job(ch.load_model(model), f"file://{data}", out, None, 8)
+    with pytest.raises(InputError, match="for a worker, the job's is"):
+        ShardEncoder(other, out, job)
+    changed = replace(job, shards=(job.shards[0]._replace(items=9),))
+    with pytest.raises(JobError, match="had 9 items, now 8; it changed meanwhile"):
+        ShardEncoder(model, out, changed)(0)
+    assert not shard_path(out, 0).exists()
+
+
+def test_an_input_without_items_and_a_manifest_of_another_version_are_refused(features, tmp_path, capsys):
+    model, data = features
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    pq.write_table(pq.read_table(data / "0.parquet").slice(0, 0), empty / "0.parquet")
+    assert_refused(capsys, "encode", model, "--data", empty, "--out", tmp_path / "no", says="1 files hold no items")
+    out = tmp_path / "out"
+    encoded(capsys, model, "--data", data, "--out", out)
+    manifest = out / "job" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("channelhash bulk codes 1", "channelhash bulk codes 0"))
+    says = "not a readable manifest (written by another version)"
+    assert_refused(capsys, "encode", model, "--data", data, "--out", out, says=says)
+
+
+@pytest.mark.parametrize(
+    ("engine", "count", "says"), [("rey", None, "did you mean 'ray'"), ("local", 2, "--workers: belongs to")]
+)
+def test_workers_that_do_not_exist_are_refused(engine, count, says):
+    with pytest.raises(InputError, match=says):
+        Workers(engine, count)
 
 
 def test_ray_that_is_not_installed_is_one_line(features, tmp_path, capsys, monkeypatch):

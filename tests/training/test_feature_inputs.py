@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,13 +16,13 @@ from channelhash.data.collection import load_collection
 from channelhash.data.content_hash import collection_hash
 from channelhash.data.image_loader import ImageFiles
 from channelhash.data.images import Resize
-from channelhash.errors import JobError
+from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS, load_model, tdsrdh
 from channelhash.runs.build import create_model
 from channelhash.training import feature_cache
 from channelhash.training import feature_inputs as frozen_features
 from channelhash.training.feature_cache import augmented_features, cached_features
-from channelhash.training.feature_inputs import encode_items, feature_records
+from channelhash.training.feature_inputs import encode_items, feature_mode, feature_records
 from channelhash.training.sources import Bank, FromDisk, Held
 from picture_runs import clip_model, picture_config, picture_records, resnet_model, write_pictures
 from small_runs import assert_refused, run_command
@@ -248,6 +249,13 @@ def test_codes_do_not_depend_on_workers(items, tmp_path):
     assert (
         encode_items(model, "image", records.items["image"], 2) == model.encode("image", records.items["image"])
     ).all()
+
+
+def test_tokens_of_data_without_texts_cannot_be_changed(items):
+    records = picture_records(items.parent)
+    model = MODELS["small"].create(replace(records, items={"image": records.items["image"]}), 8)
+    with pytest.raises(InputError, match="the data has no texts; set them to 0"):
+        feature_mode(model, TrainSettings(mask_tokens=0.1))
 
 
 @pytest.mark.parametrize(
