@@ -177,6 +177,24 @@ def test_the_check_compares_hiding_what_matters_with_hiding_as_much_elsewhere(fo
 def test_the_run_has_to_have_codes_for_a_check(tmp_path):
     with pytest.raises(InputError, match="no config"):
         check_maps(tmp_path, 5, FAST)
+    small_model(tmp_path).save_pretrained(tmp_path / "model")
+    (tmp_path / "config.yaml").write_text("")
+    with pytest.raises(InputError, match="this run has no codes yet"):
+        check_maps(tmp_path, 5, FAST)
+
+
+@pytest.mark.parametrize(("settings", "says"), [({"cells": 0}, "give 1 to 64"), ({"cells": 65}, "65 along the short")])
+def test_a_grid_that_is_too_coarse_or_too_fine_is_refused(settings, says):
+    with pytest.raises(InputError, match=says):
+        MapSettings(**settings)
+
+
+def test_an_item_is_not_explained_by_a_code_that_it_does_not_have(tmp_path):
+    store = open_store(tmp_path / "store", 12)
+    store.add(["a", "b"], {"text": np.zeros((2, 2), np.uint8)})
+    store.close()
+    with pytest.raises(InputError, match="has no image code; explain by what it has, --by text"):
+        ch.explain(tmp_path / "store", likes=["a", "b"], by=["text", "image"])
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,14 @@ def test_a_file_of_codes_is_served_with_its_model(tmp_path, model):
         assert client.post("/search", json={"text": "red", "k": 1}).json()["results"][0]["id"] == "a"
 
 
+def test_a_store_that_can_only_be_read_takes_no_token(tmp_path, model):
+    codes = CodeSet(["a"], {"text": model.encode_texts(["red"])}, None, 12, model=model.fingerprint())
+    codes.save(tmp_path / "codes.parquet")
+    (tmp_path / "token").write_text(TOKEN)
+    with pytest.raises(InputError, match="can only be read"):
+        open_app(str(tmp_path / "codes.parquet"), None, Limits(), tmp_path / "token", None)
+
+
 def test_a_new_store_takes_the_model_of_its_first_item(tmp_path, model):
     (tmp_path / "store").mkdir()
     (tmp_path / "token").write_text(TOKEN)

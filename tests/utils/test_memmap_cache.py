@@ -36,7 +36,7 @@ class Compute:
 
 
 def build(folder, compute, dtype="float32", key=KEY):
-    return row_file(folder, "features", key, SIZES, 4, dtype, compute)
+    return row_file(folder / "features", key, SIZES, 4, dtype, compute)
 
 
 def test_rows_are_those_computed_and_computed_once(tmp_path):
@@ -84,7 +84,7 @@ def compute(first):
         yield np.full((2, 3), block, dtype=np.float32)
         time.sleep(0.02)
 from pathlib import Path
-row_file(Path({str(tmp_path)!r}), "rows", {{}}, [2] * 50, 3, "float32", compute)
+row_file(Path({str(tmp_path)!r}) / "rows", {{}}, [2] * 50, 3, "float32", compute)
 """
     process = subprocess.Popen([sys.executable, "-c", script])
     while not any(len(path.read_text().splitlines()) > 4 for path in tmp_path.glob("*.journal")):
@@ -99,7 +99,7 @@ row_file(Path({str(tmp_path)!r}), "rows", {{}}, [2] * 50, 3, "float32", compute)
         for block in range(start, 50):
             yield np.full((2, 3), block, dtype=np.float32)
 
-    rows = row_file(tmp_path, "rows", {}, [2] * 50, 3, "float32", compute).check().rows
+    rows = row_file(tmp_path / "rows", {}, [2] * 50, 3, "float32", compute).check().rows
     assert first[0] >= 4
     np.testing.assert_array_equal(rows[:, 0], np.repeat(np.arange(50), 2))
 
@@ -145,7 +145,7 @@ def test_what_float16_cannot_hold_is_refused(tmp_path):
         yield np.full((2, 3), 1e6, dtype=np.float32)
 
     with pytest.raises(InputError, match=r"not finite in float16 .*set train\.feature_dtype to float32"):
-        row_file(tmp_path, "rows", {}, [2], 3, "float16", compute)
+        row_file(tmp_path / "rows", {}, [2], 3, "float16", compute)
 
 
 def test_a_full_disk_is_said_before_anything_is_computed(tmp_path, monkeypatch):

@@ -29,24 +29,16 @@ class Checkpoint(StrEnum):
 def evaluate(
     run: Path | None = typer.Argument(None, help="A run's folder."),
     split: Split | None = typer.Option(None, help="For a run: Q against R (test, the default), or V_q against V_r."),
-    checkpoint: Checkpoint | None = typer.Option(
-        None, help="For a run: the last epoch (the default), or the best on validation."
-    ),
-    leak_free: bool = typer.Option(
-        False, "--leak-free", help="For a run: leave training rows out of the retrieval set."
-    ),
+    checkpoint: Checkpoint | None = typer.Option(None, help="For a run: the last epoch (the default), or the best."),
+    leak_free: bool = typer.Option(False, "--leak-free", help="For a run: no training rows in the retrieval set."),
     query: Path | None = typer.Option(None, help="Instead of a run: a Parquet file of query codes with labels."),
     database: Path | None = typer.Option(
-        None, help="With --query: a Parquet file of database codes with labels, a folder of shards, or DIR/*.parquet."
+        None, help="With --query: database codes, a Parquet file or a folder of shards."
     ),
     engine: EngineName = None,
     workers: Workers = None,
-    codes: Path | None = typer.Option(
-        None, help="Instead of a run: another toolbox's .mat, .npz or .h5 file with B_q, B_r, L_q, L_r."
-    ),
-    array: list[str] = typer.Option(
-        [], help="With --codes: the file's name of an array, such as B_q=codes_test. May be repeated."
-    ),
+    codes: Path | None = typer.Option(None, help="Instead of a run: a .mat, .npz or .h5 file with B_q, B_r, L_q, L_r."),
+    array: list[str] = typer.Option([], help="With --codes: the file's name of an array, such as B_q=codes_test."),
     task: str | None = typer.Option(None, help='With --codes: modalities of B_q and B_r, such as "image->text".'),
     out: Path | None = typer.Option(None, help="With --query or --codes: folder for metrics.json and plots."),
     as_json: AsJson = False,

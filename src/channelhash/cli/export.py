@@ -11,9 +11,7 @@ from channelhash.errors import InputError
 
 def export(
     run: SavedModel,
-    onnx: bool = typer.Option(
-        False, "--onnx", help="Write ONNX files, one per modality, and export.json, which describes them."
-    ),
+    onnx: bool = typer.Option(False, "--onnx", help="Write one ONNX file per modality, described by export.json."),
     modalities: Modalities = [],
     out: Path | None = typer.Option(None, help="Folder to write, new or empty; RUN/onnx by default."),
     as_json: AsJson = False,

@@ -33,9 +33,7 @@ def push(
 
 def export_faiss(
     store: SearchableStore,
-    out: Path = typer.Argument(
-        ..., help="FAISS file to write; FILE.items.parquet beside it holds the items' ids and metadata."
-    ),
+    out: Path = typer.Argument(..., help="FAISS file to write; FILE.items.parquet beside it holds the items' ids."),
     modality: str | None = typer.Option(None, help="Modality to export; image if there are any."),
     as_json: AsJson = False,
 ) -> None:

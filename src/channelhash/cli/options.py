@@ -24,30 +24,18 @@ class Engine(StrEnum):
 
 SavedModel = Annotated[Path, typer.Argument(help="A run's folder or a saved model.")]
 SearchableStore = Annotated[
-    str,
-    typer.Argument(
-        help="A store (see `index`), a run's folder (meaning its retrieval set), a file of codes, or the address of a "
-        "Milvus collection."
-    ),
+    str, typer.Argument(help="A store, a run's folder (its retrieval set), a file of codes, or a Milvus address.")
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda, cuda:1, ...")]
 EngineName = Annotated[
-    Engine | None, typer.Option(help="Work through shards in this process (local, the default) or on a Ray cluster.")
+    Engine | None, typer.Option(help="Process shards here (local, the default) or on a Ray cluster.")
 ]
-Modalities = Annotated[
-    list[str], typer.Option(help="Modality to include, such as image; all by default. May be repeated.")
-]
-Overrides = Annotated[
-    list[str], typer.Option("--set", help="Override a configuration key: section.key=value. May be repeated.")
-]
-PictureFolder = Annotated[
-    Path | None, typer.Option(help="Folder of pictures; by default pictures of 500 x 375 pixels are drawn.")
-]
-Quick = Annotated[
-    bool, typer.Option("--quick", help="Use a small data set and few epochs: a trial, not results to quote.")
-]
+Modalities = Annotated[list[str], typer.Option(help="Modality to include; all by default. May be repeated.")]
+Overrides = Annotated[list[str], typer.Option("--set", help="Override a key: section.key=value. May be repeated.")]
+PictureFolder = Annotated[Path | None, typer.Option(help="Folder of pictures; 500 x 375 pixels drawn by default.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Use a small data set and few epochs, only to try it out.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
@@ -55,12 +43,7 @@ SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip bad rows; they a
 StoreModel = Annotated[Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")]
 TableRoot = Annotated[Path | None, typer.Option(help="Folder that a table's picture paths are relative to.")]
 Where = Annotated[str | None, typer.Option(help="Only items that pass a filter: \"label = 'dog' AND year > 2019\".")]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="With --engine ray: number of workers; by default one per core, or per GPU when encoding."
-    ),
-]
+Workers = Annotated[int | None, typer.Option(min=1, help="With --engine ray: workers; by default one per core or GPU.")]
 
 
 def read_overrides(settings: Sequence[str], skip_bad: bool) -> list[str]:

@@ -13,9 +13,7 @@ def search(
     text: str | None = typer.Option(None, help="Search with words."),
     image: Path | None = typer.Option(None, help="Search with a picture."),
     like: str | None = typer.Option(None, help="Search with the codes of the item that has this id."),
-    by: Modality | None = typer.Option(
-        None, help="With --like: which of its codes is the query; by default that of the searched modality."
-    ),
+    by: Modality | None = typer.Option(None, help="With --like: modality of its code; by default the searched one."),
     modality: Modality | None = typer.Option(None, help="Modality to search; images if there are any."),
     k: int = typer.Option(10, "-k", help="Number of results."),
     radius: int | None = typer.Option(None, help="Instead of -k: all items within so many bits."),

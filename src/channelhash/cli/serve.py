@@ -13,12 +13,8 @@ def serve(
     model: StoreModel = None,
     host: str = typer.Option("127.0.0.1", help="Address to listen on; by default only this machine has access."),
     port: int = typer.Option(8080, min=0, max=65535, help="Port to listen on; 0 takes any free port."),
-    token_file: Path | None = typer.Option(
-        None, help="File with the token that requests must send to add and delete items."
-    ),
-    allow_host: list[str] = typer.Option(
-        [], help="Another host name under which clients reach the server. May be repeated."
-    ),
+    token_file: Path | None = typer.Option(None, help="File with the token for requests that add or delete items."),
+    allow_host: list[str] = typer.Option([], help="Another host name of this server. May be repeated."),
     max_upload: float = typer.Option(16, min=0.001, help="Largest request, in MB."),
     max_pixels: float = typer.Option(40, min=0.001, help="Largest picture, in million pixels."),
     max_k: int = typer.Option(1000, min=1, help="Largest number of results of one search."),

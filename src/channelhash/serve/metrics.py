@@ -43,10 +43,6 @@ class Metrics:
         self.running = Gauge("channelhash_running_requests", "Requests at work.", registry=self._registry)
         Gauge("channelhash_items", "Items in the store.", registry=self._registry).set_function(n_items)
 
-    def observe_batch(self, modality: str) -> Callable[[int], None]:
-        """Return the function that counts a modality's batches, called with their sizes."""
-        return self.batches.labels(modality).observe
-
     def text(self) -> bytes:
         """Return all counters in Prometheus's text format."""
         return generate_latest(self._registry)

@@ -119,7 +119,9 @@ def make_service(
     problems = {modality: _problem(model, modality) for modality in ("text", "image")}
     problems = {modality: problem for modality, problem in problems.items() if problem}
     batchers = {
-        modality: Batcher(partial(_outputs, model, modality), thread, _MAX_BATCH, metrics.observe_batch(modality))
+        modality: Batcher(
+            partial(_outputs, model, modality), thread, _MAX_BATCH, metrics.batches.labels(modality).observe
+        )
         for modality in ("text", "image")
         if model is not None and modality not in problems
     }

@@ -66,7 +66,7 @@ def cached_features(
         )
         return _blocks(_encoded(branch, inputs, device), sizes[first:])
 
-    return row_file(folder, "features", key, sizes, frozen.n_features, dtype, compute, progress).check()
+    return row_file(folder / "features", key, sizes, frozen.n_features, dtype, compute, progress).check()
 
 
 def augmented_features(
@@ -122,7 +122,7 @@ def augmented_features(
                 block[rows] = values
             yield block
 
-    return row_file(folder, "bank", key, [n] * epochs, frozen.n_features, settings.feature_dtype, compute, progress)
+    return row_file(folder / "bank", key, [n] * epochs, frozen.n_features, settings.feature_dtype, compute, progress)
 
 
 def _parts(n: int, size: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Named arrays from the files that the field exchanges: ``.npz``, ``.mat`` (v7 and v7.3) and ``.h5``."""
+"""Named arrays from the file formats of the field: ``.npz``, ``.mat`` (v7 and v7.3) and ``.h5``."""
 
 import zipfile
 from pathlib import Path
@@ -15,12 +15,18 @@ ENDINGS = (".npz", ".mat", ".h5", ".hdf5")
 
 
 def read_arrays(path: Path) -> Arrays:
-    """All arrays of a file by name. Nothing is ever unpickled.
+    """Read all arrays of a file by name. Nothing is ever unpickled.
 
-    MATLAB stores matrices column by column: v7.3 files, which are HDF5 inside, come transposed and are turned back.
+    MATLAB stores matrices column by column: v7.3 files, which are HDF5, are transposed and are turned back.
 
     Raises:
         InputError: the file is missing, truncated, or not what its ending says.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder, "codes.npz"), B_q=np.eye(2))
+    ...     read_arrays(Path(folder, "codes.npz"))["B_q"].tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
     if path.suffix.lower() not in ENDINGS:
         raise InputError(f"{path}: a file of arrays ends in {', '.join(ENDINGS)}")
@@ -47,7 +53,7 @@ def _read_npz(path: Path) -> Arrays:
 
 
 def _is_hdf5(path: Path) -> bool:
-    """MATLAB's v7.3 has the HDF5 signature after a header of 512 bytes."""
+    """Return whether a file is HDF5; MATLAB's v7.3 has its signature after a header of 512 bytes."""
     with open(path, "rb") as file:
         head = file.read(520)
     return head.startswith(b"\x89HDF\r\n\x1a\n") or head[512:520] == b"\x89HDF\r\n\x1a\n"
@@ -61,7 +67,7 @@ def _read_mat(path: Path) -> Arrays:
 
 
 def _from_mat(value: Any) -> NDArray[Any]:
-    """A matrix, made dense if it is sparse; a cell array of texts, or a padded matrix of characters, as texts."""
+    """Return a matrix, dense if it was sparse; a cell array of texts or a padded matrix of characters as texts."""
     if hasattr(value, "toarray"):
         return np.asarray(value.toarray())
     array = np.asarray(value)
@@ -83,8 +89,10 @@ def _read_hdf5(path: Path, transposed: bool) -> Arrays:
 
 
 def _from_sparse(group: Any) -> NDArray[Any]:
-    """A sparse matrix of a v7.3 file, made dense: the number of rows is an attribute, columns are compressed; a matrix
-    of zeros has neither values nor their rows."""
+    """Return a sparse matrix of a v7.3 file as a dense one.
+
+    The number of rows is an attribute, and columns are compressed. A matrix of zeros has neither values nor rows.
+    """
     from scipy.sparse import csc_matrix
 
     starts = group["jc"][()]

@@ -1,4 +1,4 @@
-"""What a run was made with: versions, device, commit. Nothing in it names a machine, a person or a folder."""
+"""The environment of a run: versions, device, commit. It names no machine, person or folder."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from channelhash._version import __version__
 from channelhash.errors import InputError
 from channelhash.utils.files import write_text
 
-#: Packages whose versions can change codes or figures.
+#: Packages whose versions can change codes or scores.
 PACKAGES = (
     "torch",
     "torchvision",
@@ -33,16 +33,19 @@ PACKAGES = (
 
 
 def environment(device: torch.device, processes: int = 1) -> dict[str, Any]:
-    """What computes in this process.
+    """Describe the environment of this process.
 
     Args:
-        device: what the model is trained on.
+        device: device of the model.
         processes: number of processes that train together.
 
     Returns:
         ``{"channelhash", "git_commit", "python", "system", "device", "device_name", "cores", "threads", "processes",
-        "packages": {name: version}}``. The commit is None where the code is not in a checkout, and ends in ``-dirty``
-        where a tracked file was changed; packages that are not installed are left out.
+        "packages": {name: version}}``. The commit is None outside a checkout and ends in ``-dirty`` if a tracked
+        file was changed; packages that are not installed are missing.
+
+    >>> environment(torch.device("cpu"), processes=2)["processes"]
+    2
     """
     return {
         "channelhash": __version__,
@@ -54,19 +57,26 @@ def environment(device: torch.device, processes: int = 1) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "processes": processes,
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {name: installed for name in PACKAGES if (installed := _version(name))},
     }
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on: a job of a cluster often has few of the machine's."""
+    """Return the number of cores that this process may run on; a cluster's job often has few of the machine's.
+
+    >>> usable_cores() >= 1
+    True
+    """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def git_commit(file: Path) -> str | None:
-    """The commit of the checkout that ``file`` is a tracked file of; None without one, or without git.
+    """Return the commit of the checkout in which ``file`` is tracked; None without one, or without git.
 
-    An installed package may lie in a folder of somebody's checkout (its ``.venv``); the file is not tracked there.
+    An installed package may lie in a folder of a checkout (its ``.venv``), where the file is not tracked.
+
+    >>> git_commit(Path("nowhere", "file.py")) is None
+    True
     """
     if _git(file.parent, "ls-files", "--error-unmatch", file.name) is None:
         return None
@@ -74,31 +84,34 @@ def git_commit(file: Path) -> str | None:
     return f"{commit}-dirty" if commit and changes else commit
 
 
-def record_environment(path: Path, found: dict[str, Any]) -> None:
-    """Add ``found`` to the JSON list in ``path``, unless it ends with just that: one entry a change of environment.
+def record_environment(path: Path, entry: dict[str, Any]) -> None:
+    """Append an environment to the JSON list in ``path`` if it differs from the last one.
 
-    A run that was interrupted may go on somewhere else.
+    An interrupted run may continue on another machine.
     """
-    known = read_environments(path)
-    if not known or known[-1] != found:
-        write_text(path, json.dumps([*known, found], indent=2) + "\n")
+    entries = read_environments(path)
+    if not entries or entries[-1] != entry:
+        write_text(path, json.dumps([*entries, entry], indent=2) + "\n")
 
 
 def read_environments(path: Path) -> list[dict[str, Any]]:
-    """What `record_environment` wrote, oldest first; an empty list if there is no such file.
+    """Read what `record_environment` wrote, oldest first; an empty list if there is no such file.
 
     Raises:
         InputError: the file holds something else.
+
+    >>> read_environments(Path("nowhere", "environment.json"))
+    []
     """
     if not path.exists():
         return []
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        entries = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"{path}: not readable ({error}); remove it, it is only for reports") from None
-    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InputError(f"{path}: not a list of environments; remove it, it is only for reports")
-    return found
+    return entries
 
 
 def _version(package: str) -> str | None:
@@ -109,7 +122,7 @@ def _version(package: str) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git prints, without white space around it; None if it fails or is not there."""
+    """Return what git prints, stripped; None if git fails or is missing."""
     command = ["git", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)

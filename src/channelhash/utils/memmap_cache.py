@@ -1,4 +1,4 @@
-"""A memory-mapped file of float rows that is computed block by block, once."""
+"""A memory-mapped file of float rows, computed once, block by block."""
 
 import errno
 import json
@@ -37,7 +37,7 @@ class RowFile:
     sums: tuple[int, ...]
 
     def block(self, number: int) -> Rows:
-        """A copy of a block's rows, compared with its checksum.
+        """Return a copy of a block's rows, compared with its checksum.
 
         Raises:
             InputError: the file was changed or damaged.
@@ -56,8 +56,7 @@ class RowFile:
 
 
 def row_file(
-    folder: Path,
-    name: str,
+    stem: Path,
     key: Mapping[str, str],
     sizes: Sequence[int],
     width: int,
@@ -65,41 +64,50 @@ def row_file(
     compute: Callable[[int], Iterator[Rows]],
     progress: Progress | None = None,
 ) -> RowFile:
-    """The file of ``key`` in ``folder``; what of it is missing is computed.
+    """Open the file of ``key``, and compute the blocks that are missing.
 
-    A build writes each block and its checksum to the disk before it goes on, and takes its final name when it is
-    whole: after a kill it goes on with the first block that is not there. A second process that wants the same file
-    waits for the first.
+    Each block and its checksum are written to the disk before the next one, and the complete file gets its final name:
+    after a kill, the build continues with the first missing block. A second process that needs the same file waits for
+    the first.
 
     Args:
-        folder: folder of caches.
-        name: beginning of the file's name.
+        stem: beginning of the file's path.
         key: everything that the rows depend on; its hash ends the file's name.
-        sizes: rows of each block.
+        sizes: number of rows of each block.
         width: d.
-        dtype: how the rows are kept.
-        compute: ``compute(b)`` gives blocks b, b + 1, …, each ``(sizes[b], d)``.
+        dtype: type in which the rows are stored.
+        compute: ``compute(b)`` yields blocks b, b + 1, …, each ``(sizes[b], d)``.
         progress: called with (rows done, rows).
 
     Raises:
         InputError: the file belongs to another key or has another shape, or a row is not finite in ``dtype``.
         JobError: the disk is full.
+
+    >>> import tempfile
+    >>> def compute(first):
+    ...     yield from [np.zeros((2, 3)), np.ones((1, 3))][first:]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     row_file(Path(folder, "rows"), {"weights": "abc"}, [2, 1], 3, "float32", compute).block(1).tolist()
+    [[1.0, 1.0, 1.0]]
     """
     whole = {**key, "dtype": dtype, "rows": str(sum(sizes)), "width": str(width)}
-    path = folder / f"{name}-{content_hash(json.dumps(whole, sort_keys=True).encode())[:16]}.npy"
+    digest = content_hash(json.dumps(whole, sort_keys=True).encode())[:16]
+    path = stem.with_name(f"{stem.name}-{digest}.npy")
     with locked(path.with_suffix(".lock")):
         if not path.exists():
             _build(path, whole, tuple(sizes), width, dtype, compute, progress)
     try:
         meta = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         rows = np.load(path, mmap_mode="r")
-        found, shape = meta["key"], (sum(sizes), width)
+        stored_key, shape = meta["key"], (sum(sizes), width)
         sums = tuple(int(value) for value in meta["sums"])
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         raise InputError(f"{path}: damaged ({error}); remove it to compute it again") from None
-    if found != whole:
-        part = next(part for part in {**whole, **found} if found.get(part) != whole.get(part))
-        raise InputError(f"{path}: belongs to another {part} ({found.get(part)}, not {whole.get(part)}); remove it")
+    if stored_key != whole:
+        part = next(part for part in {**whole, **stored_key} if stored_key.get(part) != whole.get(part))
+        raise InputError(
+            f"{path}: belongs to another {part} ({stored_key.get(part)}, not {whole.get(part)}); remove it"
+        )
     if rows.shape != shape or rows.dtype != dtype or len(sums) != len(sizes):
         raise InputError(f"{path}: is {rows.shape} {rows.dtype}, expected {shape} {dtype}; remove it")
     return RowFile(path, rows, tuple(sizes), sums)
@@ -146,7 +154,7 @@ def _build(
 
 
 def _reopen(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any] | None":
-    """The file of an interrupted build, None if there is none that fits."""
+    """Open the file of an interrupted build; None if there is none of this shape and type."""
     try:
         rows = np.load(partial, mmap_mode="r+")
     except (OSError, ValueError, EOFError):
@@ -155,7 +163,7 @@ def _reopen(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[A
 
 
 def _reserve(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any]":
-    """A new file with all its space on the disk: writing into a mapping on a full disk would kill the process."""
+    """Create a file with all its space reserved: writing to a mapping on a full disk would kill the process."""
     rows = np.lib.format.open_memmap(partial, mode="w+", dtype=dtype, shape=shape)
     try:
         with open(partial, "r+b") as file:
@@ -173,14 +181,14 @@ def _reserve(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[
 
 
 def _finished(rows: Rows, journal: Path, sizes: tuple[int, ...]) -> list[int]:
-    """Checksums of the first blocks that are really there: the journal's lines, each compared with its rows."""
+    """Return the checksums of the first complete blocks: the journal's lines, each compared with its rows."""
     sums: list[int] = []
     start = 0
     lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
-    for size, line in zip(sizes, lines, strict=False):  # a kill may have cut the last line short
-        found = zlib.crc32(np.ascontiguousarray(rows[start : start + size]).data)
-        if line != str(found):
+    for size, line in zip(sizes, lines, strict=False):  # a kill may have truncated the last line
+        checksum = zlib.crc32(np.ascontiguousarray(rows[start : start + size]).data)
+        if line != str(checksum):
             break
-        sums.append(found)
+        sums.append(checksum)
         start += size
     return sums

@@ -1,4 +1,4 @@
-"""Libraries that only some uses need, and that a plain installation leaves out."""
+"""Optional libraries, which a plain installation does not include."""
 
 import importlib
 from typing import Any
@@ -7,14 +7,17 @@ from channelhash.errors import InputError
 
 
 def library(module: str, extra: str) -> Any:
-    """The module, imported.
+    """Import an optional module.
 
     Args:
         module: its import name.
-        extra: the extra of this package that brings it.
+        extra: the extra of this package that installs it.
 
     Raises:
         InputError: it is not installed, or cannot be imported.
+
+    >>> library("json", "exchange").dumps(1)
+    '1'
     """
     try:
         return importlib.import_module(module)

@@ -1,9 +1,9 @@
 """Import torchvision through this file: ``from channelhash.utils.torchvision_compat import torchvision, functional``.
 
-A torchvision built for CUDA beside a CPU-only torch cannot load its compiled operators, and then its own import fails
-("operator torchvision::nms does not exist"), taking timm and open_clip with it. Transforms and models need none of
-those operators; declaring the schemas of the two that the import refers to is enough. Where the library loads, nothing
-is declared. `torchvision.io` and `torchvision.ops.nms` stay unusable in the first case: pictures are read with Pillow.
+A torchvision built for CUDA beside a CPU-only torch cannot load its compiled operators. Its own import then fails
+("operator torchvision::nms does not exist"), and with it that of timm and open_clip. Transforms and models use none of
+these operators: declaring the schemas of the two that the import names is enough. Nothing is declared if the library
+loads. Otherwise `torchvision.io` and `torchvision.ops.nms` stay unusable; images are read with Pillow.
 """
 
 import ctypes
@@ -19,11 +19,11 @@ _SCHEMAS = {
 
 
 def _compiled_operators_load() -> bool:
-    """Whether torchvision's ``_C`` library can be loaded beside this torch."""
-    found = importlib.util.find_spec("torchvision")
-    if found is None or found.origin is None:
-        return True  # not installed: let the import below say so
-    libraries = sorted(Path(found.origin).parent.glob("_C*.so")) + sorted(Path(found.origin).parent.glob("_C*.pyd"))
+    """Return whether torchvision's ``_C`` library can be loaded beside this torch."""
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return True  # not installed: the import below reports it
+    libraries = sorted(Path(spec.origin).parent.glob("_C*.so")) + sorted(Path(spec.origin).parent.glob("_C*.pyd"))
     try:
         for library in libraries:
             ctypes.CDLL(str(library))
