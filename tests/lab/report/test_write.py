@@ -8,12 +8,12 @@ import yaml
 from PIL import Image
 
 from channelhash.lab.report import write_report
-from channelhash.lab.report.figures import shown
+from channelhash.lab.report.scores import print_score
 from lab.report.html_page import ReadPage, read_page
 from small_runs import assert_refused, feature_config, run_command, write_features
 
 HOSTILE = '<script>alert("a & b")</script>'
-SECTIONS = ["Figures", "Plots", "Training", "Data", "Retrieval examples", "Code health", "Configuration"]
+SECTIONS = ["Scores", "Plots", "Training", "Data", "Retrieval examples", "Code health", "Configuration"]
 SECTIONS += ["Environment", "Repeat it"]
 
 
@@ -65,7 +65,7 @@ def test_a_runs_page_holds_all_that_the_folder_knows(run):
         assert task.replace("->", " → ") in page.words
         for value in (*report.values(), *report["map_at"].values(), *report["by_radius"]["precision"]):
             if isinstance(value, float | int):
-                assert shown(value) in page.words
+                assert print_score(value) in page.words
     for line in (run / "config.yaml").read_text().splitlines():
         assert " ".join(line.split()) in page.words
     for rows in json.loads((run / "splits.json").read_text())["rows"].values():
@@ -139,7 +139,7 @@ def test_a_run_of_another_version_is_shown_as_far_as_it_is_understood(run):
     page = page_of(run)
     for said in (
         "config.yaml: unknown key loss.kappa",
-        "metrics.json: holds no figures",
+        "metrics.json: holds no scores",
         "splits.json: not the",
     ):
         assert said in page.words
@@ -204,7 +204,7 @@ def test_a_grids_page_lists_its_runs_tables_and_plots(grid):
     for said in (f"JobError: {HOSTILE}", "SCH <small>", "map by task", "55.4 ± 0.2", "gamma w", "not run yet"):
         assert said in page.words
     tasks = json.loads((grid / "runs" / "done" / "result.json").read_text())["epochs"]["last"]["test"]
-    assert shown(tasks["image->text"]["map_tie_aware"]) in page.words
+    assert print_score(tasks["image->text"]["map_tie_aware"]) in page.words
     assert "channelhash experiment losses --seeds 3" in page.words
     assert "gamma_w:" not in page.words  # it is no setting that all runs share
     assert "gamma_l: 1.0" in page.words

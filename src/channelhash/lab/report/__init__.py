@@ -1,4 +1,4 @@
-"""One HTML page about a run or a grid of runs, whole in itself: pictures within, nothing loaded, no script."""
+"""One HTML page about a run or a grid of runs that holds its images, loads nothing and runs no script."""
 
 from channelhash.lab.report.write import write_report
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.lab.report.chart import line_chart
-from channelhash.lab.report.figures import shown
 from channelhash.lab.report.page import Block, Charts, Table, Text
+from channelhash.lab.report.scores import print_score
 from channelhash.metrics.code_health import BitHealth, Bounds, bit_health, channel_health
 
 _KINDS = {
@@ -18,12 +18,12 @@ _KINDS = {
 
 
 def health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> list[Block]:
-    """Bits and buckets of the retrieval set; pairs of queries, which nothing was trained on, against their channels.
+    """Describe bits and buckets of the retrieval set, and pairs of queries, which are held out, against their channels.
 
     Args:
         query: codes of the queries.
         database: codes of the retrieval set; at least one.
-        bounds: the channels of the run's loss, as in `metrics.code_report`; None where it has none.
+        bounds: the channels of the run's loss, as in `metrics.code_report`; None without channels.
     """
     of_bits = {modality: bit_health(packed, database.n_bits) for modality, packed in database.codes.items()}
     blocks: list[Block] = [
@@ -61,15 +61,15 @@ def _sorted(shares: list[float]) -> list[tuple[float, float]]:
 def _bit_table(of_bits: Mapping[str, BitHealth]) -> Table:
     health = list(of_bits.values())
     rows = [
-        ("bits that are constant", *[shown(h["constant"]) for h in health]),
-        ("share of ones, smallest", *[shown(min(h["ones"])) for h in health]),
-        ("share of ones, largest", *[shown(max(h["ones"])) for h in health]),
-        ("entropy of a bit, mean (100 is balanced)", *[shown(float(np.mean(h["entropy"]))) for h in health]),
-        ("|correlation| of two bits, mean", *[shown(h["correlation_mean"]) for h in health]),
-        ("|correlation| of two bits, largest", *[shown(h["correlation_max"]) for h in health]),
-        ("distinct codes / items", *[shown(h["distinct"]) for h in health]),
-        ("items alone with their code", *[shown(h["alone"]) for h in health]),
-        ("items of the most frequent code", *[shown(h["largest_bucket"]) for h in health]),
+        ("bits that are constant", *[print_score(h["constant"]) for h in health]),
+        ("share of ones, smallest", *[print_score(min(h["ones"])) for h in health]),
+        ("share of ones, largest", *[print_score(max(h["ones"])) for h in health]),
+        ("entropy of a bit, mean (100 is balanced)", *[print_score(float(np.mean(h["entropy"]))) for h in health]),
+        ("|correlation| of two bits, mean", *[print_score(h["correlation_mean"]) for h in health]),
+        ("|correlation| of two bits, largest", *[print_score(h["correlation_max"]) for h in health]),
+        ("distinct codes / items", *[print_score(h["distinct"]) for h in health]),
+        ("items alone with their code", *[print_score(h["alone"]) for h in health]),
+        ("items of the most frequent code", *[print_score(h["largest_bucket"]) for h in health]),
     ]
     return Table(["codes", *of_bits], rows, "Bits and buckets; shares in %")
 
@@ -79,10 +79,10 @@ def _channel_table(query: CodeSet, bounds: Bounds) -> Table:
     rows = []
     for i, first in enumerate(names):
         for second in names[i:]:
-            other = None if first == second else query.codes[second]
+            partner = None if first == second else query.codes[second]
             assert query.labels is not None
-            kinds = channel_health(query.codes[first], other, query.labels, query.n_bits, bounds)
+            kinds = channel_health(query.codes[first], partner, query.labels, query.n_bits, bounds)
             for kind, health in kinds.items():
-                shares = [shown(health["inside"]), shown(health["below"]), shown(health["above"])]
-                rows.append((f"{first}–{second}, {_KINDS[kind]}", shown(health["pairs"]), *shares))
+                shares = [print_score(health["inside"]), print_score(health["below"]), print_score(health["above"])]
+                rows.append((f"{first}–{second}, {_KINDS[kind]}", print_score(health["pairs"]), *shares))
     return Table(["pairs of codes", "pairs", "inside, %", "nearer, %", "farther, %"], rows, "Pairs and their channels")

@@ -1,4 +1,4 @@
-"""What the codes of a run find: a few queries, spaced evenly over the query set, with their nearest items."""
+"""Retrieval examples of a run: a few queries, spaced evenly over the query set, with their nearest items."""
 
 import io
 from dataclasses import dataclass, field
@@ -7,10 +7,10 @@ import numpy as np
 from PIL import Image
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.lab.report.figures import arrow
 from channelhash.lab.report.page import Answers, Card, data_uri
 from channelhash.search.index.brute_force import nearest
 from channelhash.utils.image_grid import bits
+from channelhash.utils.plotting import arrow
 
 _QUERIES = 4
 _ANSWERS = 6
@@ -19,62 +19,62 @@ _SIDE = 160
 
 @dataclass
 class Thumbnails:
-    """Small JPEG copies of pictures, each read once.
+    """Small JPEG copies of images, each read once.
 
     Attributes:
-        lost: pictures that cannot be read any more.
+        unreadable: files that cannot be read any more.
     """
 
-    lost: set[str] = field(default_factory=set)
-    _known: dict[str, str] = field(default_factory=dict)
+    unreadable: set[str] = field(default_factory=set)
+    _uris: dict[str, str] = field(default_factory=dict)
 
     def uri(self, path: str) -> str:
-        """A picture as an address that holds it; empty if it cannot be read."""
-        if path not in self._known:
+        """Return an address that holds the image; empty if it cannot be read."""
+        if path not in self._uris:
             try:
                 with Image.open(path) as opened:
                     opened.draft("RGB", (2 * _SIDE, 2 * _SIDE))  # JPEG decodes straight to a nearby smaller size
-                    picture = opened.convert("RGB")
+                    image = opened.convert("RGB")
             except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-                self.lost.add(path)
-                self._known[path] = ""
+                self.unreadable.add(path)
+                self._uris[path] = ""
                 return ""
-            picture.thumbnail((_SIDE, _SIDE))
+            image.thumbnail((_SIDE, _SIDE))
             buffer = io.BytesIO()
-            picture.save(buffer, "JPEG", quality=80)
-            self._known[path] = data_uri(buffer.getvalue(), "image/jpeg")
-        return self._known[path]
+            image.save(buffer, "JPEG", quality=80)
+            self._uris[path] = data_uri(buffer.getvalue(), "image/jpeg")
+        return self._uris[path]
 
 
 def retrieval_examples(query: CodeSet, database: CodeSet, thumbnails: Thumbnails) -> list[Answers]:
-    """A few queries of each cross-modal task (of each task where there is one modality) with their nearest items.
+    """Search a few queries of each cross-modal task (of each task where there is one modality).
 
     Args:
-        query: codes that ask; at least one.
+        query: codes of the queries; at least one.
         database: codes that are searched, of the same model.
-        thumbnails: reads the pictures, and keeps which could not be read.
+        thumbnails: reads the images, and notes which could not be read.
     """
-    tasks = [(asked, searched) for asked in query.codes for searched in database.codes]
+    tasks = [(modality, searched) for modality in query.codes for searched in database.codes]
     tasks = [task for task in tasks if task[0] != task[1]] or tasks
-    return [_answers(query, database, asked, searched, thumbnails) for asked, searched in tasks]
+    return [_answers(query, database, *task, thumbnails) for task in tasks]
 
 
-def _answers(query: CodeSet, database: CodeSet, asked: str, searched: str, thumbnails: Thumbnails) -> Answers:
+def _answers(query: CodeSet, database: CodeSet, modality: str, searched: str, thumbnails: Thumbnails) -> Answers:
     picked = np.unique(np.linspace(0, len(query) - 1, _QUERIES).astype(int))
-    found = nearest(query.codes[asked][picked], database.codes[searched], database.ids, _ANSWERS)
+    matches = nearest(query.codes[modality][picked], database.codes[searched], database.ids, _ANSWERS)
     rows = []
-    for row, match in zip(picked.tolist(), found, strict=True):
-        cards = [_card(query, row, f"query ({asked})", thumbnails)]
+    for row, match in zip(picked.tolist(), matches, strict=True):
+        cards = [_card(query, row, f"query ({modality})", thumbnails)]
         for item, distance in zip(match.rows.tolist(), match.distances.tolist(), strict=True):
             cards.append(_card(database, item, bits(distance), thumbnails, _relevant(query, row, database, item)))
         rows.append(cards)
     return Answers(
-        f"{arrow(f'{asked}->{searched}')}: the codes of each {asked}, and the nearest {searched} codes", rows
+        f"{arrow(f'{modality}->{searched}')}: the codes of each {modality}, and the nearest {searched} codes", rows
     )
 
 
 def _card(codes: CodeSet, row: int, heading: str, thumbnails: Thumbnails, right: bool | None = None) -> Card:
-    """An item with all that is known of it, whichever modality was asked or searched."""
+    """Show an item with all that is known of it, whichever modality was searched."""
     uri = thumbnails.uri(codes.images[row]) if codes.images else ""
     text = codes.texts[row] if codes.texts else ""
     labels = ", ".join(codes.names_of(row))

@@ -1,4 +1,4 @@
-"""The report of a grid's folder: its runs, and whatever tables and plots lie in ``tables/`` and ``plots/``."""
+"""The report of a grid's folder: its runs, and the tables and plots in ``tables/`` and ``plots/``."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,18 +8,19 @@ from typing import Any
 import yaml
 
 from channelhash.lab.experiments.results import Result, read_grid
-from channelhash.lab.report.figures import arrow, shown
-from channelhash.lab.report.page import Block, Cleaned, Listing, Page, Section, Table, Text, pictures_in
+from channelhash.lab.report.page import Block, Cleaned, Listing, Page, Section, Table, Text, plots_in
 from channelhash.lab.report.run_page import environment_blocks
 from channelhash.lab.report.sanitize_html import clean
+from channelhash.lab.report.scores import print_score
 from channelhash.utils.environment import read_environments
+from channelhash.utils.plotting import arrow
 
 _STATUS = {"finished": "finished", "failed": "failed", "missing": "not run yet"}
 _TASKS = ("image->text", "text->image")
 
 
 def grid_page(folder: Path) -> Page:
-    """The report of a grid.
+    """Return the report of a grid.
 
     Raises:
         InputError: ``grid.json``, a result or an environment is of another version.
@@ -27,20 +28,20 @@ def grid_page(folder: Path) -> Page:
     title, results = read_grid(folder)
     counts = {status: sum(result.status == status for result in results) for status in _STATUS}
     notes = [
-        f"{counts[status]} of {len(results)} runs {said}."
-        for status, said in (("failed", "failed; their errors are below"), ("missing", "have not ended yet"))
+        f"{counts[status]} of {len(results)} runs {fate}."
+        for status, fate in (("failed", "failed; their errors are below"), ("missing", "have not ended yet"))
         if counts[status]
     ]
-    same, differing = compare_settings([result.settings for result in results])
+    common, differing = compare_settings([result.settings for result in results])
     failed = [(result.name, result.error) for result in results if result.status == "failed"]
     runs: list[Block] = [_run_table(results, differing)]
     if failed:
         runs.append(Table(["run", "error"], failed, "Runs that failed"))
     environments: list[dict[str, Any]] = []
     for result in results:
-        for found in read_environments(result.folder / "environment.json"):
-            if found not in environments:
-                environments.append(found)
+        for environment in read_environments(result.folder / "environment.json"):
+            if environment not in environments:
+                environments.append(environment)
     return Page(
         title=title,
         subtitle=f"A grid of {len(results)} runs",
@@ -53,9 +54,9 @@ def grid_page(folder: Path) -> Page:
         ],
         sections=[
             Section("Tables", _fragments(folder / "tables")),
-            Section("Plots", pictures_in(folder / "plots")),
+            Section("Plots", plots_in(folder / "plots")),
             Section("Runs", runs),
-            Section("Configuration", [Text("What all runs have in common:"), Listing(same)] if same else []),
+            Section("Configuration", [Text("What all runs have in common:"), Listing(common)] if common else []),
             Section("Environment", environment_blocks(environments)),
             Section("Repeat it", _repeat(folder)),
         ],
@@ -65,25 +66,30 @@ def grid_page(folder: Path) -> Page:
 def compare_settings(
     settings: Sequence[Mapping[str, Mapping[str, Any]]],
 ) -> tuple[str, list[str]]:
-    """What the configurations of a grid's runs share, and in what they differ.
+    r"""Return what the configurations of a grid's runs share, and in what they differ.
 
     Args:
-        settings: section -> key -> value of each run; empty for one that never started, which is not looked at.
+        settings: section -> key -> value of each run; empty for one that never started, which does not count.
 
     Returns:
         (the keys with one value in all runs as YAML, empty if there are none; the others as ``section.key``).
+
+    >>> compare_settings([{"loss": {"name": "dsch", "tau": 1}}, {"loss": {"name": "sch", "tau": 1}}])
+    ('loss:\n  tau: 1\n', ['loss.name'])
     """
-    started = [found for found in settings if found]
-    names = dict.fromkeys((section, key) for found in started for section, values in found.items() for key in values)
-    same: dict[str, dict[str, Any]] = {}
+    started = [sections for sections in settings if sections]
+    names = dict.fromkeys(
+        (section, key) for sections in started for section, values in sections.items() for key in values
+    )
+    common: dict[str, dict[str, Any]] = {}
     differing = []
     for section, key in names:
-        values = [found.get(section, {}).get(key, _ABSENT) for found in started]
+        values = [sections.get(section, {}).get(key, _ABSENT) for sections in started]
         if all(value == values[0] for value in values):
-            same.setdefault(section, {})[key] = values[0]
+            common.setdefault(section, {})[key] = values[0]
         else:
             differing.append(f"{section}.{key}")
-    return yaml.safe_dump(same, sort_keys=False) if same else "", differing
+    return yaml.safe_dump(common, sort_keys=False) if common else "", differing
 
 
 _ABSENT = object()
@@ -97,8 +103,8 @@ def _run_table(results: Sequence[Result], differing: Sequence[str]) -> Table:
     for result in results:
         settings = [_setting(result.settings, name) for name in differing]
         seconds = f"{result.seconds:,.1f}" if result.status == "finished" else "–"
-        figures = [shown(_last(result).get(task, {}).get("map_tie_aware")) for task in tasks]
-        rows.append((result.name, result.method, _STATUS[result.status], seconds, *figures, *settings))
+        scores = [print_score(_last(result).get(task, {}).get("map_tie_aware")) for task in tasks]
+        rows.append((result.name, result.method, _STATUS[result.status], seconds, *scores, *settings))
     return Table(header, rows, "Runs, tie-aware mAP after the last epoch, and the settings in which they differ")
 
 
@@ -122,5 +128,5 @@ def _fragments(folder: Path) -> list[Block]:
 def _repeat(folder: Path) -> list[Block]:
     command = json.loads((folder / "grid.json").read_text(encoding="utf-8")).get("command")
     if not command:
-        return [Text("The grid's folder does not say which command made it; an older version did.")]
+        return [Text("The grid's folder does not say which command made it, because an older version wrote it.")]
     return [Text("Runs that are finished are not repeated where the folder is still there."), Listing(str(command))]

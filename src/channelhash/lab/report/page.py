@@ -1,4 +1,4 @@
-"""What a page is made of, and how it becomes HTML. All text is escaped; only `Markup` that was cleaned is not."""
+"""The parts of a page, and its template. All text is escaped, except `Markup` that was cleaned."""
 
 import base64
 import re
@@ -43,18 +43,22 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Whether each column holds numbers alone (or dashes), which stand at its right."""
+        """Whether each column holds only numbers (or dashes), which are flush right.
+
+        >>> Table(["run", "mAP"], [("a", "50.0"), ("b", "–")]).numeric
+        [False, True]
+        """
         columns = [[row[i] for row in self.rows] for i in range(len(self.header))]
         return [all(_NUMBER.fullmatch(cell) for cell in column) and set(column) != {"–"} for column in columns]
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture within the page; ``uri`` as `data_uri` makes it."""
+class Plot:
+    """An image within the page; ``uri`` as `data_uri` returns it."""
 
     uri: str
     caption: str
-    kind: ClassVar[str] = "picture"
+    kind: ClassVar[str] = "plot"
 
 
 @dataclass(frozen=True)
@@ -67,14 +71,14 @@ class Charts:
 
 @dataclass(frozen=True)
 class Card:
-    """A query or an answer.
+    """A query or an item that it found.
 
     Attributes:
         heading: "query", or the distance.
-        uri: its picture; empty if there is none to show.
-        text: its words; empty if there are none.
+        uri: its image; empty without one.
+        text: its words; empty without them.
         detail: a line in small print: labels, id.
-        right: whether the answer is right; None for a query and where it is not known.
+        right: whether the item is relevant; None for a query and where that is unknown.
     """
 
     heading: str
@@ -86,7 +90,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Answers:
-    """Queries, each with its answers: one row of cards a query."""
+    """Queries, each with the items that it found: one row of cards a query."""
 
     caption: str
     rows: Sequence[Sequence[Card]]
@@ -95,7 +99,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """Part of another page, as `sanitize_html.clean` gives it."""
+    """Part of another page, as `sanitize_html.clean` returns it."""
 
     markup: Markup
     caption: str
@@ -104,14 +108,14 @@ class Cleaned:
 
 @dataclass(frozen=True)
 class Folded:
-    """Blocks that a reader opens if they care."""
+    """Blocks that are folded away until a reader opens them."""
 
     summary: str
     blocks: "Sequence[Block]"
     kind: ClassVar[str] = "folded"
 
 
-Block = Text | Listing | Table | Picture | Charts | Answers | Cleaned | Folded
+Block = Text | Listing | Table | Plot | Charts | Answers | Cleaned | Folded
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,11 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """The section's id in the page."""
+        """The section's id in the page.
+
+        >>> Section("Code health", []).anchor
+        'code-health'
+        """
         return _NOT_IN_AN_ID.sub("-", self.title.lower()).strip("-")
 
 
@@ -132,10 +140,10 @@ class Page:
     """A report.
 
     Attributes:
-        title: of what.
+        title: name of the run or grid.
         subtitle: in one line.
         notes: what a reader must know first: what is missing, what failed.
-        facts: (name, value): the few figures that most readers look for.
+        facts: (name, value): the few numbers that most readers look for.
         sections: the rest; those without blocks are left out.
     """
 
@@ -147,7 +155,7 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The page as one HTML document."""
+    """Render the page as one HTML document."""
     templates = Environment(
         loader=PackageLoader("channelhash.lab.report", "."),
         autoescape=True,
@@ -160,13 +168,17 @@ def render(page: Page) -> str:
 
 
 def data_uri(content: bytes, media_type: str) -> str:
-    """``content`` as an address that holds it."""
+    """Return an address that holds ``content``.
+
+    >>> data_uri(b"abc", "image/png")
+    'data:image/png;base64,YWJj'
+    """
     return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
-def pictures_in(folder: Path) -> list[Picture]:
-    """The PNG files of a folder, by name; none where there is no such folder."""
+def plots_in(folder: Path) -> list[Plot]:
+    """Read the PNG files of a folder, by name; none if the folder is missing."""
     return [
-        Picture(data_uri(path.read_bytes(), "image/png"), path.stem.replace("-", " ").replace("_", " "))
+        Plot(data_uri(path.read_bytes(), "image/png"), path.stem.replace("-", " ").replace("_", " "))
         for path in sorted(folder.glob("*.png"))
     ]

@@ -16,13 +16,14 @@ from channelhash.errors import InputError
 from channelhash.lab.report.chart import line_chart
 from channelhash.lab.report.code_health import health_blocks
 from channelhash.lab.report.examples import Thumbnails, retrieval_examples
-from channelhash.lab.report.figures import arrow, evaluations, figure_blocks, headline, shown
-from channelhash.lab.report.page import Block, Charts, Folded, Listing, Page, Section, Table, Text, pictures_in
+from channelhash.lab.report.page import Block, Charts, Folded, Listing, Page, Section, Table, Text, plots_in
+from channelhash.lab.report.scores import headline, print_score, read_evaluations, score_blocks
 from channelhash.losses import ChannelLoss, resolve_loss
 from channelhash.metrics.code_health import Bounds
 from channelhash.runs.build import create_loss
 from channelhash.training.trainer import read_log, selection_score
 from channelhash.utils.environment import read_environments
+from channelhash.utils.plotting import arrow
 
 _T = TypeVar("_T")
 Sections = Mapping[str, Mapping[str, Any]]
@@ -39,7 +40,7 @@ _PARTITIONS = {
 
 
 def run_page(folder: Path) -> Page:
-    """The report of a run.
+    """Return the report of a run.
 
     Raises:
         InputError: ``config.yaml`` is no configuration at all.
@@ -48,25 +49,27 @@ def run_page(folder: Path) -> Page:
     settings = read_settings_file(folder / "config.yaml")
     log = _or_note(notes, folder, _log) or []
     environments = _or_note(notes, folder, _environments) or []
-    figures = _or_note(notes, folder, evaluations) or []
+    evaluations = _or_note(notes, folder, read_evaluations) or []
     codes = _or_note(notes, folder, _codes)
     bounds = _or_note(notes, folder, partial(_bounds, codes=codes))
     counts = _or_note(notes, folder, _partitions) or {}
     thumbnails = Thumbnails()
     examples = retrieval_examples(*codes, thumbnails) if codes else []
-    notes += _unfinished(folder, settings, log, bool(figures), codes is not None, bool(environments))
-    if thumbnails.lost:
-        notes.append(f"{len(thumbnails.lost)} pictures of the examples cannot be read any more; their words are shown.")
+    notes += _unfinished(folder, settings, log, bool(evaluations), codes is not None, bool(environments))
+    if thumbnails.unreadable:
+        notes.append(
+            f"{len(thumbnails.unreadable)} pictures of the examples cannot be read any more; their words are shown."
+        )
     examples_text = "Queries spaced evenly over the query set, not chosen. An answer is right if it shares a label."
     name = folder.resolve().name
     return Page(
         title=name,
         subtitle=_subtitle(settings),
         notes=notes,
-        facts=headline(figures),
+        facts=headline(evaluations),
         sections=[
-            Section("Figures", [block for title, tasks in figures for block in figure_blocks(title, tasks)]),
-            Section("Plots", pictures_in(folder / "plots")),
+            Section("Scores", [block for title, tasks in evaluations for block in score_blocks(title, tasks)]),
+            Section("Plots", plots_in(folder / "plots")),
             Section("Training", _training(log)),
             Section("Data", _data(folder, counts, codes)),
             Section("Retrieval examples", [Text(examples_text), *examples] if examples else []),
@@ -79,22 +82,22 @@ def run_page(folder: Path) -> Page:
 
 
 def read_settings_file(path: Path) -> Sections:
-    """A configuration as it is written, of whichever version: section -> key -> value.
+    """Read a configuration of any version as it is written: section -> key -> value.
 
     Raises:
-        InputError: the file is no such thing.
+        InputError: the file is not a configuration.
     """
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        sections = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not readable YAML ({' '.join(str(error).split())})") from None
-    if not isinstance(found, dict) or not all(isinstance(section, dict) for section in found.values()):
+    if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
         raise InputError(f"{path}: is no run's configuration, which has sections with keys")
-    return found
+    return sections
 
 
 def environment_blocks(environments: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """One column a different environment, one row a thing that was recorded."""
+    """Tabulate environments: one column a different environment, one row a recorded fact."""
     if not environments:
         return []
     flat = [_flat(environment) for environment in environments]
@@ -104,11 +107,13 @@ def environment_blocks(environments: Sequence[Mapping[str, Any]]) -> list[Block]
 
 
 def _or_note(notes: list[str], folder: Path, read: Callable[[Path], _T]) -> _T | None:
-    """What ``read`` gives; where the file is not one of this version, None and a note that says so."""
+    """Call ``read``; where the file is not of this version, return None and add a note that says so."""
     try:
         return read(folder)
     except InputError as error:
-        notes.append(str(error).replace(f"{folder}/", ""))  # a page is passed on; where it was made matters to nobody
+        notes.append(
+            str(error).replace(f"{folder}/", "")
+        )  # a page is passed on; the folder it was made in does not matter
         return None
 
 
@@ -145,7 +150,7 @@ def _codes(folder: Path) -> tuple[CodeSet, CodeSet] | None:
 
 
 def _bounds(folder: Path, codes: tuple[CodeSet, CodeSet] | None) -> Bounds | None:
-    """The channels of the run's loss, None if it has none; a configuration of another version is an `InputError`."""
+    """Return the channels of the run's loss, None without channels; raise `InputError` for another version's config."""
     config = read_run_config(folder)
     if codes is None or codes[1].labels is None or not issubclass(resolve_loss(config.loss_name), ChannelLoss):
         return None
@@ -172,16 +177,16 @@ def _unfinished(
     name = shlex.quote(folder.resolve().name)
     notes = []
     if not (folder / "model" / "config.json").exists():
-        asked = settings.get("train", {}).get("epochs", "?")
+        epochs = settings.get("train", {}).get("epochs", "?")
         notes.append(
-            f"Training has not ended: {len(log)} of {asked} epochs are done. "
+            f"Training has not ended: {len(log)} of {epochs} epochs are done. "
             f"`channelhash train {name}/config.yaml --out {name} --resume` goes on."
         )
     elif not evaluated:
-        notes.append(f"The run was not evaluated: `channelhash evaluate {name}` writes its figures, plots and codes.")
+        notes.append(f"The run was not evaluated: `channelhash evaluate {name}` writes its scores, plots and codes.")
     elif not encoded:
         notes.append(
-            f"The codes are not there, so examples and code health are missing: `channelhash evaluate {name}`."
+            f"The codes are missing, so there are no examples and no code health: `channelhash evaluate {name}`."
         )
     if not recorded and not (folder / "environment.json").exists():
         notes.append("No environment was recorded: an older version trained this run.")
@@ -204,7 +209,7 @@ def _training(log: Sequence[Mapping[str, Any]]) -> list[Block]:
     charts = [line_chart("Mean loss", "epoch", {"loss": [(entry["epoch"] + 1, entry["loss"]) for entry in log]})]
     validated = [entry for entry in log if entry.get("validation")]
     seconds = sum(entry.get("seconds", 0) for entry in log)
-    said = f"{len(log)} epochs in {seconds:,.1f} s; last mean loss {log[-1]['loss']:.4f}."
+    summary = f"{len(log)} epochs in {seconds:,.1f} s; last mean loss {log[-1]['loss']:.4f}."
     if validated:
         tasks = {
             arrow(task): [
@@ -214,8 +219,8 @@ def _training(log: Sequence[Mapping[str, Any]]) -> list[Block]:
         }
         charts.append(line_chart("Validation, tie-aware mAP, %", "epoch", tasks))
         best = max(validated, key=lambda entry: selection_score(entry["validation"]))
-        said += f" Best on validation after epoch {best['epoch'] + 1}."
-    return [Text(said), Charts(charts)]
+        summary += f" Best on validation after epoch {best['epoch'] + 1}."
+    return [Text(summary), Charts(charts)]
 
 
 def _data(folder: Path, counts: Mapping[str, int], codes: tuple[CodeSet, CodeSet] | None) -> list[Block]:
@@ -242,8 +247,8 @@ def _labels(query: CodeSet, database: CodeSet) -> Block:
     assert query.labels is not None
     assert database.labels is not None
     rows = [
-        (name, f"{asked:,}", f"{found:,}", shown(float(asked + found) / (len(query) + len(database))))
-        for name, asked, found in zip(
+        (name, f"{in_q:,}", f"{in_r:,}", print_score(float(in_q + in_r) / (len(query) + len(database))))
+        for name, in_q, in_r in zip(
             query.label_names, query.labels.sum(axis=0).tolist(), database.labels.sum(axis=0).tolist(), strict=True
         )
     ]
@@ -253,7 +258,7 @@ def _labels(query: CodeSet, database: CodeSet) -> Block:
 
 def _repeat(name: str, environments: Sequence[Mapping[str, Any]]) -> list[Block]:
     quoted, again = shlex.quote(name), shlex.quote(f"{name}-again")
-    said = (
+    intro = (
         "The configuration above is complete, every default filled in. From the folder that holds this run's "
         "(or with the configuration above saved as a file):"
     )
@@ -265,5 +270,5 @@ def _repeat(name: str, environments: Sequence[Mapping[str, Any]]) -> list[Block]
     if environments:
         last = environments[-1]
         commit = f", commit {last['git_commit']}" if last.get("git_commit") else ""
-        said = f"With channelhash {last.get('channelhash', '?')}{commit} and the versions above. {said}"
-    return [Text(said), Listing("\n".join(commands))]
+        intro = f"With channelhash {last.get('channelhash', '?')}{commit} and the versions above. {intro}"
+    return [Text(intro), Listing("\n".join(commands))]

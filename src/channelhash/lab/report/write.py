@@ -1,4 +1,4 @@
-"""The page of a folder, whichever kind it is."""
+"""The report of a folder: of a run, or of a grid of runs."""
 
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from channelhash.utils.files import write_text
 
 
 def write_report(folder: Path) -> Path:
-    """Write ``report.html`` into a run's or a grid's folder; gives its path.
+    """Write ``report.html`` into a run's or a grid's folder; return its path.
 
-    What is missing or unreadable (an unfinished run, a file of another version) is said at the top of the page.
+    The top of the page says what is missing or unreadable (an unfinished run, a file of another version).
 
     Raises:
         InputError: the folder is neither, or its ``config.yaml`` or ``grid.json`` cannot be read.

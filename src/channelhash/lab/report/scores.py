@@ -1,4 +1,4 @@
-"""The figures of an evaluation as tables, whatever figures there are: one column a task, one row a figure."""
+"""Scores of an evaluation as tables, whatever their names: one column a task, one row a score."""
 
 import json
 import math
@@ -8,10 +8,11 @@ from typing import Any
 
 from channelhash.errors import InputError
 from channelhash.lab.report.page import Block, Folded, Table
+from channelhash.utils.plotting import arrow
 
 Tasks = Mapping[str, Mapping[str, Any]]
 
-#: Names that people know; another figure is shown under its key. A group's name stands before the inner key.
+#: Names that people know; any other score is printed under its key. A group's name stands before the inner key.
 _NAMES = {
     "map_tie_aware": "mAP tie-aware",
     "map_interval": "mAP tie-aware, 95 % interval over queries:",
@@ -35,30 +36,34 @@ _NAMES = {
 }
 
 
-def evaluations(folder: Path) -> list[tuple[str, Tasks]]:
-    """(title, figures) of everything that a run was evaluated on: ``metrics.json``, and a grid's ``result.json``.
+def read_evaluations(folder: Path) -> list[tuple[str, Tasks]]:
+    """Read (title, scores) of everything that a run was evaluated on: ``metrics.json``, and a grid's ``result.json``.
 
     Raises:
-        InputError: a file is not one of figures by task.
+        InputError: a file does not hold scores by task.
     """
-    found: list[tuple[str, Tasks]] = []
+    evaluations: list[tuple[str, Tasks]] = []
     if (folder / "metrics.json").exists():
         metrics = _read(folder / "metrics.json")
-        what = f"{metrics.get('split', 'test')} split, {metrics.get('checkpoint', 'last')} epoch"
-        found.append((what, _tasks(metrics.get("tasks"), folder / "metrics.json")))
+        title = f"{metrics.get('split', 'test')} split, {metrics.get('checkpoint', 'last')} epoch"
+        evaluations.append((title, _tasks(metrics.get("tasks"), folder / "metrics.json")))
     if (folder / "result.json").exists():
         epochs = _read(folder / "result.json").get("epochs")
         for checkpoint, views in (epochs if isinstance(epochs, dict) else {}).items():
             for view, tasks in views.items() if isinstance(views, dict) else ():
                 title = f"{view.replace('_', ' ')}{' split' * (view != 'leak_free')}, {checkpoint} epoch"
-                if title not in [known for known, _ in found]:
-                    found.append((title, _tasks(tasks, folder / "result.json")))
-    return found
+                if title not in [name for name, _ in evaluations]:
+                    evaluations.append((title, _tasks(tasks, folder / "result.json")))
+    return evaluations
 
 
-def figure_blocks(title: str, tasks: Tasks) -> list[Block]:
-    """A table of the single figures, and folded tables of those that are lists (one number a radius)."""
-    header = ["figure", *[arrow(task) for task in tasks]]
+def score_blocks(title: str, tasks: Tasks) -> list[Block]:
+    """Return a table of the single scores, and folded tables of those that are lists (one number a radius).
+
+    >>> score_blocks("test split", {"image->text": {"map_tie_aware": 0.5}})[0].rows
+    [('mAP tie-aware', '50.00')]
+    """
+    header = ["score", *[arrow(task) for task in tasks]]
     singles: list[tuple[str, ...]] = []
     lists: list[tuple[str, str]] = []
     for key in dict.fromkeys(key for report in tasks.values() for key in report):
@@ -68,21 +73,21 @@ def figure_blocks(title: str, tasks: Tasks) -> list[Block]:
             if any(isinstance(part, list) for part in parts):
                 lists.append((key, inner))
             else:
-                singles.append((_joined(key, inner), *[shown(part) for part in parts]))
+                singles.append((_joined(key, inner), *[print_score(part) for part in parts]))
         if any(isinstance(value, list) for value in values):
             lists.append((key, ""))
         elif not any(isinstance(value, dict) for value in values):
-            singles.append((_NAMES.get(key, key.replace("_", " ")), *[shown(value) for value in values]))
+            singles.append((_NAMES.get(key, key.replace("_", " ")), *[print_score(value) for value in values]))
     blocks: list[Block] = [Table(header, singles, f"{title}; shares in %")]
     if lists:
-        blocks.append(Folded("Figures at each radius", [_by_position(tasks, key, inner) for key, inner in lists]))
+        blocks.append(Folded("Scores at each radius", [_by_position(tasks, key, inner) for key, inner in lists]))
     return blocks
 
 
-def shown(value: Any) -> str:
-    """A figure as text: a share (any float) in percent, a count with separators, a dash for what is not defined.
+def print_score(value: Any) -> str:
+    """Print a score: any float in percent, a count with separators, a dash for what is undefined.
 
-    >>> shown(0.81407), shown(1500), shown(None), shown(float("nan"))
+    >>> print_score(0.81407), print_score(1500), print_score(None), print_score(float("nan"))
     ('81.41', '1,500', '–', '–')
     """
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
@@ -92,11 +97,6 @@ def shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{100 * value:.2f}"
 
 
-def arrow(task: str) -> str:
-    """A task's name as people read it: ``image → text``."""
-    return task.replace("->", " → ")
-
-
 def _by_position(tasks: Tasks, key: str, inner: str) -> Table:
     columns = []
     for report in tasks.values():
@@ -104,7 +104,7 @@ def _by_position(tasks: Tasks, key: str, inner: str) -> Table:
         column = value.get(inner) if inner and isinstance(value, dict) else value
         columns.append(column if isinstance(column, list) else [])
     rows = [
-        (str(i), *[shown(column[i]) if i < len(column) else "–" for column in columns])
+        (str(i), *[print_score(column[i]) if i < len(column) else "–" for column in columns])
         for i in range(max(len(column) for column in columns))
     ]
     return Table(["bits", *[arrow(task) for task in tasks]], rows, f"{_joined(key, inner)}, in %")
@@ -117,29 +117,33 @@ def _joined(key: str, inner: str) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"{path.name}: not readable ({error}); evaluate the run again") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{path.name}: holds no figures of this version; evaluate the run again")
-    return found
+    if not isinstance(content, dict):
+        raise InputError(f"{path.name}: holds no scores of this version; evaluate the run again")
+    return content
 
 
-def _tasks(found: Any, path: Path) -> Tasks:
-    if not isinstance(found, dict) or not found or not all(isinstance(report, dict) for report in found.values()):
-        raise InputError(f"{path.name}: holds no figures by task, as this version writes; evaluate the run again")
-    return found
+def _tasks(tasks: Any, path: Path) -> Tasks:
+    if not isinstance(tasks, dict) or not tasks or not all(isinstance(report, dict) for report in tasks.values()):
+        raise InputError(f"{path.name}: holds no scores by task, as this version writes; evaluate the run again")
+    return tasks
 
 
-def headline(found: Sequence[tuple[str, Tasks]]) -> list[tuple[str, str]]:
-    """The tie-aware mAP of each task of the first evaluation, cross-modal tasks first, and the chance level."""
-    if not found:
+def headline(evaluations: Sequence[tuple[str, Tasks]]) -> list[tuple[str, str]]:
+    """Return the tie-aware mAP of each cross-modal task of the first evaluation, and the chance level.
+
+    >>> headline([("test", {"image->text": {"map_tie_aware": 0.5, "chance": 0.1}})])
+    [('mAP image → text', '50.00 %'), ('chance level', '10.00 %')]
+    """
+    if not evaluations:
         return []
-    tasks = found[0][1]
+    tasks = evaluations[0][1]
     facts = [
-        (f"mAP {arrow(task)}", f"{shown(report['map_tie_aware'])} %")
+        (f"mAP {arrow(task)}", f"{print_score(report['map_tie_aware'])} %")
         for task, report in tasks.items()
         if isinstance(report.get("map_tie_aware"), float) and task.partition("->")[0] != task.partition("->")[2]
     ]
     chances = [report["chance"] for report in tasks.values() if isinstance(report.get("chance"), float)]
-    return facts + [("chance level", f"{shown(chances[0])} %")] * bool(facts and chances)
+    return facts + [("chance level", f"{print_score(chances[0])} %")] * bool(facts and chances)

@@ -4,13 +4,13 @@ import re
 import pytest
 
 from channelhash.errors import InputError
-from channelhash.lab.report.figures import evaluations, figure_blocks, headline
 from channelhash.lab.report.page import Folded, Table
+from channelhash.lab.report.scores import headline, read_evaluations, score_blocks
 
 TASKS = {
     "image->text": {
         "map_tie_aware": 0.5,
-        "new_figure": 0.25,
+        "new_score": 0.25,
         "map_at": {"50": 0.75},
         "curve": [0.1, None],
         "queries": 3,
@@ -20,12 +20,12 @@ TASKS = {
 
 
 def test_every_key_becomes_a_row_whatever_it_is_called():
-    table, folded = figure_blocks("test split", TASKS)
+    table, folded = score_blocks("test split", TASKS)
     assert isinstance(table, Table)
-    assert table.header == ["figure", "image → text", "text → image"]
+    assert table.header == ["score", "image → text", "text → image"]
     assert table.rows == [
         ("mAP tie-aware", "50.00", "60.00"),
-        ("new figure", "25.00", "–"),
+        ("new score", "25.00", "–"),
         ("mAP@50", "75.00", "–"),
         ("queries counted", "3", "–"),
         ("chance level", "–", "12.50"),
@@ -48,7 +48,7 @@ def test_figures_of_a_grids_run_are_found_by_epoch_and_view(tmp_path):
     epochs = {"last": {"test": TASKS, "leak_free": TASKS}, "best": {"validation": TASKS}}
     (tmp_path / "result.json").write_text(json.dumps({"epochs": epochs}))
     (tmp_path / "metrics.json").write_text(json.dumps({"tasks": TASKS}))
-    titles = [title for title, _ in evaluations(tmp_path)]
+    titles = [title for title, _ in read_evaluations(tmp_path)]
     assert titles == ["test split, last epoch", "leak free, last epoch", "validation split, best epoch"]
 
 
@@ -56,4 +56,4 @@ def test_figures_of_a_grids_run_are_found_by_epoch_and_view(tmp_path):
 def test_other_files_are_refused_by_name(tmp_path, text):
     (tmp_path / "metrics.json").write_text(text)
     with pytest.raises(InputError, match=re.escape("metrics.json: ")):
-        evaluations(tmp_path)
+        read_evaluations(tmp_path)
