@@ -12,6 +12,7 @@ collection, where old items have the codes of the first model in all but the las
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -122,11 +123,10 @@ def _joint_splits(config: RunConfig, records: Records) -> Splits:
     return Splits(**{name: np.sort(rows[part]) for name, part in vars(splits).items()})
 
 
-def _codes_of_old_model(folder: Path) -> tuple[CodeSet, CodeSet]:
+def _codes_of_old_model(old_run: Path, folder: Path) -> tuple[CodeSet, CodeSet]:
     """Return queries and retrieval set of an extension, as the run that it extends encodes them."""
     config = read_run_config(folder)
-    assert config.extend is not None
-    collection, model = load_collection(config.sources), load_model(config.extend.run)
+    collection, model = load_collection(config.sources), load_model(old_run)
     features = collection_features(model, collection, config.train, no_stage_progress)
     splits = load_splits(folder / "splits.json", collection.records)
     feature_model, fingerprint = model.on_features(), model.fingerprint()
@@ -180,7 +180,8 @@ def incremental_tables(results: Sequence[Result]) -> list[Table]:
     for n_bits, seed in whole:
         extension = finished[EXTENDED, n_bits, seed]
         new = list(extension.settings["data"]["only_labels"])
-        by_cell[UNCHANGED, n_bits, seed] = _read_scores(extension.folder, "old-model.json", new, _codes_of_old_model)
+        codes = partial(_codes_of_old_model, Path(extension.settings["extend"]["run"]))
+        by_cell[UNCHANGED, n_bits, seed] = _read_scores(extension.folder, "old-model.json", new, codes)
         for method in ALL_METHODS[1:]:
             folder = finished[method, n_bits, seed].folder
             by_cell[method, n_bits, seed] = _read_scores(folder, "incremental.json", new, _codes_of_run)
