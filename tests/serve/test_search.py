@@ -126,8 +126,8 @@ def large() -> bytes:
 
 BAD_BODIES = {
     "an empty query": ({"text": "  "}, 422, "text: is empty"),
-    "no question": ({}, 422, "exactly one of text, id and code"),
-    "two questions": ({"text": "a", "id": "b"}, 422, "exactly one"),
+    "no query": ({}, 422, "exactly one of text, id and code"),
+    "two queries": ({"text": "a", "id": "b"}, 422, "exactly one"),
     "k of 0": ({"text": "a", "k": 0}, 422, "k: "),
     "k of a thousand million": ({"text": "a", "k": 10**9}, 422, "more than 1000"),
     "k beyond any integer": ({"text": "a", "k": 10**4000}, 422, "k: "),

@@ -21,7 +21,7 @@ def augment(
     pictures: PictureFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure pictures a second through decode, resize and each augmentation level, and the loader's use of the cores.
+    """Measure pictures per second through decoding, resizing and each augmentation level, and the loader on all cores.
 
     Example: channelhash benchmark augment
     """
@@ -64,7 +64,7 @@ def encode(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Measure pictures and texts a second from files to codes for each model, beside the same with inputs in memory.
+    """Measure pictures and texts per second from files to codes for each model, beside the same with inputs in memory.
 
     Example: channelhash benchmark encode --device cpu
     """
@@ -109,7 +109,7 @@ def serve(
     codes: int = typer.Option(1_000_000, min=1, help="Size of the store."),
     as_json: AsJson = False,
 ) -> None:
-    """Measure a server on this machine under 1, 8 and 32 clients: requests a second, waiting times, errors, memory.
+    """Measure a server on this machine under 1, 8 and 32 clients: requests per second, latencies, errors, memory.
 
     Example: channelhash benchmark serve --seconds 60
     """

@@ -34,11 +34,7 @@ def explain(
     fill: Fill = typer.Option(Fill.grey, help="Content of the patch: grey, or the picture blurred."),
     maps: bool = typer.Option(True, "--maps/--no-maps", help="Hide parts of pictures and leave out words in turn."),
     sheet: Sheet = None,
-    check: int | None = typer.Option(
-        None,
-        min=2,
-        help="Instead of a pair: check over so many of a run's test queries whether the maps find what matters.",
-    ),
+    check: int | None = typer.Option(None, min=2, help="Instead of a pair: test the maps on so many pairs of a run."),
     as_json: AsJson = False,
 ) -> None:
     """Explain why two items match: which bits agree, what they mean, which parts of a picture and which words matter.
@@ -59,9 +55,8 @@ def explain(
             raise InputError("--check: takes its pairs from the run; leave out --image, --text, --like and --sheet")
         _run_check(Path(store), check, settings, as_json)
         return
-    explanation = explain_items(
-        store, image, text, like, [each.value for each in by], model, settings if maps else None
-    )
+    modalities = [modality.value for modality in by]
+    explanation = explain_items(store, image, text, like, modalities, model, settings if maps else None)
     if sheet:
         draw_explanation(explanation, sheet)
     if as_json:
@@ -76,7 +71,6 @@ def _print_explanation(explanation: "Explanation") -> None:
     first, second = explanation.sides
     typer.echo(f"{first.modality} {first.name!r} and {second.modality} {second.name!r}")
     typer.echo(f"{explanation.summary()} Relaxed distance {explanation.relaxed_distance:.1f} bits.")
-    order = sorted(explanation.bits, key=lambda bit: -abs(bit.share))
     rows = [
         [
             str(bit.number),
@@ -86,7 +80,7 @@ def _print_explanation(explanation: "Explanation") -> None:
             f"{bit.share:+.3f}",
             _describe_bit(explanation, bit),
         ]
-        for bit in order
+        for bit in sorted(explanation.bits, key=lambda bit: -abs(bit.share))
     ]
     print_table("The bits, those that count most first", ["bit", "values", "", "strength", "share", "meaning"], rows)
     for side, image_map, words in zip(explanation.sides, explanation.image_maps, explanation.words, strict=True):
@@ -105,9 +99,8 @@ def _describe_bit(explanation: "Explanation", bit: "Bit") -> str:
     """Return the labels that the first item's value of a bit speaks for and against, with |φ|."""
     sign = 1 if bit.values[0] else -1
     labels = explanation.bit_labels(bit)[:3]
-    return ", ".join(f"{'' if sign * phi > 0 else 'not '}{name} {abs(phi):.2f}" for name, phi in labels) or (
-        "no clear meaning"
-    )
+    names = [f"{'' if sign * phi > 0 else 'not '}{name} {abs(phi):.2f}" for name, phi in labels]
+    return ", ".join(names) or "no clear meaning"
 
 
 def _run_check(run: Path, pairs: int, settings: "MapSettings", as_json: bool) -> None:
@@ -129,18 +122,8 @@ def _run_check(run: Path, pairs: int, settings: "MapSettings", as_json: bool) ->
         ]
         for row in result["rows"]
     ]
-    print_table(
-        f"{run}: bits farther with the most influential part gone, and with as much elsewhere; {result['pairs']} pairs",
-        [
-            "gone",
-            "pairs",
-            "relaxed: most",
-            "other",
-            "Hamming: most",
-            "other",
-            "relaxed: most − other",
-            "p",
-            "larger, %",
-        ],
-        rows,
+    title = (
+        f"{run}: bits farther with the most influential part gone, and with as much elsewhere; {result['pairs']} pairs"
     )
+    distances = ["relaxed: most", "other", "Hamming: most", "other", "relaxed: most − other"]
+    print_table(title, ["gone", "pairs", *distances, "p", "larger, %"], rows)

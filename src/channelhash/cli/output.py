@@ -29,7 +29,7 @@ def print_json(result: Mapping[str, Any]) -> None:
 
 @contextmanager
 def progress_bars() -> Iterator[StageProgress]:
-    """Show the stages of a long job as bars with count, rate and time left."""
+    """Show the progress of a long job as bars with count, rate and time left."""
     columns = (
         TextColumn("{task.description:<22}"),
         BarColumn(bar_width=24),

@@ -38,7 +38,7 @@ def add_security_headers(app: ASGIApp) -> ASGIApp:
 
 
 def check_host(app: ASGIApp, hosts: Collection[str] | None) -> ASGIApp:
-    """Refuse requests for another host name with 400.
+    """Refuse requests for another host name with status 400.
 
     A page from elsewhere can point a name of its own at this machine and then has the same origin (DNS rebinding); the
     header ``Host`` reveals it.
@@ -59,7 +59,7 @@ def check_host(app: ASGIApp, hosts: Collection[str] | None) -> ASGIApp:
 
 
 def limit_body_size(app: ASGIApp, limit: int) -> ASGIApp:
-    """Refuse bodies of more than ``limit`` bytes with 413, whether or not they declare their length."""
+    """Refuse bodies of more than ``limit`` bytes with status 413, whether or not they declare their length."""
     line = f"the request is larger than {limit / 1e6:g} MB, this server's limit"
 
     async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,7 +86,7 @@ def limit_body_size(app: ASGIApp, limit: int) -> ASGIApp:
 
 
 def limit_concurrency(app: ASGIApp, limit: int) -> ASGIApp:
-    """Refuse requests beyond ``limit`` at one time with 503, which is faster than an endless queue."""
+    """Refuse requests beyond ``limit`` at one time with status 503, which is faster than an endless queue."""
     running = 0
 
     async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
