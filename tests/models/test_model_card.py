@@ -5,17 +5,13 @@ import re
 import yaml
 
 from channelhash.models import load_model
-from channelhash.models.model_card import model_card
+from channelhash.models.model_card import ModelFacts, model_card
 from small_runs import feature_config, run_command, write_features
 
 
 def test_a_card_says_what_the_model_is_and_how_it_was_trained():
     card = model_card(
-        "small",
-        33,
-        ("image", "text"),
-        1_234_567,
-        "abc",
+        ModelFacts("small", 33, ("image", "text"), 1_234_567, "abc"),
         settings={"loss": {"name": "dsch", "kappa_q": 0.01}},
         epochs=30,
         validation={"image->text": 0.5, "text->image": 0.61234},
@@ -31,7 +27,7 @@ def test_a_card_says_what_the_model_is_and_how_it_was_trained():
 
 
 def test_what_is_not_known_has_no_section():
-    card = model_card("small", 16, ("text",), 5, "abc")
+    card = model_card(ModelFacts("small", 16, ("text",), 5, "abc"))
     assert "## Training" not in card
     assert "mAP in percent" not in card
     assert 'encode_texts(["a dog on a beach"])' in card

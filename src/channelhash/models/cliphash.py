@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
@@ -19,16 +19,25 @@ from channelhash.models.open_clip import Preprocess, load_open_clip
 
 
 class UnitLength(nn.Module):
-    """Rows divided by their Euclidean norm."""
+    """Divide rows by their Euclidean norm.
+
+    >>> import torch
+    >>> [round(value, 1) for value in UnitLength()(torch.tensor([[3.0, 4.0]]))[0].tolist()]
+    [0.6, 0.8]
+    """
 
     def forward(self, features: Tensor) -> Tensor:
-        """``(n, d)`` to ``(n, d)``."""
+        """Scale ``(n, d)`` features."""
         return F.normalize(features, dim=1)
 
 
 @dataclass(frozen=True)
 class PromptTokens:
-    """Texts in a prompt; texts -> ``(n, context)`` int64, as the OpenCLIP model's own ``tokenize`` gives them."""
+    """Put texts in a prompt and tokenize them: texts -> ``(n, context)`` int64, by the OpenCLIP model's ``tokenize``.
+
+    >>> PromptTokens("a photo of {}", lambda texts: texts)(["a dog"])
+    ['a photo of a dog']
+    """
 
     prompt: str
     tokenize: Callable[[Sequence[str]], Tensor]
@@ -37,7 +46,7 @@ class PromptTokens:
         return self.tokenize([self.prompt.replace("{}", text) for text in texts])
 
     def recipe(self) -> dict[str, Any]:
-        """How to do the same without this package, JSON-able."""
+        """Describe, JSON-able, how to do the same without this package."""
         tokenizer = f"open_clip.{type(self.tokenize).__name__}"
         length = getattr(self.tokenize, "context_length", None)
         steps = ["put the text in the place of {} in `prompt`", "token ids as `tokenizer` gives them"]
@@ -56,17 +65,17 @@ def create_cliphash_model(
     hidden: list[int] | None = None,
     dropout: float = 0.1,
 ) -> HashModel:
-    """An OpenCLIP model with an untrained, shared hash head of d→4096→4096→1024→256→k.
+    """Create an OpenCLIP model with an untrained, shared hash head of d→4096→4096→1024→256→k.
 
     Args:
-        train: training records; pictures and texts, not features.
+        train: training records; images and texts, not features.
         n_bits: code length k.
         backbone: a name that OpenCLIP knows, or a JSON file in its format for model configurations.
         pretrained: a tag of OpenCLIP, a file of weights, ``TAG@FILE``, or None for random weights.
         freeze_backbone: train the head alone.
-        preprocess: pictures as the weights' own configuration says, or as in the paper.
-        prompt: what the model reads of a text; ``{}`` stands for the text.
-        normalize: bring embeddings to unit length before the head; the published code does not.
+        preprocess: prepare images as the weights' configuration says, or as in the paper.
+        prompt: prompt around a text; ``{}`` stands for the text.
+        normalize: scale embeddings to unit length before the head; the published code does not.
         hidden: widths of the head's hidden layers; ``[4096, 4096, 1024, 256]`` if None.
         dropout: dropout in the head.
 
@@ -91,44 +100,49 @@ def create_cliphash_model(
     return HashModel("cliphash", n_bits, architecture, build_cliphash_branches(**architecture, untrained=True))
 
 
-def build_cliphash_branches(
-    n_bits: int,
-    modalities: list[str],
-    backbone: str,
-    pretrained: str | None,
-    freeze_backbone: bool,
-    preprocess: Preprocess,
-    prompt: str,
-    normalize: bool,
-    hidden: list[int],
-    dropout: float,
-    untrained: bool = False,
-) -> dict[str, Branch]:
-    """The branches from the complete architecture; arguments as in `create_cliphash_model`.
+class CliphashArchitecture(NamedTuple):
+    """The complete architecture, as saved in a model's ``config.json``; see `create_cliphash_model`."""
 
-    ``untrained`` loads the pre-trained weights of a backbone that is going to be trained; a saved model brings its own.
+    n_bits: int
+    modalities: list[str]
+    backbone: str
+    pretrained: str | None
+    freeze_backbone: bool
+    preprocess: Preprocess
+    prompt: str
+    normalize: bool
+    hidden: list[int]
+    dropout: float
+
+
+def build_cliphash_branches(untrained: bool = False, **architecture: Any) -> dict[str, Branch]:
+    """Build the branches from the fields of `CliphashArchitecture`.
+
+    ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model has trained ones.
     """
-    weights = pretrained if freeze_backbone or untrained else None
-    with fixed_random_weights(backbone) if freeze_backbone and weights is None else nullcontext():
-        clip = load_open_clip(backbone, weights, preprocess)
-    head = hash_head([clip.n_features, *hidden, n_bits], dropout)
+    parts = CliphashArchitecture(**architecture)
+    weights = parts.pretrained if parts.freeze_backbone or untrained else None
+    with fixed_random_weights(parts.backbone) if parts.freeze_backbone and weights is None else nullcontext():
+        clip = load_open_clip(parts.backbone, weights, parts.preprocess)
+    head = hash_head([clip.n_features, *parts.hidden, parts.n_bits], parts.dropout)
 
     def encoder(tower: nn.Module, side: str, inputs: str) -> nn.Module:
-        whole = nn.Sequential(tower, UnitLength()) if normalize else tower
-        if not freeze_backbone:
+        whole = nn.Sequential(tower, UnitLength()) if parts.normalize else tower
+        if not parts.freeze_backbone:
             return whole
-        inputs = f"{inputs}, unit length" if normalize else inputs
-        return Frozen(whole, f"open_clip {backbone} {pretrained}, {side}", inputs, clip.n_features)
+        inputs = f"{inputs}, unit length" if parts.normalize else inputs
+        return Frozen(whole, f"open_clip {parts.backbone} {parts.pretrained}, {side}", inputs, clip.n_features)
 
+    texts = PromptTokens(parts.prompt, clip.tokenize)
     branches = {
         "image": Branch(clip.resize, encoder(clip.image, "image", str(clip.resize)), head),
-        "text": Branch(PromptTokens(prompt, clip.tokenize), encoder(clip.text, "text", f"prompt {prompt!r}"), head),
+        "text": Branch(texts, encoder(clip.text, "text", f"prompt {parts.prompt!r}"), head),
     }
-    return {modality: branches[modality] for modality in modalities}
+    return {modality: branches[modality] for modality in parts.modalities}
 
 
 def check_raw_items(name: str, n_bits: int, train: Records) -> None:
-    """Raise `InputError` unless ``train`` holds pictures and texts and codes have a bit."""
+    """Raise `InputError` unless ``train`` holds images and texts and codes have a bit."""
     if n_bits < 1:
         raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
     for modality, values in train.items.items():

@@ -18,7 +18,7 @@ from channelhash.data.images import ImageInput
 from channelhash.data.records import Items
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import Frozen, Precision, load_weights, read_weights
-from channelhash.models.model_card import model_card
+from channelhash.models.model_card import ModelFacts, model_card
 from channelhash.utils.files import atomic_path, content_hash, write_text
 from channelhash.utils.progress import Progress
 from channelhash.utils.python_names import check_trusted
@@ -283,10 +283,11 @@ class HashModel(nn.Module, ModelHubMixin):
         extends = {"extends": list(self.extends)} if self.extends else {}
         write_text(save_directory / "config.json", json.dumps(self._description() | extends, indent=2))
 
-    def generate_model_card(self, *args: Any, **known: Any) -> ModelCard:
-        """The card that `save_pretrained` writes; ``known`` are further arguments of `model_card.model_card`."""
+    def generate_model_card(self, *args: Any, **training: Any) -> ModelCard:
+        """Generate the card that `save_pretrained` writes; ``training`` are arguments of `model_card.model_card`."""
         parameters = sum(values.numel() for values in self.trained_state().values())
-        return ModelCard(model_card(self.name, self.n_bits, self.modalities, parameters, self.fingerprint(), **known))
+        facts = ModelFacts(self.name, self.n_bits, self.modalities, parameters, self.fingerprint())
+        return ModelCard(model_card(facts, **training))
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, trust_code: bool = False, **hub: Any) -> Self:

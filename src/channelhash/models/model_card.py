@@ -1,7 +1,7 @@
-"""The model card that a saved model carries: what it is, how to use it, how it was trained, what to mind."""
+"""Model card of a saved model: what it is, how to use it, how it was trained, and its limits."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -34,12 +34,12 @@ _TRAINING = """
 ```yaml
 {settings}```
 """
-_FIGURES = """
+_VALIDATION = """
 On the validation partition, after {epochs} epochs, tie-aware mAP in percent:
 
 | {tasks} |
 |{rule}|
-| {figures} |
+| {scores} |
 
 Beside a mAP belongs the chance level of its collection, and test figures: `channelhash evaluate RUN` prints both.
 """
@@ -54,50 +54,59 @@ _LIMITS = """
 """
 
 
+class ModelFacts(NamedTuple):
+    """What a model card says of every model.
+
+    Attributes:
+        name: architecture.
+        n_bits: code length k.
+        modalities: modalities that it encodes.
+        parameters: number of trained parameters.
+        fingerprint: hash of the weights.
+    """
+
+    name: str
+    n_bits: int
+    modalities: tuple[str, ...]
+    parameters: int
+    fingerprint: str
+
+
 def model_card(
-    name: str,
-    n_bits: int,
-    modalities: tuple[str, ...],
-    parameters: int,
-    fingerprint: str,
+    model: ModelFacts,
     settings: Mapping[str, Any] | None = None,
     epochs: int = 0,
     validation: Mapping[str, float] | None = None,
     place: str = "this/folder",
 ) -> str:
-    """The card as Markdown with the front matter of a model hub.
+    """Write the card as Markdown with the front matter of a model hub.
 
     Args:
-        name: of the architecture.
-        n_bits: code length k.
-        modalities: that it encodes.
-        parameters: how many are trained.
-        fingerprint: of the weights.
-        settings: sections of the training's configuration that may be shown; no section if None.
-        epochs: that were trained.
-        validation: task -> tie-aware mAP in [0, 1] after the last of them; no table if None.
-        place: what `load_model` is to be given.
+        model: facts of the model.
+        settings: sections of the training's configuration to show; None leaves the section out.
+        epochs: number of trained epochs.
+        validation: task -> tie-aware mAP in [0, 1] after the last epoch; None leaves the table out.
+        place: argument of `load_model` in the example.
+
+    >>> model_card(ModelFacts("small", 16, ("text",), 5, "abc")).splitlines()[5]
+    '# Text hashing, 16 bits'
     """
     card = _HEAD.format(
-        tags=", ".join(modalities),
-        title=f"{' and '.join(modalities)} hashing, {n_bits} bits".capitalize(),
-        modalities=" and ".join(f"{modality}s" for modality in modalities),
-        n_bits=n_bits,
-        n_bytes=-(-n_bits // 8),
-        name=name,
-        parameters=parameters,
-        fingerprint=fingerprint,
+        **model._asdict() | {"modalities": " and ".join(f"{modality}s" for modality in model.modalities)},
+        tags=", ".join(model.modalities),
+        title=f"{' and '.join(model.modalities)} hashing, {model.n_bits} bits".capitalize(),
+        n_bytes=-(-model.n_bits // 8),
         place=place,
-        encode=_encoding(name, modalities),
+        encode=_encoding(model.name, model.modalities),
     )
     if settings is not None:
         card += _TRAINING.format(settings=yaml.safe_dump(dict(settings), sort_keys=False))
     if validation:
-        card += _FIGURES.format(
+        card += _VALIDATION.format(
             epochs=epochs,
             tasks=" | ".join(task.replace("->", " → ") for task in validation),
             rule="|".join("---:" for _ in validation),
-            figures=" | ".join(f"{100 * value:.1f}" for value in validation.values()),
+            scores=" | ".join(f"{100 * value:.1f}" for value in validation.values()),
         )
     return card + _LIMITS
 

@@ -1,6 +1,6 @@
 """``small``: a convolutional image encoder and a text encoder trained from scratch, for a laptop."""
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
@@ -29,32 +29,35 @@ def create_small_model(
     hidden: list[int] | None = None,
     dropout: float = 0.1,
 ) -> HashModel:
-    """An untrained small model for the modalities of ``train``.
+    """Create an untrained small model for the modalities of ``train``.
 
     Args:
         train: training records; with ``tokens="vocabulary"`` the vocabulary is their words.
         n_bits: code length k.
-        image_size: pictures become ``image_size`` × ``image_size`` pixels.
+        image_size: side of the images in pixels.
         width: channels of the first convolution, a multiple of 8.
         text_encoder: mean of token vectors, or one Transformer layer.
         text_width: width of a token's vector; for the Transformer a multiple of 4.
         tokens: keep a vocabulary of the training words and drop all others, or hash words into buckets (nothing to
             store; a word never trained on gets a bucket that may be untrained).
         n_buckets: number of hash buckets.
-        min_count: a word enters the vocabulary if it occurs so often.
+        min_count: occurrences that a word needs to enter the vocabulary.
         max_tokens: longer texts are cut.
         hidden: widths of the head's hidden layers; ``[512]`` if None.
         dropout: dropout in the heads.
+
+    Raises:
+        InputError: a setting is out of range, or no training word is frequent enough.
+
+    >>> import numpy as np
+    >>> train = Records(("a", "b"), {"text": ("a dog", "a cat")}, np.ones((2, 1), dtype=bool), ("animal",))
+    >>> create_small_model(train, n_bits=12, min_count=1).encode_texts(["a dog", "two cats"]).shape
+    (2, 2)
     """
-    if n_bits < 1:
-        raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
-    if width < 1 or width % 8:  # groups of the normalisation
-        raise InputError(f"model.width is {width}; choose a multiple of 8")
-    if text_width < 1 or (text_encoder == "transformer" and text_width % 4):  # attention heads
-        raise InputError(f"model.text_width is {text_width}; choose 1 or more, for a Transformer a multiple of 4")
+    _check_sizes(n_bits, width, text_width, text_encoder)
     vocabulary = None
     if tokens == "vocabulary" and "text" in train.items:
-        vocabulary = list(Vocabulary.from_texts([str(t) for t in train.items["text"]], min_count=min_count).words)
+        vocabulary = list(Vocabulary.from_texts(map(str, train.items["text"]), min_count=min_count).words)
         if not vocabulary:
             raise InputError(f"model.min_count: no word occurs {min_count} times in the {len(train)} training texts")
     architecture: dict[str, Any] = dict(
@@ -73,44 +76,59 @@ def create_small_model(
     return HashModel("small", n_bits, architecture, build_small_branches(**architecture))
 
 
-def build_small_branches(
-    n_bits: int,
-    modalities: list[str],
-    image_size: int,
-    width: int,
-    text_encoder: str,
-    vocabulary: list[str] | None,
-    n_buckets: int,
-    max_tokens: int,
-    hidden: list[int],
-    dropout: float,
-    text_width: int = 256,
-) -> dict[str, Branch]:
-    """The branches of a small model from its complete architecture; arguments as in `create_small_model`. Models of
-    older versions do not say their ``text_width``."""
+def _check_sizes(n_bits: int, width: int, text_width: int, text_encoder: str) -> None:
+    if n_bits < 1:
+        raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
+    if width < 1 or width % 8:  # groups of the normalisation
+        raise InputError(f"model.width is {width}; choose a multiple of 8")
+    if text_width < 1 or (text_encoder == "transformer" and text_width % 4):  # attention heads
+        raise InputError(f"model.text_width is {text_width}; choose 1 or more, for a Transformer a multiple of 4")
 
-    def head(encoder: Any) -> nn.Sequential:
-        return hash_head([encoder.n_features, *hidden, n_bits], dropout)
+
+class SmallArchitecture(NamedTuple):
+    """The complete architecture of a small model, as saved in its ``config.json``; see `create_small_model`.
+
+    Models of older versions do not name their ``text_width``.
+    """
+
+    n_bits: int
+    modalities: list[str]
+    image_size: int
+    width: int
+    text_encoder: str
+    vocabulary: list[str] | None
+    n_buckets: int
+    max_tokens: int
+    hidden: list[int]
+    dropout: float
+    text_width: int = 256
+
+
+def build_small_branches(**architecture: Any) -> dict[str, Branch]:
+    """Build the branches of a small model from the fields of `SmallArchitecture`."""
+    parts = SmallArchitecture(**architecture)
+
+    def head(encoder: SmallConvNet | BagOfTags | TransformerText) -> nn.Sequential:
+        return hash_head([encoder.n_features, *parts.hidden, parts.n_bits], parts.dropout)
 
     branches = {}
-    if "image" in modalities:
-        image_encoder = SmallConvNet(width)
-        branches["image"] = Branch(Square(image_size), image_encoder, head(image_encoder))
-    if "text" in modalities:
+    if "image" in parts.modalities:
+        image_encoder = SmallConvNet(parts.width)
+        branches["image"] = Branch(Square(parts.image_size), image_encoder, head(image_encoder))
+    if "text" in parts.modalities:
         prepare: HashedTokens | VocabularyTokens
-        if vocabulary is None:
-            prepare, n_tokens = HashedTokens(n_buckets, max_tokens), n_buckets
+        if parts.vocabulary is None:
+            prepare, n_tokens = HashedTokens(parts.n_buckets, parts.max_tokens), parts.n_buckets
         else:
-            prepare, n_tokens = VocabularyTokens(Vocabulary(tuple(vocabulary)), max_tokens), len(vocabulary)
-        encoder: BagOfTags | TransformerText = (
-            BagOfTags(n_tokens, text_width)
-            if text_encoder == "bag"
-            else TransformerText(
-                nn.Embedding(n_tokens + 1, text_width, padding_idx=0),
-                n_features=text_width,
-                feed_forward=2 * text_width,
-                max_tokens=max_tokens,
+            words = Vocabulary(tuple(parts.vocabulary))
+            prepare, n_tokens = VocabularyTokens(words, parts.max_tokens), len(words.words)
+        encoder: BagOfTags | TransformerText
+        if parts.text_encoder == "bag":
+            encoder = BagOfTags(n_tokens, parts.text_width)
+        else:
+            table = nn.Embedding(n_tokens + 1, parts.text_width, padding_idx=0)
+            encoder = TransformerText(
+                table, parts.text_width, feed_forward=2 * parts.text_width, max_tokens=parts.max_tokens
             )
-        )
         branches["text"] = Branch(prepare, encoder, head(encoder))
     return branches

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -46,17 +46,17 @@ def create_tdsrdh_model(
     hidden: dict[str, list[int]] | None = None,
     dropout: float = 0.1,
 ) -> HashModel:
-    """The paper's first architecture, untrained above its backbone.
+    """Create the paper's first architecture, untrained above its backbone.
 
     Args:
-        train: training records; pictures and texts, not features.
+        train: training records; images and texts, not features.
         n_bits: code length k.
         backbone: a classification model of torchvision; its classifier is removed.
         pretrained: a tag of torchvision, a file of weights, ``TAG@FILE``, or None for random weights.
         freeze_backbone: the backbone is not trained.
         frozen_batchnorm: ``"train"`` lets a frozen backbone's running statistics drift, as the published code does.
         word_vectors: a word2vec file, e.g. of Google News; None learns a vector for each word of the training texts.
-        segmentation_words: how many of the word vectors' most frequent words help to part run-together tags.
+        segmentation_words: number of most frequent words of the word vectors that help to split run-together tags.
         max_tokens: longer texts are cut.
         mask_padding: padding takes no part in attention; False is what the published code does.
         hidden: modality -> widths of the head's hidden layers; ``{image: [4096, 4096], text: [1024, 8192]}`` if None.
@@ -94,73 +94,85 @@ def create_tdsrdh_model(
     return HashModel("tdsrdh", n_bits, architecture, build_tdsrdh_branches(**architecture, untrained=True))
 
 
-def build_tdsrdh_branches(
-    n_bits: int,
-    modalities: list[str],
-    backbone: str,
-    pretrained: str | None,
-    freeze_backbone: bool,
-    frozen_batchnorm: Literal["eval", "train"],
-    word_vectors: str | None,
-    vocabulary: list[str] | None,
-    segmentation_words: int,
-    max_tokens: int,
-    mask_padding: bool,
-    hidden: dict[str, list[int]],
-    dropout: float,
-    word_vectors_hash: str | None = None,
-    untrained: bool = False,
-) -> dict[str, Branch]:
-    """The branches from the complete architecture; arguments as in `create_tdsrdh_model`.
+class TdsrdhArchitecture(NamedTuple):
+    """The complete architecture, as saved in a model's ``config.json``; see `create_tdsrdh_model`."""
 
-    ``untrained`` loads the pre-trained weights of a backbone that is going to be trained; a saved model brings its own.
+    n_bits: int
+    modalities: list[str]
+    backbone: str
+    pretrained: str | None
+    freeze_backbone: bool
+    frozen_batchnorm: Literal["eval", "train"]
+    word_vectors: str | None
+    vocabulary: list[str] | None
+    segmentation_words: int
+    max_tokens: int
+    mask_padding: bool
+    hidden: dict[str, list[int]]
+    dropout: float
+    word_vectors_hash: str | None = None
+
+
+def build_tdsrdh_branches(untrained: bool = False, **architecture: Any) -> dict[str, Branch]:
+    """Build the branches from the fields of `TdsrdhArchitecture`.
+
+    ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model has trained ones.
 
     Raises:
         InputError: the word vectors are not those that the model was trained with.
     """
+    parts = TdsrdhArchitecture(**architecture)
     branches = {}
-    if "image" in modalities:
-        weights = pretrained if freeze_backbone or untrained else None
-        with fixed_random_weights(backbone) if freeze_backbone and weights is None else nullcontext():
-            encoder, width = load_torchvision(backbone, weights)
-        if freeze_backbone:
-            encoder = Frozen(encoder, f"torchvision {backbone} {pretrained}", str(RESIZE), width, frozen_batchnorm)
-        branches["image"] = Branch(RESIZE, encoder, hash_head([width, *hidden["image"], n_bits], dropout))
-    if "text" in modalities:
-
-        def text_encoder(table: nn.Module, width: int) -> TransformerText:
-            tokens = nn.Sequential(table, nn.Linear(width, 512, bias=False))
-            return TransformerText(tokens, dropout=dropout, mask_padding=mask_padding, max_tokens=max_tokens)
-
-        head = hash_head([512, *hidden["text"], n_bits], dropout)
-        if word_vectors is None:
-            words = vocabulary or []
-            table = nn.Embedding(len(words) + 1, _VECTOR_WIDTH, padding_idx=0)
-            prepare = VocabularyTokens(Vocabulary(tuple(words)), max_tokens)
-            branches["text"] = Branch(prepare, text_encoder(table, _VECTOR_WIDTH), head)
-        else:
-            vectors = _open(word_vectors)
-            if vectors.hash != word_vectors_hash:
-                raise InputError(f"{word_vectors}: not the word vectors that the model was trained with")
-            texts = VectorTexts(vectors, segmentation_words, max_tokens)
-            encoder = text_encoder(WordTable(vectors.vectors), vectors.vectors.shape[1])
-            branches["text"] = Branch(texts, encoder, head, texts.collection)
+    if "image" in parts.modalities:
+        branches["image"] = _image_branch(parts, untrained)
+    if "text" in parts.modalities:
+        branches["text"] = _text_branch(parts)
     return branches
 
 
+def _image_branch(parts: TdsrdhArchitecture, untrained: bool) -> Branch:
+    weights = parts.pretrained if parts.freeze_backbone or untrained else None
+    with fixed_random_weights(parts.backbone) if parts.freeze_backbone and weights is None else nullcontext():
+        encoder, width = load_torchvision(parts.backbone, weights)
+    if parts.freeze_backbone:
+        name = f"torchvision {parts.backbone} {parts.pretrained}"
+        encoder = Frozen(encoder, name, str(RESIZE), width, parts.frozen_batchnorm)
+    return Branch(RESIZE, encoder, hash_head([width, *parts.hidden["image"], parts.n_bits], parts.dropout))
+
+
+def _text_branch(parts: TdsrdhArchitecture) -> Branch:
+    head = hash_head([512, *parts.hidden["text"], parts.n_bits], parts.dropout)
+    if parts.word_vectors is None:
+        vocabulary = Vocabulary(tuple(parts.vocabulary or ()))
+        table: nn.Module = nn.Embedding(len(vocabulary.words) + 1, _VECTOR_WIDTH, padding_idx=0)
+        prepare: VocabularyTokens | VectorTexts = VocabularyTokens(vocabulary, parts.max_tokens)
+        width, collection = _VECTOR_WIDTH, None
+    else:
+        vectors = _open(parts.word_vectors)
+        if vectors.hash != parts.word_vectors_hash:
+            raise InputError(f"{parts.word_vectors}: not the word vectors that the model was trained with")
+        prepare = VectorTexts(vectors, parts.segmentation_words, parts.max_tokens)
+        table, width, collection = WordTable(vectors.vectors), vectors.vectors.shape[1], prepare.collection
+    tokens = nn.Sequential(table, nn.Linear(width, 512, bias=False))
+    encoder = TransformerText(
+        tokens, dropout=parts.dropout, mask_padding=parts.mask_padding, max_tokens=parts.max_tokens
+    )
+    return Branch(prepare, encoder, head, collection)
+
+
 class VectorTexts:
-    """Texts as rows of word vectors. SymSpell's dictionaries are loaded with the first text that is not cached."""
+    """Encoder of texts as rows of word vectors; SymSpell's dictionaries are loaded for the first text not cached."""
 
     def __init__(self, vectors: WordVectors, segmentation_words: int, max_tokens: int) -> None:
         self.vectors, self.segmentation_words, self.max_tokens = vectors, segmentation_words, max_tokens
         self._reader = cache(lambda: vector_reader(vectors, segmentation_words))
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
-        """``n`` texts to ``(n, max_tokens)`` int32."""
+        """Encode ``n`` texts as ``(n, max_tokens)`` int32."""
         return torch.from_numpy(encode_vectors(texts, self._reader(), self.vectors, self.max_tokens))
 
     def collection(self, texts: Sequence[str], progress: Progress | None = None) -> Tensor:
-        """The same through the token cache."""
+        """Encode a collection through the token cache."""
         folder = cache_folder() / "tokens"
         tokens = cached_vector_tokens(
             list(texts), self.vectors, folder, self.segmentation_words, self.max_tokens, progress
@@ -168,7 +180,7 @@ class VectorTexts:
         return torch.from_numpy(np.array(tokens))
 
     def recipe(self) -> dict[str, Any]:
-        """There is none: word vectors and dictionaries are no part of the model."""
+        """Raise `InputError`: word vectors and dictionaries are not part of the model."""
         raise InputError("its words are rows of word vectors, which stay outside the model")
 
 
