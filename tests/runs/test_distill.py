@@ -13,8 +13,9 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_config
 from channelhash.errors import InputError
 from channelhash.models.small import build_small_branches
-from channelhash.runs.distill import load_teacher, teacher_outputs
+from channelhash.runs.distill import teacher_outputs
 from channelhash.runs.distillation_report import equal_bits
+from channelhash.runs.folder import open_run
 from channelhash.search.query import load_encoder
 from channelhash.serve.service import check_model
 from small_runs import assert_refused, feature_config, run_command, write_features
@@ -75,12 +76,12 @@ def test_figures_are_those_of_the_codes(teacher, student):
 
 def test_the_student_learns_the_teachers_codes(teacher, student):
     """Nearly all bits of the training rows: an untrained student has half of them."""
-    given = load_teacher(teacher)
+    given = open_run(teacher)
     rows = given.splits.train
     targets = teacher_outputs(given, rows, ("image", "text"), lambda stage: lambda done, total: None)
     model = ch.load_model(student)
     for place, modality in enumerate(("image", "text")):
-        raw = given.records.take(rows).items[modality]
+        raw = given.collection.records.take(rows).items[modality]
         assert torch.equal(targets[:, place], given.model.outputs(modality, raw))
         own = model.outputs(modality, raw)
         assert ((own >= 0) == (targets[:, place] >= 0)).float().mean() > 0.9

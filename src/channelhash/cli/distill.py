@@ -36,11 +36,11 @@ def distill(
     Example: channelhash distill runs/features --student small --data items.csv --set data.root=images
     """
     from channelhash.runs.distill import distill as train_student
-    from channelhash.runs.distill import load_teacher
+    from channelhash.runs.folder import open_run
     from channelhash.runs.student_config import student_config
     from channelhash.training.distributed import launched_rank
 
-    teacher = load_teacher(run)
+    teacher = open_run(run)
     config = student_config(teacher.config, student, data, settings)
     folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
     with progress_bars() as progress:

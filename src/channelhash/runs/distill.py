@@ -2,71 +2,35 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from channelhash.config import RunConfig, read_run_config
+from channelhash.config import RunConfig
 from channelhash.data.collection import Collection, load_collection
 from channelhash.data.records import Records
 from channelhash.data.row_matching import Partners, find_partners
-from channelhash.data.splits import load_splits
+from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 from channelhash.losses import resolve_loss
-from channelhash.models import HashModel, load_model
+from channelhash.models import HashModel
 from channelhash.runs.build import create_model
-from channelhash.runs.distillation_report import Side, compare_sides
+from channelhash.runs.distillation_report import compare_runs
 from channelhash.runs.fit import fit, prepare
-from channelhash.runs.folder import carry_out, describe_run, keep_splits
+from channelhash.runs.folder import OpenedRun, carry_out, describe_run, keep_splits, open_run
 from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.feature_inputs import feature_records
-from channelhash.utils.device import pick_device
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
 
 
-@dataclass(frozen=True)
-class Teacher(Side):
-    """A finished run with its configuration."""
-
-    config: RunConfig
-
-
-class Lesson(NamedTuple):
-    """What a student learns from.
-
-    Attributes:
-        records: the student's data.
-        labelled: the same rows with the teacher's labels, of the modalities that the student learns.
-        partners: which row is which of the teacher's.
-        modalities: the modalities that the student learns, in the teacher's order.
-    """
-
-    records: Records
-    labelled: Records
-    partners: Partners
-    modalities: tuple[str, ...]
-
-
-def load_teacher(folder: Path) -> Teacher:
-    """Return the teacher in a run's folder.
-
-    Raises:
-        InputError: there is no finished run.
-    """
-    config, model = read_run_config(folder), load_model(folder)
-    records = load_collection(config.sources).records
-    splits = load_splits(folder / "splits.json", records)
-    return Teacher(folder.resolve(), model.to(pick_device(config.train.device)), records, splits, config)
-
-
 def distill(
-    teacher: Teacher,
+    teacher: OpenedRun,
     config: RunConfig,
     folder: Path,
     modalities: Sequence[str] = (),
@@ -95,11 +59,12 @@ def distill(
         JobError: the loss became NaN.
     """
     records = load_collection(config.sources).records
-    lesson = _lesson(records, teacher, modalities)
+    partners = find_partners(records, teacher.collection.records)
+    labelled = _labelled_by(teacher, records, partners, modalities)
     origin = {
-        "teacher": str(teacher.folder),
+        "teacher": str(teacher.folder.resolve()),
         "teacher_weights": teacher.model.fingerprint(),
-        "modalities": list(lesson.modalities),
+        "modalities": list(labelled.items),
     }
     path = folder / "distillation.json"
     _check_origin(path, origin)
@@ -107,53 +72,46 @@ def distill(
     def job() -> HashModel:
         if rank() == 0:
             write_text(path, json.dumps(origin, indent=2))
-        return _train_student(teacher, config, folder, lesson, progress)
+        settings = {"teacher": origin["teacher"], "joined": "by id"}
+        splits = keep_splits(folder, records, lambda: partners.splits(teacher.splits), settings)
+        describe_run(config, folder, [*records.problems, *partners.unmatched])
+        targets = teacher_outputs(teacher, partners.of_student[splits.train], tuple(labelled.items), progress)
+        return _train_student(teacher, config, labelled, splits, targets, folder, progress)
 
     run = carry_out(config, folder, resume, job).as_dict()
     if launched_rank() > 0:
         return run
     description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if "map" not in description:
-        splits = load_splits(folder / "splits.json", records)
-        student = Side(folder, load_model(folder).to(pick_device(config.train.device)), records, splits)
-        description = origin | compare_sides(teacher, student, lesson.partners, lesson.modalities, progress)
+        description = origin | compare_runs(teacher, open_run(folder), partners, tuple(labelled.items), progress)
         write_text(path, json.dumps(description, indent=2))
     return run | description
 
 
 def _train_student(
-    teacher: Teacher, config: RunConfig, folder: Path, lesson: Lesson, progress: StageProgress
+    teacher: OpenedRun,
+    config: RunConfig,
+    labelled: Records,
+    splits: Splits,
+    targets: Tensor,
+    folder: Path,
+    progress: StageProgress,
 ) -> HashModel:
-    records, labelled, partners, modalities = lesson
-    settings = {"teacher": str(teacher.folder), "joined": "by id"}
-    splits = keep_splits(folder, records, lambda: partners.splits(teacher.splits), settings)
-    describe_run(config, folder, [*records.problems, *partners.unmatched])
-    targets = teacher_outputs(teacher, partners.of_student[splits.train], modalities, progress)
     loss_settings = {name: getattr(config.loss, name) for name in type(config.loss).model_fields}
-    loss = resolve_loss(config.loss_name)(n_bits=config.n_bits, modalities=modalities, **loss_settings)
-    code_spaces = (teacher.model.fingerprint(), *teacher.model.extends)
-    trainee = prepare(
-        _student(config, labelled.take(splits.train), code_spaces),
-        Collection((labelled,)),
-        splits.train,
-        config.train,
-        progress,
-    )
+    loss = resolve_loss(config.loss_name)(n_bits=config.n_bits, modalities=tuple(labelled.items), **loss_settings)
+    model = create_model(config, labelled.take(splits.train))
+    model.code_spaces = (teacher.model.fingerprint(), *teacher.model.extends)
+    trainee = prepare(model, Collection((labelled,)), splits.train, config.train, progress)
+    del model  # and with it a frozen backbone, whose features are computed
     return fit(trainee, loss, targets, splits, config.train, folder, progress)
 
 
-def _student(config: RunConfig, train_records: Records, code_spaces: Sequence[str]) -> HashModel:
-    """Return the untrained student; see `HashModel.code_spaces`."""
-    model = create_model(config, train_records)
-    model.code_spaces = tuple(code_spaces)
-    return model
-
-
 def teacher_outputs(
-    teacher: Teacher, rows: Sequence[int] | NDArray[np.int64], modalities: Sequence[str], progress: StageProgress
+    teacher: OpenedRun, rows: Sequence[int] | NDArray[np.int64], modalities: Sequence[str], progress: StageProgress
 ) -> Tensor:
     """Return the teacher's outputs ``(n, m, k)`` of ``rows`` of its data, in evaluation mode."""
-    features = feature_records(teacher.model, teacher.records, teacher.config.train, progress).take(rows)
+    records = teacher.collection.records
+    features = feature_records(teacher.model, records, teacher.config.train, progress).take(rows)
     feature_model = teacher.model.on_features()
     return torch.stack(
         [feature_model.outputs(name, features.items[name], progress(f"teacher's {name} codes")) for name in modalities],
@@ -161,14 +119,13 @@ def teacher_outputs(
     )
 
 
-def _lesson(records: Records, teacher: Teacher, modalities: Sequence[str]) -> Lesson:
-    partners = find_partners(records, teacher.records)
-    learned = _choose_modalities(records, teacher.model, modalities)
+def _labelled_by(teacher: OpenedRun, records: Records, partners: Partners, modalities: Sequence[str]) -> Records:
+    """Return the student's records with the teacher's labels, of the modalities that the student learns."""
+    items = {name: records.items[name] for name in _choose_modalities(records, teacher.model, modalities)}
+    names, labels = teacher.collection.records.label_names, teacher.collection.records.labels
     # Rows without partner are in no split, and have no labels.
-    labels = np.where(partners.of_student[:, None] >= 0, teacher.records.labels[partners.of_student], False)
-    items = {modality: records.items[modality] for modality in learned}
-    labelled = replace(records, items=items, labels=labels, label_names=teacher.records.label_names)
-    return Lesson(records, labelled, partners, learned)
+    labels = np.where(partners.of_student[:, None] >= 0, labels[partners.of_student], False)
+    return replace(records, items=items, labels=labels, label_names=names)
 
 
 def _choose_modalities(records: Records, teacher: HashModel, chosen: Sequence[str]) -> tuple[str, ...]:

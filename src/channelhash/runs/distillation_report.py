@@ -1,8 +1,7 @@
 """Compare a teacher and its student: retrieval in both directions, equal bits, size, speed."""
 
 import time
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,13 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, unpack
 from channelhash.codes.code_set import CodeSet
-from channelhash.data.records import Items, Records
+from channelhash.data.records import Items
 from channelhash.data.row_matching import Partners
-from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 from channelhash.metrics.report import count_tasks
-from channelhash.models import HashModel
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.fit import relevant_pairs
+from channelhash.runs.folder import OpenedRun
 from channelhash.utils.progress import StageProgress
 from channelhash.utils.timing import compare, describe_machine
 
@@ -26,18 +24,8 @@ _ITEMS, _SECONDS = 512, 2.0
 _FIRST = 16
 
 
-@dataclass(frozen=True)
-class Side:
-    """One of the two models: its run's folder, the model on its device, its data and its splits."""
-
-    folder: Path
-    model: HashModel
-    records: Records
-    splits: Splits
-
-
-def compare_sides(
-    teacher: Side, student: Side, partners: Partners, modalities: tuple[str, ...], progress: StageProgress
+def compare_runs(
+    teacher: OpenedRun, student: OpenedRun, partners: Partners, modalities: tuple[str, ...], progress: StageProgress
 ) -> dict[str, Any]:
     """Compute all scores of a distillation, on the test splits and the items that both sides have.
 
@@ -96,7 +84,7 @@ def equal_bits(a: PackedCodes, b: PackedCodes, n_bits: int) -> float:
 
 
 def _codes_of_both(
-    teacher: Side, student: Side, of_student: NDArray[np.int64], progress: StageProgress
+    teacher: OpenedRun, student: OpenedRun, of_student: NDArray[np.int64], progress: StageProgress
 ) -> dict[str, tuple[CodeSet, CodeSet]]:
     """Return codes of Q and R of the items that both have, in the same order, with the teacher's labels."""
     runs = {side.folder: run_codes(side.folder, progress=progress) for side in (teacher, student)}
@@ -112,23 +100,23 @@ def _codes_of_both(
     return {side: (query, database) for side, (query, database) in codes.items()}
 
 
-def _size(side: Side) -> dict[str, int]:
+def _size(run: OpenedRun) -> dict[str, int]:
     """Return parameters, bytes of the saved model, and bytes of frozen encoders, which are saved elsewhere."""
-    model = side.model
+    model = run.model
     frozen = {id(part): part for name in model.modalities if (part := model.branch(name).frozen)}
     return {
         "parameters": sum(values.numel() for values in model.parameters()),
-        "bytes": sum(path.stat().st_size for path in (side.folder / "model").iterdir()),
+        "bytes": sum(path.stat().st_size for path in (run.folder / "model").iterdir()),
         "frozen_bytes": sum(value.nbytes for part in frozen.values() for value in part.state_dict().values()),
     }
 
 
-def _speed(teacher: Side, student: Side, of_student: NDArray[np.int64], modality: str) -> dict[str, Any]:
+def _speed(teacher: OpenedRun, student: OpenedRun, of_student: NDArray[np.int64], modality: str) -> dict[str, Any]:
     """Measure items a second of both, in turn in this process: from what each reads to codes."""
     rows = np.sort(np.concatenate([student.splits.query, student.splits.retrieval]))[:_ITEMS]
     reads = {
-        "teacher": teacher.records.take(of_student[rows]).items[modality],
-        "student": student.records.take(rows).items[modality],
+        "teacher": teacher.collection.records.take(of_student[rows]).items[modality],
+        "student": student.collection.records.take(rows).items[modality],
     }
     makes_features = modality in (teacher.model.architecture.get("extractors") or {})
     if makes_features and isinstance(reads["teacher"], np.ndarray) and not isinstance(reads["student"], np.ndarray):

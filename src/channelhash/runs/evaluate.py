@@ -12,15 +12,13 @@ from numpy.typing import NDArray
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_run_config
-from channelhash.data.collection import load_collection
-from channelhash.data.splits import Rows, load_splits
+from channelhash.data.splits import Rows
 from channelhash.errors import InputError
 from channelhash.metrics.code_files import evaluate_sets
-from channelhash.models import load_model
 from channelhash.models.encode_records import encode_records
+from channelhash.runs.folder import open_run
 from channelhash.runs.stored_codes import database_codes, stored_codes
 from channelhash.training.feature_inputs import collection_features
-from channelhash.utils.device import pick_device
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.typed_settings import pick
@@ -37,14 +35,10 @@ def evaluate(
     leak_free: bool = False,
     progress: StageProgress = no_stage_progress,
 ) -> dict[str, dict[str, Any]]:
-    """Return task -> all scores of a finished run, as ``channelhash evaluate`` does; see `evaluate_run`.
+    """Return task -> all scores of a finished run, as ``channelhash evaluate`` does.
 
     Args:
-        run: what `train.train` returned, or a run's folder.
-        split: ``"test"`` (Q against R) or ``"validation"`` (V_q against V_r).
-        checkpoint: ``"last"`` epoch, or ``"best"`` on validation.
-        leak_free: leave the training rows out of the retrieval set (R∖T).
-        progress: stage -> its callback.
+        run: what `ch.train` returned, or a run's folder. The other arguments are those of `evaluate_run`.
 
     Raises:
         InputError: there is no such run, the split is empty, or there are no training rows to leave out.
@@ -152,16 +146,13 @@ def run_codes(
         InputError: there is no such run, no split of that name, or it is empty.
     """
     prefix = pick(_PREFIXES, split, "split")
-    config = read_run_config(folder)
-    model = load_model(folder / "checkpoints" / "best") if checkpoint == "best" else load_model(folder)
-    model.to(pick_device(config.train.device))
-    collection = load_collection(config.sources)
-    splits = load_splits(folder / "splits.json", collection.records)
+    run = open_run(folder, checkpoint)
+    splits = run.splits
     rows = {role: getattr(splits, prefix + role) for role in ("query", "retrieval")}
     if not all(len(part) for part in rows.values()):
         raise InputError(f"{folder / 'splits.json'}: the {split} partition is empty; train with fewer data.train rows")
-    features = collection_features(model, collection, config.train, progress)
-    feature_model, fingerprint = model.on_features(), model.fingerprint()
+    features = collection_features(run.model, run.collection, run.config.train, progress)
+    feature_model, fingerprint = run.model.on_features(), run.model.fingerprint()
 
     def encode(role: str, part: Rows) -> CodeSet:
         return encode_records(feature_model, features.take(part), progress(f"encode {role}"), fingerprint)
@@ -181,12 +172,9 @@ def run_codes(
 
 def query_outputs(folder: Path, progress: StageProgress = no_stage_progress) -> dict[str, NDArray[np.float32]]:
     """Return modality -> real-valued outputs ``(nq, k)`` of a run's test queries, whose signs are their codes."""
-    config, model = read_run_config(folder), load_model(folder)
-    model.to(pick_device(config.train.device))
-    collection = load_collection(config.sources)
-    features = collection_features(model, collection, config.train, progress)
-    splits = load_splits(folder / "splits.json", collection.records)
-    queries, model = features.take(splits.query), model.on_features()
+    run = open_run(folder)
+    features = collection_features(run.model, run.collection, run.config.train, progress)
+    queries, model = features.take(run.splits.query), run.model.on_features()
     return {modality: model.outputs(modality, queries.items[modality]).numpy() for modality in model.modalities}
 
 

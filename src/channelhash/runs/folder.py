@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from channelhash.config import RunConfig, read_config
+from channelhash.config import RunConfig, read_config, read_run_config
+from channelhash.data.collection import Collection, load_collection
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits, load_splits, save_splits
 from channelhash.errors import InputError
@@ -62,6 +63,30 @@ class Run:
         return {"run": str(fields.pop("folder")), **fields, "problems": list(self.problems)}
 
 
+@dataclass(frozen=True)
+class OpenedRun:
+    """A finished run with what it was made with: the model is on its device, the splits are of the collection."""
+
+    folder: Path
+    config: RunConfig
+    model: HashModel
+    collection: Collection
+    splits: Splits
+
+
+def open_run(folder: Path, checkpoint: str = "last") -> OpenedRun:
+    """Open a finished run with the model of the ``"last"`` epoch, or of the one ``"best"`` on validation.
+
+    Raises:
+        InputError: there is no such run, it has not finished, or its data cannot be used any more.
+    """
+    config = read_run_config(folder)
+    model = load_model(folder / "checkpoints" / "best") if checkpoint == "best" else load_model(folder)
+    collection = load_collection(config.sources)
+    splits = load_splits(folder / "splits.json", collection.records)
+    return OpenedRun(folder, config, model.to(pick_device(config.train.device)), collection, splits)
+
+
 def carry_out(config: RunConfig, folder: Path, resume: bool, job: Callable[[], HashModel]) -> Run:
     """Hold and claim a run's folder, do ``job`` there and save the model that it trains, unless the run is finished.
 
@@ -80,10 +105,6 @@ def carry_out(config: RunConfig, folder: Path, resume: bool, job: Callable[[], H
             if rank() == 0:
                 model.save_pretrained(folder / "model", model_card_kwargs=_card_facts(config, folder))
             wait_for_all()
-    return _read_run(folder)
-
-
-def _read_run(folder: Path) -> Run:
     log = read_log(folder / "log.jsonl")
     validations = [entry["validation"] for entry in log if "validation" in entry]
     problems = (folder / "problems.txt").read_text(encoding="utf-8").splitlines()

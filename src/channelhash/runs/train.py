@@ -61,20 +61,10 @@ def train(
 def start_run(
     config: RunConfig, folder: Path, resume: bool = False, progress: StageProgress = no_stage_progress
 ) -> Run:
-    """Train what ``config`` says into ``folder`` and evaluate it on the validation split.
+    """Do what `train` does, for a checked configuration.
 
     The folder gets ``config.yaml``, ``splits.json``, ``environment.json``, ``log.jsonl``, ``checkpoints/``, TensorBoard
     events and, at the end, ``model/`` (the last epoch's weights, the primary result of ``protocol.md`` § 6).
-
-    Args:
-        config: the checked configuration.
-        folder: a new folder, or with ``resume`` one that holds the same configuration.
-        resume: go on with a run that was interrupted; a finished run is left as it is.
-        progress: stage -> its callback.
-
-    Raises:
-        InputError: the folder is in use or holds another run, or the data cannot be used.
-        JobError: the loss became NaN, or memory ran out.
     """
     return carry_out(config, folder, resume, lambda: _train(config, folder, progress))
 

@@ -23,8 +23,9 @@ from channelhash.config import RunConfig, make_config, read_config
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.metrics.code_files import evaluate_sets
-from channelhash.runs.distill import distill, load_teacher
+from channelhash.runs.distill import distill
 from channelhash.runs.evaluate import run_codes
+from channelhash.runs.folder import open_run
 from channelhash.runs.train import start_run
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked, write_text
@@ -134,7 +135,7 @@ def run_and_evaluate(name: str, configuration: str, folder: Path, teacher: Path 
         if teacher is None:
             start_run(config, run, resume=resume)
         else:
-            distill(load_teacher(teacher), config, run, resume=resume)
+            distill(open_run(teacher), config, run, resume=resume)
         epochs = _evaluate(config, run)
         write_result(run, epochs, round(time.perf_counter() - start, 2))
     except Exception as error:  # whatever it is, the other runs go on and the tables show it
