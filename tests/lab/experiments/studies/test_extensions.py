@@ -9,7 +9,7 @@ from scipy import stats
 from channelhash.lab.experiments.base import DATASETS, METHODS
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.stats.effects import option_effects
-from channelhash.lab.experiments.studies.extensions import EXTENSIONS, TEXT_AUGMENTATION, extensions_tables
+from channelhash.lab.experiments.studies.extensions import EXPERIMENT, EXTENSIONS, TEXT_AUGMENTATION
 from channelhash.lab.experiments.tables.effects import all_option_effects, effects_plot, effects_tables
 from channelhash.lab.experiments.tables.rendering import to_markdown
 from lab.experiments.made_grids import named_grid
@@ -70,12 +70,12 @@ def test_a_row_is_an_option_and_a_column_a_task():
 
 def test_options_that_the_model_does_not_have_are_named():
     gains = dict.fromkeys(EXTENSIONS, (1.0, 2.0, 3.0))
-    whole = extensions_tables(grid(**gains))
+    whole = EXPERIMENT.tables(grid(**gains))
     assert "Left out" not in whole[0].caption
     assert [row[0].text for row in whole[0].rows] == list(EXTENSIONS)
     assert any(table.name.startswith("significance") for table in whole)
     del gains[TEXT_AUGMENTATION]
-    assert "this model's texts are no tokens: text augmentation." in extensions_tables(grid(**gains))[0].caption
+    assert "this model's texts are no tokens: text augmentation." in EXPERIMENT.tables(grid(**gains))[0].caption
 
 
 def test_the_plot_has_a_mark_and_a_bar_for_each_effect():

@@ -11,7 +11,7 @@ from channelhash.lab.experiments.tables.results import all_views, architectures_
 from channelhash.lab.experiments.tables.significance import significance_tables, wins_table
 
 
-def architectures_grid(design: Design) -> list[GridRun]:
+def _grid(design: Design) -> list[GridRun]:
     """Return both architectures with each loss.
 
     On drawn images, where weights of large models are of no use, their backbones are small, random and frozen.
@@ -27,7 +27,7 @@ def architectures_grid(design: Design) -> list[GridRun]:
     return runs
 
 
-def architectures_tables(results: Sequence[Result]) -> list[Table]:
+def _tables(results: Sequence[Result]) -> list[Table]:
     """Return scores by model and method, wins, tests within each model, and the paper's numbers beside them."""
     tables = [*all_views(architectures_table, results), wins_table(results)]
     for model in dict.fromkeys(str(result.settings["model"]["name"]) for result in results if result.settings):
@@ -38,10 +38,5 @@ def architectures_tables(results: Sequence[Result]) -> list[Table]:
 
 
 EXPERIMENT = Experiment(
-    name="architectures",
-    title="Architectures and losses",
-    losses=METHODS,
-    bits=(32,),
-    grid=architectures_grid,
-    tables=architectures_tables,
+    name="architectures", title="Architectures and losses", losses=METHODS, bits=(32,), grid=_grid, tables=_tables
 )

@@ -72,12 +72,12 @@ def _widen(factors: tuple[float, ...], trials: Sequence[Result]) -> tuple[float,
     return (factors[0] * 10**-0.5, *factors) if ends[0] in best else factors
 
 
-def baselines_tables(results: Sequence[Result]) -> list[Table]:
+def _tables(results: Sequence[Result]) -> list[Table]:
     """Return the losses between floor and ceiling, how far each goes, and the losses alone in every view."""
     return [baselines_table(results), shares_table(results), *all_views(losses_table, trained(results))]
 
 
-def baselines_plots(results: Sequence[Result]) -> dict[str, Figure]:
+def _plots(results: Sequence[Result]) -> dict[str, Figure]:
     """Return a plot of the losses between floor and ceiling for each code length."""
     lengths = sorted({result.n_bits for result in trained(results) if result.status == "finished"})
     return {f"baselines-k{n_bits}": baselines_plot(results, n_bits) for n_bits in lengths}
@@ -88,7 +88,7 @@ EXPERIMENT = Experiment(
     title="Losses of the literature under one protocol",
     losses=BASELINES,
     run=run_baselines,
-    tables=baselines_tables,
-    plots=baselines_plots,
+    tables=_tables,
+    plots=_plots,
     trials={tuning.TRIALS: learning_rates_table},
 )

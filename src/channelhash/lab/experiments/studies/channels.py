@@ -26,7 +26,7 @@ KAPPA_Q: Mapping[str, tuple[float, ...]] = dict.fromkeys(TUNED, (0.03, 0.1, 0.3)
 AVERAGE_PRECISION_PER_BIT = (0.0, 0.25, 1.0)
 
 
-def channels_grid(design: Design) -> list[GridRun]:
+def _grid(design: Design) -> list[GridRun]:
     """Return DSCH as published, SCH with its quantisation term, and the losses of `TUNED`."""
     published = {"DSCH, as published": METHODS["DSCH"], "SCH + quantisation": METHODS["SCH + quantisation"]}
     return [run for method, loss in {**published, **TUNED}.items() for run in design.runs(method, loss)]
@@ -64,7 +64,7 @@ def _with_weights(run: GridRun, weights: tuning.Weights) -> GridRun:
     return replace(run, config=replace(run.config, loss=loss, terms=terms))
 
 
-def channels_tables(results: Sequence[Result]) -> list[Table]:
+def _tables(results: Sequence[Result]) -> list[Table]:
     """Return mAP and graded NDCG by channel and code length, wins, and tests of `OWN` against the others."""
     methods = [method for method in dict.fromkeys(result.method for result in results) if method != OWN]
     return [
@@ -76,7 +76,7 @@ def channels_tables(results: Sequence[Result]) -> list[Table]:
     ]
 
 
-def channels_plots(results: Sequence[Result]) -> dict[str, Figure]:
+def _plots(results: Sequence[Result]) -> dict[str, Figure]:
     """Return the plots of every grid, and one of the effects."""
     plots = grid_plots(results)
     if effects := own_effects(results):
@@ -89,9 +89,9 @@ def channels_plots(results: Sequence[Result]) -> dict[str, Figure]:
 EXPERIMENT = Experiment(
     name="channels",
     title="Losses of channels, tuned alike",
-    grid=channels_grid,
+    grid=_grid,
     run=run_channels,
-    tables=channels_tables,
-    plots=channels_plots,
+    tables=_tables,
+    plots=_plots,
     trials={tuning.TRIALS: trials_table, tuning.RATE_TRIALS: learning_rates_table},
 )

@@ -46,7 +46,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def distillation_grid(design: Design) -> list[GridRun]:
+def _grid(design: Design) -> list[GridRun]:
     """Return teachers, by the base configuration's loss or DSCH; `run_distillation` adds their students."""
     return design.runs(TEACHER, design.base.get("loss", METHODS["DSCH"]))
 
@@ -138,7 +138,7 @@ EXPERIMENT = Experiment(
     name="distillation",
     title="A large model's codes from small ones",
     bits=(32,),
-    grid=distillation_grid,
+    grid=_grid,
     run=run_distillation,
     tables=distillation_tables,
     plots=distillation_plots,

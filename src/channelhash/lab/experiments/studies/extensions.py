@@ -28,7 +28,7 @@ EXTENSIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def extensions_grid(design: Design) -> list[GridRun]:
+def _grid(design: Design) -> list[GridRun]:
     """Return DSCH, and DSCH with each option alone; without text augmentation where texts are not tokens."""
     runs = design.runs("DSCH", METHODS["DSCH"])
     tokens = resolve_model(str(design.base["model"].get("name"))).tokens
@@ -40,7 +40,7 @@ def extensions_grid(design: Design) -> list[GridRun]:
     return runs
 
 
-def extensions_tables(results: Sequence[Result]) -> list[Table]:
+def _tables(results: Sequence[Result]) -> list[Table]:
     """Return what each option adds to the first method, scores by method, and tests against that method."""
     methods = list(dict.fromkeys(result.method for result in results))
     missing = [name for name in EXTENSIONS if name not in methods]
@@ -53,7 +53,7 @@ def extensions_tables(results: Sequence[Result]) -> list[Table]:
     ]
 
 
-def extensions_plots(results: Sequence[Result]) -> dict[str, Figure]:
+def _plots(results: Sequence[Result]) -> dict[str, Figure]:
     """Return the plots of every grid, and one of the effects."""
     plots = grid_plots(results)
     if effects := all_option_effects(results, results[0].method):
@@ -64,10 +64,5 @@ def extensions_plots(results: Sequence[Result]) -> dict[str, Figure]:
 
 
 EXPERIMENT = Experiment(
-    name="extensions",
-    title="Options beside DSCH, one at a time",
-    bits=(32,),
-    grid=extensions_grid,
-    tables=extensions_tables,
-    plots=extensions_plots,
+    name="extensions", title="Options beside DSCH, one at a time", bits=(32,), grid=_grid, tables=_tables, plots=_plots
 )

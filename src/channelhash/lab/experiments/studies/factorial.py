@@ -12,11 +12,11 @@ from channelhash.lab.experiments.tables.effects import all_effects, effects_plot
 from channelhash.lab.experiments.tables.results import all_views, losses_table
 
 
-def factorial_grid(design: Design) -> list[GridRun]:
+def _grid(design: Design) -> list[GridRun]:
     """Return the bounds of SCH and DSCH, each with κ_q of 0, 0.01 and 0.03; DSCH at 32 bits also with γ_w = 2.
 
     >>> from channelhash.lab.experiments.base import DATASETS
-    >>> [run.name for run in factorial_grid(Design(DATASETS["synthetic"], [32], [0]))][-2:]
+    >>> [run.name for run in _grid(Design(DATASETS["synthetic"], [32], [0]))][-2:]
     ['dsch-kappa_q-0.03-k32-seed0', 'dsch-gamma_w-2-kappa_q-0.03-k32-seed0']
     """
     runs = []
@@ -29,12 +29,12 @@ def factorial_grid(design: Design) -> list[GridRun]:
     return runs
 
 
-def factorial_tables(results: Sequence[Result]) -> list[Table]:
+def _tables(results: Sequence[Result]) -> list[Table]:
     """Return scores by channel and κ_q, and the effects of both."""
     return [*all_views(losses_table, results), *effects_tables(all_effects(results))]
 
 
-def factorial_plots(results: Sequence[Result]) -> dict[str, Figure]:
+def _plots(results: Sequence[Result]) -> dict[str, Figure]:
     """Return the plots of every grid, and one of the effects."""
     plots = grid_plots(results)
     if effects := all_effects(results):
@@ -44,10 +44,5 @@ def factorial_plots(results: Sequence[Result]) -> dict[str, Figure]:
 
 
 EXPERIMENT = Experiment(
-    name="factorial",
-    title="Channel and quantisation term",
-    bits=(16, 32, 64),
-    grid=factorial_grid,
-    tables=factorial_tables,
-    plots=factorial_plots,
+    name="factorial", title="Channel and quantisation term", bits=(16, 32, 64), grid=_grid, tables=_tables, plots=_plots
 )

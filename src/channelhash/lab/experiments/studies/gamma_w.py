@@ -11,11 +11,11 @@ from channelhash.lab.experiments.tables.results import all_views, gamma_w_table
 PAPER_GAMMA_W = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0)
 
 
-def gamma_w_grid(design: Design) -> list[GridRun]:
+def _grid(design: Design) -> list[GridRun]:
     """Return DSCH with each γ_w.
 
     >>> from channelhash.lab.experiments.base import DATASETS
-    >>> [run.config.loss.gamma_w for run in gamma_w_grid(Design(DATASETS["synthetic"], [32], [0]))]
+    >>> [run.config.loss.gamma_w for run in _grid(Design(DATASETS["synthetic"], [32], [0]))]
     [2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0]
     """
     return [
@@ -23,9 +23,9 @@ def gamma_w_grid(design: Design) -> list[GridRun]:
     ]
 
 
-def gamma_w_tables(results: Sequence[Result]) -> list[Table]:
+def _tables(results: Sequence[Result]) -> list[Table]:
     """Return mAP and ROC-AUC by γ_w, and the paper's numbers beside them."""
     return [*all_views(gamma_w_table, results, "validation"), *filter(None, [comparison_table(results, "gamma_w")])]
 
 
-EXPERIMENT = Experiment(name="gamma-w", title="DSCH by γ_w", bits=(32,), grid=gamma_w_grid, tables=gamma_w_tables)
+EXPERIMENT = Experiment(name="gamma-w", title="DSCH by γ_w", bits=(32,), grid=_grid, tables=_tables)

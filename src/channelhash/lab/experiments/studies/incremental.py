@@ -54,7 +54,7 @@ GROUPS = ("old queries", "new queries", "new queries, by new labels alone")
 Scores = dict[str, dict[str, float]]
 
 
-def incremental_grid(design: Design) -> list[GridRun]:
+def _grid(design: Design) -> list[GridRun]:
     """Return trainings on the whole collection, by the base configuration's loss or DSCH.
 
     `run_incremental` derives the others from them.
@@ -170,7 +170,7 @@ def _read_scores(
     return scores
 
 
-def incremental_tables(results: Sequence[Result]) -> list[Table]:
+def _tables(results: Sequence[Result]) -> list[Table]:
     """Return scores of each method, and what each loses against training anew; of cells whose runs all finished."""
     finished = {(r.method, r.n_bits, r.seed): r for r in results if r.status == "finished"}
     cells = sorted({(r.n_bits, r.seed) for r in results})
@@ -232,8 +232,8 @@ EXPERIMENT = Experiment(
     name="incremental",
     title="New labels, old codes kept",
     bits=(32,),
-    grid=incremental_grid,
+    grid=_grid,
     run=run_incremental,
-    tables=incremental_tables,
+    tables=_tables,
     options=("new_labels",),
 )

@@ -9,7 +9,7 @@ from channelhash.lab.experiments.tables.results import all_views, losses_table
 from channelhash.lab.experiments.tables.significance import significance_tables, wins_table
 
 
-def losses_tables(results: Sequence[Result]) -> list[Table]:
+def _tables(results: Sequence[Result]) -> list[Table]:
     """Return scores by method and code length, tests of every pair, wins, and the paper's numbers beside them."""
     return [
         *all_views(losses_table, results),
@@ -19,4 +19,4 @@ def losses_tables(results: Sequence[Result]) -> list[Table]:
     ]
 
 
-EXPERIMENT = Experiment(name="losses", title="Losses by code length", losses=METHODS, tables=losses_tables)
+EXPERIMENT = Experiment(name="losses", title="Losses by code length", losses=METHODS, tables=_tables)

@@ -116,7 +116,7 @@ def _means(
     return means
 
 
-def reranking_tables(results: Sequence[Result]) -> list[Table]:
+def _tables(results: Sequence[Result]) -> list[Table]:
     """Return mAP by Hamming distance and what re-ranking adds: a block a method and code length, a row a task."""
     rows = []
     cells = dict.fromkeys((result.method, result.n_bits) for result in results)
@@ -148,5 +148,5 @@ EXPERIMENT = Experiment(
     title="Re-ranking by asymmetric distance",
     losses={method: METHODS[method] for method in ("SCH", "DSCH")},
     bits=(16, 32, 64),
-    tables=reranking_tables,
+    tables=_tables,
 )

@@ -23,11 +23,11 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
 KAPPA_Q, AVERAGE_PRECISION_PER_BIT = 0.3, 0.25
 
 
-def shapes_grid(design: Design) -> list[GridRun]:
+def _grid(design: Design) -> list[GridRun]:
     """Return each channel of `SHAPES`, all with the same weights beside them.
 
     >>> from channelhash.lab.experiments.base import DATASETS
-    >>> [run.name for run in shapes_grid(Design(DATASETS["synthetic"], [32], [0]))][-2:]
+    >>> [run.name for run in _grid(Design(DATASETS["synthetic"], [32], [0]))][-2:]
     ['sch-rare-labels-k32-seed0', 'sch-learned-k32-seed0']
     """
     runs = []
@@ -38,7 +38,7 @@ def shapes_grid(design: Design) -> list[GridRun]:
     return runs
 
 
-def shapes_tables(results: Sequence[Result]) -> list[Table]:
+def _tables(results: Sequence[Result]) -> list[Table]:
     """Return what each shape adds to SCH's, in tie-aware mAP and in graded NDCG, and scores by shape."""
     first = results[0].method
     title = f"Shapes minus {first}"
@@ -51,7 +51,7 @@ def shapes_tables(results: Sequence[Result]) -> list[Table]:
     ]
 
 
-def shapes_plots(results: Sequence[Result]) -> dict[str, Figure]:
+def _plots(results: Sequence[Result]) -> dict[str, Figure]:
     """Return the plots of every grid, and one of the effects."""
     plots = grid_plots(results)
     if effects := all_option_effects(results, results[0].method):
@@ -61,6 +61,4 @@ def shapes_plots(results: Sequence[Result]) -> dict[str, Figure]:
     return plots
 
 
-EXPERIMENT = Experiment(
-    name="shapes", title="Shapes of the channel", grid=shapes_grid, tables=shapes_tables, plots=shapes_plots
-)
+EXPERIMENT = Experiment(name="shapes", title="Shapes of the channel", grid=_grid, tables=_tables, plots=_plots)
