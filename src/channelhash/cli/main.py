@@ -80,7 +80,7 @@ def main() -> None:
     try:
         app()
     except KeyboardInterrupt:
-        _fail("interrupted; long jobs go on with --resume", 1, debug)
+        _fail("interrupted; long jobs continue with --resume", 1, debug)
     except InputError as error:
         _fail(str(error), 2, debug)
     except JobError as error:

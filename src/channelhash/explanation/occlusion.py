@@ -178,6 +178,12 @@ def map_image(image: Image.Image, grid: Grid, encode: Encode, partner: Outputs, 
         encode: images to outputs; called with at most 32 at a time.
         partner: ``(k,)`` outputs of the pair's other item.
         fill: what the patch shows.
+
+    >>> def encode(images):  # one bit: is the left half bright?
+    ...     return np.array([[1.0 if np.asarray(image)[:, :4].mean() > 192 else -1.0, 1.0] for image in images])
+    >>> white = Image.new("RGB", (8, 8), "white")
+    >>> map_image(white, Grid(2, 2, patch=1), encode, encode([white])[0], "grey").flips.tolist()
+    [[1.0, 0.0], [1.0, 0.0]]
     """
     whole = encode([image])[0]
     positions, filler = grid.positions(), make_filler(image, fill)
@@ -230,6 +236,9 @@ class WordInfluence:
         word: the word; each occurrence in the text is a word of its own.
         influence: change of the relaxed distance in bits without it; positive holds the pair together.
         flips: numbers (from 1) of the bits that flip without it.
+
+    >>> WordInfluence("dog", 2.0, flips=(3, 7)).influence
+    2.0
     """
 
     word: str

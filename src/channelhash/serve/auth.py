@@ -15,6 +15,12 @@ def read_token(path: Path) -> str:
 
     Raises:
         InputError: the file is missing, has more than one line, or holds a token that is too short.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "token").write_text("a-token-of-some-length")
+    ...     read_token(Path(folder, "token"))
+    'a-token-of-some-length'
     """
     try:
         token = path.read_text(encoding="ascii").strip()

@@ -27,7 +27,13 @@ def make_result(hit: Hit) -> Result:
 
 
 def make_item_response(item: Item) -> ItemResponse:
-    """Return one item with all its codes as a response."""
+    """Return one item with all its codes as a response.
+
+    >>> import numpy as np
+    >>> item = Item("17", {"text": np.array([255], np.uint8)}, {"text": "a dog", "year": 2020})
+    >>> make_item_response(item).codes, make_item_response(item).metadata
+    ({'text': 'ff'}, {'year': 2020})
+    """
     metadata = dict(item.metadata)
     text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
     return ItemResponse(
