@@ -74,7 +74,7 @@ def test_what_cannot_be_compared_is_refused():
     nan = np.nan
     with pytest.raises(ValueError, match="the same queries"):
         paired_test(np.zeros(3), np.zeros(2))
-    with pytest.raises(ValueError, match="query 1 has a figure in one run alone"):
+    with pytest.raises(ValueError, match="query 1 has a score in one run alone"):
         paired_test(np.array([0.1, nan]), np.array([0.1, 0.2]))
     with pytest.raises(ValueError, match="none of the 2 queries"):
         paired_test(np.array([nan, nan]), np.array([nan, nan]))

@@ -16,7 +16,7 @@ PackedCodes = NDArray[np.uint8]
 
 
 def binarize(outputs: "NDArray[Any] | torch.Tensor") -> NDArray[np.bool_]:
-    """Real-valued model outputs to bits: ``True`` where ``>= 0``, so sign(0) = +1 (``protocol.md`` § 4).
+    """Turn real-valued model outputs into bits: ``True`` where ``>= 0``, so sign(0) = +1 (``protocol.md`` § 4).
 
     Args:
         outputs: ``(n, k)`` floats, an array or a tensor on any device.
@@ -39,7 +39,7 @@ def binarize(outputs: "NDArray[Any] | torch.Tensor") -> NDArray[np.bool_]:
 
 
 def pack(bits: "NDArray[Any] | torch.Tensor") -> PackedCodes:
-    """Bits to packed codes.
+    """Pack bits into codes.
 
     Args:
         bits: ``(n, k)`` bool, or 0/1 integers; any ``k >= 1``.
@@ -59,13 +59,17 @@ def pack(bits: "NDArray[Any] | torch.Tensor") -> PackedCodes:
 
 
 def unpack(packed: PackedCodes, n_bits: int) -> NDArray[np.bool_]:
-    """Packed codes ``(n, ceil(n_bits / 8))`` back to bits ``(n, n_bits)`` bool."""
+    """Unpack codes ``(n, ceil(n_bits / 8))`` into bits ``(n, n_bits)`` bool.
+
+    >>> unpack(np.array([[160]], np.uint8), n_bits=3).tolist()
+    [[True, False, True]]
+    """
     check_packed(packed, n_bits)
     return np.unpackbits(packed, axis=1, count=n_bits).astype(bool)
 
 
 def hamming_distances(queries: PackedCodes, database: PackedCodes) -> NDArray[np.int64]:
-    """Number of differing bits of every query to every database code.
+    """Count the differing bits of every query and every database code.
 
     Args:
         queries: ``(nq, b)`` packed codes.
@@ -74,6 +78,9 @@ def hamming_distances(queries: PackedCodes, database: PackedCodes) -> NDArray[np
     Returns:
         ``(nq, nd)`` int64. This is the whole matrix: for counts or nearest codes over a large database use
         `channelhash.metrics.hamming_histogram` or `channelhash.search`, which never build it.
+
+    >>> hamming_distances(np.array([[0]], np.uint8), np.array([[0], [7]], np.uint8)).tolist()
+    [[0, 3]]
     """
     if queries.ndim != 2 or database.ndim != 2 or queries.shape[1] != database.shape[1]:
         raise ValueError(f"codes differ in length: {queries.shape} queries, {database.shape} database, as (n, bytes)")
@@ -85,7 +92,11 @@ def hamming_distances(queries: PackedCodes, database: PackedCodes) -> NDArray[np
 
 
 def words(packed: PackedCodes) -> NDArray[np.uint64]:
-    """Packed codes as 64-bit words ``(n, ceil(bytes / 8))``, zero-padded: equal distances, eight bytes at a time."""
+    """Return packed codes as 64-bit words ``(n, ceil(bytes / 8))``, zero-padded: distances stay the same.
+
+    >>> words(np.array([[1, 1]], np.uint8)).tolist()
+    [[257]]
+    """
     n, n_bytes = packed.shape
     n_words = max(1, -(-n_bytes // 8))
     if n_bytes == 8 * n_words:
@@ -96,7 +107,10 @@ def words(packed: PackedCodes) -> NDArray[np.uint64]:
 
 
 def check_packed(packed: PackedCodes, n_bits: int) -> None:
-    """Raise ``ValueError`` unless ``packed`` can hold codes of ``n_bits`` bits: uint8, 2-d, width, zero padding."""
+    """Raise ``ValueError`` unless ``packed`` can hold codes of ``n_bits`` bits: uint8, 2-d, width, zero padding.
+
+    >>> check_packed(np.array([[255]], np.uint8), n_bits=8)
+    """
     if n_bits < 1:
         raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
     expected = -(-n_bits // 8)

@@ -38,6 +38,10 @@ class CodeSet:
 
     Raises:
         ValueError: on lengths or shapes that do not fit together.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, np.eye(2), 8, ("cat", "dog"))
+    >>> codes.take([1]).ids, codes.names_of(1)
+    (('b',), ['dog'])
     """
 
     ids: Sequence[str]
@@ -147,7 +151,12 @@ class CodeSet:
 
 
 def joined(parts: Sequence[CodeSet]) -> CodeSet:
-    """One set of the items of ``parts``, in order; at least one part, all of the same columns, names and model."""
+    """Join the items of ``parts``, in order; at least one part, all of the same columns, names and model.
+
+    >>> codes = CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8)
+    >>> joined([codes, codes]).ids
+    ('a', 'a')
+    """
     first = parts[0]
     labels, texts, images = ([getattr(part, name) for part in parts] for name in ("labels", "texts", "images"))
     return CodeSet(
@@ -201,10 +210,13 @@ def _described(table: pa.Table, description: dict[str, Any]) -> CodeSet:
 
 
 def boolean_labels(labels: Any) -> NDArray[np.bool_]:
-    """Label sets ``(n, c)`` of bool or of 0 and 1 as bool.
+    """Convert label sets ``(n, c)`` of bool or of 0 and 1 to bool.
 
     Raises:
         ValueError: another shape, or other values: −1 for "no", or NaN, would count as a label that every item has.
+
+    >>> boolean_labels([[1, 0]]).tolist()
+    [[True, False]]
     """
     values = np.asarray(labels)
     if values.ndim != 2:

@@ -21,6 +21,9 @@ class Side:
     Attributes:
         codes: modality -> its codes; a file has at least one of them.
         labels: the labels.
+
+    >>> Side({"image": "q_img"}, "q_l").names
+    ['q_img', 'q_l']
     """
 
     codes: dict[str, str]
@@ -45,6 +48,9 @@ class Layout:
         query: those of the queries.
         database: those of the retrieval set.
         plain: one code array a side, whose modality is not said: the task is ``query->database`` unless it is given.
+
+    >>> Layout(Side({"query": "B_q"}, "L_q"), Side({"database": "B_r"}, "L_r")).names
+    ['B_q', 'L_q', 'B_r', 'L_r']
     """
 
     query: Side
@@ -74,7 +80,7 @@ LAYOUTS = (
 
 
 def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | None = None) -> tuple[CodeSet, CodeSet]:
-    """Queries and retrieval set of another toolbox's file, in one of the `LAYOUTS`.
+    """Read queries and retrieval set from another toolbox's file, in one of the `LAYOUTS`.
 
     Codes are ``(n, k)`` of ±1 or of 0 and 1 (or bool), labels ``(n, c)`` of 0 and 1, or the numbers of classes
     ``(n,)``, of which each becomes a label of its own.
@@ -91,6 +97,14 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
         InputError: the file cannot be read, lacks an array or holds two layouts; codes and labels differ in length;
             widths of codes or of labels differ; codes or labels have other values; a side is empty; or the task is
             not one.
+
+    >>> import tempfile
+    >>> codes, labels = np.array([[1, -1], [-1, 1]]), np.eye(2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/theirs.npz", B_q=codes, B_r=codes, L_q=labels, L_r=labels)
+    ...     query, database = read_export(Path(folder) / "theirs.npz")
+    >>> query.n_bits, database.ids
+    (2, ('item0', 'item1'))
     """
     arrays = _renamed(read_arrays(path), names or {}, path)
     layout = _with_task(_layout_of(arrays, path), task, path)
@@ -110,7 +124,7 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
 
 
 def bits_of(codes: NDArray[Any]) -> NDArray[np.bool_]:
-    """Codes of ±1, or of 0 and 1, as bits ``(n, k)``: +1 and 1 are True.
+    """Convert codes of ±1, or of 0 and 1, to bits ``(n, k)``: +1 and 1 are True.
 
     Raises:
         ValueError: another shape or other values. 0 beside −1 is refused: sign(0) is 0 in most toolboxes, and whether

@@ -4,11 +4,11 @@ import numpy as np
 from numba import njit
 
 from channelhash.metrics.graded_relevance import Counts
-from channelhash.metrics.ranking import Figures, average_precision, harmonic_difference
+from channelhash.metrics.ranking import Scores, average_precision, harmonic_difference
 
 
-def average_precision_at(total: Counts, relevant: Counts, z: int) -> Figures:
-    """AP@z of eq. (lit:ap), in expectation over the orders of ties.
+def average_precision_at(total: Counts, relevant: Counts, z: int) -> Scores:
+    """Compute AP@z of eq. (lit:ap), in expectation over the orders of ties.
 
     AP@z divides by the number of relevant items among the first z. Of the group that the cut-off parts, with n items,
     r of them relevant, behind N items of which R are relevant, m = z − N are taken; the number h of relevant ones
@@ -26,6 +26,9 @@ def average_precision_at(total: Counts, relevant: Counts, z: int) -> Figures:
 
     Returns:
         ``(nq,)`` in [0, 1]; NaN for a query without relevant items. Costs O(nq · (k + √z)).
+
+    >>> average_precision_at(np.array([[2, 2]]), np.array([[1, 1]]), z=2).tolist()
+    [0.75]
     """
     if z < 1:
         raise ValueError(f"z is {z}; a cut-off is at least 1")

@@ -1,4 +1,4 @@
-"""From two code sets to figures and plots, and the same from code files."""
+"""From two code sets to scores and plots, and the same from code files."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from channelhash.utils.files import write_text
 def evaluate_sets(
     query: CodeSet, database: CodeSet, where: str, cutoffs: Sequence[int] = DEFAULT_CUTOFFS
 ) -> tuple[dict[str, TaskReport], dict[str, HammingHistogram]]:
-    """Figures of every task, and the counts that they and the plots are made from.
+    """Compute the scores of every task, and the counts that they and the plots are made from.
 
     Args:
         query: queries with labels.
@@ -27,6 +27,12 @@ def evaluate_sets(
 
     Raises:
         InputError: the sets do not fit together, or there is nothing to average; see `metrics.evaluate`.
+
+    >>> import numpy as np
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> scores, histograms = evaluate_sets(codes, codes, "toy codes")
+    >>> scores["image->image"]["map_tie_aware"]
+    1.0
     """
     try:
         evaluations = evaluate_tasks(query, database, cutoffs)
@@ -39,7 +45,7 @@ def evaluate_sets(
 
 
 def evaluate_code_files(query: Path, database: Path, out: Path | None = None) -> dict[str, Any]:
-    """All figures of two Parquet files of codes (`CodeSet.save`, ``channelhash encode``).
+    """All scores of two Parquet files of codes (`CodeSet.save`, ``channelhash encode``).
 
     Args:
         query: codes of the queries, with labels.
@@ -47,7 +53,7 @@ def evaluate_code_files(query: Path, database: Path, out: Path | None = None) ->
         out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
 
     Returns:
-        ``{"n_bits": k, "query": file, "database": file, "tasks": {task: figures}}``.
+        ``{"n_bits": k, "query": file, "database": file, "tasks": {task: scores}}``.
 
     Raises:
         InputError: a file cannot be read or is empty, or the two do not fit together.
@@ -61,20 +67,20 @@ def evaluate_code_files(query: Path, database: Path, out: Path | None = None) ->
             raise InputError(f"{path}: is empty; evaluation takes at least one code")
     tasks, histograms = evaluate_sets(sets[query], sets[database], f"{query} and {database}")
     result = {"n_bits": sets[query].n_bits, "query": str(query), "database": str(database), "tasks": tasks}
-    save_figures(result, histograms, out, f"{query.name} → {database.name}")
+    save_scores(result, histograms, out, f"{query.name} → {database.name}")
     return result
 
 
 def evaluate_export(
     export: Path, names: Mapping[str, str] | None = None, task: str | None = None, out: Path | None = None
 ) -> dict[str, Any]:
-    """All figures of another toolbox's export; ``export``, ``names`` and ``task`` as in `foreign_files.read_export`.
+    """All scores of another toolbox's export; ``export``, ``names`` and ``task`` as in `foreign_files.read_export`.
 
     Args:
         out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
 
     Returns:
-        ``{"n_bits": k, "codes": file, "tasks": {task: figures}}``.
+        ``{"n_bits": k, "codes": file, "tasks": {task: scores}}``.
 
     Raises:
         InputError: as `read_export`, or no query has a relevant item.
@@ -82,11 +88,11 @@ def evaluate_export(
     query, database = read_export(export, names, task)
     tasks, histograms = evaluate_sets(query, database, str(export))
     result = {"n_bits": query.n_bits, "codes": str(export), "tasks": tasks}
-    save_figures(result, histograms, out, export.name)
+    save_scores(result, histograms, out, export.name)
     return result
 
 
-def save_figures(result: dict[str, Any], histograms: dict[str, HammingHistogram], out: Path | None, title: str) -> None:
+def save_scores(result: dict[str, Any], histograms: dict[str, HammingHistogram], out: Path | None, title: str) -> None:
     """Write ``metrics.json`` and ``plots/`` into the folder ``out``; None writes nothing."""
     if out is None:
         return

@@ -11,7 +11,7 @@ from channelhash.codes import PackedCodes, check_packed, unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.metrics.count_distances import Labels, by_label_count, count_jointly
 from channelhash.metrics.graded_relevance import Counts
-from channelhash.metrics.ranking import Figures
+from channelhash.metrics.ranking import Scores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,6 +38,9 @@ class BitHealth(TypedDict):
         distinct: share of distinct codes, number of buckets / number of items.
         alone: share of items that no other item shares its code with.
         largest_bucket: items of the most frequent code.
+
+    >>> bit_health(np.array([[0], [255], [255]], np.uint8), n_bits=8)["largest_bucket"]
+    2
     """
 
     ones: list[float]
@@ -59,6 +62,11 @@ class ChannelHealth(TypedDict):
         inside: share of the pairs within their channel, ends included; None without pairs, likewise the next two.
         below: share of the pairs that are nearer than their channel.
         above: share of the pairs that are farther.
+
+    >>> from channelhash.channels import dsch_bounds
+    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
+    >>> channel_health(codes, None, labels, 8, lambda s: dsch_bounds(s, 8))["dissimilar"]["distances"]
+    [0, 0, 0, 0, 0, 0, 0, 0, 1]
     """
 
     pairs: int
@@ -69,14 +77,19 @@ class ChannelHealth(TypedDict):
 
 
 class CodeHealth(TypedDict):
-    """``bits`` by modality, and ``channels`` by pair of modalities, e.g. ``"image-text"``, and kind."""
+    """``bits`` by modality, and ``channels`` by pair of modalities, e.g. ``"image-text"``, and kind.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> list(code_report(codes)["bits"])
+    ['image']
+    """
 
     bits: dict[str, BitHealth]
     channels: dict[str, dict[Kind, ChannelHealth]]
 
 
 def code_report(codes: CodeSet, bounds: Bounds | None = None) -> CodeHealth:
-    """Bits, buckets and channels of every modality and pair of modalities of a code set.
+    """Report bits, buckets and channels of every modality and pair of modalities of a code set.
 
     Args:
         codes: items with labels; at least one.
@@ -87,6 +100,10 @@ def code_report(codes: CodeSet, bounds: Bounds | None = None) -> CodeHealth:
         ValueError: the labels are missing, or there are no items.
 
     O(n²) for the channels, all pairs at the speed of `hamming_histogram`; the rest is O(n k²).
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> code_report(codes)["channels"]["image-image"]["dissimilar"]["distances"]
+    [0, 0, 0, 0, 0, 0, 0, 0, 1]
     """
     if codes.labels is None:
         raise ValueError("channels go by label similarity; these codes have no labels")
@@ -106,10 +123,13 @@ def code_report(codes: CodeSet, bounds: Bounds | None = None) -> CodeHealth:
 
 
 def bit_health(packed: PackedCodes, n_bits: int) -> BitHealth:
-    """Bits and buckets of packed codes ``(n, ceil(k / 8))``.
+    """Report bits and buckets of packed codes ``(n, ceil(k / 8))``.
 
     Raises:
         ValueError: there are no codes, or they do not fit ``n_bits``.
+
+    >>> bit_health(np.array([[0], [255]], np.uint8), n_bits=8)["entropy"][0]
+    1.0
     """
     ones, correlation = bit_balance(packed, n_bits), bit_correlation(packed, n_bits)
     pairs = np.abs(correlation[np.triu_indices(n_bits, 1)])
@@ -127,26 +147,38 @@ def bit_health(packed: PackedCodes, n_bits: int) -> BitHealth:
     }
 
 
-def bit_balance(packed: PackedCodes, n_bits: int) -> Figures:
-    """Share of ones of each bit, ``(k,)``."""
+def bit_balance(packed: PackedCodes, n_bits: int) -> Scores:
+    """Return the share of ones of each bit, ``(k,)``.
+
+    >>> bit_balance(np.array([[0], [128]], np.uint8), n_bits=2).tolist()
+    [0.5, 0.0]
+    """
     _check_some(packed, n_bits)
     counts = np.zeros(n_bits, dtype=np.int64)
     for bits in _unpacked(packed, n_bits):
         counts += bits.sum(axis=0)
-    balance: Figures = counts / len(packed)
+    balance: Scores = counts / len(packed)
     return balance
 
 
-def bit_entropy(ones: Figures) -> Figures:
-    """−p log₂ p − (1 − p) log₂ (1 − p) of shares of ones p; 0 for a constant bit."""
+def bit_entropy(ones: Scores) -> Scores:
+    """Compute −p log₂ p − (1 − p) log₂ (1 − p) of shares of ones p; 0 for a constant bit.
+
+    >>> bit_entropy(np.array([0.0, 0.5])).tolist()
+    [0.0, 1.0]
+    """
     entropy = np.zeros(ones.shape)
     for share in (ones, 1 - ones):
         entropy -= share * np.log2(share, out=np.zeros(ones.shape), where=share > 0)
     return entropy
 
 
-def bit_correlation(packed: PackedCodes, n_bits: int) -> Figures:
-    """Pearson correlation of every two bits over the items, ``(k, k)``; NaN for a bit that is constant."""
+def bit_correlation(packed: PackedCodes, n_bits: int) -> Scores:
+    """Compute the Pearson correlation of every two bits over the items, ``(k, k)``; NaN for a bit that is constant.
+
+    >>> bit_correlation(np.array([[0], [192]], np.uint8), n_bits=2).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
     _check_some(packed, n_bits)
     together = np.zeros((n_bits, n_bits))
     for bits in _unpacked(packed, n_bits):
@@ -156,12 +188,16 @@ def bit_correlation(packed: PackedCodes, n_bits: int) -> Figures:
     covariance = together / len(packed) - np.outer(ones, ones)
     spread = np.sqrt(ones * (1 - ones))
     scale = np.outer(spread, spread)
-    correlation: Figures = np.divide(covariance, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
+    correlation: Scores = np.divide(covariance, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
     return correlation
 
 
 def bucket_sizes(packed: PackedCodes) -> Counts:
-    """How many items share each distinct code, falling; as many numbers as there are distinct codes."""
+    """Count the items that share each distinct code, falling; as many numbers as there are distinct codes.
+
+    >>> bucket_sizes(np.array([[0], [255], [255]], np.uint8)).tolist()
+    [2, 1]
+    """
     rows = np.ascontiguousarray(packed).view(f"V{packed.shape[1]}").ravel()
     sizes: Counts = np.unique(rows, return_counts=True)[1]
     return np.sort(sizes)[::-1]
@@ -170,7 +206,7 @@ def bucket_sizes(packed: PackedCodes) -> Counts:
 def channel_health(
     first: PackedCodes, second: PackedCodes | None, labels: Labels, n_bits: int, bounds: Bounds
 ) -> dict[Kind, ChannelHealth]:
-    """Distances of all pairs of items against the channel that the similarity of their labels gives them.
+    """Compare the distances of all pairs of items with the channel that the similarity of their labels gives them.
 
     Args:
         first: ``(n, b)`` packed codes.
@@ -182,6 +218,11 @@ def channel_health(
 
     O(n²) time on all cores. Pairs are counted by distance and by how many labels each item has and both share, which
     decides their similarity: no array of pairs is built.
+
+    >>> from channelhash.channels import dsch_bounds
+    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
+    >>> channel_health(codes, None, labels, 8, lambda s: dsch_bounds(s, 8))["dissimilar"]["pairs"]
+    1
     """
     _check_some(first, n_bits)
     import torch

@@ -21,7 +21,12 @@ _ROWS = 1 << 16
 
 
 class DistanceCounts(NamedTuple):
-    """What one pass counts for every query, by distance: n_d and n_d⁺, ``(nq, k + 1)`` int64 each, and the gains."""
+    """What one pass counts for every query, by distance: n_d and n_d⁺, ``(nq, k + 1)`` int64 each, and the gains.
+
+    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
+    >>> count_distances(codes, codes, labels, labels, n_bits=8).relevant[0].tolist()
+    [1, 0, 0, 0, 0, 0, 0, 0, 0]
+    """
 
     total: Counts
     relevant: Counts
@@ -35,6 +40,9 @@ class SizeSegments(NamedTuple):
         order: ``(n,)`` rows of the items.
         sizes: ``(segments,)`` the numbers of labels that occur, rising.
         ends: ``(segments,)`` where the items of each end.
+
+    >>> by_label_count(np.array([2, 1, 2])).sizes.tolist()
+    [1, 2]
     """
 
     order: NDArray[np.int64]
@@ -49,10 +57,14 @@ def checked_pairs(
     database_labels: NDArray[Any],
     n_bits: int,
 ) -> tuple[Labels, Labels]:
-    """The label sets of queries and database as bool.
+    """Check codes and labels, and return the label sets of queries and database as bool.
 
     Raises:
         ValueError: lengths or widths do not fit, labels are neither bool nor 0 and 1, or the database is empty.
+
+    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
+    >>> checked_pairs(codes, codes, labels, labels, n_bits=8)[0].tolist()
+    [[True, False], [False, True]]
     """
     for name, codes, labels in (("query", query_codes, query_labels), ("database", database_codes, database_labels)):
         check_packed(codes, n_bits)
@@ -73,7 +85,7 @@ def count_distances(
     database_labels: Labels,
     n_bits: int,
 ) -> DistanceCounts:
-    """Histograms of distances of all items, of the relevant ones (those sharing a label) and of the gains, per query.
+    """Count, by distance and query, all items, the relevant ones (those sharing a label) and their gains.
 
     Args:
         query_codes: ``(nq, b)`` packed codes.
@@ -84,6 +96,10 @@ def count_distances(
 
     O(nq · nd · (k + c) / 64) time on all cores. The memory beside the inputs is two copies of the codes and label sets
     as 64-bit words, the result, and 32 MB.
+
+    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
+    >>> count_distances(codes, codes, labels, labels, n_bits=8).total[0].tolist()
+    [1, 0, 0, 0, 0, 0, 0, 0, 1]
     """
     database_sets = label_words(database_labels)
     segments = by_label_count(label_counts(database_sets))
@@ -110,9 +126,13 @@ def count_jointly(
     database_labels: Labels,
     n_bits: int,
 ) -> Counts:
-    """Number of pairs at each distance that share so many labels: ``(k + 1, most labels of a query + 1)`` int64.
+    """Count the pairs at each distance that share so many labels: ``(k + 1, most labels of a query + 1)`` int64.
 
     Arguments, time and memory as in `count_distances`.
+
+    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
+    >>> count_jointly(codes, codes, labels, labels, n_bits=8)[8].tolist()
+    [2, 0]
     """
     codes, labels = _writeable(words(query_codes)), label_words(query_labels)
     items, sets = _columns(words(database_codes)), _columns(label_words(database_labels))
@@ -132,13 +152,18 @@ def precisions_in_order(
     total: Counts,
     relevant: Counts,
 ) -> NDArray[np.float64]:
-    """Sum of precisions at a query's relevant items ``(nq,)``, tied items in the order of the database.
+    """Sum the precisions at each query's relevant items ``(nq,)``, tied items in the order of the database.
 
     Args:
         total: n_d of exactly these codes, ``(nq, k + 1)``.
         relevant: n_d⁺ of exactly these codes and labels, likewise.
 
     The other arguments, time and memory as in `count_distances`, at about half its speed.
+
+    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
+    >>> counts = count_distances(codes, codes, labels, labels, n_bits=8)
+    >>> precisions_in_order(codes, codes, labels, labels, counts.total, counts.relevant).tolist()
+    [1.0, 1.0]
     """
     codes, labels = _writeable(words(query_codes)), label_words(query_labels)
     items, sets = _columns(words(database_codes)), _columns(label_words(database_labels))
@@ -150,7 +175,11 @@ def precisions_in_order(
 
 
 def by_label_count(size_of_item: NDArray[np.int64]) -> SizeSegments:
-    """Items in the order of how many labels they have, from those numbers ``(n,)``."""
+    """Order items by how many labels they have, from those numbers ``(n,)``.
+
+    >>> by_label_count(np.array([2, 1, 2])).order.tolist()
+    [1, 0, 2]
+    """
     counts = np.bincount(size_of_item)
     # A stable sort of numbers of up to 16 bits goes by their digits and not by comparisons.
     order = np.argsort(size_of_item.astype(np.min_scalar_type(len(counts))), kind="stable")
@@ -159,7 +188,11 @@ def by_label_count(size_of_item: NDArray[np.int64]) -> SizeSegments:
 
 
 def label_words(labels: Labels) -> Words:
-    """Label sets ``(n, c)`` as bits of 64-bit words ``(n, ceil(c / 64))``."""
+    """Pack label sets ``(n, c)`` as bits of 64-bit words ``(n, ceil(c / 64))``.
+
+    >>> label_words(np.eye(3) > 0).shape
+    (3, 1)
+    """
     n, c = labels.shape
     packed = np.empty((n, -(-c // 8)), dtype=np.uint8)
     whole_bytes = np.zeros((min(n, _ROWS), 8 * packed.shape[1]), dtype=np.bool_)  # packing these takes half the time
@@ -171,7 +204,11 @@ def label_words(labels: Labels) -> Words:
 
 
 def label_counts(sets: Words) -> NDArray[np.int64]:
-    """Number of labels of each item, from `label_words`."""
+    """Count the labels of each item, from `label_words`.
+
+    >>> label_counts(label_words(np.array([[True, True, False]]))).tolist()
+    [2]
+    """
     counts: NDArray[np.int64] = np.bitwise_count(sets).sum(axis=1, dtype=np.int64)
     return counts
 

@@ -29,6 +29,11 @@ class LabelGains:
         query: int64, rows of ``by_distance``.
         gain: int64, above 0.
         count: int64, above 0.
+
+    >>> lists = np.array([0]), np.array([5]), np.array([2])
+    >>> gains = LabelGains(np.array([[10, 0]]), *lists)
+    >>> (gains + gains).count.tolist()
+    [4]
     """
 
     by_distance: Counts
@@ -43,8 +48,12 @@ class LabelGains:
 
 
 def gain_units(sizes: NDArray[Any], width: int) -> Counts:
-    """Gain of an item of s labels that shares a of them, for each s in ``sizes`` and a = 0 … ``width`` − 1:
-    ``(len(sizes), width)`` whole numbers of 2⁻³²."""
+    """Compute the gain of an item of s labels that shares a of them, for each s in ``sizes`` and a = 0 … ``width`` − 1:
+    ``(len(sizes), width)`` whole numbers of 2⁻³².
+
+    >>> (gain_units(np.array([1, 4]), width=2) / 2**32).tolist()
+    [[0.0, 1.0], [0.0, 0.5]]
+    """
     of_labels = np.sqrt(np.maximum(sizes, 1))[:, None]
     units: Counts = np.rint(_UNITS * np.arange(width) / of_labels).astype(np.int64)
     return units
@@ -54,12 +63,16 @@ GainLists = tuple[Counts, Counts, Counts]
 
 
 def gain_lists(shared: Counts, units: Counts, first: int) -> GainLists:
-    """The lists (query, gain, count) of `LabelGains` for some queries, in its order; a gain may come several times.
+    """List (query, gain, count) as `LabelGains` does for some queries, in its order; a gain may come several times.
 
     Args:
         shared: ``(queries, sizes, width)``, how many items of each size share how many labels with a query.
         units: `gain_units` of the same sizes and width.
         first: row of the first of these queries.
+
+    >>> units = gain_units(np.array([1]), width=2)
+    >>> gain_lists(np.array([[[5, 2]]]), units, first=0)[2].tolist()
+    [2]
     """
     worth = units.ravel()
     falling = np.argsort(-worth, kind="stable")
@@ -70,7 +83,12 @@ def gain_lists(shared: Counts, units: Counts, first: int) -> GainLists:
 
 
 def label_gains(by_distance: Counts, lists: Sequence[GainLists]) -> LabelGains:
-    """Gains from their sums by distance and from lists, each in order, in which a gain may come several times."""
+    """Make gains from their sums by distance and from lists, each in order, in which a gain may come several times.
+
+    >>> lists = [(np.array([0, 0]), np.array([5, 5]), np.array([1, 2]))]
+    >>> label_gains(np.array([[15, 0]]), lists).count.tolist()
+    [3]
+    """
     nothing = (np.empty(0, np.int64),) * 3
     query, gain, count = (np.concatenate(parts) for parts in zip(nothing, *lists, strict=True))
     if len(lists) > 1:

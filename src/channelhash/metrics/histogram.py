@@ -1,4 +1,4 @@
-"""Per-query histograms of distances: one pass over the data, and every figure of the literature from it."""
+"""Per-query histograms of distances: one pass over the data, and every score of the literature from it."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,6 +24,12 @@ class HammingHistogram:
         total: n_d, ``(nq, k + 1)`` int64: items at distance d.
         relevant: n_d⁺, ``(nq, k + 1)`` int64: relevant items at distance d.
         gains: what the items are worth by the similarity of their labels, for `ndcg_graded`; None if not known.
+
+    >>> histogram = HammingHistogram(total=np.array([[1, 3]]), relevant=np.array([[1, 1]]))
+    >>> round(histogram.mean_average_precision(), 3)
+    0.861
+    >>> (histogram + histogram).total.tolist()
+    [[2, 6]]
     """
 
     total: NDArray[np.int64]
@@ -130,9 +136,9 @@ class HammingHistogram:
         """Mean share of relevant items: what a ranking without any information gets."""
         return self._mean(self.relevant.sum(axis=1) / np.maximum(self.total.sum(axis=1), 1))
 
-    def _mean(self, figures: NDArray[Any]) -> float:
+    def _mean(self, scores: NDArray[Any]) -> float:
         """Mean over the queries that have a relevant item."""
-        return float(figures[self._counted_queries()].mean())
+        return float(scores[self._counted_queries()].mean())
 
     def _counted_queries(self) -> NDArray[np.bool_]:
         """Which queries have a relevant item; ValueError if none has."""
@@ -165,6 +171,10 @@ def hamming_histogram(
 
     Raises:
         ValueError: lengths or widths do not fit, labels are neither bool nor 0 and 1, or the database is empty.
+
+    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
+    >>> hamming_histogram(codes, codes, labels, labels, n_bits=8).relevant[0].tolist()
+    [1, 0, 0, 0, 0, 0, 0, 0, 0]
     """
     query_sets, database_sets = checked_pairs(query_codes, database_codes, query_labels, database_labels, n_bits)
     if device == "cpu":

@@ -42,7 +42,13 @@ def write_plots(histograms: Histograms, folder: Path, title: str) -> list[Path]:
 
 
 def precision_recall_plot(histograms: Histograms) -> Figure:
-    """Precision against recall of the lookup within radius 0 … k, over all queries together."""
+    """Plot precision against recall of the lookup within radius 0 … k, over all queries together.
+
+    >>> import channelhash as ch
+    >>> histogram = ch.metrics.HammingHistogram(np.array([[1, 3]]), np.array([[1, 1]]))
+    >>> len(precision_recall_plot({"image->text": histogram}).axes)
+    1
+    """
     figure = Figure(figsize=(6.4, 5.6), layout="constrained")
     axes = figure.subplots()
     for number, (task, histogram) in enumerate(histograms.items()):
@@ -59,7 +65,13 @@ def precision_recall_plot(histograms: Histograms) -> Figure:
 
 
 def radius_plot(histograms: Histograms) -> Figure:
-    """Precision, recall and share of empty answers of the lookup within each radius, means over queries."""
+    """Plot precision, recall and share of empty answers of the lookup within each radius, means over queries.
+
+    >>> import channelhash as ch
+    >>> histogram = ch.metrics.HammingHistogram(np.array([[1, 3]]), np.array([[1, 1]]))
+    >>> len(radius_plot({"image->text": histogram}).axes)
+    3
+    """
     figure = Figure(figsize=(6.4, 8.6), layout="constrained")
     panels = figure.subplots(3, sharex=True)
     farthest = max(_farthest(histogram) for histogram in histograms.values())
@@ -82,7 +94,13 @@ def radius_plot(histograms: Histograms) -> Figure:
 
 
 def distances_plot(histograms: Histograms) -> Figure:
-    """Distances of pairs that share a label and of those that share none, one panel a task."""
+    """Plot the distances of pairs that share a label and of those that share none, one panel a task.
+
+    >>> import channelhash as ch
+    >>> histogram = ch.metrics.HammingHistogram(np.array([[1, 3]]), np.array([[1, 1]]))
+    >>> len(distances_plot({"image->text": histogram}).axes)
+    1
+    """
     columns = min(2, len(histograms))
     rows = -(-len(histograms) // columns)
     figure = Figure(figsize=(max(5.2 * columns, 6.4), 3 * rows + 1), layout="constrained")

@@ -1,8 +1,8 @@
-"""Figures of a ranking by Hamming distance, in closed form over the histograms of distances.
+"""Scores of a ranking by Hamming distance, in closed form over the histograms of distances.
 
 Everywhere ``total[q, d]`` is n_d, the number of database items at distance d from query q, and ``relevant[q, d]`` is
 n_d⁺, how many of them are relevant; both ``(nq, k + 1)`` int64. Items at one distance are tied: no order of them
-means more than another, so each figure is either its expectation over all orders of ties or a bound over them.
+means more than another, so each score is either its expectation over all orders of ties or a bound over them.
 All functions are vectorised over queries and cost O(nq · k), whatever the size of the database.
 """
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from channelhash.metrics.graded_relevance import Counts, LabelGains
 
-Figures = NDArray[np.float64]
+Scores = NDArray[np.float64]
 
 # Ranks whose discounts are held at once.
 _RANKS = 1 << 20
@@ -22,8 +22,8 @@ _TABLE = 64
 _HARMONIC = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, _TABLE + 1))])
 
 
-def harmonic_difference(start: NDArray[np.integer], count: NDArray[np.integer]) -> Figures:
-    """H_{N+n} − H_N = Σ_{t=1…n} 1 / (N + t), to double precision relative to the difference itself.
+def harmonic_difference(start: NDArray[np.integer], count: NDArray[np.integer]) -> Scores:
+    """Compute H_{N+n} − H_N = Σ_{t=1…n} 1 / (N + t), to double precision relative to the difference itself.
 
     Up to 64 from a table; beyond, H_x = ln y + γ + 1/(24 y²) − 7/(960 y⁴) + 31/(8064 y⁶) − … with y = x + ½, whose
     logarithms are subtracted as log1p(n / y): the closed forms below take n − (N + 1)(H_{N+n} − H_N), which would
@@ -32,17 +32,20 @@ def harmonic_difference(start: NDArray[np.integer], count: NDArray[np.integer]) 
     Args:
         start: N >= 0.
         count: n >= 0, shaped like ``start``.
+
+    >>> harmonic_difference(np.array([0, 1]), np.array([2, 1])).tolist()
+    [1.5, 0.5]
     """
     first, last = np.asarray(start, dtype=np.int64), np.asarray(start, dtype=np.int64) + count
     small = _HARMONIC[np.minimum(last, _TABLE)] - _HARMONIC[np.minimum(first, _TABLE)]
     low, high = np.maximum(first, _TABLE) + 0.5, np.maximum(last, _TABLE) + 0.5
-    result: Figures = small + np.log1p((high - low) / low) + (_correction(high) - _correction(low))
+    result: Scores = small + np.log1p((high - low) / low) + (_correction(high) - _correction(low))
     return result
 
 
-def _correction(y: Figures) -> Figures:
+def _correction(y: Scores) -> Scores:
     square = 1 / (y * y)
-    value: Figures = square * (1 / 24 - square * (7 / 960 - square * (31 / 8064 - square * 127 / 30720)))
+    value: Scores = square * (1 / 24 - square * (7 / 960 - square * (31 / 8064 - square * 127 / 30720)))
     return value
 
 
@@ -57,15 +60,19 @@ def _before(total: Counts, relevant: Counts) -> _Before:
     return _Before(np.cumsum(total, axis=1) - total, np.cumsum(relevant, axis=1) - relevant)
 
 
-def divide(numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float) -> Figures:
-    """numerator / denominator, and ``empty`` where the denominator is 0."""
+def divide(numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float) -> Scores:
+    """Divide, with ``empty`` where the denominator is 0.
+
+    >>> divide(np.array([1, 1]), np.array([2, 0]), empty=0.0).tolist()
+    [0.5, 0.0]
+    """
     out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), empty, dtype=np.float64)
     np.divide(numerator, denominator, out=out, where=denominator != 0)
     return out
 
 
-def average_precision(total: Counts, relevant: Counts) -> Figures:
-    """Tie-aware average precision AP_T, eq. (tmap:ap): the expectation of AP over all orders of ties.
+def average_precision(total: Counts, relevant: Counts) -> Scores:
+    """Compute the tie-aware average precision AP_T, eq. (tmap:ap): the expectation of AP over all orders of ties.
 
     A group of n items, r of them relevant, behind N items of which R are relevant, adds
     r/n · Σ_{t<n} (1 + R + t (r−1)/(n−1)) / (1 + t + N)
@@ -73,6 +80,9 @@ def average_precision(total: Counts, relevant: Counts) -> Figures:
 
     Returns:
         ``(nq,)`` in [0, 1]; NaN for a query without relevant items.
+
+    >>> average_precision(np.array([[2, 2]]), np.array([[1, 1]])).round(3).tolist()
+    [0.667]
     """
     before = _before(total, relevant)
     harmonic = harmonic_difference(before.total, total)
@@ -82,14 +92,18 @@ def average_precision(total: Counts, relevant: Counts) -> Figures:
     return divide(groups.sum(axis=1), relevant.sum(axis=1), np.nan)
 
 
-def average_precision_bounds(total: Counts, relevant: Counts) -> tuple[Figures, Figures]:
-    """Smallest and largest AP over all orders of ties: relevant items last, or first, within each distance.
+def average_precision_bounds(total: Counts, relevant: Counts) -> tuple[Scores, Scores]:
+    """Compute the smallest and the largest AP over all orders of ties: relevant items last, or first, at each distance.
 
     r relevant items in a row behind N items of which R are relevant add Σ_{t=1…r} (R + t) / (N + t)
     = r + (R − N) · (H_{N+r} − H_N).
 
     Returns:
         (lower, upper), each ``(nq,)``; NaN for a query without relevant items.
+
+    >>> lower, upper = average_precision_bounds(np.array([[2, 2]]), np.array([[1, 1]]))
+    >>> lower.round(3).tolist(), upper.round(3).tolist()
+    ([0.5], [0.833])
     """
     before = _before(total, relevant)
     positives = relevant.sum(axis=1)
@@ -101,9 +115,9 @@ def average_precision_bounds(total: Counts, relevant: Counts) -> tuple[Figures, 
 
 
 def average_precision_in_order(distances: NDArray[np.integer], relevant: NDArray[np.bool_]) -> float:
-    """Tie-oblivious AP of one query, eq. (lit:ap) without a cut-off: tied items keep the order they are given in.
+    """Compute the tie-oblivious AP of one query, eq. (lit:ap) without a cut-off: tied items keep their order.
 
-    The one figure that histograms cannot give: it depends on that order, and moves between the bounds of
+    The one score that histograms cannot give: it depends on that order, and moves between the bounds of
     `average_precision_bounds` with it. Costs a sort of the database; `average_precisions_in_order` does without.
 
     Args:
@@ -111,20 +125,27 @@ def average_precision_in_order(distances: NDArray[np.integer], relevant: NDArray
         relevant: ``(nd,)`` bool, whether the item is relevant.
 
     Returns:
-        A figure in [0, 1]; NaN if nothing is relevant.
+        A score in [0, 1]; NaN if nothing is relevant.
+
+    >>> average_precision_in_order(np.array([0, 0, 1]), np.array([False, True, True])).__round__(3)
+    0.583
     """
     ranks = np.flatnonzero(np.asarray(relevant)[np.argsort(distances, kind="stable")]) + 1
     return float((np.arange(1, len(ranks) + 1) / ranks).mean()) if len(ranks) else float("nan")
 
 
-def precision_at(total: Counts, relevant: Counts, z: int) -> Figures:
-    """P@z in expectation over the orders of ties: the cut group gives its share of relevant items.
+def precision_at(total: Counts, relevant: Counts, z: int) -> Scores:
+    """Compute P@z in expectation over the orders of ties: the cut group gives its share of relevant items.
 
     Args:
         z: cut-off >= 1; more than the database has items means all of them.
 
     Returns:
         ``(nq,)`` in [0, 1]. A query without relevant items has 0.
+
+    >>> total, relevant = np.array([[2, 2]]), np.array([[1, 1]])
+    >>> precision_at(total, relevant, z=1).tolist()
+    [0.5]
     """
     if z < 1:
         raise ValueError(f"z is {z}; a cut-off is at least 1")
@@ -133,20 +154,24 @@ def precision_at(total: Counts, relevant: Counts, z: int) -> Figures:
     return divide(expected, taken.sum(axis=1), np.nan)
 
 
-def ndcg(total: Counts, relevant: Counts) -> Figures:
-    """NDCG with gain 1 for relevant items and discount 1/log₂(1 + rank), in expectation over the orders of ties.
+def ndcg(total: Counts, relevant: Counts) -> Scores:
+    """Compute NDCG with gain 1 for relevant items and discount 1/log₂(1 + rank), in expectation over ties.
 
     A group's relevant items share the discounts of its ranks evenly; the ideal ranking has all relevant items first.
     Costs O(nd) time for the discounts of all ranks, and memory for 2²⁰ of them.
 
     Returns:
         ``(nq,)`` in [0, 1]; NaN for a query without relevant items.
+
+    >>> total, relevant = np.array([[2, 2]]), np.array([[1, 1]])
+    >>> ndcg(total, relevant).round(3).tolist()
+    [0.785]
     """
     return divide(_discounted(total, relevant), _discounts_up_to(relevant.sum(axis=1)), np.nan)
 
 
-def ndcg_graded(total: Counts, gains: LabelGains) -> Figures:
-    """NDCG with the similarity S of an item's labels and the query's as its gain, and discount 1/log₂(1 + rank).
+def ndcg_graded(total: Counts, gains: LabelGains) -> Scores:
+    """Compute NDCG with the similarity S of an item's labels and the query's as gain, and discount 1/log₂(1 + rank).
 
     In expectation over the orders of ties a group's ranks share the sum of its gains evenly. The ideal ranking goes by
     falling gain; r items of one gain in a row take the sum of r discounts. Costs as `ndcg`.
@@ -157,6 +182,11 @@ def ndcg_graded(total: Counts, gains: LabelGains) -> Figures:
 
     Returns:
         ``(nq,)`` in [0, 1]; NaN for a query without relevant items: only they have gains.
+
+    >>> from channelhash.metrics.graded_relevance import LabelGains
+    >>> gains = LabelGains(np.array([[5, 0]]), np.array([0]), np.array([5]), np.array([1]))
+    >>> ndcg_graded(np.array([[1, 3]]), gains).tolist()
+    [1.0]
     """
     end = np.cumsum(gains.count)
     start = end - gains.count
@@ -168,7 +198,7 @@ def ndcg_graded(total: Counts, gains: LabelGains) -> Figures:
     return divide(_discounted(total, gains.by_distance), ideal, np.nan)
 
 
-def _discounts_up_to(ranks: Counts) -> Figures:
+def _discounts_up_to(ranks: Counts) -> Scores:
     """Sum of the discounts 1/log₂(1 + rank) of the first r ranks, for each r in ``ranks``, in blocks of ranks."""
     sums, before = np.zeros(ranks.shape), 0.0
     size = int(ranks.max(initial=0))
@@ -183,27 +213,34 @@ def _discounts_up_to(ranks: Counts) -> Figures:
     return sums
 
 
-def _discounted(total: Counts, gains: Counts) -> Figures:
+def _discounted(total: Counts, gains: Counts) -> Scores:
     """Expected DCG ``(nq,)`` of gains by distance ``(nq, k + 1)``."""
     end = np.cumsum(total, axis=1)
     last, first = _discounts_up_to(np.stack([end, end - total]))
-    result: Figures = (divide(gains, total, 0.0) * (last - first)).sum(axis=1)
+    result: Scores = (divide(gains, total, 0.0) * (last - first)).sum(axis=1)
     return result
 
 
 def roc_auc_micro(total: Counts, relevant: Counts) -> float:
-    """Area under one ROC curve of all queries: confusion counts summed over queries per radius, trapezoid (§ 7).
+    """Compute the area under one ROC curve of all queries: confusion counts summed per radius, trapezoid (§ 7).
 
     NaN if no pair, or every pair, is relevant.
+
+    >>> total, relevant = np.array([[2, 2]]), np.array([[1, 1]])
+    >>> roc_auc_micro(total, relevant)
+    0.5
     """
     return float(roc_auc_each(total.sum(axis=0, keepdims=True), relevant.sum(axis=0, keepdims=True))[0])
 
 
-def roc_auc_each(total: Counts, relevant: Counts) -> Figures:
-    """Area under the ROC curve of each query by the trapezoid over radii; ties count half.
+def roc_auc_each(total: Counts, relevant: Counts) -> Scores:
+    """Compute the area under the ROC curve of each query by the trapezoid over radii; ties count half.
 
     Returns:
         ``(nq,)`` in [0, 1]; NaN where all or none of the items are relevant.
+
+    >>> roc_auc_each(np.array([[1, 3]]), np.array([[1, 0]])).tolist()
+    [1.0]
     """
     irrelevant = (total - relevant).astype(np.float64)
     closer = np.cumsum(relevant, axis=1) - relevant / 2
@@ -212,15 +249,25 @@ def roc_auc_each(total: Counts, relevant: Counts) -> Figures:
 
 
 class PrecisionRecallCurve(NamedTuple):
-    """Precision and recall of the lookup within each radius 0 … k, ``(k + 1,)`` each."""
+    """Precision and recall of the lookup within each radius 0 … k, ``(k + 1,)`` each.
 
-    precision: Figures
-    recall: Figures
+    >>> total, relevant = np.array([[2, 2]]), np.array([[1, 1]])
+    >>> precision_recall_curve(total, relevant).radius.tolist()
+    [0, 1]
+    """
+
+    precision: Scores
+    recall: Scores
     radius: NDArray[np.int64]
 
 
 def precision_recall_curve(total: Counts, relevant: Counts) -> PrecisionRecallCurve:
-    """Precision and recall over all queries together, by radius. Precision is NaN at radii that find nothing."""
+    """Compute precision and recall over all queries together, by radius. Precision is NaN at radii that find nothing.
+
+    >>> total, relevant = np.array([[2, 2]]), np.array([[1, 1]])
+    >>> precision_recall_curve(total, relevant).recall.tolist()
+    [0.5, 1.0]
+    """
     found, correct = np.cumsum(total.sum(axis=0)), np.cumsum(relevant.sum(axis=0))
     return PrecisionRecallCurve(
         divide(correct, found, np.nan), divide(correct, np.asarray(relevant.sum()), np.nan), np.arange(total.shape[1])
@@ -235,6 +282,10 @@ class RadiusLookup(NamedTuple):
             literature's radius-2 precision does.
         recall: share of the relevant items that is found.
         empty: share of queries that find nothing.
+
+    >>> total, relevant = np.array([[2, 2]]), np.array([[1, 1]])
+    >>> within_radius(total, relevant, radius=0).empty
+    0.0
     """
 
     precision: float
@@ -243,19 +294,28 @@ class RadiusLookup(NamedTuple):
 
 
 class RadiusCurves(NamedTuple):
-    """`RadiusLookup` at each radius 0 … k, ``(k + 1,)`` each."""
+    """`RadiusLookup` at each radius 0 … k, ``(k + 1,)`` each.
 
-    precision: Figures
-    recall: Figures
-    empty: Figures
+    >>> total, relevant = np.array([[2, 2]]), np.array([[1, 1]])
+    >>> by_radius(total, relevant).empty.tolist()
+    [0.0, 0.0]
+    """
+
+    precision: Scores
+    recall: Scores
+    empty: Scores
 
 
 def by_radius(total: Counts, relevant: Counts) -> RadiusCurves:
-    """The lookup of all items at distance <= r for r = 0 … k, for queries that each have a relevant item.
+    """Average the lookup of all items at distance <= r for r = 0 … k over queries that each have a relevant item.
 
     Args:
         total: n_d, ``(nq, k + 1)``.
         relevant: n_d⁺, likewise, at least one a query.
+
+    >>> total, relevant = np.array([[2, 2]]), np.array([[1, 1]])
+    >>> by_radius(total, relevant).recall.tolist()
+    [0.5, 1.0]
     """
     found, correct = np.cumsum(total, axis=1), np.cumsum(relevant, axis=1)
     return RadiusCurves(
@@ -264,7 +324,12 @@ def by_radius(total: Counts, relevant: Counts) -> RadiusCurves:
 
 
 def within_radius(total: Counts, relevant: Counts, radius: int) -> RadiusLookup:
-    """`by_radius` at one radius >= 0; k or more finds everything."""
+    """Average the lookup within one radius >= 0 as `by_radius` does; k or more finds everything.
+
+    >>> total, relevant = np.array([[2, 2]]), np.array([[1, 1]])
+    >>> within_radius(total, relevant, radius=0).recall
+    0.5
+    """
     if radius < 0:
         raise ValueError(f"radius is {radius}; it is at least 0")
     curves = by_radius(total, relevant)

@@ -1,7 +1,7 @@
-"""Figures of rankings by a real-valued similarity: what codes could reach if they were not binary.
+"""Scores of rankings by a real-valued similarity: what codes could reach if they were not binary.
 
-The same figures as of Hamming rankings, and the same care with ties: items are tied where their similarities round to
-the same multiple of 2⁻²² (duplicates in a collection do, which rounding errors would part), and every figure is the
+The same scores as of Hamming rankings, and the same care with ties: items are tied where their similarities round to
+the same multiple of 2⁻²² (duplicates in a collection do, which rounding errors would part), and every score is the
 expectation over the orders of ties.
 """
 
@@ -15,7 +15,7 @@ from channelhash.codes.code_set import boolean_labels
 from channelhash.metrics import ranking
 from channelhash.metrics.ap_at_k import average_precision_at
 from channelhash.metrics.graded_relevance import Counts
-from channelhash.metrics.ranking import Figures
+from channelhash.metrics.ranking import Scores
 
 # Pairs whose similarities are held and sorted at once.
 _PAIRS = 1 << 21
@@ -26,7 +26,12 @@ Vectors = Mapping[str, NDArray[np.floating[Any]]]
 
 
 class RankingReport(TypedDict):
-    """Figures of one retrieval task as in `report.TaskReport`, those that need no distance in bits."""
+    """Scores of one retrieval task as in `report.TaskReport`, those that need no distance in bits.
+
+    >>> vectors, labels = np.array([[1.0, 0.0], [0.0, 1.0]]), np.eye(2) > 0
+    >>> evaluate_ranking(vectors, vectors, labels, labels).report["queries"]
+    2
+    """
 
     map_tie_aware: float
     map_lower: float
@@ -42,9 +47,14 @@ class RankingReport(TypedDict):
 
 
 class RankingEvaluation(NamedTuple):
-    """AP_T of each query, ``(nq,)``, NaN without relevant items; and the figures."""
+    """AP_T of each query, ``(nq,)``, NaN without relevant items; and the scores.
 
-    average_precision: Figures
+    >>> vectors, labels = np.array([[1.0, 0.0], [0.0, 1.0]]), np.eye(2) > 0
+    >>> evaluate_ranking(vectors, vectors, labels, labels).average_precision.tolist()
+    [1.0, 1.0]
+    """
+
+    average_precision: Scores
     report: RankingReport
 
 
@@ -55,7 +65,7 @@ def evaluate_cosines(
     database_labels: NDArray[Any],
     cutoffs: Sequence[int] = (),
 ) -> dict[str, RankingEvaluation]:
-    """Every task of rankings by cosine, cross-modal ones first.
+    """Evaluate every task of rankings by cosine, cross-modal ones first.
 
     Args:
         query: modality -> ``(nq, d)``; all modalities in one space.
@@ -66,6 +76,10 @@ def evaluate_cosines(
 
     Raises:
         ValueError: no query has a relevant item.
+
+    >>> vectors, labels = np.array([[1.0, 0.0], [0.0, 1.0]]), np.eye(2) > 0
+    >>> list(evaluate_cosines({"image": vectors}, {"text": vectors, "image": vectors}, labels, labels))
+    ['image->text', 'image->image']
     """
     tasks = sorted(((a, b) for a in query for b in database), key=lambda task: task[0] == task[1])
     return {
@@ -83,17 +97,22 @@ def evaluate_ranking(
     database_labels: NDArray[Any],
     cutoffs: Sequence[int] = (),
 ) -> RankingEvaluation:
-    """The figures of one task; arguments and errors as in `evaluate_cosines`. Memory does not grow with the queries."""
+    """Compute the scores of one task, in memory that does not grow with the queries; otherwise as `evaluate_cosines`.
+
+    >>> vectors, labels = np.array([[1.0, 0.0], [0.0, 1.0]]), np.eye(2) > 0
+    >>> evaluate_ranking(vectors, vectors, labels, labels).report["map_tie_aware"]
+    1.0
+    """
     asked, searched = (_unit(values) for values in (query, database))
     query_sets, database_sets = boolean_labels(query_labels), boolean_labels(database_labels)
     kept = [z for z in cutoffs if z <= len(searched)]
-    found: dict[str, list[Figures]] = {}
+    found: dict[str, list[Scores]] = {}
     rows = max(1, _PAIRS // len(searched))
     for start in range(0, len(asked), rows):
         block = slice(start, start + rows)
         similarities = np.rint((asked[block] @ searched.T) * _STEPS).astype(np.int32)
         relevant = query_sets[block].astype(np.float32) @ database_sets.T.astype(np.float32) > 0
-        for name, values in _figures(*tie_groups(similarities, relevant), kept).items():
+        for name, values in _scores(*tie_groups(similarities, relevant), kept).items():
             found.setdefault(name, []).append(values)
     each = {name: np.concatenate(parts) for name, parts in found.items()}
     counted = ~np.isnan(each["average"])
@@ -123,7 +142,7 @@ def evaluate_ranking(
 
 
 def tie_groups(similarities: NDArray[np.int32], relevant: NDArray[np.bool_]) -> tuple[Counts, Counts]:
-    """Counts of all and of relevant items in each group of equal similarity, the most similar first.
+    """Count all and the relevant items in each group of equal similarity, the most similar first.
 
     Args:
         similarities: ``(nq, nd)``.
@@ -131,6 +150,10 @@ def tie_groups(similarities: NDArray[np.int32], relevant: NDArray[np.bool_]) -> 
 
     Returns:
         Two ``(nq, nd)`` int64, as histograms of distances are; zeros after a query's last group.
+
+    >>> total, relevant = tie_groups(np.array([[3, 7, 7]], np.int32), np.array([[True, True, False]]))
+    >>> total.tolist(), relevant.tolist()
+    ([[2, 1, 0]], [[1, 1, 0]])
     """
     nq, nd = similarities.shape
     order = np.argsort(-similarities, axis=1)
@@ -143,9 +166,9 @@ def tie_groups(similarities: NDArray[np.int32], relevant: NDArray[np.bool_]) -> 
     return total, np.bincount(place[is_relevant], minlength=nq * nd).reshape(nq, nd)
 
 
-def _figures(total: Counts, relevant: Counts, cutoffs: Sequence[int]) -> dict[str, Figures]:
+def _scores(total: Counts, relevant: Counts, cutoffs: Sequence[int]) -> dict[str, Scores]:
     lower, upper = ranking.average_precision_bounds(total, relevant)
-    figures = {
+    scores = {
         "average": ranking.average_precision(total, relevant),
         "lower": lower,
         "upper": upper,
@@ -154,9 +177,9 @@ def _figures(total: Counts, relevant: Counts, cutoffs: Sequence[int]) -> dict[st
         "chance": relevant.sum(axis=1) / total.sum(axis=1),
     }
     for z in cutoffs:
-        figures[f"map@{z}"] = average_precision_at(total, relevant, z)
-        figures[f"precision@{z}"] = ranking.precision_at(total, relevant, z)
-    return figures
+        scores[f"map@{z}"] = average_precision_at(total, relevant, z)
+        scores[f"precision@{z}"] = ranking.precision_at(total, relevant, z)
+    return scores
 
 
 def _unit(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""All figures of two code sets, for every task."""
+"""All scores of two code sets, for every task."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
 from channelhash.metrics.count_distances import Labels
 from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
-from channelhash.metrics.ranking import Figures
+from channelhash.metrics.ranking import Scores
 from channelhash.metrics.significance import bootstrap_interval
 from channelhash.metrics.tie_oblivious import average_precisions_in_order
 
@@ -22,7 +22,7 @@ DEFAULT_CUTOFFS = (50, 100, 500, 1000, 5000)
 
 
 class TaskReport(TypedDict):
-    """The figures of one retrieval task, shares in [0, 1]. See `HammingHistogram` for each.
+    """The scores of one retrieval task, shares in [0, 1]. See `HammingHistogram` for each.
 
     Attributes:
         map_interval: ``lower`` and ``upper`` end of the 95 % bootstrap interval of ``map_tie_aware`` over queries.
@@ -35,6 +35,10 @@ class TaskReport(TypedDict):
             None at radii that find nothing.
         queries: number of queries that the means are over.
         skipped: number of queries without a relevant item, which are left out.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> sorted(evaluate(codes, codes)["image->image"])[:3]
+    ['by_radius', 'chance', 'map_at']
     """
 
     map_tie_aware: float
@@ -60,7 +64,7 @@ class TaskReport(TypedDict):
 def evaluate(
     query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = DEFAULT_CUTOFFS, device: str = "cpu"
 ) -> dict[str, TaskReport]:
-    """Every figure of every task, keyed by name: ``"image->text"`` searches the texts with the images.
+    """Compute every score of every task, keyed by name: ``"image->text"`` searches the texts with the images.
 
     Args:
         query: queries with labels.
@@ -71,12 +75,21 @@ def evaluate(
     Raises:
         ValueError: code lengths, label names or models differ, labels are missing, or in some task no query has a
             relevant item.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> evaluate(codes, codes)["image->image"]["map_tie_aware"]
+    1.0
     """
     return {task: evaluation.report for task, evaluation in evaluate_tasks(query, database, cutoffs, device).items()}
 
 
 class TaskEvaluation(NamedTuple):
-    """The counts of one task, for plots, and its figures."""
+    """The counts of one task, for plots, and its scores.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> evaluate_tasks(codes, codes)["image->image"].histogram.n_bits
+    8
+    """
 
     histogram: HammingHistogram
     report: TaskReport
@@ -85,9 +98,13 @@ class TaskEvaluation(NamedTuple):
 def evaluate_tasks(
     query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = DEFAULT_CUTOFFS, device: str = "cpu"
 ) -> dict[str, TaskEvaluation]:
-    """`evaluate` with the counts that the figures are made from; arguments and errors likewise.
+    """Evaluate as `evaluate` does, and also return the counts that the scores are made from.
 
     Cross-modal tasks come first.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> evaluate_tasks(codes, codes)["image->image"].report["queries"]
+    2
     """
     counted = {}
     for task, pairs in _pairs(query, database).items():
@@ -97,10 +114,14 @@ def evaluate_tasks(
 
 
 def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram]:
-    """The counts of every task; those of a database are the sum of those of its parts.
+    """Count the items of every task; the counts of a database are the sum of those of its parts.
 
     Raises:
         ValueError: as `evaluate`, but not for queries without relevant items.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> count_tasks(codes, codes)["image->image"].total[0].tolist()
+    [1, 0, 0, 0, 0, 0, 0, 0, 1]
     """
     pairs = _pairs(query, database)
     return {task: hamming_histogram(*pairs[task], n_bits=query.n_bits) for task in pairs}
@@ -132,27 +153,36 @@ def _pairs(query: CodeSet, database: CodeSet) -> dict[str, tuple[PackedCodes, Pa
 
 
 def report_tasks(
-    counted: Mapping[str, tuple[HammingHistogram, Figures | None]], cutoffs: Sequence[int] = DEFAULT_CUTOFFS
+    counted: Mapping[str, tuple[HammingHistogram, Scores | None]], cutoffs: Sequence[int] = DEFAULT_CUTOFFS
 ) -> dict[str, TaskEvaluation]:
-    """Figures of each task from its counts and, where they are known, its `average_precisions_in_order`.
+    """Compute the scores of each task from its counts and, where they are known, its `average_precisions_in_order`.
 
     Raises:
         ValueError: in some task no query has a relevant item.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> counts = count_tasks(codes, codes)["image->image"]
+    >>> report_tasks({"image->image": (counts, None)})["image->image"].report["chance"]
+    0.5
     """
-    # Counting keeps all cores busy, the figures of a task only one.
+    # Counting keeps all cores busy, the scores of a task only one.
     with ThreadPoolExecutor(max_workers=len(counted)) as threads:
         reports = threads.map(lambda counts: report(counts[0], cutoffs, counts[1]), counted.values())
         return {
-            task: TaskEvaluation(histogram, figures)
-            for (task, (histogram, _)), figures in zip(counted.items(), reports, strict=True)
+            task: TaskEvaluation(histogram, scores)
+            for (task, (histogram, _)), scores in zip(counted.items(), reports, strict=True)
         }
 
 
-def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: Figures | None = None) -> TaskReport:
-    """The figures of one histogram; see `evaluate` for ``cutoffs`` and errors.
+def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: Scores | None = None) -> TaskReport:
+    """Compute the scores of one histogram; see `evaluate` for ``cutoffs`` and errors.
 
     Args:
         in_order: `average_precisions_in_order` of the same queries, if known.
+
+    >>> histogram = HammingHistogram(np.array([[1, 3]]), np.array([[1, 1]]))
+    >>> report(histogram, cutoffs=[1])["precision_at"]
+    {'1': 1.0}
     """
     lower, upper = histogram.map_bounds()
     kept = [z for z in cutoffs if z <= histogram.total.sum(axis=1).max(initial=0)]
@@ -174,7 +204,7 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: F
         "roc_auc_macro": _roc_auc(histogram, "macro"),
         "roc_auc_macro_queries": int((counted & (histogram.relevant != histogram.total).any(axis=1)).sum()),
         "radius_2": histogram.within_radius(2)._asdict(),
-        "by_radius": {name: figures.tolist() for name, figures in histogram.by_radius()._asdict().items()},
+        "by_radius": {name: scores.tolist() for name, scores in histogram.by_radius()._asdict().items()},
         "precision_recall_curve": {
             "precision": [None if np.isnan(share) else share for share in curve.precision.tolist()],
             "recall": curve.recall.tolist(),
@@ -186,7 +216,7 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: F
 
 
 def _roc_auc(histogram: HammingHistogram, average: Literal["micro", "macro"]) -> float | None:
-    """ROC-AUC, or None where every item is relevant to every query: the other figures are defined there."""
+    """ROC-AUC, or None where every item is relevant to every query: the other scores are defined there."""
     everything = (histogram.relevant == histogram.total).all(axis=1)
     return None if everything[histogram.relevant.sum(axis=1) > 0].all() else histogram.roc_auc(average)
 

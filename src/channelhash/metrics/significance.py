@@ -1,4 +1,4 @@
-"""How sure a mean over queries is, and whether two runs differ: resampling of per-query figures.
+"""How sure a mean over queries is, and whether two runs differ: resampling of per-query scores.
 
 The queries are taken as the random sample. This says nothing about the spread between training runs, which repeated
 seeds measure (``protocol.md`` § 6).
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from channelhash.metrics.ranking import Figures
+from channelhash.metrics.ranking import Scores
 from channelhash.utils.seeds import generator
 
 # Resamples drawn at once: 100 × 2,100 queries of 8 bytes are 1.7 MB.
@@ -16,7 +16,11 @@ _BATCH = 100
 
 
 class Interval(NamedTuple):
-    """A mean and the ends of its confidence interval."""
+    """A mean and the ends of its confidence interval.
+
+    >>> Interval(mean=0.5, lower=0.4, upper=0.6).lower
+    0.4
+    """
 
     mean: float
     lower: float
@@ -24,32 +28,39 @@ class Interval(NamedTuple):
 
 
 class PairedTest(NamedTuple):
-    """Mean difference of two runs over their common queries, its two-sided p-value, and the number of queries."""
+    """Mean difference of two runs over their common queries, its two-sided p-value, and the number of queries.
+
+    >>> paired_test(np.array([0.5, 0.6]), np.array([0.5, 0.6])).queries
+    2
+    """
 
     difference: float
     p_value: float
     queries: int
 
 
-def bootstrap_interval(figures: Figures, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Interval:
-    """Percentile bootstrap of a mean over queries (Efron and Tibshirani 1993, chapter 13).
+def bootstrap_interval(scores: Scores, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0) -> Interval:
+    """Compute the percentile bootstrap interval of a mean over queries (Efron and Tibshirani 1993, chapter 13).
 
     Args:
-        figures: ``(nq,)`` e.g. `HammingHistogram.average_precision`; NaN (no relevant item) is left out.
+        scores: ``(nq,)`` e.g. `HammingHistogram.average_precision`; NaN (no relevant item) is left out.
         confidence: share of resampled means inside the interval, in (0, 1).
         resamples: number of samples of the queries, drawn with replacement.
         seed: seed of the draws.
 
     Raises:
-        ValueError: ``confidence`` is not in (0, 1), or every figure is NaN.
+        ValueError: ``confidence`` is not in (0, 1), or every score is NaN.
 
     Costs O(nq · resamples) time, little memory.
+
+    >>> bootstrap_interval(np.array([0.5, 0.5, np.nan]), resamples=100)
+    Interval(mean=0.5, lower=0.5, upper=0.5)
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it lies between 0 and 1")
-    counted = figures[~np.isnan(figures)]
+    counted = scores[~np.isnan(scores)]
     if not len(counted):
-        raise ValueError(f"none of the {len(figures)} queries has a figure: there is nothing to average")
+        raise ValueError(f"none of the {len(scores)} queries has a score: there is nothing to average")
     random = generator(seed, "bootstrap")
     means = np.concatenate(
         [
@@ -61,14 +72,14 @@ def bootstrap_interval(figures: Figures, confidence: float = 0.95, resamples: in
     return Interval(float(counted.mean()), float(lower), float(upper))
 
 
-def paired_test(first: Figures, second: Figures, resamples: int = 10_000, seed: int = 0) -> PairedTest:
-    """Sign-flip permutation test that two runs have the same mean over the same queries.
+def paired_test(first: Scores, second: Scores, resamples: int = 10_000, seed: int = 0) -> PairedTest:
+    """Test by sign flips (a permutation test) that two runs have the same mean over the same queries.
 
     If the runs do not differ, a query's difference is as likely as its negative: p is the share of random sign
     assignments whose mean is at least as far from 0 as the one seen, (1 + hits) / (1 + resamples), so it is never 0.
 
     Args:
-        first: ``(nq,)`` figures of one run, NaN for queries without relevant items.
+        first: ``(nq,)`` scores of one run, NaN for queries without relevant items.
         second: ``(nq,)`` those of the other, of the same queries in the same order.
         resamples: number of sign assignments.
         seed: seed of the draws.
@@ -77,20 +88,23 @@ def paired_test(first: Figures, second: Figures, resamples: int = 10_000, seed: 
         Mean of ``first - second``, p-value in (0, 1], queries counted.
 
     Raises:
-        ValueError: lengths differ; a query has a figure in one run alone (other relevant items, so another task); or
+        ValueError: lengths differ; a query has a score in one run alone (other relevant items, so another task); or
             no query has one.
 
     Costs O(nq · resamples) time, little memory.
+
+    >>> paired_test(np.array([0.5, 0.6]), np.array([0.5, 0.6])).p_value
+    1.0
     """
     if first.shape != second.shape or first.ndim != 1:
-        raise ValueError(f"figures of {first.shape} and {second.shape} queries; a paired test needs the same queries")
+        raise ValueError(f"scores of {first.shape} and {second.shape} queries; a paired test needs the same queries")
     missing = np.isnan(first)
     if (missing != np.isnan(second)).any():
         row = int(np.flatnonzero(missing != np.isnan(second))[0])
-        raise ValueError(f"query {row} has a figure in one run alone: the runs were not evaluated on the same data")
+        raise ValueError(f"query {row} has a score in one run alone: the runs were not evaluated on the same data")
     differences = (first - second)[~missing]
     if not len(differences):
-        raise ValueError(f"none of the {len(first)} queries has a figure: there is nothing to compare")
+        raise ValueError(f"none of the {len(first)} queries has a score: there is nothing to compare")
     observed = abs(differences.sum())
     # Sums of the same numbers in another order differ in their last digits; a tie with what was seen is a hit.
     threshold = observed - 1e-12 * np.abs(differences).sum()

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.metrics.count_distances import checked_pairs, precisions_in_order
 from channelhash.metrics.histogram import HammingHistogram
-from channelhash.metrics.ranking import Figures, divide
+from channelhash.metrics.ranking import Scores, divide
 
 
 def average_precisions_in_order(
@@ -18,8 +18,8 @@ def average_precisions_in_order(
     database_labels: NDArray[Any],
     histogram: HammingHistogram,
     device: str = "cpu",
-) -> Figures:
-    """`ranking.average_precision_in_order` of every query, in a second pass over the pairs.
+) -> Scores:
+    """Compute `ranking.average_precision_in_order` of every query, in a second pass over the pairs.
 
     The rank of an item is the number of nearer items, which the histogram knows, plus that of earlier ones at its own
     distance, which the pass counts as it goes: nothing is sorted and no distances are kept. Other devices than the CPU
@@ -38,6 +38,12 @@ def average_precisions_in_order(
 
     Raises:
         ValueError: as `hamming_histogram`; or the histogram is of other numbers of queries or items.
+
+    >>> from channelhash.metrics import hamming_histogram
+    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
+    >>> histogram = hamming_histogram(codes, codes, labels, labels, n_bits=8)
+    >>> average_precisions_in_order(codes, codes, labels, labels, histogram).tolist()
+    [1.0, 1.0]
     """
     query_sets, database_sets = checked_pairs(
         query_codes, database_codes, query_labels, database_labels, histogram.n_bits

@@ -28,9 +28,13 @@ def count_distances(
     n_bits: int,
     device: str,
 ) -> DistanceCounts:
-    """`count_distances.count_distances` on a device of PyTorch; the arguments are those, the results equal.
+    """Count as `count_distances.count_distances` does, on a device of PyTorch; arguments and results are the same.
 
     O(nq · nd · (k + c)) time; the memory on the device is the codes and label sets in float32 and a block of pairs.
+
+    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
+    >>> count_distances(codes, codes, labels, labels, n_bits=8, device="cpu").total[0].tolist()
+    [1, 0, 0, 0, 0, 0, 0, 0, 1]
     """
     segments = by_label_count(database_labels.sum(axis=1))
     items = _signs(database_codes[segments.order], n_bits, device)
@@ -71,10 +75,14 @@ def precisions_in_order(
     n_bits: int,
     device: str,
 ) -> NDArray[np.float64]:
-    """`count_distances.precisions_in_order` on a device of PyTorch, by sorting the whole database for some queries at
-    a time.
+    """Sum as `count_distances.precisions_in_order` does, on a device of PyTorch, by sorting the whole database for some
+    queries at a time.
 
     The memory on the device is the codes and label sets in float32 and a block of pairs, but at least one row of them.
+
+    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
+    >>> precisions_in_order(codes, codes, labels, labels, n_bits=8, device="cpu").tolist()
+    [1.0, 1.0]
     """
     items, sets = _signs(database_codes, n_bits, device), _sets(database_labels, device)
     ranks = torch.arange(1, len(items) + 1, dtype=torch.float64, device=device)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.metrics import HammingHistogram
-from channelhash.metrics.code_files import save_figures
+from channelhash.metrics.code_files import save_scores
 from channelhash.metrics.report import count_tasks, report_tasks
 from channelhash.scale.engines import LOCAL, Workers
 from channelhash.scale.job import shard_files
@@ -84,7 +84,7 @@ def evaluate_shards(
         "shards": len(files),
         "tasks": {task: evaluation.report for task, evaluation in reports.items()},
     }
-    save_figures(result, total.counts, out, f"{query.name} → {database.name}")
+    save_scores(result, total.counts, out, f"{query.name} → {database.name}")
     return result
 
 

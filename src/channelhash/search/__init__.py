@@ -12,7 +12,7 @@ Opener = Callable[[str, int | None, str], Store]
 
 
 def open_store(address: str | Path, n_bits: int | None = None, model: str = "") -> Store:
-    """A store of codes to add to and to search in.
+    """Open a store of codes to add to and to search in.
 
     Args:
         address: a folder, made at the first `Store.add`; or, to be read only, a run's folder (its retrieval set) or a
@@ -22,6 +22,12 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "") 
 
     Raises:
         InputError: there is something else at that address, or a store of another code length or model.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = open_store(f"{folder}/photos.store", n_bits=64)
+    ...     len(store), store.n_bits
+    (0, 64)
     """
     from channelhash.search.local.store import open_codes, open_folder  # compiled code, seconds to load
 

@@ -26,6 +26,9 @@ class Pushed:
         items: number of items of the source.
         resumed: how many of them an earlier push, which did not end, had moved already.
         target_items: number of items in the target afterwards.
+
+    >>> Pushed(items=26, resumed=20, target_items=26).resumed
+    20
     """
 
     items: int
@@ -49,6 +52,14 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
         InputError: the source is no store in a folder; the target has codes of another length or model, or does not
             take an item; another process pushes between the two.
         JobError: the target does not answer, or holds another number of items afterwards than it should.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     source = open_store(f"{folder}/a.store")
+    ...     source.add(["a"], np.array([[7]], np.uint8))
+    ...     source.close()
+    ...     push(Path(folder) / "a.store", f"{folder}/b.store").target_items
+    1
     """
     database = source / "items.sqlite"
     if not database.exists():

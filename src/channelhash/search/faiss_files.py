@@ -29,7 +29,11 @@ _BATCH = 10_000
 
 
 def items_file(file: Path) -> Path:
-    """The file beside a FAISS file that says which item a number is."""
+    """Return the file beside a FAISS file that says which item a number is.
+
+    >>> items_file(Path("photos.faiss")).name
+    'photos.faiss.items.parquet'
+    """
     return file.with_name(file.name + ".items.parquet")
 
 

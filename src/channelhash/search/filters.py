@@ -45,7 +45,11 @@ _INTEGERS = range(-(2**63), 2**63)
 
 @dataclass(frozen=True)
 class Compare:
-    """``value <operator> literal``; the operator is one of ``= != < <= > >=``, of Booleans ``=`` or ``!=``."""
+    """``value <operator> literal``; the operator is one of ``= != < <= > >=``, of Booleans ``=`` or ``!=``.
+
+    >>> parse_filter("year >= 2000", ["year"]).test
+    Compare(operator='>=', value=2000)
+    """
 
     operator: str
     value: Literal
@@ -53,14 +57,22 @@ class Compare:
 
 @dataclass(frozen=True)
 class Among:
-    """``IN``: one of these literals, all of one kind."""
+    """``IN``: one of these literals, all of one kind.
+
+    >>> parse_filter("label IN ('dog', 'cat')", []).test
+    Among(values=('dog', 'cat'))
+    """
 
     values: tuple[Literal, ...]
 
 
 @dataclass(frozen=True)
 class Between:
-    """``BETWEEN``, both ends included; two strings or two numbers."""
+    """``BETWEEN``, both ends included; two strings or two numbers.
+
+    >>> parse_filter("year BETWEEN 1990 AND 2000", ["year"]).test
+    Between(low=1990, high=2000)
+    """
 
     low: Literal
     high: Literal
@@ -68,14 +80,22 @@ class Between:
 
 @dataclass(frozen=True)
 class Like:
-    """``LIKE``: the whole string fits the pattern; ``%`` any characters, ``_`` one, nothing else is special."""
+    """``LIKE``: the whole string fits the pattern; ``%`` any characters, ``_`` one, nothing else is special.
+
+    >>> parse_filter("text LIKE '%sea%'", []).test
+    Like(pattern='%sea%')
+    """
 
     pattern: str
 
 
 @dataclass(frozen=True)
 class Known:
-    """``IS NOT NULL``: there is a value."""
+    """``IS NOT NULL``: there is a value.
+
+    >>> parse_filter("year IS NULL", ["year"])
+    Condition(key='year', test=Known(), negated=True)
+    """
 
 
 Test = Compare | Among | Between | Like | Known
@@ -89,6 +109,9 @@ class Condition:
         key: ``id``, ``label`` or a metadata key.
         test: what its value satisfies; of ``label``, what any label satisfies.
         negated: what a value of the right kind does *not* satisfy; of ``label``, what no label does.
+
+    >>> parse_filter("NOT label = 'dog'", []).negated
+    True
     """
 
     key: str
@@ -98,14 +121,22 @@ class Condition:
 
 @dataclass(frozen=True)
 class And:
-    """All parts hold."""
+    """All parts hold.
+
+    >>> len(parse_filter("label = 'dog' AND id > 'b'", []).parts)
+    2
+    """
 
     parts: tuple["Filter", ...]
 
 
 @dataclass(frozen=True)
 class Or:
-    """Any part holds."""
+    """Any part holds.
+
+    >>> type(parse_filter("label = 'dog' OR id > 'b'", [])).__name__
+    'Or'
+    """
 
     parts: tuple["Filter", ...]
 
@@ -114,7 +145,11 @@ Filter = Condition | And | Or
 
 
 class SqlCondition(NamedTuple):
-    """A Boolean SQL expression with ``?`` in the place of every literal."""
+    """A Boolean SQL expression with ``?`` in the place of every literal.
+
+    >>> to_sqlite(parse_filter("id = 'a'", []))
+    SqlCondition(sql='(id = ?)', parameters=('a',))
+    """
 
     sql: str
     parameters: tuple[Literal, ...]

@@ -11,7 +11,7 @@ _BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # (256,
 
 
 def asymmetric_distances(outputs: NDArray[np.floating[Any]], codes: PackedCodes) -> NDArray[np.float64]:
-    """Distance of one query's real-valued outputs u to stored codes b ∈ {−1, +1}^k.
+    """Compute the distance of one query's real-valued outputs u to stored codes b ∈ {−1, +1}^k.
 
     A(u, b) = Σ_{j: b_j ≠ sgn u_j} |u_j| = (‖u‖₁ − ⟨u, b⟩) / 2: a differing bit costs as much as the model was sure of
     it. With |u_j| = 1 it is the Hamming distance. It orders items as ‖u − b‖² does, which is the expectation-based
@@ -25,6 +25,9 @@ def asymmetric_distances(outputs: NDArray[np.floating[Any]], codes: PackedCodes)
 
     Returns:
         ``(n,)``, at least 0; equal codes get equal distances to the last bit.
+
+    >>> asymmetric_distances(np.array([0.9, -0.1, 0.5, 0.5]), pack(np.array([[1, 0, 1, 1], [1, 1, 1, 1]]))).tolist()
+    [0.0, 0.1]
     """
     k = len(outputs)
     check_packed(codes, k)
@@ -42,7 +45,7 @@ def asymmetric_distances(outputs: NDArray[np.floating[Any]], codes: PackedCodes)
 
 
 def rerank(outputs: NDArray[np.floating[Any]], codes: PackedCodes, first: int) -> NDArray[np.int64]:
-    """The order of one query's answers after re-ranking; ties by Hamming distance, then by id.
+    """Order one query's answers by asymmetric distance; ties by Hamming distance, then by id.
 
     Args:
         outputs: ``(k,)`` of the query.
@@ -51,6 +54,9 @@ def rerank(outputs: NDArray[np.floating[Any]], codes: PackedCodes, first: int) -
 
     Returns:
         Positions ``(n,)`` in ``codes``, best first.
+
+    >>> rerank(np.array([0.9, -0.1]), pack(np.array([[0, 0], [1, 1]])), first=2).tolist()
+    [1, 0]
     """
     if first < 1:
         raise ValueError(f"first is {first}; at least 1 answer can be re-ranked")

@@ -15,7 +15,7 @@ ANSWERS = 7
 def answer_rows(
     query: CodeSet, database: CodeSet, task: str, count: int = 5, answers: int = ANSWERS
 ) -> list[list[Cell]]:
-    """One row a query: itself, then the nearest items, right if they share a label with it.
+    """Make one row a query: itself, then the nearest items, right if they share a label with it.
 
     Args:
         query: queries with labels, of which some are picked, evenly spaced.
@@ -27,6 +27,10 @@ def answer_rows(
 
     Raises:
         ValueError: labels are missing.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> [cell.right for cell in answer_rows(codes, codes, "image->image")[0]]
+    [None, True, False]
     """
     if query.labels is None or database.labels is None:
         raise ValueError("right and wrong answers go by labels; these codes have none")
@@ -44,7 +48,12 @@ def answer_rows(
 
 
 def answer_cell(database: CodeSet, row: int, distance: int, right: bool | None = None) -> Cell:
-    """An answer with its distance: its picture and text, or what else is known of it."""
+    """Make the cell of an answer: its distance, and its image and text or what else is known of it.
+
+    >>> codes = CodeSet(["a"], {"image": np.array([[0]], np.uint8)}, None, n_bits=8)
+    >>> answer_cell(codes, row=0, distance=3).caption
+    '3 bits: a'
+    """
     return Cell(_picture(database, row), f"{bits(distance)}: {_words(database, row)}", right)
 
 

@@ -20,7 +20,11 @@ _INTEGERS = range(-(2**63), 2**63)
 
 
 def check_ids(ids: Sequence[str]) -> list[str]:
-    """The ids as a list of different strings that have a UTF-8 form."""
+    """Check ids, and return them as a list of different strings that have a UTF-8 form.
+
+    >>> check_ids(("a", "b"))
+    ['a', 'b']
+    """
     if isinstance(ids, str):
         raise InputError(f"ids: expected a sequence of strings, not one string {ids!r}")
     names = list(ids)
@@ -36,7 +40,11 @@ def check_ids(ids: Sequence[str]) -> list[str]:
 
 
 def is_text(value: object) -> bool:
-    """Whether it is a string that has a UTF-8 form: without half a surrogate pair."""
+    """Return whether a value is a string that has a UTF-8 form: without half a surrogate pair.
+
+    >>> is_text("a"), is_text(3)
+    (True, False)
+    """
     if not isinstance(value, str):
         return False
     try:
@@ -47,7 +55,11 @@ def is_text(value: object) -> bool:
 
 
 def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:
-    """Packed codes ``(n, ceil(n_bits / 8))`` uint8 with zero padding."""
+    """Check packed codes: ``(n, ceil(n_bits / 8))`` uint8 with zero padding.
+
+    >>> check_codes([[7]], 8, "queries") if 0 else check_codes(np.array([[7]], np.uint8), 8, "queries").shape
+    (1, 1)
+    """
     packed = np.asarray(codes)
     try:
         check_packed(packed, n_bits)
@@ -59,7 +71,11 @@ def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:
 def codes_by_modality(
     codes: PackedCodes | Mapping[str, PackedCodes], modality: str | None, n: int, n_bits: int | None
 ) -> tuple[dict[str, PackedCodes], int]:
-    """modality -> codes ``(n, b)``, and their length; eight bits a byte where ``n_bits`` is not known."""
+    """Return modality -> codes ``(n, b)``, and their length; eight bits a byte where ``n_bits`` is not known.
+
+    >>> codes_by_modality(np.array([[7]], np.uint8), None, n=1, n_bits=None)
+    ({'image': array([[7]], dtype=uint8)}, 8)
+    """
     if isinstance(codes, Mapping):
         if modality is not None:
             raise InputError(f"modality {modality!r}: the codes name their modalities; leave it out")
@@ -84,7 +100,11 @@ def codes_by_modality(
 
 
 def check_metadata(metadata: Sequence[Metadata] | None, ids: Sequence[str]) -> list[Metadata] | None:
-    """One mapping an item, of values that a store can keep."""
+    """Check that metadata are one mapping an item, of values that a store can keep.
+
+    >>> check_metadata([{"year": 2020}], ["a"])
+    [{'year': 2020}]
+    """
     if metadata is None:
         return None
     if len(metadata) != len(ids):
@@ -103,7 +123,11 @@ def check_metadata(metadata: Sequence[Metadata] | None, ids: Sequence[str]) -> l
 
 
 def check_count(value: int, what: str, least: int) -> int:
-    """A whole number of at least ``least``."""
+    """Check that a value is a whole number of at least ``least``.
+
+    >>> check_count(3, "k", 1)
+    3
+    """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(f"{what} is {value!r}; a whole number of at least {least} is expected")
     return int(value)

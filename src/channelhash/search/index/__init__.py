@@ -27,6 +27,12 @@ class CodeIndex:
 
     Where there are tables, a search goes through them (`multi_index`) and falls back to a scan of all distinct codes
     (`linear_scan`) once that is cheaper; the answers are the same. Several threads may search at the same time.
+
+    >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
+    >>> [match.rows.tolist() for match in index.nearest(np.array([[6]], np.uint8), k=2)]
+    [[1, 2]]
+    >>> index.n_distinct
+    2
     """
 
     def __init__(self, distinct: DistinctCodes, tables: Tables | None, n_bits: int) -> None:

@@ -19,6 +19,9 @@ class Matches:
     Attributes:
         rows: row numbers in the database.
         distances: number of differing bits.
+
+    >>> nearest(np.array([[0]], np.uint8), np.array([[7], [1]], np.uint8), ["a", "b"], k=1)[0].rows.tolist()
+    [1]
     """
 
     rows: NDArray[np.int64]
@@ -26,7 +29,7 @@ class Matches:
 
 
 def nearest(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], k: int) -> list[Matches]:
-    """The ``k`` nearest database codes of every query, or all where there are fewer.
+    """Find the ``k`` nearest database codes of every query, or all where there are fewer.
 
     Args:
         queries: ``(nq, b)`` packed codes.
@@ -35,6 +38,10 @@ def nearest(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], k: 
         k: at least 1.
 
     O(nq · nd · b / 8) time; memory for a block of distances beside the inputs.
+
+    >>> matches = nearest(np.array([[0]], np.uint8), np.array([[7], [1]], np.uint8), ["a", "b"], k=2)
+    >>> matches[0].rows.tolist(), matches[0].distances.tolist()
+    ([1, 0], [1, 3])
     """
     if k < 1:
         raise ValueError(f"k is {k}; at least 1 item can be asked for")
@@ -42,7 +49,11 @@ def nearest(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], k: 
 
 
 def within(queries: PackedCodes, database: PackedCodes, ids: Sequence[str], radius: int) -> list[Matches]:
-    """All database codes at distance <= ``radius`` of every query; arguments and cost as in `nearest`."""
+    """Find all database codes at distance <= ``radius`` of every query; arguments and cost as in `nearest`.
+
+    >>> within(np.array([[0]], np.uint8), np.array([[7], [1]], np.uint8), ["a", "b"], radius=2)[0].rows.tolist()
+    [1]
+    """
     if radius < 0:
         raise ValueError(f"radius is {radius}; a distance is at least 0")
     return [

@@ -23,6 +23,9 @@ class DistinctCodes(NamedTuple):
         codes: ``(words, m)``, a word of neighbouring codes side by side; see `code_words`.
         starts: ``(m + 1,)``: the rows of code ``c`` are ``rows[starts[c] : starts[c + 1]]``, in ascending order.
         rows: ``(n,)``.
+
+    >>> distinct_codes(np.array([[7], [1], [7]], np.uint8), n_bits=8).rows.tolist()
+    [1, 0, 2]
     """
 
     codes: Words
@@ -31,10 +34,13 @@ class DistinctCodes(NamedTuple):
 
 
 def distinct_codes(packed: PackedCodes, n_bits: int) -> DistinctCodes:
-    """The distinct ones of ``(n, ceil(n_bits / 8))`` packed codes.
+    """Find the distinct ones of ``(n, ceil(n_bits / 8))`` packed codes.
 
     Raises:
         ValueError: there are 2³² rows or more.
+
+    >>> distinct_codes(np.array([[7], [1], [7]], np.uint8), n_bits=8).codes.shape
+    (1, 2)
     """
     if len(packed) >= _MOST_ROWS:
         raise ValueError(f"{len(packed)} codes are too many for one index: it numbers rows with 32 bits")
@@ -48,7 +54,12 @@ def distinct_codes(packed: PackedCodes, n_bits: int) -> DistinctCodes:
 
 
 def code_words(packed: PackedCodes, n_bits: int) -> Words:
-    """Packed codes as words ``(n, words)``: bit ``j`` of a code is the ``j % b``-th highest of word ``j // b``, b bits
-    long, so that the order of words is that of codes."""
+    """Return packed codes as words ``(n, words)``, whose order is that of the codes.
+
+    Bit ``j`` of a code is the ``j % b``-th highest of word ``j // b``; a word has b bits.
+
+    >>> code_words(np.array([[128]], np.uint8), n_bits=8).tolist()
+    [[2147483648]]
+    """
     big_endian = words(packed).view(">u8")
     return (big_endian >> np.uint64(32)).astype(np.uint32) if n_bits <= 32 else big_endian.astype(np.uint64)

@@ -145,7 +145,14 @@ def _nearest_tasks(division, search, found):  # type: ignore[no-untyped-def]
 
 
 def nearest(search: Search) -> list[Matches]:
-    """Find the first ``k`` rows of each query within the radius."""
+    """Find the first ``k`` rows of each query within the radius.
+
+    >>> from channelhash.search.index.deduplicate import distinct_codes
+    >>> codes, no_mask = distinct_codes(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
+    >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
+    >>> nearest(search)[0].rows.tolist()
+    [0]
+    """
     division, m = _division(search), search.codes.shape[1]
     found = no_candidates(search, division.segments, capacity(search.k, -(-m // division.segments)))
     if search.queries.size * m < _FEW:
@@ -199,7 +206,14 @@ def _within_tasks(division, search, places, keys):  # type: ignore[no-untyped-de
 
 
 def within(search: Search) -> list[Matches]:
-    """Find all rows of each query within the radius, whatever ``k``. They are counted before they are written."""
+    """Find all rows of each query within the radius, whatever ``k``. They are counted before they are written.
+
+    >>> from channelhash.search.index.deduplicate import distinct_codes
+    >>> codes, no_mask = distinct_codes(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
+    >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
+    >>> within(search)[0].rows.tolist()
+    [0, 1]
+    """
     division, nq = _division(search), len(search.queries)
     counts = np.zeros((division.segments, nq), dtype=np.int64)
     _within_tasks(division, search, counts, np.empty(0, dtype=np.uint64))

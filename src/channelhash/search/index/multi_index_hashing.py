@@ -217,6 +217,12 @@ def nearest(search: Search, tables: Tables, budget: int) -> dict[int, Matches]:
         search: the codes are those of ``tables``.
         tables: see `build_tables`.
         budget: codes that a search of one query may look at; a probe counts as several.
+
+    >>> from channelhash.search.index.deduplicate import distinct_codes
+    >>> codes, no_mask = distinct_codes(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
+    >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
+    >>> nearest(search, build_tables(codes.codes, n_bits=8), budget=1_000_000)[0].rows.tolist()
+    [0]
     """
     found, done = _search(search, tables, budget)
     complete = Candidates(found.entries[:, done], found.counts[:, done], found.states[:, done])
@@ -224,7 +230,14 @@ def nearest(search: Search, tables: Tables, budget: int) -> dict[int, Matches]:
 
 
 def within(search: Search, tables: Tables, budget: int) -> dict[int, Matches]:
-    """Find all rows within the radius, by query, whatever ``k``; otherwise as `nearest`."""
+    """Find all rows within the radius, by query, whatever ``k``; otherwise as `nearest`.
+
+    >>> from channelhash.search.index.deduplicate import distinct_codes
+    >>> codes, no_mask = distinct_codes(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
+    >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
+    >>> within(search, build_tables(codes.codes, n_bits=8), budget=1_000_000)[0].rows.tolist()
+    [0, 1]
+    """
     results = {}
     for q in range(len(search.queries)):
         query = search._replace(queries=search.queries[q : q + 1], k=len(search.rows))

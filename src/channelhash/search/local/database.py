@@ -64,6 +64,11 @@ class State(NamedTuple):
         snapshot: name of the current snapshot's folder, empty if there is none.
         snapshot_serial: the last code that may be in the snapshot.
         snapshot_size: number of codes in the snapshot.
+
+    >>> items = ItemsDatabase(None)
+    >>> with items.reading() as state:
+    ...     state.version
+    0
     """
 
     version: int
@@ -85,6 +90,13 @@ class ItemsDatabase:
 
     Raises:
         InputError: the file is not such a database, or damaged.
+
+    >>> items = ItemsDatabase(None)
+    >>> with items.writing():
+    ...     items.write(["a"], {"image": np.array([[7]], np.uint8)}, [{"year": 2020}], replace=False)
+    >>> with items.reading():
+    ...     items.ids(None), items.keys()
+    (['a'], ['year'])
     """
 
     def __init__(self, path: Path | None) -> None:

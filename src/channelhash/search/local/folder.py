@@ -15,7 +15,11 @@ _FORMAT = "channelhash store 1"
 
 @dataclass(frozen=True)
 class StoreFolder:
-    """Where the files of a store are."""
+    """Where the files of a store are.
+
+    >>> StoreFolder(Path("photos.store")).database.name
+    'items.sqlite'
+    """
 
     path: Path
 
@@ -63,7 +67,11 @@ class StoreFolder:
 
 
 class Facts(NamedTuple):
-    """What all codes of a store have in common: their length, and the fingerprint of their model, empty if unknown."""
+    """What all codes of a store have in common: their length, and the fingerprint of their model, empty if unknown.
+
+    >>> Facts(n_bits=64, model="a1b2").n_bits
+    64
+    """
 
     n_bits: int
     model: str

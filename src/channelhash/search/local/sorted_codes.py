@@ -26,6 +26,10 @@ class SortedCodes:
         serials: ``(n,)`` int64 serials of the codes.
         names: the ids as UTF-8, one behind the other, uint8.
         ends: ``(n,)`` int64, where each id ends in ``names``.
+
+    >>> codes = SortedCodes.build([("a", 1, 1, bytes([7])), ("b", 2, 2, bytes([0]))], n_bits=8)
+    >>> codes.ids(np.array([1]))
+    ['b']
     """
 
     index: CodeIndex

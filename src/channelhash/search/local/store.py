@@ -50,6 +50,10 @@ class EmbeddedStore(Store):
         opened: the items; of a folder's store, none.
         n_bits, model: what a new store will have, and one that is there must have.
         model_folder: where the model is, if not in ``folder``.
+
+    >>> store = open_codes(CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8))
+    >>> len(store), store.writable
+    (1, False)
     """
 
     def __init__(
@@ -221,6 +225,12 @@ def open_folder(path: Path, n_bits: int | None, model: str) -> EmbeddedStore:
 
     Raises:
         InputError: the folder holds something else, is damaged, or was made with another code length or model.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = open_folder(Path(folder) / "photos.store", n_bits=8, model="")
+    ...     len(store), store.writable
+    (0, True)
     """
     folder = StoreFolder(path)
     folder.check_own()
@@ -234,6 +244,10 @@ def open_codes(
 
     Raises:
         InputError: an id occurs twice, or the codes have another length or model.
+
+    >>> store = open_codes(CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8))
+    >>> store.search(np.array([[6]], np.uint8), k=1).ids
+    [['b']]
     """
     facts = Facts(codes.n_bits, codes.model)
     check_opened_as(address, facts, n_bits, model)

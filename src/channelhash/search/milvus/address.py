@@ -32,6 +32,9 @@ class Index:
             a query, of ``n_lists``: faster, and **approximate**: what lies in other clusters is not found).
         n_lists: number of clusters, of BIN_IVF_FLAT.
         n_probe: how many of them a search looks into.
+
+    >>> Index("BIN_IVF_FLAT", n_lists=128).n_probe
+    16
     """
 
     kind: str = "BIN_FLAT"
@@ -48,6 +51,9 @@ class MilvusAddress:
         uri: of the server, or the file of milvus-lite.
         collection: its name.
         index: what a new collection is indexed by; None where the address does not say.
+
+    >>> parse_address("milvus+http://localhost:19530/photos").lite
+    False
     """
 
     text: str
@@ -62,12 +68,18 @@ class MilvusAddress:
 
 
 def parse_address(text: str) -> MilvusAddress:
-    """``milvus+http://host:port/collection?index=BIN_IVF_FLAT&nlist=1024&nprobe=16`` or ``milvus+FILE.db/collection``.
+    """Parse the address of a collection.
+
+    It is ``milvus+http://host:port/collection?index=BIN_IVF_FLAT&nlist=1024&nprobe=16``, or
+    ``milvus+FILE.db/collection``.
 
     The options are for servers and may be left out, the collection of a file too (`DEFAULT_COLLECTION`).
 
     Raises:
         InputError: it has another form, or holds a password or token.
+
+    >>> parse_address("milvus+http://localhost:19530/photos").collection
+    'photos'
     """
     rest = text.removeprefix("milvus+")
     if not rest.startswith(("http://", "https://")):

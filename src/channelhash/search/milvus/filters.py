@@ -23,6 +23,9 @@ class Dialect:
         stored_id: an id as it is stored.
         negate: an expression that holds where the given one does not.
         like: key and pattern -> an expression that holds for strings which fit, and may fail for other values.
+
+    >>> server_dialect(set()).negate("a == 1")
+    'not (a == 1)'
     """
 
     key_sets: Collection[str]
@@ -33,7 +36,11 @@ class Dialect:
 
 
 def server_dialect(key_sets: Collection[str]) -> Dialect:
-    """What a Milvus server understands: the whole of https://milvus.io/docs/boolean.md."""
+    """Return what a Milvus server understands: the whole of https://milvus.io/docs/boolean.md.
+
+    >>> server_dialect(set()).like("text", "%sea%")
+    'metadata["text"] like "%sea%"'
+    """
 
     def like(key: str, pattern: str) -> str:
         # Milvus takes a backslash for an escape, our language does not.
@@ -43,20 +50,32 @@ def server_dialect(key_sets: Collection[str]) -> Dialect:
 
 
 def quote(text: str) -> str:
-    """A string of Milvus's expressions, which knows Go's escapes; JSON's are among them."""
+    """Quote a string for Milvus's expressions, which know Go's escapes; JSON's are among them.
+
+    >>> print(quote("sea"))
+    "sea"
+    """
     return json.dumps(text, ensure_ascii=False)
 
 
 def known_keys(key_sets: Collection[str]) -> set[str]:
-    """The metadata keys that any item has."""
+    """Return the metadata keys that any item has.
+
+    >>> sorted(known_keys(['["year"]', '["text", "year"]']))
+    ['text', 'year']
+    """
     return {key for text in key_sets for key in json.loads(text)}
 
 
 def to_milvus(tree: Filter, dialect: Dialect) -> str:
-    """The filter as a Milvus expression over the fields ``id``, ``labels``, ``keys`` and ``metadata``.
+    """Translate a filter into a Milvus expression over the fields ``id``, ``labels``, ``keys`` and ``metadata``.
 
     Raises:
         InputError: the filter asks what Milvus, or milvus-lite, cannot answer.
+
+    >>> from channelhash.search.filters import parse_filter
+    >>> to_milvus(parse_filter("year > 2000", ["year"]), server_dialect(set()))
+    '(metadata["year"] > 2000)'
     """
     if isinstance(tree, Condition):
         return f"({_condition(tree, dialect)})"

@@ -24,7 +24,7 @@ _READ = {spelled: character for character, spelled in _SPELLED.items()}
 
 
 def stored_id(item_id: str) -> str:
-    """How an id is stored; of two ids, the lower one is stored as the lower string.
+    """Return how an id is stored; of two ids, the lower one is stored as the lower string.
 
     >>> stored_id("it's"), stored_id("a b")
     ('it&bs', 'a ab')
@@ -33,15 +33,22 @@ def stored_id(item_id: str) -> str:
 
 
 def item_id(stored: str) -> str:
-    """The id that is stored so."""
+    """Return the id that is stored so.
+
+    >>> item_id("it&bs")
+    "it's"
+    """
     return re.sub("[ &].", lambda match: _READ[match[0]], stored)
 
 
 def quote(text: str) -> str:
-    """A string of an expression.
+    """Quote a string for an expression.
 
     Raises:
         InputError: it holds control characters.
+
+    >>> print(quote("sea"))
+    "sea"
     """
     if any(character < " " for character in text):
         raise InputError(f"{text!r}: milvus-lite cannot compare with control characters; a Milvus server can")

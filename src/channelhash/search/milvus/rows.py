@@ -29,15 +29,23 @@ Row = dict[str, Any]
 
 
 def keys_text(metadata: Metadata) -> str:
-    """The set of an item's metadata keys as one string, as the field ``keys`` holds it."""
+    """Return the set of an item's metadata keys as one string, as the field ``keys`` holds it.
+
+    >>> keys_text({"year": 2020, "text": "sea"})
+    '["text", "year"]'
+    """
     return json.dumps(sorted(metadata), ensure_ascii=False)
 
 
 def to_row(item: Item, key: str, modalities: Sequence[str], n_bits: int) -> Row:
-    """A row of a collection with codes of ``modalities``; ``key`` is the item's id as it is stored.
+    """Return an item as a row of a collection with codes of ``modalities``; ``key`` is its id as it is stored.
 
     Raises:
         InputError: it is larger than Milvus takes.
+
+    >>> row = to_row(Item("a", {"image": np.array([7], np.uint8)}), "a", ["image", "text"], n_bits=8)
+    >>> row["has_image"], row["has_text"]
+    (True, False)
     """
     _check_size(item.id, "id", key)
     metadata = dict(item.metadata)
@@ -62,7 +70,12 @@ def to_row(item: Item, key: str, modalities: Sequence[str], n_bits: int) -> Row:
 
 
 def to_item(row: Mapping[str, Any], item_id: str) -> Item:
-    """The item of a row as `pymilvus` gives it."""
+    """Return the item of a row as `pymilvus` gives it.
+
+    >>> row = to_row(Item("a", {}, {"year": 2020}), "a", [], n_bits=8)
+    >>> to_item(row, "a").metadata
+    {'year': 2020}
+    """
     codes: dict[str, PackedCodes] = {}
     for name, has in row.items():
         if name.startswith("has_") and has:
