@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 
 from channelhash.errors import InputError
 from channelhash.search import filters
-from channelhash.search.filters import Among, And, Between, Compare, Condition, Known, Like, Or, parse_filter, to_sqlite
+from channelhash.search.filters import (
+    Among,
+    And,
+    Between,
+    Compare,
+    Condition,
+    Known,
+    Like,
+    Or,
+    parse_filter,
+    passes,
+)
+from channelhash.search.local.filters import to_sqlite
 
 KEYS = ("year", "score", "sharp", "text", "my key")
 STRINGS = ("", "a", "b'c", "sea%", "a_b", "A", "日本", "a\nb", 'd"e', "\\")
@@ -125,8 +137,11 @@ def passing(where: str, items: list[dict]) -> list[int]:
 
 @settings(max_examples=200)
 @given(TREES, st.lists(ITEMS, min_size=1, max_size=6))
-def test_sqlite_lets_pass_what_three_valued_logic_does(tree, items):
-    assert passing(written(tree), items) == [number for number, item in enumerate(items) if truth(tree, item)]
+def test_sqlite_and_python_let_pass_what_three_valued_logic_does(tree, items):
+    expected = [number for number, item in enumerate(items) if truth(tree, item)]
+    assert passing(written(tree), items) == expected
+    parsed = parse_filter(written(tree), KEYS)
+    assert [number for number, item in enumerate(items) if passes(parsed, item["id"], item)] == expected
 
 
 def test_negations_stand_at_conditions_alone():

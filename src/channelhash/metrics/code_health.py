@@ -11,7 +11,6 @@ from channelhash.codes import PackedCodes, check_packed, unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.metrics.count_distances import Labels, by_label_count, count_jointly
 from channelhash.metrics.graded_relevance import Counts
-from channelhash.metrics.ranking import Scores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -147,7 +146,7 @@ def bit_health(packed: PackedCodes, n_bits: int) -> BitHealth:
     }
 
 
-def bit_balance(packed: PackedCodes, n_bits: int) -> Scores:
+def bit_balance(packed: PackedCodes, n_bits: int) -> NDArray[np.float64]:
     """Return the share of ones of each bit, ``(k,)``.
 
     >>> bit_balance(np.array([[0], [128]], np.uint8), n_bits=2).tolist()
@@ -157,11 +156,11 @@ def bit_balance(packed: PackedCodes, n_bits: int) -> Scores:
     counts = np.zeros(n_bits, dtype=np.int64)
     for bits in _unpacked(packed, n_bits):
         counts += bits.sum(axis=0)
-    balance: Scores = counts / len(packed)
+    balance: NDArray[np.float64] = counts / len(packed)
     return balance
 
 
-def bit_entropy(ones: Scores) -> Scores:
+def bit_entropy(ones: NDArray[np.float64]) -> NDArray[np.float64]:
     """Compute −p log₂ p − (1 − p) log₂ (1 − p) of shares of ones p; 0 for a constant bit.
 
     >>> bit_entropy(np.array([0.0, 0.5])).tolist()
@@ -173,7 +172,7 @@ def bit_entropy(ones: Scores) -> Scores:
     return entropy
 
 
-def bit_correlation(packed: PackedCodes, n_bits: int) -> Scores:
+def bit_correlation(packed: PackedCodes, n_bits: int) -> NDArray[np.float64]:
     """Compute the Pearson correlation of every two bits over the items, ``(k, k)``; NaN for a bit that is constant.
 
     >>> bit_correlation(np.array([[0], [192]], np.uint8), n_bits=2).tolist()
@@ -188,7 +187,7 @@ def bit_correlation(packed: PackedCodes, n_bits: int) -> Scores:
     covariance = together / len(packed) - np.outer(ones, ones)
     spread = np.sqrt(ones * (1 - ones))
     scale = np.outer(spread, spread)
-    correlation: Scores = np.divide(covariance, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
+    correlation: NDArray[np.float64] = np.divide(covariance, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
     return correlation
 
 

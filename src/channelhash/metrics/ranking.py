@@ -22,7 +22,7 @@ _TABLE = 64
 _HARMONIC = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, _TABLE + 1))])
 
 
-def harmonic_difference(start: NDArray[np.integer], count: NDArray[np.integer]) -> Scores:
+def harmonic_difference(start: NDArray[np.integer], count: NDArray[np.integer]) -> NDArray[np.float64]:
     """Compute H_{N+n} − H_N = Σ_{t=1…n} 1 / (N + t), to double precision relative to the difference itself.
 
     Up to 64 from a table; beyond, H_x = ln y + γ + 1/(24 y²) − 7/(960 y⁴) + 31/(8064 y⁶) − … with y = x + ½, whose
@@ -39,13 +39,13 @@ def harmonic_difference(start: NDArray[np.integer], count: NDArray[np.integer]) 
     first, last = np.asarray(start, dtype=np.int64), np.asarray(start, dtype=np.int64) + count
     small = _HARMONIC[np.minimum(last, _TABLE)] - _HARMONIC[np.minimum(first, _TABLE)]
     low, high = np.maximum(first, _TABLE) + 0.5, np.maximum(last, _TABLE) + 0.5
-    result: Scores = small + np.log1p((high - low) / low) + (_correction(high) - _correction(low))
+    result: NDArray[np.float64] = small + np.log1p((high - low) / low) + (_correction(high) - _correction(low))
     return result
 
 
-def _correction(y: Scores) -> Scores:
+def _correction(y: NDArray[np.float64]) -> NDArray[np.float64]:
     square = 1 / (y * y)
-    value: Scores = square * (1 / 24 - square * (7 / 960 - square * (31 / 8064 - square * 127 / 30720)))
+    value: NDArray[np.float64] = square * (1 / 24 - square * (7 / 960 - square * (31 / 8064 - square * 127 / 30720)))
     return value
 
 
@@ -60,7 +60,7 @@ def _before(total: Counts, relevant: Counts) -> _Before:
     return _Before(np.cumsum(total, axis=1) - total, np.cumsum(relevant, axis=1) - relevant)
 
 
-def divide(numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float) -> Scores:
+def divide(numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float) -> NDArray[np.float64]:
     """Divide, with ``empty`` where the denominator is 0.
 
     >>> divide(np.array([1, 1]), np.array([2, 0]), empty=0.0).tolist()
@@ -127,7 +127,7 @@ def average_precision_in_order(distances: NDArray[np.integer], relevant: NDArray
     Returns:
         A score in [0, 1]; NaN if nothing is relevant.
 
-    >>> average_precision_in_order(np.array([0, 0, 1]), np.array([False, True, True])).__round__(3)
+    >>> round(average_precision_in_order(np.array([0, 0, 1]), np.array([False, True, True])), 3)
     0.583
     """
     ranks = np.flatnonzero(np.asarray(relevant)[np.argsort(distances, kind="stable")]) + 1
@@ -183,7 +183,6 @@ def ndcg_graded(total: Counts, gains: LabelGains) -> Scores:
     Returns:
         ``(nq,)`` in [0, 1]; NaN for a query without relevant items: only they have gains.
 
-    >>> from channelhash.metrics.graded_relevance import LabelGains
     >>> gains = LabelGains(np.array([[5, 0]]), np.array([0]), np.array([5]), np.array([1]))
     >>> ndcg_graded(np.array([[1, 3]]), gains).tolist()
     [1.0]

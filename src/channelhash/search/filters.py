@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlglot
 from sqlglot import exp
@@ -144,17 +144,6 @@ class Or:
 Filter = Condition | And | Or
 
 
-class SqlCondition(NamedTuple):
-    """A Boolean SQL expression with ``?`` in the place of every literal.
-
-    >>> to_sqlite(parse_filter("id = 'a'", []))
-    SqlCondition(sql='(id = ?)', parameters=('a',))
-    """
-
-    sql: str
-    parameters: tuple[Literal, ...]
-
-
 def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
     """Parse a filter into its tree.
 
@@ -188,21 +177,6 @@ def _parse(where: str, known_keys: frozenset[str]) -> Filter:
     return tree
 
 
-def to_sqlite(tree: Filter) -> SqlCondition:
-    """Translate a filter for a row of ``items(number, id, metadata as JSON)`` and the table ``labels(label, item)``.
-
-    >>> to_sqlite(parse_filter("label = 'dog'", [])).parameters
-    ('dog',)
-    """
-    if isinstance(tree, Condition):
-        return _condition_sql(tree)
-    parts = [to_sqlite(part) for part in tree.parts]
-    word = " AND " if isinstance(tree, And) else " OR "
-    return SqlCondition(
-        f"({word.join(part.sql for part in parts)})", tuple(value for part in parts for value in part.parameters)
-    )
-
-
 def passes(tree: Filter, item_id: str, metadata: Mapping[str, Any]) -> bool:
     """Return whether an item passes a filter; for stores that have no query language of their own.
 
@@ -217,7 +191,7 @@ def passes(tree: Filter, item_id: str, metadata: Mapping[str, Any]) -> bool:
     value = item_id if tree.key == "id" else metadata.get(tree.key)
     if isinstance(tree.test, Known):
         return (value is not None) != tree.negated
-    if not isinstance(value, Literal) or _kind(value) != _kind(_literals(tree.test)[0]):
+    if not isinstance(value, Literal) or kind_of(value) != kind_of(literals_of(tree.test)[0]):
         return False
     return _satisfies(value, tree.test) != tree.negated
 
@@ -339,7 +313,7 @@ def _number(text: str) -> int | float:
 
 def _check_kinds(key: str, test: Test, node: exp.Expression) -> None:
     """Refuse literals of several kinds, and those that no value of the key can have."""
-    kinds = {_kind(value) for value in _literals(test)}
+    kinds = {kind_of(value) for value in literals_of(test)}
     if len(kinds) > 1:
         raise _error(f"{_shown(node)}: mixes {' and '.join(sorted(kinds))}; compare with one kind")
     if key in STRING_KEYS and kinds - {"strings"}:
@@ -349,7 +323,12 @@ def _check_kinds(key: str, test: Test, node: exp.Expression) -> None:
         raise _error(f"{_shown(node)}: TRUE and FALSE have no order; compare with = or !=")
 
 
-def _literals(test: Test) -> tuple[Literal, ...]:
+def literals_of(test: Test) -> tuple[Literal, ...]:
+    """Return the literals of a test.
+
+    >>> literals_of(Between(1990, 2000))
+    (1990, 2000)
+    """
     match test:
         case Compare(value=value):
             return (value,)
@@ -363,7 +342,12 @@ def _literals(test: Test) -> tuple[Literal, ...]:
             return ()
 
 
-def _kind(value: Literal) -> str:
+def kind_of(value: Literal) -> str:
+    """Return the kind of a literal: strings, numbers or Booleans.
+
+    >>> kind_of(2000)
+    'numbers'
+    """
     if isinstance(value, bool):
         return "Booleans"
     return "strings" if isinstance(value, str) else "numbers"
@@ -386,43 +370,6 @@ def _satisfies(value: Any, test: Test) -> bool:
 
 def _count(tree: Filter) -> int:
     return 1 if isinstance(tree, Condition) else sum(_count(part) for part in tree.parts)
-
-
-# Kind of literal -> what `json_type` calls values of that kind.
-_JSON_TYPES = {"strings": "'text'", "numbers": "'integer', 'real'", "Booleans": "'true', 'false'"}
-
-
-def _condition_sql(condition: Condition) -> SqlCondition:
-    key, test = condition.key, condition.test
-    no = "NOT " if condition.negated else ""
-    if key == "label":
-        inner = _test_sql("label", test)
-        return SqlCondition(f"number {no}IN (SELECT item FROM labels WHERE {inner.sql})", inner.parameters)
-    if key == "id":
-        inner = _test_sql("id", test)
-        return SqlCondition(f"{no}({inner.sql})", inner.parameters)
-    path = f'$."{key}"'
-    if isinstance(test, Known):
-        return SqlCondition(f"json_type(metadata, ?) IS {'' if condition.negated else 'NOT '}NULL", (path,))
-    inner = _test_sql("json_extract(metadata, ?)", test)
-    types = _JSON_TYPES[_kind(_literals(test)[0])]
-    sql = f"(json_type(metadata, ?) IN ({types}) AND {no}({inner.sql}))"
-    return SqlCondition(sql, (path, path, *inner.parameters))
-
-
-def _test_sql(value: str, test: Test) -> SqlCondition:
-    match test:
-        case Compare(operator=sign):
-            sql = f"{value} {sign} ?"
-        case Among(values=values):
-            sql = f"{value} IN ({', '.join('?' * len(values))})"
-        case Between():
-            sql = f"{value} BETWEEN ? AND ?"
-        case Like():
-            sql = f"{value} LIKE ?"
-        case Known():
-            sql = f"{value} IS NOT NULL"
-    return SqlCondition(sql, _literals(test))
 
 
 def _error(reason: str) -> InputError:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
-from channelhash.search.filters import Filter, to_sqlite
+from channelhash.search.filters import Filter
+from channelhash.search.local.filters import to_sqlite
 from channelhash.search.store import Item
 from channelhash.search.validation import Metadata, Value
 
