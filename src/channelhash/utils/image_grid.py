@@ -1,4 +1,4 @@
-"""Pictures in rows with captions: search answers, augmentations."""
+"""Images in rows with captions: search results, augmentations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,38 +9,45 @@ from PIL import Image, ImageDraw, ImageFont
 from channelhash.utils.files import atomic_path
 
 _CELL = 148
-_PICTURE = 124
+_IMAGE = 124
 _LINE = 14
 _MARKS = {True: (24, 140, 60), False: (200, 45, 40), None: (150, 150, 150)}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One picture of a row.
+    """One image of a row.
 
     Attributes:
-        picture: file or picture to show; None shows the text instead.
-        caption: a few short lines under it.
+        image: file or image to draw; None draws the text instead.
+        caption: a few short lines below.
         right: marks an answer right (green, solid) or wrong (red, dashed); None leaves it unmarked.
+
+    >>> Cell(None, "a dog on a beach", right=True).caption
+    'a dog on a beach'
     """
 
-    picture: Path | Image.Image | None
+    image: Path | Image.Image | None
     caption: str
     right: bool | None = None
 
 
 def bits(distance: int) -> str:
-    """A distance in words: ``1 bit``, ``2 bits``."""
+    """Print a distance in words.
+
+    >>> bits(1), bits(3)
+    ('1 bit', '3 bits')
+    """
     return f"{distance} bit" if distance == 1 else f"{distance} bits"
 
 
 def write_contact_sheet(rows: Sequence[Sequence[Cell]], path: Path, caption_lines: int = 3) -> None:
-    """Write a PNG with one row of cells a query: the query first, its answers after it.
+    """Write a PNG with one row of cells a query: the query first, then what it found.
 
     Args:
         rows: cells, row by row.
         path: PNG to write.
-        caption_lines: room under a picture; what a caption has beyond is cut.
+        caption_lines: lines below an image; longer captions are cut.
     """
     columns = max(len(row) for row in rows)
     row_height = _CELL + caption_lines * _LINE + 2
@@ -55,31 +62,31 @@ def write_contact_sheet(rows: Sequence[Sequence[Cell]], path: Path, caption_line
 def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: int) -> None:
     draw = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(11)
-    margin = (_CELL - _PICTURE) // 2
-    if cell.picture is None:
-        box = (x + margin, y + margin, x + margin + _PICTURE, y + margin + _PICTURE)
+    margin = (_CELL - _IMAGE) // 2
+    if cell.image is None:
+        box = (x + margin, y + margin, x + margin + _IMAGE, y + margin + _IMAGE)
         draw.rectangle(box, fill=(238, 240, 244))
         _frame(draw, box, cell.right)
         text, lines = cell.caption, wrap(cell.caption, 19)
         draw.multiline_text((x + margin + 8, y + margin + 8), "\n".join(lines[:8]), fill="black", font=font)
         caption = "" if lines[:8] == wrap(text, 19) else "…"
     else:
-        if isinstance(cell.picture, Image.Image):
-            picture = cell.picture.copy()
+        if isinstance(cell.image, Image.Image):
+            image = cell.image.copy()
         else:
-            with Image.open(cell.picture) as opened:
-                picture = opened.convert("RGB")
-        picture.thumbnail((_PICTURE, _PICTURE))
-        left, top = x + (_CELL - picture.width) // 2, y + margin + (_PICTURE - picture.height) // 2
-        sheet.paste(picture, (left, top))
-        box = (left - 4, top - 4, left + picture.width + 3, top + picture.height + 3)
+            with Image.open(cell.image) as opened:
+                image = opened.convert("RGB")
+        image.thumbnail((_IMAGE, _IMAGE))
+        left, top = x + (_CELL - image.width) // 2, y + margin + (_IMAGE - image.height) // 2
+        sheet.paste(image, (left, top))
+        box = (left - 4, top - 4, left + image.width + 3, top + image.height + 3)
         _frame(draw, box, cell.right)
         caption = "\n".join(wrap(cell.caption)[:caption_lines])
     draw.multiline_text((x + margin, y + _CELL - 6), caption, fill="black", font=font, spacing=2)
 
 
 def _frame(draw: ImageDraw.ImageDraw, box: tuple[int, int, int, int], right: bool | None) -> None:
-    """Solid for right, dashed for wrong: readable without colour."""
+    """Draw a frame, solid for right and dashed for wrong: readable without colour."""
     if right is None:
         return
     left, top, end, bottom = box
@@ -96,7 +103,11 @@ def _frame(draw: ImageDraw.ImageDraw, box: tuple[int, int, int, int], right: boo
 
 
 def wrap(text: str, width: int = 22) -> list[str]:
-    """Lines of at most ``width`` characters, broken at spaces where there are any; line breaks are kept."""
+    """Break text into lines of at most ``width`` characters, at spaces if possible; line breaks are kept.
+
+    >>> wrap("a dog on a beach", width=8)
+    ['a dog on', 'a beach']
+    """
     lines: list[str] = []
     for paragraph in text.split("\n"):
         line = ""

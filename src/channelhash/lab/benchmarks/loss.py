@@ -96,7 +96,12 @@ def literal_dsch(outputs: dict[str, Tensor], labels: Tensor, n_bits: int) -> Ten
 
 
 def draw_batch(n: int, k: int, n_labels: int = N_LABELS) -> tuple[dict[str, Tensor], Tensor]:
-    """Draw outputs of both modalities, which take gradients, and labels, about three an item."""
+    """Draw outputs of both modalities, which take gradients, and labels, about three an item.
+
+    >>> outputs, labels = draw_batch(4, 16)
+    >>> outputs["image"].shape, labels.shape
+    (torch.Size([4, 16]), torch.Size([4, 21]))
+    """
     random = torch.Generator().manual_seed(0)
     outputs = {name: torch.randn(n, k, generator=random).requires_grad_() for name in MODALITIES}
     return outputs, torch.rand(n, n_labels, generator=random) < 0.15

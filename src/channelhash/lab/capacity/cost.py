@@ -65,6 +65,10 @@ def plan(need: Need, rates: Mapping[str, float], prices: Prices | None = None) -
         ``nodes``: the index is cut into parts that fit into a node's memory, each held by ``replicas`` nodes; more
         replicas where the rate of queries takes more cores. Seconds of a search are those of a query whose parts are
         scanned at the same time by all cores of one node each, at the rate of a batch.
+
+    >>> rates = {"encode": 10, "evaluate": 1e6, "search": 1e6, "index": 1e4}
+    >>> plan(Need(items=1e9, bits=64), rates)["bytes"]["codes"]
+    16000000000.0
     """
     n = need.items
     memory = index_bytes(need)

@@ -35,13 +35,21 @@ class Measurement:
 
 
 def read_growth() -> list[Measurement]:
-    """Read all measurements of the package."""
+    """Read all measurements of the package.
+
+    >>> sorted({row.job for row in read_growth()})
+    ['encode', 'evaluate', 'features', 'index', 'search']
+    """
     lines = files(__package__).joinpath("growth.csv").read_text(encoding="utf-8").splitlines()
     return TypeAdapter(list[Measurement]).validate_python(list(csv.DictReader(lines)))
 
 
 def largest(measurements: Iterable[Measurement]) -> dict[str, Measurement]:
-    """Map each job to its measurement at the largest size, from which larger collections are extrapolated."""
+    """Map each job to its measurement at the largest size, from which larger collections are extrapolated.
+
+    >>> largest(read_growth())["index"].job
+    'index'
+    """
     return {measurement.job: measurement for measurement in sorted(measurements, key=lambda row: row.items)}
 
 

@@ -37,7 +37,11 @@ class Need:
 
 @dataclass(frozen=True)
 class Prices:
-    """The user's prices, in any currency."""
+    """The user's prices, in any currency.
+
+    >>> Prices(node_month=100)
+    Prices(node_month=100, gb_month=0, core_hour=0, gpu_hour=0)
+    """
 
     node_month: float = _option("Your price of a node a month.", 0, min=0, option="price_node_month")
     gb_month: float = _option("Your price of a GB on a disk a month.", 0, min=0, option="price_gb_month")
@@ -52,6 +56,9 @@ class Job:
     ``task_seconds`` is the median time of a task on a worker that is not slow, ``spread`` the standard deviation of
     the logarithm of that time, drawn for each attempt. A worker that fails loses its task and is back after
     ``restart_seconds``. A slow worker is slow for the whole job.
+
+    >>> Job(tasks=10).task_seconds
+    60
     """
 
     tasks: int = _option("Simulated job: shards.", 1000, min=1)

@@ -33,7 +33,12 @@ def write_plots(
 
 
 def growth_plot(measurements: Sequence[Measurement]) -> Figure:
-    """Draw the measured core-seconds of each job over the number of items."""
+    """Draw the measured core-seconds of each job over the number of items.
+
+    >>> from channelhash.lab.capacity.measured_growth import read_growth
+    >>> growth_plot(read_growth()).axes[0].get_title()
+    'Measured growth'
+    """
     figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.subplots()
     for number, job in enumerate(JOBS):
@@ -67,7 +72,12 @@ def cost_plot(need: Need, rates: Mapping[str, float]) -> Figure:
 
 
 def completion_plot(outcomes: Mapping[str, Sequence[Outcome]]) -> Figure:
-    """Draw the share of simulated runs that are over by a time, a line a policy."""
+    """Draw the share of simulated runs that are over by a time, a line a policy.
+
+    >>> runs = [Outcome(60.0, 0, 0.0), Outcome(120.0, 0, 0.0)]
+    >>> len(completion_plot({"retry": runs}).axes[0].lines)
+    1
+    """
     figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.subplots()
     for number, (policy, runs) in enumerate(outcomes.items()):

@@ -15,6 +15,9 @@ def simulate(serving: Serving, seed: int, queries: int = 100_000) -> dict[str, f
     Returns:
         ``{"answered": share of queries whose parts all have a machine, "p50": s, "p99": s, "p999": s, "requests":
         requests a part and query}``. A second request needs a second machine that is up.
+
+    >>> simulate(Serving(up=1.0), seed=0, queries=10)["answered"]
+    1.0
     """
     random = generator(seed, "serving")
     shape = (queries, serving.parts)

@@ -38,6 +38,8 @@ def check(job: Job) -> None:
 
     Raises:
         InputError: a task on a slow worker hardly ever ends before its worker dies.
+
+    >>> check(Job(task_seconds=60))
     """
     expected = job.failures_per_hour * job.task_seconds * job.slow_factor / 3600
     if expected > _MOST_DEATHS:

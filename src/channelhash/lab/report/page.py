@@ -155,7 +155,11 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """Render the page as one HTML document."""
+    """Render the page as one HTML document.
+
+    >>> "<h1>a &amp; b</h1>" in render(Page("a & b", "", [], [], []))
+    True
+    """
     templates = Environment(
         loader=PackageLoader("channelhash.lab.report", "."),
         autoescape=True,

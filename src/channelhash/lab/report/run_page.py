@@ -56,10 +56,8 @@ def run_page(folder: Path) -> Page:
     thumbnails = Thumbnails()
     examples = retrieval_examples(*codes, thumbnails) if codes else []
     notes += _unfinished(folder, settings, log, bool(evaluations), codes is not None, bool(environments))
-    if thumbnails.unreadable:
-        notes.append(
-            f"{len(thumbnails.unreadable)} pictures of the examples cannot be read any more; their words are shown."
-        )
+    if lost := len(thumbnails.unreadable):
+        notes.append(f"{lost} pictures of the examples cannot be read any more; their words are shown.")
     examples_text = "Queries spaced evenly over the query set, not chosen. An answer is right if it shares a label."
     name = folder.resolve().name
     return Page(
@@ -97,7 +95,11 @@ def read_settings_file(path: Path) -> Sections:
 
 
 def environment_blocks(environments: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Tabulate environments: one column a different environment, one row a recorded fact."""
+    """Tabulate environments: one column a different environment, one row a recorded fact.
+
+    >>> environment_blocks([{"python": "3.12"}])[0].rows
+    [('python', '3.12')]
+    """
     if not environments:
         return []
     flat = [_flat(environment) for environment in environments]
@@ -111,9 +113,7 @@ def _or_note(notes: list[str], folder: Path, read: Callable[[Path], _T]) -> _T |
     try:
         return read(folder)
     except InputError as error:
-        notes.append(
-            str(error).replace(f"{folder}/", "")
-        )  # a page is passed on; the folder it was made in does not matter
+        notes.append(str(error).replace(f"{folder}/", ""))  # pages are passed on; the folder does not matter
         return None
 
 

@@ -84,7 +84,11 @@ def heat_maps_plot(losses: Sequence[ChannelLoss]) -> Figure:
 
 
 def channels_plot(losses: Sequence[ChannelLoss]) -> Figure:
-    """Draw the channels over similarity: distances without loss, one panel a loss."""
+    """Draw the channels over similarity: distances without loss, one panel a loss.
+
+    >>> len(channels_plot([SCHLoss(32), DSCHLoss(32)]).axes)
+    2
+    """
     figure = Figure(figsize=(4.6 * len(losses) + 0.4, 4.4), layout="constrained")
     panels = figure.subplots(1, len(losses), sharey=True, squeeze=False)[0]
     for axes, loss in zip(panels, losses, strict=True):

@@ -31,7 +31,12 @@ class Shape(NamedTuple):
 
 
 def scores_by_setting(numbers: Iterable[Printed], label: Label) -> list[dict[str, float]]:
-    """Return task -> mean for each printed setting; a setting that two tables repeat counts once."""
+    """Return task -> mean for each printed setting; a setting that two tables repeat counts once.
+
+    >>> from channelhash.lab.experiments.paper.printed_results import load_printed
+    >>> len(scores_by_setting(load_printed(), "printed_task")[0])
+    4
+    """
     scores: dict[tuple[object, ...], dict[str, float]] = {}
     for number in numbers:
         key = number.model, number.dataset, number.loss, number.n_bits, number.gamma_w, number.metric, number.split

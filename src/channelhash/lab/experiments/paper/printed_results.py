@@ -103,6 +103,9 @@ def comparison_table(results: Sequence[Result], table: PaperTable, checkpoint: s
 
     Raises:
         InputError: see `results.outcome`.
+
+    >>> comparison_table([], "losses") is None
+    True
     """
     printed = [number for number in load_printed() if number.table == table]
     split = printed[0].split

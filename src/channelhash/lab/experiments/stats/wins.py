@@ -7,7 +7,11 @@ from channelhash.lab.experiments.paper.printed_results import Printed
 
 
 class Wins(NamedTuple):
-    """Numbers of cells in which a method is strictly best, level with the best of the others, and behind it."""
+    """Numbers of cells in which a method is strictly best, level with the best of the others, and behind it.
+
+    >>> Wins(best=3, tied=1, behind=2).cells
+    6
+    """
 
     best: int
     tied: int
@@ -42,6 +46,10 @@ def printed_test_cells(numbers: Sequence[Printed]) -> dict[tuple[str, str, int, 
     """Map the paper's test cells (model, data set, n_bits, printed task) to loss -> number.
 
     The table of architectures repeats numbers of the table of losses; they are one cell.
+
+    >>> from channelhash.lab.experiments.paper.printed_results import load_printed
+    >>> sorted(next(iter(printed_test_cells(load_printed()).values())))
+    ['DSCH', 'SCH', 'TDSRDH']
     """
     cells: dict[tuple[str, str, int, str], dict[str, Printed]] = {}
     for number in numbers:
@@ -52,7 +60,12 @@ def printed_test_cells(numbers: Sequence[Printed]) -> dict[tuple[str, str, int, 
 
 
 def printed_sweep_cells(numbers: Sequence[Printed], metric: str) -> dict[tuple[str, str], dict[str, Printed]]:
-    """Map the rows of the paper's sweep of γ_w (data set, printed task) to γ_w -> number."""
+    """Map the rows of the paper's sweep of γ_w (data set, printed task) to γ_w -> number.
+
+    >>> from channelhash.lab.experiments.paper.printed_results import load_printed
+    >>> list(next(iter(printed_sweep_cells(load_printed(), "mAP_T").values())))[:2]
+    ['2', '4']
+    """
     cells: dict[tuple[str, str], dict[str, Printed]] = {}
     for number in numbers:
         if number.table == "gamma_w" and number.metric == metric:

@@ -16,7 +16,11 @@ from channelhash.utils.files import write_text
 
 @dataclass(frozen=True)
 class Cell:
-    """Text of a cell; bold marks the best."""
+    """Text of a cell; bold marks the best.
+
+    >>> Cell("84.19", bold=True)
+    Cell(text='84.19', bold=True)
+    """
 
     text: str
     bold: bool = False
@@ -100,7 +104,11 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    r"""Render a ``table`` float in booktabs style; needs ``\usepackage{booktabs}``, and UTF-8 beyond ASCII."""
+    r"""Render a ``table`` float in booktabs style; needs ``\usepackage{booktabs}``, and UTF-8 beyond ASCII.
+
+    >>> to_latex(Table("t", "mAP", ("Loss", "γ_w"), ((Cell("SCH"), Cell("50 %")),), "", 1)).splitlines()[6:9]
+    ['Loss & $\\gamma_{w}$ \\\\', '\\midrule', 'SCH & 50 \\% \\\\']
+    """
     # In LaTeX, {{ is not rare: its template writes << … >>.
     latex = _TEMPLATES.overlay(variable_start_string="<<", variable_end_string=">>")
     return latex.get_template("table.tex.j2").render(table=table)
@@ -120,7 +128,11 @@ def to_csv(table: Table) -> str:
 
 
 def to_html(table: Table) -> str:
-    """Render a ``<table>`` element with its title as caption, then a paragraph; everything is escaped."""
+    """Render a ``<table>`` element with its title as caption, then a paragraph; everything is escaped.
+
+    >>> "<td>83.7</td>" in to_html(Table("t", "mAP", ("Loss", "mAP"), ((Cell("SCH"), Cell("83.7")),), "", 1))
+    True
+    """
     return _TEMPLATES.get_template("table.html.j2").render(table=table)
 
 

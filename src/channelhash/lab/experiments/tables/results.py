@@ -232,7 +232,11 @@ def all_views(
 
 
 def task_names(results: Sequence[Result], view: str, checkpoint: str) -> list[str]:
-    """Return the tasks that some run was evaluated on, in their order; a stand-in while there is none."""
+    """Return the tasks that some run was evaluated on, in their order; a stand-in while there is none.
+
+    >>> task_names([], "test", "last")
+    ['every task']
+    """
     names = [task for result in results for task in result.epochs.get(checkpoint, {}).get(view, {})]
     return list(dict.fromkeys(names)) or ["every task"]
 
