@@ -13,7 +13,7 @@ from channelhash.errors import InputError
 
 
 class Split(StrEnum):
-    """Partitions that have queries."""
+    """Splits that have queries."""
 
     test = "test"
     validation = "validation"

@@ -61,6 +61,9 @@ class Batch(NamedTuple):
         codes: modality -> their packed codes.
         states: their states, see `state.STATE`.
         problems: a line for each row that could not be encoded.
+
+    >>> Batch([0], {"text": np.zeros((1, 2), np.uint8)}, ["state"], []).rows
+    [0]
     """
 
     rows: list[int]

@@ -57,6 +57,13 @@ def read_source(path: Path, root: Path | None = None) -> Source:
     Raises:
         InputError: there is no such file or folder, no image or no usable row in it; or ``root`` is given without a
             table.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = Path(folder, "items.csv")
+    ...     _ = table.write_text("id,text,year\\na,a dog,2019\\n")
+    ...     read_source(table).metadata
+    [{'text': 'a dog', 'year': 2019}]
     """
     is_table = path.suffix.lower() in ENDINGS and not path.is_dir()
     if root is not None and not is_table:

@@ -74,7 +74,13 @@ def _current_state(source: Source, row: int, old: str) -> str | None:
 
 
 def state_of_file(path: Path) -> str:
-    """Return ``"SIZE TIME SHA256"`` of an image file; `OSError` if it cannot be read."""
+    """Return ``"SIZE TIME SHA256"`` of an image file; `OSError` if it cannot be read.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     state_of_file(Path(file.name)).startswith("0 ")
+    True
+    """
     stat = path.stat()  # before the content: a change in between is seen the next time
     with open(path, "rb") as file:
         return f"{stat.st_size} {stat.st_mtime_ns} {hashlib.file_digest(file, 'sha256').hexdigest()}"

@@ -36,7 +36,15 @@ def draw_run_splits(config: RunConfig, collection: Collection) -> Splits:
 
 
 def create_model(config: RunConfig, train_records: Records) -> HashModel:
-    """Return the untrained model of a configuration; its weights are drawn from ``train.seed``."""
+    """Return the untrained model of a configuration; its weights are drawn from ``train.seed``.
+
+    >>> import numpy as np
+    >>> from pathlib import Path
+    >>> from channelhash.runs.demo import demo_config
+    >>> records = Records(("a", "b"), {"text": ("a dog", "a dog")}, np.ones((2, 1), dtype=bool), ("dog",))
+    >>> create_model(demo_config(Path("demo"), "dsch", quick=True), records).modalities
+    ('text',)
+    """
     torch.manual_seed(derive_seed(config.train.seed, "weights"))
     settings = {name: getattr(config.model, name) for name in type(config.model).model_fields}
     model = resolve_model(config.model_name).create(train_records, config.n_bits, **settings)

@@ -32,6 +32,11 @@ def student_config(teacher: RunConfig, student: str, data: Path | None, override
     Raises:
         InputError: a name or key is unknown or misplaced, the student has another code length or splits of its own, it
             extends a run, or ``data`` is missing although the teacher has two collections.
+
+    >>> from channelhash.runs.demo import demo_config
+    >>> student = student_config(demo_config(Path("demo"), "dsch", quick=True), "small", None, ["model.width=8"])
+    >>> student.loss_name, student.n_bits, student.model.width
+    ('distillation', 32, 8)
     """
     sections = _own_sections(student)
     split = teacher.split.model_dump(mode="json")

@@ -166,6 +166,12 @@ def shard_files(folder: Path) -> list[Path]:
 
     Raises:
         InputError: there are none, or the job that writes them has not finished.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     shard_path(Path(folder), 0).touch()
+    ...     [path.name for path in shard_files(Path(folder))]
+    ['codes-000000.parquet']
     """
     if (folder / "job" / "manifest.json").exists():
         files = [shard_path(folder, number) for number in range(len(read_job(folder).shards))]

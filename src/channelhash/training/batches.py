@@ -29,6 +29,12 @@ def prepare_inputs(model: HashModel, records: Records, modality: str, progress: 
 
     Returns:
         ``n`` rows: pixels as uint8, token ids as int32 (OpenCLIP's as int64), features as float32.
+
+    >>> from channelhash.models import MODELS
+    >>> records = Records(("a", "b"), {"text": np.eye(2)}, np.ones((2, 1), dtype=bool), ("label",))
+    >>> model = MODELS["features"].create(records, 8, hidden=[4])
+    >>> prepare_inputs(model, records, "text").tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
     items = records.items[modality]
     if collection := model.branch(modality).prepare_collection:

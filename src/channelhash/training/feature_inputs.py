@@ -33,6 +33,13 @@ def feature_mode(model: HashModel, settings: TrainSettings) -> Mode:
     Raises:
         InputError: the settings contradict one another, the model has no encoder whose features could be kept, or it
             reads no text whose tokens could be changed.
+
+    >>> import numpy as np
+    >>> from channelhash.models import MODELS
+    >>> records = Records(("a", "b"), {"text": np.eye(2)}, np.ones((2, 1), dtype=bool), ("label",))
+    >>> model = MODELS["features"].create(records, 8, hidden=[4])
+    >>> feature_mode(model, TrainSettings())
+    'online'
     """
     if settings.changes_tokens and "text" not in model.modalities:
         raise InputError("train: mask_tokens, replace_tokens and drop_tokens: the data has no texts; set them to 0")
