@@ -1,6 +1,6 @@
 """Label similarity, relaxed Hamming distance, and the band of distances ("channel") a pair of samples should lie in.
 
-Pure functions on tensors; the losses are built of them. Notation of the paper: S similarity in [0, 1], k = ``n_bits``,
+Pure functions on tensors; the losses are built from them. The paper's notation: S similarity in [0, 1], k = ``n_bits``,
 d distance in [0, k].
 """
 
@@ -16,7 +16,7 @@ _SMALLEST_NORM = 1e-12
 
 
 def label_similarity(labels: Tensor, others: Tensor | None = None) -> Tensor:
-    """Cosine similarity of label vectors, eq. (1) of the paper.
+    """Return the cosine similarity of label vectors, eq. (1) of the paper.
 
     Args:
         labels: ``(n, c)`` bool or non-negative numbers (one-hot or multi-hot).
@@ -26,6 +26,9 @@ def label_similarity(labels: Tensor, others: Tensor | None = None) -> Tensor:
         ``(n, n)``, or ``(n, m)`` with ``others``, in [0, 1], float32 (float64 for float64 labels). A sample without
         labels has similarity 0 to all others, and 1 to itself (``protocol.md`` § 5). Samples with the same label set
         have exactly 1, so that they form the set "S = 1" of the losses whatever the rounding.
+
+    >>> label_similarity(torch.tensor([[1, 1, 0], [1, 1, 0], [0, 0, 1]])).tolist()
+    [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     rows = _floats(labels)
     columns = rows if others is None else _floats(others)
@@ -38,7 +41,7 @@ def label_similarity(labels: Tensor, others: Tensor | None = None) -> Tensor:
 
 
 def label_similarity_across(labels: Tensor, others: Tensor | None = None) -> Tensor:
-    """`label_similarity` where the modalities of a sample have labels of their own.
+    """Return `label_similarity` where the modalities of a sample have labels of their own.
 
     Args:
         labels: ``(m, n, c)`` bool or non-negative numbers, of m modalities of n samples.
@@ -48,6 +51,10 @@ def label_similarity_across(labels: Tensor, others: Tensor | None = None) -> Ten
         ``(m, n, m, n)``, or ``(m, n, m, p)`` with ``others``: entry ``[a, i, b, j]`` is the cosine of the labels of
         sample i in modality a and of sample j in modality b. A sample has 1 to itself in those modalities where its
         labels are the same, also where it has none.
+
+    >>> labels = torch.tensor([[[1, 0]], [[1, 1]]])  # of the image and the text of one sample
+    >>> round(label_similarity_across(labels)[0, 0, 1, 0].item(), 2)
+    0.71
     """
     columns = labels if others is None else others
     similarity = label_similarity(labels.flatten(0, 1), columns.flatten(0, 1))
@@ -58,7 +65,11 @@ def label_similarity_across(labels: Tensor, others: Tensor | None = None) -> Ten
 
 
 def same_labels(labels: Tensor) -> Tensor:
-    """Where two modalities of a sample have the same labels: ``(m, n, c)`` to ``(m, m, n)`` bool."""
+    """Return where two modalities of a sample have the same labels: ``(m, n, c)`` to ``(m, m, n)`` bool.
+
+    >>> same_labels(torch.tensor([[[1, 0], [0, 1]], [[1, 0], [1, 1]]]))[0, 1].tolist()
+    [True, False]
+    """
     return (labels[:, None] == labels[None]).all(dim=-1)
 
 
@@ -68,7 +79,7 @@ def _floats(labels: Tensor) -> Tensor:
 
 
 def relaxed_hamming(a: Tensor, b: Tensor) -> Tensor:
-    """Hamming distance of real-valued codes, eq. (2): d = k/2 · (1 − cos(a_i, b_j)).
+    """Return the Hamming distance of real-valued codes, eq. (2): d = k/2 · (1 − cos(a_i, b_j)).
 
     Equal to the number of differing bits where all entries are ±1.
 
@@ -78,12 +89,19 @@ def relaxed_hamming(a: Tensor, b: Tensor) -> Tensor:
 
     Returns:
         ``(n, m)`` in [0, k]. A zero row is k/2 away from everything, with a finite gradient.
+
+    >>> relaxed_hamming(torch.tensor([[1.0, 1, 1, 1]]), torch.tensor([[1.0, 1, 1, -1], [0, 0, 0, 0]])).tolist()
+    [[1.0, 2.0]]
     """
     return 0.5 * a.shape[1] * (1 - unit_rows(a) @ unit_rows(b).T)
 
 
 def unit_rows(codes: Tensor) -> Tensor:
-    """Rows scaled to length 1; rows of (nearly) zero length are left as they are."""
+    """Scale rows to length 1; rows of (nearly) zero length are left as they are.
+
+    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
     norms = torch.linalg.vector_norm(codes, dim=1, keepdim=True)
     return codes / torch.where(norms > _SMALLEST_NORM, norms, 1.0)
 
@@ -91,7 +109,7 @@ def unit_rows(codes: Tensor) -> Tensor:
 def dsch_bounds(
     similarity: Tensor, n_bits: int, lambda_neg: float | None = None, tau: float = 1.0, gamma_w: float = 8.0
 ) -> tuple[Tensor, Tensor]:
-    """Lower and upper end of the dynamic channel of DSCH.
+    """Return the lower and upper end of the dynamic channel of DSCH.
 
     Width w = (1 − S)^γ_w · (k − λ_neg − τ) + τ and leftmost point p = λ_neg (1 − S) − τ S, eq. (dsch:it:w) and
     (dsch:it:p). Both are continuous in S.
@@ -105,6 +123,10 @@ def dsch_bounds(
 
     Returns:
         ``(p, p + w)``, each shaped like ``similarity``. p is −τ at S = 1: the part below 0 is never reached.
+
+    >>> lower, upper = dsch_bounds(torch.tensor([0.0, 1.0]), n_bits=16)
+    >>> lower.tolist(), upper.tolist()
+    ([8.0, -1.0], [16.0, 0.0])
     """
     lambda_neg = n_bits / 2 if lambda_neg is None else lambda_neg
     dissimilarity = 1 - similarity
@@ -114,10 +136,14 @@ def dsch_bounds(
 
 
 def sch_bounds(similarity: Tensor, n_bits: int, tau: float = 3.0) -> tuple[Tensor, Tensor]:
-    """Lower and upper end of the fixed-width channel of SCH (Hu et al. 2024), eq. (sch:lambdal) and (sch:lambdau).
+    """Return the lower and upper end of SCH's fixed-width channel (Hu et al. 2024), eq. (sch:lambdal), (sch:lambdau).
 
     S = 0: [k/2, k]. Otherwise [k/2 (1 − S) − τ, k/2 (1 − S)], the lower end clamped at 0, which changes no loss
     value because no distance is negative. Arguments and shapes as in `dsch_bounds`.
+
+    >>> lower, upper = sch_bounds(torch.tensor([0.0, 0.5, 1.0]), n_bits=16)
+    >>> lower.tolist(), upper.tolist()
+    ([8.0, 1.0, 0.0], [16.0, 4.0, 0.0])
     """
     dissimilar = similarity == 0
     target = 0.5 * n_bits * (1 - similarity)
@@ -129,7 +155,7 @@ def sch_bounds(similarity: Tensor, n_bits: int, tau: float = 3.0) -> tuple[Tenso
 def balanced_bounds(
     similarity: Tensor, n_bits: int, similarity_ratio: float, rho: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Lower and upper end of the balanced channels of BSCH (``docs/results/balanced-channels.md``).
+    """Return the lower and upper end of the balanced channels of BSCH (``docs/results/balanced-channels.md``).
 
     S > 0: [0, k/2 · (1 − S)], no lower end that counts. S = 0: [k/2 + g, k] with the gap g = ρ · k/2 · r, at most k/2.
 
@@ -143,10 +169,14 @@ def balanced_bounds(
         similarity: any shape, values in [0, 1].
         n_bits: code length k.
         similarity_ratio: r, see `similarity_ratio`.
-        rho: share ρ of the largest gap.
+        rho: fraction ρ of the largest gap.
+
+    >>> lower, upper = balanced_bounds(torch.tensor([0.0, 0.5, 1.0]), n_bits=16, similarity_ratio=0.25)
+    >>> lower.tolist(), upper.tolist()
+    ([10.0, 0.0, 0.0], [16.0, 4.0, 0.0])
     """
-    share = min(rho * similarity_ratio, 1.0) if rho else 0.0  # r is infinite where no pair is dissimilar
-    gap = share * 0.5 * n_bits
+    fraction = min(rho * similarity_ratio, 1.0) if rho else 0.0  # r is infinite where no pair is dissimilar
+    gap = fraction * 0.5 * n_bits
     dissimilar = similarity == 0
     lower = dissimilar * similarity.new_tensor(0.5 * n_bits + gap)
     upper = torch.where(dissimilar, float(n_bits), 0.5 * n_bits * (1 - similarity))
@@ -154,13 +184,16 @@ def balanced_bounds(
 
 
 def similarity_ratio(labels: Tensor) -> float:
-    """r = Σ S / #{S = 0} over all ordered pairs of samples, each with itself included (S = 1).
+    """Return r = Σ S / #{S = 0} over all ordered pairs of samples, each with itself included (S = 1).
 
     Args:
         labels: ``(n, c)`` as in `label_similarity`.
 
     Returns:
         r ≥ 0; infinite where no pair is dissimilar. Time O(u² c) for u different rows, memory O(u · 1024).
+
+    >>> similarity_ratio(torch.eye(3))  # 3 pairs of a sample with itself, 6 others
+    0.5
     """
     rows, counts = torch.unique(torch.as_tensor(labels).double(), dim=0, return_counts=True)
     total, dissimilar = 0.0, 0

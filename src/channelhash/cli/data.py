@@ -136,7 +136,7 @@ def describe(
     Example: channelhash data describe table --path items.csv --root images
     """
     from channelhash.config import read_data_section
-    from channelhash.data import DATA_KINDS
+    from channelhash.data import resolve_data_kind
     from channelhash.data.collection import DataSource
     from channelhash.data.describe import describe as count
     from channelhash.errors import InputError
@@ -154,7 +154,7 @@ def describe(
         except InputError as error:  # counted all the same: this command is for diagnosis
             problems.append(str(error))
         result = count(
-            records, splits, DATA_KINDS[name].expected, decode, progress("decode pictures") if decode else None
+            records, splits, resolve_data_kind(name).expected, decode, progress("decode pictures") if decode else None
         )
     result["problems"] += problems
     if as_json:

@@ -13,7 +13,7 @@ from channelhash.data.synthetic import load_synthetic
 from channelhash.data.synthetic.features import load_simulated
 from channelhash.data.table import load_table
 from channelhash.errors import InputError
-from channelhash.utils.python_names import look_up
+from channelhash.utils.python_names import is_python_name, look_up
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,9 @@ def resolve_data_kind(name: str) -> DataKind:
             imported or is no function.
     """
     found = look_up(DATA_KINDS, name, "data.kind")
-    if isinstance(found, DataKind):
-        return found
+    if isinstance(found, DataKind) or not is_python_name(name):
+        kind: DataKind = found
+        return kind
     if not callable(found):
         raise InputError(f"data.kind {name}: is neither a function that returns records nor a DataKind")
     return DataKind(found)

@@ -21,7 +21,7 @@ class ShapedSCHLoss(HashLoss):
 
         S = 0: [k/2, k]     S > 0: [k/2 (1 − T) − τ, k/2 (1 − T)]
 
-    * ``quantile``: T = F(S) / F(1), where F(S) is the share of the batch's similar pairs that are less similar, and
+    * ``quantile``: T = F(S) / F(1), where F(S) is the fraction of the batch's similar pairs that are less similar, and
       half of those that are as similar. The targets of similar pairs are then spread evenly over [0, k/2], whatever
       the labels are. It is linear between the values of S that occur.
     * ``rarity``: T is the cosine of label vectors whose entries are weighted by (−log p_c)^½, with p_c = (n_c + 1) /
@@ -60,8 +60,8 @@ class ShapedSCHLoss(HashLoss):
             self.steps = nn.Parameter(torch.zeros(_PIECES))
 
     def _bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
-        """Lower and upper end of the channel of each similarity of the batch, in bits; of rare labels it is weighted
-        already."""
+        """Return the lower and upper end of the channel of each similarity of the batch, in bits; with ``rarity`` the
+        similarities are weighted already."""
         if self.shape == "rarity":
             return sch_bounds(similarity, self.n_bits, self.tau)
         places, heights = similarity_quantiles(similarity) if self.shape == "quantile" else self._line()
@@ -87,19 +87,28 @@ class ShapedSCHLoss(HashLoss):
 
 
 def rarity_weights(labels: Tensor) -> Tensor:
-    """(−log p_c)^½ as in `ShapedSCHLoss`: ``(n, c)`` labels to ``(c,)``, all above 0."""
+    """Return (−log p_c)^½ as in `ShapedSCHLoss`: ``(n, c)`` labels to ``(c,)``, all above 0.
+
+    >>> rare, common = rarity_weights(torch.tensor([[0, 1], [0, 1], [1, 1]]))
+    >>> (rare > common).item()
+    True
+    """
     having = labels.bool().sum(dim=0)
     return torch.log((len(labels) + 2) / (having + 1)).sqrt()
 
 
 def similarity_quantiles(similarity: Tensor) -> tuple[Tensor, Tensor]:
-    """Points (S, F(S) / F(1)) of the quantile function of `ShapedSCHLoss`, ascending, from (0, 0) to (1, 1).
+    """Return points (S, F(S) / F(1)) of the quantile function of `ShapedSCHLoss`, ascending, from (0, 0) to (1, 1).
 
     Args:
         similarity: any shape, in [0, 1]; zeros count for nothing.
 
     Returns:
         Places and heights, one point for each value that occurs besides 0 and 1.
+
+    >>> places, heights = similarity_quantiles(torch.tensor([0.0, 0.5, 1.0]))
+    >>> places.tolist(), [round(height, 3) for height in heights.tolist()]
+    ([0.0, 0.5, 1.0], [0.0, 0.333, 1.0])
     """
     values, counts = torch.unique(similarity[similarity > 0], return_counts=True)
     if not len(values) or values[-1] < 1:  # a pair of a sample with itself is among those of any batch
@@ -110,8 +119,8 @@ def similarity_quantiles(similarity: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _interpolated(x: Tensor, places: Tensor, heights: Tensor) -> Tensor:
-    """Linear between points in ascending order; the first is at or below all ``x``, the last at or above."""
+    """Interpolate between points in ascending order; the first is at or below all ``x``, the last at or above."""
     right = torch.searchsorted(places, x.contiguous()).clamp(1, len(places) - 1)
     left = right - 1
-    share = (x - places[left]) / (places[right] - places[left])
-    return heights[left] + share * (heights[right] - heights[left])
+    fraction = (x - places[left]) / (places[right] - places[left])
+    return heights[left] + fraction * (heights[right] - heights[left])

@@ -11,7 +11,7 @@ from channelhash.losses.functional import Outputs, checked_batch
 
 
 def contrastive_term(outputs: Outputs, labels: Tensor, temperature: float = 0.07) -> Tensor:
-    """InfoNCE (van den Oord et al. 2018) with cosines between modalities, both ways, as in CLIP (Radford et al. 2021)::
+    """Return InfoNCE (van den Oord et al. 2018) with cosines between modalities, both ways, as CLIP does (2021)::
 
         L = mean over ordered pairs of modalities a ≠ b and samples i of
             −log ( e^(cos(a_i, b_i) / T) / Σ_{j = i or S_ij < 1} e^(cos(a_i, b_j) / T) )
@@ -30,6 +30,10 @@ def contrastive_term(outputs: Outputs, labels: Tensor, temperature: float = 0.07
 
     Raises:
         ValueError: there is one modality, or the shapes of outputs and labels do not fit together.
+
+    >>> codes = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
+    >>> round(contrastive_term({"image": codes, "text": codes}, torch.eye(2)).item(), 4)
+    0.0
     """
     outputs, labels = checked_batch(outputs, labels)
     if len(outputs) < 2:

@@ -43,7 +43,7 @@ class CSQLoss(HashLoss):
         self.tie_break: Tensor
 
     def centres_of(self, labels: Tensor) -> Tensor:
-        """The centre of each row of ``(N, c)`` labels, ``(N, k)`` of ±1."""
+        """Return the centre of each row of ``(N, c)`` labels, ``(N, k)`` of ±1."""
         votes = labels @ self.centres.to(labels)
         return torch.where(votes == 0, self.tie_break.to(labels), votes.sign())
 

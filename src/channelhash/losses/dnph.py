@@ -50,7 +50,7 @@ class DNPHLoss(HashLoss):
         self.proxies = nn.Parameter(torch.randn(n_labels, n_bits) / 8)
 
     def random_codes(self, labels: Tensor) -> Tensor:
-        """u of a batch with ``(n, c)`` labels, ``(n, k)`` of ±1."""
+        """Return u of a batch with ``(n, c)`` labels, ``(n, k)`` of ±1."""
         batch = content_hash(np.packbits(labels.cpu().numpy() > 0).tobytes())
         return random_signs((len(labels), self.n_bits), self.seed, "dnph codes", batch)
 
@@ -59,8 +59,8 @@ class DNPHLoss(HashLoss):
         items = items_of(batch, self.n_bits, self.n_labels)
         codes = torch.tanh(items.codes)
         squared = 2 - 2 * unit_rows(codes) @ unit_rows(self.proxies.to(codes)).T
-        log_shares = F.log_softmax(-(squared + self.delta * items.labels), dim=1)
-        to_proxies = -(items.labels * log_shares).sum(dim=1).mean()
+        log_probabilities = F.log_softmax(-(squared + self.delta * items.labels), dim=1)
+        to_proxies = -(items.labels * log_probabilities).sum(dim=1).mean()
         parts = items.by_modality(codes)
         drawn = self.random_codes(items.by_modality(items.labels)[0]).to(codes)
         agreement = torch.stack([(part * drawn[assigned(part, drawn)]).sum(dim=1).mean() for part in parts]).sum()
@@ -68,6 +68,10 @@ class DNPHLoss(HashLoss):
 
 
 def assigned(codes: Tensor, drawn: Tensor) -> Tensor:
-    """π: which of ``drawn`` ``(n, k)`` goes to each of ``codes`` ``(n, k)``, by the Hungarian method, O(n³)."""
+    """Return π: which of ``drawn`` ``(n, k)`` goes to each of ``codes`` ``(n, k)``, by the Hungarian method, O(n³).
+
+    >>> assigned(torch.tensor([[1.0], [-1.0]]), torch.tensor([[-1.0], [1.0]])).tolist()
+    [1, 0]
+    """
     distances = torch.cdist(codes.detach(), drawn).cpu().numpy()
     return torch.from_numpy(linear_sum_assignment(distances)[1]).to(codes.device)

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from channelhash.losses.base import Batch, HashLoss
 from channelhash.losses.functional import sign
 from channelhash.losses.multimodal import items_of, mean_of_labelled
-from channelhash.losses.orthohash import even_shares
+from channelhash.losses.orthohash import spread_evenly
 
 
 class GreedyHashLoss(HashLoss):
@@ -41,6 +41,6 @@ class GreedyHashLoss(HashLoss):
         """Return the loss of ``batch``."""
         items = items_of(batch, self.n_bits, self.n_labels)
         bits = sign(items.codes) + (items.codes - items.codes.detach())  # exactly ±1, with the slope of the codes
-        log_shares = F.log_softmax(bits @ self.classifier.weight.to(bits).T, dim=1)
-        entropy = mean_of_labelled(-(even_shares(items.labels) * log_shares).sum(dim=1), items.labels)
+        log_probabilities = F.log_softmax(bits @ self.classifier.weight.to(bits).T, dim=1)
+        entropy = mean_of_labelled(-(spread_evenly(items.labels) * log_probabilities).sum(dim=1), items.labels)
         return entropy + self.alpha * (items.codes.abs() - 1).abs().pow(3).mean()

@@ -17,7 +17,7 @@ _CAP = 3.0
 
 
 def hard_weights(violation: Tensor, n_bits: int, hardness: float) -> Tensor:
-    """Weight of a dissimilar pair by its violation v, e^(η · min(v/σ, 3)) / c(η) with σ = √k/2 bits.
+    """Return the weight of a dissimilar pair by its violation v, e^(η · min(v/σ, 3)) / c(η) with σ = √k/2 bits.
 
     σ is the spread of the distances of random codes, so the same η means the same for any k. c(η) is the mean of the
     numerator over the violating pairs of random codes (v/σ is half-normal there, with λ_neg = k/2): with random codes
@@ -36,20 +36,30 @@ def hard_weights(violation: Tensor, n_bits: int, hardness: float) -> Tensor:
     Returns:
         Weights, shaped like ``violation``, from 1/c(η) to less than 371 for any η (7.3 for η = 1); no gradient flows
         through them.
+
+    >>> easy, hard = hard_weights(torch.tensor([0.0, 6.0]), n_bits=16, hardness=1.0)
+    >>> hard.item() > 1 > easy.item()
+    True
     """
     scaled = (violation.detach() / (0.5 * math.sqrt(n_bits))).clamp_max(_CAP)
     return torch.exp(hardness * scaled - _log_mean(hardness))
 
 
 def check_hardness(hardness: float) -> None:
-    """Raise `ValueError` for an η below 0."""
+    """Check that η is 0 or more.
+
+    >>> check_hardness(0.5)
+
+    Raises:
+        ValueError: it is not.
+    """
     if not hardness >= 0:
         raise ValueError(f"hardness is {hardness}; it is 0 or more, easy pairs never weigh more than hard ones")
 
 
 @cache
 def _log_mean(hardness: float) -> float:
-    """log c(η), of ∫₀^∞ e^(η · min(x, 3)) 2φ(x) dx in closed form; in logarithms it overflows for no η."""
+    """Return log c(η), of ∫₀^∞ e^(η · min(x, 3)) 2φ(x) dx in closed form; in logarithms it overflows for no η."""
     upper, lower = log_ndtr(_CAP - hardness), log_ndtr(-hardness)
     below = hardness**2 / 2 + upper + math.log1p(-math.exp(lower - upper))
     above = _CAP * hardness + log_ndtr(-_CAP)

@@ -8,7 +8,7 @@ from channelhash.utils.seeds import generator
 
 
 def hash_centres(n_labels: int, n_bits: int, seed: int) -> Tensor:
-    """A code for each label, ``(c, k)`` of ±1 (CSQ, algorithm 1).
+    """Return a code for each label, ``(c, k)`` of ±1 (CSQ, algorithm 1).
 
     The first c rows of Hadamard's matrix H and of −H: k/2 bits apart from one another, or k from its opposite. Where k
     is no power of two (Sylvester's construction has no other), or c > 2k: bits drawn with probability ½.
@@ -27,5 +27,9 @@ def hash_centres(n_labels: int, n_bits: int, seed: int) -> Tensor:
 
 
 def random_signs(shape: tuple[int, ...], seed: int, *names: str) -> Tensor:
-    """±1 with probability ½ each, from a named seed."""
+    """Draw ±1 with probability ½ each, from a named seed.
+
+    >>> random_signs((2, 3), 0, "example").abs().tolist()
+    [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    """
     return torch.from_numpy(generator(seed, *names).choice(np.array([-1, 1], dtype=np.float32), size=shape))

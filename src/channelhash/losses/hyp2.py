@@ -31,7 +31,8 @@ class HyP2Loss(HashLoss):
 
     >>> _ = torch.manual_seed(0)
     >>> loss = HyP2Loss(n_bits=4, n_labels=2)
-    >>> round(loss({"text": loss.proxies.detach()}, torch.ones(2, 2)).item(), 4) >= 0
+    >>> at_proxies, opposite = loss.proxies.detach(), -loss.proxies.detach()
+    >>> (loss({"text": at_proxies}, torch.eye(2)) < loss({"text": opposite}, torch.eye(2))).item()
     True
     """
 
@@ -56,7 +57,7 @@ class HyP2Loss(HashLoss):
 
 
 def largest_cosine(n_bits: int, n_labels: int) -> float:
-    """ζ = 1 − 2d/k, with d bits between any two of 2^⌈log₂ c⌉ codes of k bits.
+    """Return ζ = 1 − 2d/k, with d bits between any two of 2^⌈log₂ c⌉ codes of k bits.
 
     The authors read d from a table of the best known linear codes; this is the largest d that Griesmer's bound
     Σ_{i < ⌈log₂ c⌉} ⌈d / 2^i⌉ ≤ k leaves them, which short codes of few dimensions mostly reach.
@@ -70,5 +71,5 @@ def largest_cosine(n_bits: int, n_labels: int) -> float:
 
 
 def _mean_where(values: Tensor, chosen: Tensor) -> Tensor:
-    """Mean of the ``chosen`` values; 0 if there are none."""
+    """Return the mean of the ``chosen`` values; 0 if there are none."""
     return (values * chosen).sum() / chosen.sum().clamp_min(1)

@@ -47,10 +47,15 @@ class OrthoHashLoss(HashLoss):
         """Return the loss of ``batch``."""
         items = items_of(batch, self.n_bits, self.n_labels)
         cosines = unit_rows(items.codes) @ self.centres.to(items.codes).T / self.n_bits**0.5
-        log_shares = F.log_softmax(self.s * (cosines - self.m * items.labels), dim=1)
-        return mean_of_labelled(-(even_shares(items.labels) * log_shares).sum(dim=1), items.labels)
+        log_probabilities = F.log_softmax(self.s * (cosines - self.m * items.labels), dim=1)
+        return mean_of_labelled(-(spread_evenly(items.labels) * log_probabilities).sum(dim=1), items.labels)
 
 
-def even_shares(labels: Tensor) -> Tensor:
-    """``(N, c)`` labels as a distribution over each item's labels; zeros where it has none."""
+def spread_evenly(labels: Tensor) -> Tensor:
+    """Return ``(N, c)`` labels as an even distribution over each item's labels; zeros where it has none.
+
+    >>> import torch
+    >>> spread_evenly(torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0]])).tolist()
+    [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
+    """
     return labels / labels.sum(dim=1, keepdim=True).clamp_min(1)

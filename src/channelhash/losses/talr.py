@@ -48,13 +48,17 @@ class TALRLoss(HashLoss):
 
 
 def mean_soft_average_precision(distances: Tensor, ranked: Tensor, relevant: Tensor, n_bits: int) -> Tensor:
-    """Mean AP_r of rankings, over those with a relevant item; 0 if there is none.
+    """Return the mean AP_r of rankings, over those with a relevant item; 0 if there is none.
 
     Args:
         distances: ``(r, n)`` in [0, k].
         ranked: ``(r, n)``, 1 for items that are ranked, else 0.
         relevant: ``(r, n)``, 1 for ranked items that are relevant, else 0.
         n_bits: code length k.
+
+    >>> distances, ranked, relevant = torch.tensor([[0.0, 2.0]]), torch.ones(1, 2), torch.tensor([[1.0, 0.0]])
+    >>> mean_soft_average_precision(distances, ranked, relevant, n_bits=4).item()
+    1.0
     """
     total, positive = (soft_histogram(distances, weights, n_bits) for weights in (ranked, relevant))
     total_sum, positive_sum = total.cumsum(dim=1), positive.cumsum(dim=1)
@@ -65,10 +69,14 @@ def mean_soft_average_precision(distances: Tensor, ranked: Tensor, relevant: Ten
 
 
 def soft_histogram(distances: Tensor, weights: Tensor, n_bits: int) -> Tensor:
-    """Weights of the items at each whole distance, ``(r, k + 1)``; an item in between is shared by its neighbours."""
+    """Return the weights of items at each whole distance, ``(r, k + 1)``; one in between counts in both.
+
+    >>> soft_histogram(torch.tensor([[0.25, 2.0]]), torch.ones(1, 2), n_bits=2).tolist()
+    [[0.75, 0.25, 1.0]]
+    """
     below = distances.detach().floor().clamp(0, n_bits - 1)
-    above_share = distances - below
+    above = distances - below
     index = below.long()
     empty = distances.new_zeros(len(distances), n_bits + 1)
-    counted = empty.scatter_add(1, index, weights * (1 - above_share))
-    return counted.scatter_add(1, index + 1, weights * above_share)
+    counted = empty.scatter_add(1, index, weights * (1 - above))
+    return counted.scatter_add(1, index + 1, weights * above)

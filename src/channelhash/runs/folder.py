@@ -55,7 +55,7 @@ class Run:
 
     def load_model(self) -> HashModel:
         """Return the model as it was after the last epoch."""
-        return load_model(self.folder)
+        return load_model(self.folder, trust_code=True)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what ``channelhash train --json`` prints."""
@@ -77,11 +77,13 @@ class OpenedRun:
 def open_run(folder: Path, checkpoint: str = "last") -> OpenedRun:
     """Open a finished run with the model of the ``"last"`` epoch, or of the one ``"best"`` on validation.
 
+    Naming a run is consent to the code of one's own that its configuration names (`utils.python_names`).
+
     Raises:
         InputError: there is no such run, it has not finished, or its data cannot be used any more.
     """
     config = read_run_config(folder)
-    model = load_model(folder / "checkpoints" / "best") if checkpoint == "best" else load_model(folder)
+    model = load_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder, trust_code=True)
     collection = load_collection(config.sources)
     splits = load_splits(folder / "splits.json", collection.records)
     return OpenedRun(folder, config, model.to(pick_device(config.train.device)), collection, splits)

@@ -1,7 +1,8 @@
 """Names of a person's own Python objects in a configuration: ``python:package.module:Name``.
 
-Looking a name up imports its module, which runs its code. A name that a person wrote into a configuration or on the
-command line is that person's word; a name read from a saved model's folder needs consent, see `check_trusted`.
+Resolving a name imports its module, which runs its code. A name in a configuration or on the command line is a
+person's own word, and so is one in the ``config.yaml`` of a run that a person names to a command. A name in the folder
+of a saved model, which may have been downloaded, needs consent: see `check_trusted`.
 """
 
 import importlib

@@ -155,7 +155,7 @@ def _evaluate(point: ReferencePoint, data: _Data, folder: Path) -> Mapping[str, 
         return {task: (histograms[task].average_precision(), scores) for task, scores in tasks.items()}
     if point.method == FEATURES:
         return _feature_cosines(data, config)
-    outputs = run_outputs(load_model(folder / "runs" / point.run.name), config, data.records)
+    outputs = run_outputs(load_model(folder / "runs" / point.run.name, trust_code=True), config, data.records)
     return _cosines(outputs, data, config)
 
 

@@ -1,0 +1,102 @@
+"""A loss, a model and a data set of one's own, named by ``python:``, through a run."""
+
+import json
+
+import pytest
+
+from channelhash.config import make_config, read_run_config
+from channelhash.errors import InputError
+from channelhash.models import HashModel, load_model
+from channelhash.runs.evaluate import evaluate_run
+from channelhash.runs.train import start_run
+
+OWN = """
+import numpy as np
+from torch import nn
+from channelhash.data.records import Records
+from channelhash.losses import HashLoss
+from channelhash.models import HashModel, ModelKind
+from channelhash.models.hash_model import Branch, feature_rows
+from functools import partial
+
+class Length(HashLoss):
+    def __init__(self, n_bits, target: float = 1.0):
+        super().__init__()
+        self.target = target
+    def compute(self, batch):
+        return (batch.codes.square().mean() - self.target) ** 2
+
+def create(train, n_bits, bias: bool = True):
+    architecture = {"n_bits": n_bits, "bias": bias}
+    return HashModel("any name", n_bits, architecture, build(**architecture))
+
+def build(n_bits, bias):
+    return {name: Branch(partial(feature_rows, modality=name, width=3), nn.Identity(), nn.Linear(3, n_bits, bias))
+            for name in ("image", "text")}
+
+LINEAR = ModelKind(create, build)
+
+def load(n: int = 40):
+    random = np.random.default_rng(0)
+    items = {name: random.normal(size=(n, 3)) for name in ("image", "text")}
+    return Records(tuple(map(str, range(n))), items, random.random((n, 2)) < 0.6, ("a", "b"))
+"""
+SECTIONS = {
+    "data": {"kind": "python:code_of_mine:load", "n": 50, "queries": 10, "train": 20},
+    "model": {"name": "python:code_of_mine:LINEAR", "n_bits": 8, "bias": False},
+    "loss": {"name": "python:code_of_mine:Length", "target": 2},
+    "train": {"epochs": 2, "batch_size": 10, "validate_every": 0, "device": "cpu"},
+}
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    (tmp_path / "code_of_mine.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_code_of_ones_own_is_trained_resumed_evaluated_and_loaded_by_consent(in_folder):
+    config, folder = make_config(SECTIONS), in_folder / "run"
+    start_run(config, folder)
+    assert (config.source.n, config.model.bias, config.loss.target) == (50, False, 2.0)
+    assert read_run_config(folder) == config
+    start_run(config, folder, resume=True)
+    assert evaluate_run(folder)["n_bits"] == 8
+    saved = folder / "model"
+    assert json.loads((saved / "config.json").read_text())["name"] == "python:code_of_mine:LINEAR"
+    for load in (load_model, HashModel.from_pretrained):
+        with pytest.raises(InputError) as caught:
+            load(saved)
+        assert "names python:code_of_mine:LINEAR" in str(caught.value)
+        assert "trust_code=True" in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert load(saved, trust_code=True).fingerprint() == load_model(folder, trust_code=True).fingerprint()
+
+
+def test_a_saved_model_cannot_run_code_that_is_no_model(tmp_path):
+    (tmp_path / "config.json").write_text(
+        json.dumps({"name": "python:os:mkdir", "n_bits": 8, "architecture": {"path": str(tmp_path / "made")}})
+    )
+    for trust_code, says in ((False, "names python:os:mkdir"), (True, r"is not a channelhash\.models\.ModelKind")):
+        with pytest.raises(InputError, match=says):
+            load_model(tmp_path, trust_code=trust_code)
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "name", "says"),
+    [
+        ("model", "name", "python:code_of_mine:Length", "is not a channelhash.models.ModelKind"),
+        ("model", "name", "python:code_of_mine:Gone", "has no 'Gone'"),
+        ("data", "kind", "python:code_of_mine:OWN", "has no 'OWN'"),
+        ("data", "kind", "python:no_such_module:load", "data.kind python:no_such_module:load: the module cannot be"),
+        ("data", "kind", "python:math:pi", "is neither a function that returns records nor a DataKind"),
+    ],
+)
+def test_what_a_name_does_not_lead_to_is_one_line(in_folder, section, key, name, says):
+    with pytest.raises(InputError) as caught:
+        make_config({**SECTIONS, section: {**SECTIONS[section], key: name}})
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
