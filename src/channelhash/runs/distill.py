@@ -22,7 +22,7 @@ from channelhash.models import HashModel
 from channelhash.runs.build import create_model
 from channelhash.runs.distillation_report import compare_runs
 from channelhash.runs.fit import fit, prepare
-from channelhash.runs.folder import OpenedRun, carry_out, describe_run, keep_splits, open_run
+from channelhash.runs.folder import OpenedRun, claim_folder, describe_run, keep_splits, open_run, read_run, save_model
 from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.feature_inputs import feature_records
 from channelhash.utils.files import write_text
@@ -69,16 +69,16 @@ def distill(
     path = folder / "distillation.json"
     _check_origin(path, origin)
 
-    def job() -> HashModel:
-        if rank() == 0:
-            write_text(path, json.dumps(origin, indent=2))
-        settings = {"teacher": origin["teacher"], "joined": "by id"}
-        splits = keep_splits(folder, records, lambda: partners.splits(teacher.splits), settings)
-        describe_run(config, folder, [*records.problems, *partners.unmatched])
-        targets = teacher_outputs(teacher, partners.of_student[splits.train], tuple(labelled.items), progress)
-        return _train_student(teacher, config, labelled, splits, targets, folder, progress)
-
-    run = carry_out(config, folder, resume, job).as_dict()
+    with claim_folder(config, folder, resume) as is_new:
+        if is_new:
+            if rank() == 0:
+                write_text(path, json.dumps(origin, indent=2))
+            settings = {"teacher": origin["teacher"], "joined": "by id"}
+            splits = keep_splits(folder, records, lambda: partners.splits(teacher.splits), settings)
+            describe_run(config, folder, [*records.problems, *partners.unmatched])
+            targets = teacher_outputs(teacher, partners.of_student[splits.train], tuple(labelled.items), progress)
+            save_model(_train_student(teacher, config, labelled, splits, targets, folder, progress), config, folder)
+    run = read_run(folder).as_dict()
     if launched_rank() > 0:
         return run
     description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -89,8 +89,12 @@ def open_run(folder: Path, checkpoint: str = "last") -> OpenedRun:
     return OpenedRun(folder, config, model.to(pick_device(config.train.device)), collection, splits)
 
 
-def carry_out(config: RunConfig, folder: Path, resume: bool, job: Callable[[], HashModel]) -> Run:
-    """Hold and claim a run's folder, do ``job`` there and save the model that it trains, unless the run is finished.
+@contextmanager
+def claim_folder(config: RunConfig, folder: Path, resume: bool) -> Iterator[bool]:
+    """Hold a run's folder for a configuration, together with the other processes of a distributed training.
+
+    Yields:
+        Whether the run has yet to be trained; `save_model` ends it.
 
     Raises:
         InputError: the folder is in use, or holds something else.
@@ -102,11 +106,18 @@ def carry_out(config: RunConfig, folder: Path, resume: bool, job: Callable[[], H
         if rank() == 0:
             _claim(folder, config, resume)
         wait_for_all()
-        if not from_first((folder / "model" / "config.json").exists()):
-            model = job()
-            if rank() == 0:
-                model.save_pretrained(folder / "model", model_card_kwargs=_card_facts(config, folder))
-            wait_for_all()
+        yield not from_first((folder / "model" / "config.json").exists())
+
+
+def save_model(model: HashModel, config: RunConfig, folder: Path) -> None:
+    """Save the trained model of a run, after which the run is finished."""
+    if rank() == 0:
+        model.save_pretrained(folder / "model", model_card_kwargs=_card_facts(config, folder))
+    wait_for_all()
+
+
+def read_run(folder: Path) -> Run:
+    """Return the finished run in a folder."""
     log = read_log(folder / "log.jsonl")
     validations = [entry["validation"] for entry in log if "validation" in entry]
     problems = (folder / "problems.txt").read_text(encoding="utf-8").splitlines()

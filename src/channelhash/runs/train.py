@@ -14,7 +14,7 @@ from channelhash.runs.build import create_loss, create_model, draw_run_splits
 from channelhash.runs.extend import extend
 from channelhash.runs.extension_config import check_extension
 from channelhash.runs.fit import fit, prepare
-from channelhash.runs.folder import Run, carry_out, describe_run, keep_splits
+from channelhash.runs.folder import Run, claim_folder, describe_run, keep_splits, read_run, save_model
 from channelhash.utils.progress import StageProgress, no_stage_progress
 
 
@@ -66,7 +66,10 @@ def start_run(
     The folder gets ``config.yaml``, ``splits.json``, ``environment.json``, ``log.jsonl``, ``checkpoints/``, TensorBoard
     events and, at the end, ``model/`` (the last epoch's weights, the primary result of ``protocol.md`` § 6).
     """
-    return carry_out(config, folder, resume, lambda: _train(config, folder, progress))
+    with claim_folder(config, folder, resume) as is_new:
+        if is_new:
+            save_model(_train(config, folder, progress), config, folder)
+    return read_run(folder)
 
 
 def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashModel:
