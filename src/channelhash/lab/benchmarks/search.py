@@ -70,46 +70,46 @@ def _one_index(
         )
     ]
 
-    def usearch_exact(some: PackedCodes, k: int) -> object:
+    def usearch_exact(batch: PackedCodes, k: int) -> object:
         return usearch.search(
-            codes, some, k, metric=usearch.MetricKind.Hamming, dtype=usearch.ScalarKind.B1, exact=True
+            codes, batch, k, metric=usearch.MetricKind.Hamming, dtype=usearch.ScalarKind.B1, exact=True
         )
 
     for k in firsts:
         for count, name in ((1, "1 query"), (len(queries), f"{len(queries)} queries")):
-            some, sample = queries[:count], queries[: min(count, _SAMPLE)]
-            others: list[tuple[str, Callable[[PackedCodes, int], object], PackedCodes]] = [
-                ("FAISS flat", flat.search, some),
+            batch, sample = queries[:count], queries[: min(count, _SAMPLE)]
+            alternatives: list[tuple[str, Callable[[PackedCodes, int], object], PackedCodes]] = [
+                ("FAISS flat", flat.search, batch),
                 (f"usearch exact ({len(sample)} timed)", usearch_exact, sample),
             ]
             if index.nbytes > plain.nbytes:
-                others.append(("our scan alone", plain.nearest, some))
-            for baseline, other, asked in others:
+                alternatives.append(("our scan alone", plain.nearest, batch))
+            for baseline, search, timed in alternatives:
                 single = count == 1
                 rows.append(
                     compare(
                         f"top {k}, {name}",
                         size,
-                        _asking(index.nearest, queries if single else some, k, single),
+                        _caller(index.nearest, queries if single else batch, k, single),
                         baseline,
-                        _asking(other, queries if single else asked, k, single),
-                        repeats=1 if other is usearch_exact else 5,
-                        part=len(asked) / count,
+                        _caller(search, queries if single else timed, k, single),
+                        repeats=1 if search is usearch_exact else 5,
+                        part=len(timed) / count,
                     )
                 )
     return rows
 
 
-def _asking(
+def _caller(
     search: Callable[[PackedCodes, int], object], queries: PackedCodes, k: int, single: bool
 ) -> Callable[[], object]:
-    """A call that asks for all queries at once, or for the next one of them alone."""
+    """Return a call that searches all queries at once, or the next one of them alone."""
     if not single:
         return lambda: search(queries, k)
     turns: Iterator[int] = cycle(range(len(queries)))
 
-    def ask_next() -> object:
+    def search_next() -> object:
         q = next(turns)
         return search(queries[q : q + 1], k)
 
-    return ask_next
+    return search_next

@@ -176,16 +176,16 @@ def within_spread(ours: Spread, printed: Printed) -> bool:
 def _cells(first: _Reading, second: _Reading) -> list[Cell]:
     """Return printed number, difference and verdict of both readings; the nearer one's difference is bold."""
     cells = []
-    for this, rival in ((first, second), (second, first)):
+    for reading, rival in ((first, second), (second, first)):
         nearer = (
-            this.difference is not None
+            reading.difference is not None
             and rival.difference is not None
-            and abs(this.difference) < abs(rival.difference)
+            and abs(reading.difference) < abs(rival.difference)
         )
         cells += [
-            Cell(f"{this.printed.mean:.2f} ± {this.printed.std:.2f}"),
-            Cell("–" if this.difference is None else f"{this.difference:+.2f}".replace("-", "−"), nearer),
-            Cell({True: "yes", False: "no", None: "–"}[this.within]),
+            Cell(f"{reading.printed.mean:.2f} ± {reading.printed.std:.2f}"),
+            Cell("–" if reading.difference is None else f"{reading.difference:+.2f}".replace("-", "−"), nearer),
+            Cell({True: "yes", False: "no", None: "–"}[reading.within]),
         ]
     return cells
 
@@ -198,11 +198,11 @@ def _caption(epochs: set[int], pairs: Sequence[Sequence[_Reading]]) -> str:
         "test; – where ours is a single run. "
         f"Ours trained {', '.join(map(str, sorted(epochs)))} epochs, the paper's 200."
     ]
-    known = [pair for pair in pairs if pair[0].difference is not None]
-    if known:
-        (within, distance), (likely_within, likely_distance) = (_tally(side) for side in zip(*known, strict=True))
+    doubted = [pair for pair in pairs if pair[0].difference is not None]
+    if doubted:
+        (within, distance), (likely_within, likely_distance) = (_tally(side) for side in zip(*doubted, strict=True))
         parts.append(
-            f"Of {len(known)} numbers whose label is in doubt, {within} are within as printed, {likely_within} under "
+            f"Of {len(doubted)} numbers whose label is in doubt, {within} are within as printed, {likely_within} under "
             f"the likely label; the mean absolute difference is {distance:.2f} and {likely_distance:.2f}."
         )
     return " ".join(parts)

@@ -73,7 +73,7 @@ def option_effects(
     """
     scores = _by_seed(results, lambda result: result.method, task, n_bits, score, view)
     without = scores.pop(base, {})
-    effects = (weighted_effect(name, task, n_bits, [(1, own), (-1, without)]) for name, own in scores.items())
+    effects = (weighted_effect(name, task, n_bits, [(1, option), (-1, without)]) for name, option in scores.items())
     return [effect for effect in effects if effect]
 
 

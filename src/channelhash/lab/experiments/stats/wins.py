@@ -35,10 +35,10 @@ def count_wins(cells: Sequence[Mapping[str, float]], method: str) -> Wins:
     """
     counts = {1: 0, 0: 0, -1: 0}
     for cell in cells:
-        others = [round(mean, 2) for name, mean in cell.items() if name != method]
-        if method in cell and others:
-            own, best = round(cell[method], 2), max(others)
-            counts[(own > best) - (own < best)] += 1
+        rivals = [round(mean, 2) for name, mean in cell.items() if name != method]
+        if method in cell and rivals:
+            mean, best = round(cell[method], 2), max(rivals)
+            counts[(mean > best) - (mean < best)] += 1
     return Wins(counts[1], counts[0], counts[-1])
 
 

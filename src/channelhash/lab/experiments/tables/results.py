@@ -286,8 +286,8 @@ def best_means(spreads: Sequence[Spread | None]) -> list[bool]:
     [True, False, False]
     """
     means = [None if cell is None else round(cell.mean, 2) for cell in spreads]
-    known = [mean for mean in means if mean is not None]
-    return [len(known) > 1 and mean == max(known) for mean in means]
+    scores = [mean for mean in means if mean is not None]
+    return [len(scores) > 1 and mean == max(scores) for mean in means]
 
 
 def _chance(column: Sequence[_Cell], place: _View) -> str:
