@@ -33,9 +33,6 @@ class SplitSettings(Settings):
         splits: a file of splits to use instead (``splits.json`` of another run).
         only_labels: keep only the rows that have one of these labels, before the split; all if None.
         without_labels: leave out the rows that have one of these labels, and the labels themselves.
-
-    >>> SplitSettings(queries=100).seed
-    0
     """
 
     queries: int | None = None
@@ -119,9 +116,6 @@ class EvaluateSettings(Settings):
 
     Attributes:
         cutoffs: z of mAP@z and P@z; those above the size of the retrieval set are left out.
-
-    >>> EvaluateSettings().cutoffs
-    (50, 100, 500, 1000, 5000)
     """
 
     cutoffs: tuple[int, ...] = (50, 100, 500, 1000, 5000)
@@ -141,9 +135,6 @@ class ExtendSettings(Settings):
         pairs: the loss itself is over the pairs of new items, or over all pairs of a batch.
         partners: stored codes that are drawn for each batch, at most.
         replay: old training rows that are trained on again, drawn at random; None takes as many as there are new ones.
-
-    >>> ExtendSettings(run=Path("runs/a")).pairs
-    'new'
     """
 
     run: Path
@@ -337,16 +328,15 @@ def check_data(kind: str, values: dict[str, Any]) -> tuple[Settings, SplitSettin
 
 
 def _read_both(
-    first: type[Settings], second: type[SettingsType], values: dict[str, Any], section: str, whose: str
+    first: type[Settings], second: type[SettingsType], values: dict[str, Any], section: str, owner: str
 ) -> tuple[Settings, SettingsType]:
-    """Read a section whose keys are the fields of two classes; ``whose`` they are is for the message."""
+    """Read a section whose keys are the fields of two classes; messages name their ``owner``."""
     known = [*first.model_fields, *second.model_fields]
     for key in values:
         if key not in known:
-            raise InputError(unknown(f"key {section}.{key} for {whose}", key, known))
-    rest = {key: value for key, value in values.items() if key not in second.model_fields}
-    second_values = {key: value for key, value in values.items() if key in second.model_fields}
-    return read_settings(first, rest, section), read_settings(second, second_values, section)
+            raise InputError(unknown(f"key {section}.{key} for {owner}", key, known))
+    parts = ({key: value for key, value in values.items() if key in kind.model_fields} for kind in (first, second))
+    return read_settings(first, next(parts), section), read_settings(second, next(parts), section)
 
 
 def read_data_section(kind: str, overrides: Sequence[str]) -> tuple[Settings, SplitSettings]:

@@ -27,6 +27,9 @@ loss: {name: dsch, kappa_q: 0.01}
 train: {epochs: 30, batch_size: 128, learning_rate: 1.0e-4, seed: 0}
 ```
 
+`kind` and `name` are names of this page or one's own code, `python:module:Name` ([a loss](../how-to/add-a-loss.md), [a
+model](../how-to/add-a-model.md), [a data set](../how-to/add-a-data-set.md)).
+
 Keys are the arguments of the function that they go to ([why](../decisions/0001-records-and-signatures.md)); this page
 is made from those functions.
 """

@@ -38,6 +38,9 @@ class Batch:
         anchor: the modality that is trained; None trains all of them.
         rows: ``(n,)`` the numbers of the samples among the training rows, where the caller knows them.
         shard: the part of the loss that is computed.
+
+    >>> Batch({"image": torch.zeros(3, 8), "text": torch.ones(3, 8)}, torch.eye(3)).codes.shape
+    torch.Size([2, 3, 8])
     """
 
     outputs: Outputs
