@@ -20,7 +20,8 @@ from channelhash.utils.plotting import COLORS, arrow, legend_below
 #: Pair of modalities -> kind of pair -> its distances against its channel, as `metrics.code_report` gives them.
 Channels = Mapping[str, Mapping[Any, Any]]
 
-_KINDS = {
+#: Kind of pair, as `metrics.code_health` names it -> in words.
+PAIR_KINDS = {
     "dissimilar": "no label shared (S = 0)",
     "partly_similar": "some labels shared (0 < S < 1)",
     "identical_labels": "same labels (S = 1)",
@@ -55,11 +56,11 @@ def channel_distances_plot(channels: Channels, loss: ChannelLoss) -> Figure:
         channels: of the codes of one model.
         loss: gives the channels of S = 0 and S = 1; those in between depend on S, so only shares are printed.
     """
-    figure = Figure(figsize=(4 * len(_KINDS), 2.9 * len(channels) + 0.8), layout="constrained")
-    panels = figure.subplots(len(channels), len(_KINDS), sharex=True, squeeze=False)
+    figure = Figure(figsize=(4 * len(PAIR_KINDS), 2.9 * len(channels) + 0.8), layout="constrained")
+    panels = figure.subplots(len(channels), len(PAIR_KINDS), sharex=True, squeeze=False)
     edges = np.arange(loss.n_bits + 2) - 0.5
     for row, (modalities, kinds) in zip(panels, channels.items(), strict=True):
-        for axes, (kind, words) in zip(row, _KINDS.items(), strict=True):
+        for axes, (kind, words) in zip(row, PAIR_KINDS.items(), strict=True):
             counts = np.array(kinds[kind]["distances"])
             axes.stairs(
                 100 * counts / max(1, counts.sum()), edges, fill=True, facecolor=(COLORS[0], 0.35),

@@ -47,18 +47,6 @@ class Effect:
         return self.lower > 0 or self.upper < 0
 
 
-def cells(
-    results: Sequence[Result], task: str, n_bits: int, score: str = "map_tie_aware", view: str = "test"
-) -> dict[Cell, dict[int, float]]:
-    """Map each cell to seed -> score in percent, of the finished runs of one code length after the last epoch."""
-
-    def cell(result: Result) -> Cell:
-        loss = result.settings["loss"]
-        return str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w")
-
-    return _by_seed(results, cell, task, n_bits, score, view)
-
-
 def option_effects(
     results: Sequence[Result],
     base: str,
@@ -80,11 +68,17 @@ def option_effects(
 def _by_seed(
     results: Sequence[Result], key: Callable[[Result], K], task: str, n_bits: int, score: str, view: str
 ) -> dict[K, dict[int, float]]:
+    """Map keys to seed -> score in percent, of the finished runs of one code length after the last epoch."""
     scores: dict[K, dict[int, float]] = {}
     for result in results:
         if result.status == "finished" and result.n_bits == n_bits:
             scores.setdefault(key(result), {})[result.seed] = 100 * result.score(task, score, view)
     return scores
+
+
+def _cell(result: Result) -> Cell:
+    loss = result.settings["loss"]
+    return str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w")
 
 
 def factorial_effects(
@@ -105,7 +99,7 @@ def factorial_effects(
     Raises:
         InputError: a cell of {SCH, DSCH} × κ_q {0, 0.01} has fewer than two seeds in common with the others.
     """
-    scores = cells(results, task, n_bits, score, view)
+    scores = _by_seed(results, _cell, task, n_bits, score, view)
 
     def cell(loss: str, kappa_q: float, gamma_w: float | None = None) -> Mapping[int, float]:
         width = 8.0 if loss == "dsch" and gamma_w is None else gamma_w
