@@ -109,8 +109,9 @@ def compare_with_stored(side: Side, code: PackedCodes, n_bits: int) -> Side:
 
 def make_encoders(model: HashModel) -> dict[str, Encode]:
     """Return, for each modality of the model, the function from raw items to outputs ``(n, k)``."""
-    return {modality: partial(_encode, model, modality) for modality in model.modalities}
+    return {modality: partial(encode_items, model, modality) for modality in model.modalities}
 
 
-def _encode(model: HashModel, modality: str, items: Any) -> Outputs:
+def encode_items(model: HashModel, modality: str, items: Any) -> Outputs:
+    """Encode ``n`` raw items of one modality to real-valued outputs ``(n, k)``; errors as in `HashModel.outputs`."""
     return model.outputs(modality, items).numpy()

@@ -16,6 +16,7 @@ from fastapi import Depends, HTTPException, Request, UploadFile
 from PIL import Image
 
 from channelhash.errors import InputError
+from channelhash.explanation.sides import encode_items
 from channelhash.models import HashModel
 from channelhash.search.store import Item, Store
 from channelhash.serve.batching import Batcher, Outputs
@@ -120,7 +121,7 @@ def make_service(
     problems = {modality: problem for modality, problem in problems.items() if problem}
     batchers = {
         modality: Batcher(
-            partial(_outputs, model, modality), thread, _MAX_BATCH, metrics.batches.labels(modality).observe
+            partial(encode_items, model, modality), thread, _MAX_BATCH, metrics.batches.labels(modality).observe
         )
         for modality in ("text", "image")
         if model is not None and modality not in problems
@@ -147,14 +148,10 @@ def _problem(model: HashModel | None, modality: str) -> str:
         return "it has no model; start it with --model, or search by id or code"
     probe: Any = "a picture" if modality == "text" else Image.new("RGB", (64, 64))
     try:
-        _outputs(model, modality, [probe])
+        encode_items(model, modality, [probe])
     except InputError as error:
         return str(error)
     return ""
-
-
-def _outputs(model: HashModel, modality: str, items: Any) -> Outputs:
-    return model.outputs(modality, items).numpy()
 
 
 def _service(request: Request) -> Service:
