@@ -121,7 +121,7 @@ def check_packed(packed: PackedCodes, n_bits: int) -> None:
 
 
 def _to_numpy(values: Any) -> NDArray[Any]:
-    """A tensor (any device or dtype), a list or an array as a NumPy array."""
+    """Return a tensor (any device or dtype), a list or an array as a NumPy array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         return np.asarray(values.numpy() if not values.dtype.is_floating_point else values.double().numpy())

@@ -80,7 +80,7 @@ class CodeSet:
         return len(self.ids)
 
     def take(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> "CodeSet":
-        """The items of ``rows``, in that order."""
+        """Return the items of ``rows``, in that order."""
         index = np.asarray(rows, dtype=np.int64)
         return CodeSet(
             [self.ids[i] for i in index],
@@ -94,7 +94,7 @@ class CodeSet:
         )
 
     def names_of(self, row: int) -> list[str]:
-        """The label names of one item; empty if the names or the labels are not known."""
+        """Return the label names of one item; empty if the names or the labels are not known."""
         if self.labels is None or not self.label_names:
             return []
         return [name for name, has in zip(self.label_names, self.labels[row], strict=True) if has]
@@ -140,7 +140,7 @@ class CodeSet:
 
     @classmethod
     def stream(cls, path: str | Path, rows: int) -> Iterator["CodeSet"]:
-        """`load` in parts of at most so many rows, in order: memory does not grow with the file.
+        """Load in parts of at most so many rows, in order: memory does not grow with the file.
 
         Raises:
             InputError: as `load`; damage further down is found when it is read.
@@ -173,7 +173,7 @@ def joined(parts: Sequence[CodeSet]) -> CodeSet:
 
 @contextmanager
 def _open(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
-    """A file of codes and the description in its metadata; what is wrong with it raises `InputError` that names it."""
+    """Open a file of codes and the description in its metadata; raise `InputError` that names what is wrong."""
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file of codes")
     try:
@@ -230,7 +230,7 @@ def boolean_labels(labels: Any) -> NDArray[np.bool_]:
 
 
 def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
-    """The set in a table of our format; ValueError, KeyError or TypeError where the two do not fit together."""
+    """Return the set in a table of our format; ValueError, KeyError or TypeError where the two do not fit together."""
     if "id" not in table.column_names:
         raise ValueError("the column id is missing")
     for name in table.column_names:

@@ -35,7 +35,7 @@ class Side:
         return [*self.codes.values(), self.labels]
 
     def missing(self, arrays: Arrays) -> list[str]:
-        """What the file would have to hold besides."""
+        """Return what the file would have to hold besides."""
         has_codes = any(name in arrays for name in self.codes.values())
         return ([] if has_codes else [" or ".join(self.codes.values())]) + [self.labels] * (self.labels not in arrays)
 
@@ -63,7 +63,7 @@ class Layout:
         return self.query.names + self.database.names
 
     def missing(self, arrays: Arrays) -> list[str]:
-        """What the file would have to hold besides."""
+        """Return what the file would have to hold besides."""
         return self.query.missing(arrays) + self.database.missing(arrays)
 
 
@@ -136,30 +136,30 @@ def bits_of(codes: NDArray[Any]) -> NDArray[np.bool_]:
     values = np.asarray(codes)
     if values.ndim != 2 or values.shape[1] < 1 or values.dtype.kind not in "biuf":
         raise ValueError(f"codes are an (n, k) matrix of numbers, not {values.shape} {values.dtype}")
-    negative, zero, one = (values == number for number in (-1, 0, 1))
-    if not (negative | zero | one).all():
-        other = _first(values, ~(negative | zero | one))
+    negative, zero, positive = (values == number for number in (-1, 0, 1))
+    if not (negative | zero | positive).all():
+        value = _first(values, ~(negative | zero | positive))
         raise ValueError(
-            f"codes are ±1 or 0/1, not {other}; save the signs of real-valued outputs, and packed bits unpacked"
+            f"codes are ±1 or 0/1, not {value}; save the signs of real-valued outputs, and packed bits unpacked"
         )
     if negative.any() and zero.any():
         raise ValueError(f"codes are ±1 or 0/1, not both: {_first(values, zero)} beside −1, as sign(0) gives")
-    return np.asarray(one)
+    return np.asarray(positive)
 
 
 def _renamed(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
-    """The arrays under the names of the layouts."""
-    known = [name for layout in LAYOUTS for name in layout.names]
-    for name, given in names.items():
-        if name not in known:
-            raise InputError(f"--array {name}={given}: {name} is none of {', '.join(known)}")
-        if given not in arrays:
-            raise InputError(f"{path}: has no array {given!r} to read as {name}; it has {_listed(arrays)}")
-    return {**arrays, **{name: arrays[given] for name, given in names.items()}}
+    """Return the arrays under the names of the layouts."""
+    layout_names = [name for layout in LAYOUTS for name in layout.names]
+    for name, array_name in names.items():
+        if name not in layout_names:
+            raise InputError(f"--array {name}={array_name}: {name} is none of {', '.join(layout_names)}")
+        if array_name not in arrays:
+            raise InputError(f"{path}: has no array {array_name!r} to read as {name}; it has {_listed(arrays)}")
+    return {**arrays, **{name: arrays[array_name] for name, array_name in names.items()}}
 
 
 def _layout_of(arrays: Arrays, path: Path) -> Layout:
-    """The one layout that the file is complete in."""
+    """Return the one layout that the file is complete in."""
     complete = [layout for layout in LAYOUTS if not layout.missing(arrays)]
     if len(complete) > 1:
         raise InputError(f"{path}: holds two exports, one under {' and one under '.join(_title(x) for x in complete)}")
@@ -167,53 +167,53 @@ def _layout_of(arrays: Arrays, path: Path) -> Layout:
         return complete[0]
     nearest = max(LAYOUTS, key=lambda layout: sum(name in arrays for name in layout.names))
     if any(name in arrays for name in nearest.names):
-        wanted = f"lacks {' and '.join(nearest.missing(arrays))}"
+        problem = f"lacks {' and '.join(nearest.missing(arrays))}"
     else:
-        wanted = f"needs {'; or '.join(_title(layout) for layout in LAYOUTS)}"
-    raise InputError(f"{path}: {wanted}; it has {_listed(arrays)}. --array NAME=ARRAY reads an array as another")
+        problem = f"needs {'; or '.join(_title(layout) for layout in LAYOUTS)}"
+    raise InputError(f"{path}: {problem}; it has {_listed(arrays)}. --array NAME=ARRAY reads an array as another")
 
 
 def _with_task(layout: Layout, task: str | None, path: Path) -> Layout:
-    """The layout with the modalities of ``task``."""
+    """Return the layout with the modalities of ``task``."""
     if task is None:
         return layout
     if not layout.plain:
         raise InputError(f"--task {task}: the arrays of {path} name their modalities; leave it out")
-    asked, _, searched = task.partition("->")
-    if not asked or not searched or "->" in searched:
+    query_modality, _, database_modality = task.partition("->")
+    if not query_modality or not database_modality or "->" in database_modality:
         raise InputError(f'--task {task}: expected two modalities, such as "image->text" (in quotes)')
     (query,), (database,) = layout.query.codes.values(), layout.database.codes.values()
     return replace(
         layout,
-        query=replace(layout.query, codes={asked: query}),
-        database=replace(layout.database, codes={searched: database}),
+        query=replace(layout.query, codes={query_modality: query}),
+        database=replace(layout.database, codes={database_modality: database}),
     )
 
 
 def _read_codes(arrays: Arrays, side: Side, path: Path) -> dict[str, NDArray[np.bool_]]:
-    """Modality -> bits ``(n, k)`` of the modalities that the file has; n >= 1 for all."""
-    found: dict[str, NDArray[np.bool_]] = {}
+    """Return modality -> bits ``(n, k)`` of the modalities that the file has; n >= 1 for all."""
+    bits_by_modality: dict[str, NDArray[np.bool_]] = {}
     for modality, name in side.codes.items():
         if name not in arrays:
             continue
         if not arrays[name].size:
             raise InputError(f"{path}: {name} is empty, {arrays[name].shape}; evaluation takes at least one code")
         try:
-            found[modality] = bits_of(arrays[name])
+            bits_by_modality[modality] = bits_of(arrays[name])
         except ValueError as error:
             raise InputError(f"{path}: {name}: {error}") from None
-        rows, first = len(found[modality]), len(next(iter(found.values())))
+        rows, first = len(bits_by_modality[modality]), len(next(iter(bits_by_modality.values())))
         if rows != first:
-            raise InputError(f"{path}: {name} has {rows} rows, {side.codes[next(iter(found))]} has {first}")
-    return found
+            raise InputError(f"{path}: {name} has {rows} rows, {side.codes[next(iter(bits_by_modality))]} has {first}")
+    return bits_by_modality
 
 
 def _common_length(layout: Layout, codes: list[dict[str, NDArray[np.bool_]]], path: Path) -> int:
-    """The code length k of all code arrays."""
+    """Return the code length k of all code arrays."""
     lengths = {
         side.codes[modality]: bits.shape[1]
-        for side, found in zip((layout.query, layout.database), codes, strict=True)
-        for modality, bits in found.items()
+        for side, bits_by_modality in zip((layout.query, layout.database), codes, strict=True)
+        for modality, bits in bits_by_modality.items()
     }
     if len(set(lengths.values())) > 1:
         each = ", ".join(f"{name} {length}" for name, length in lengths.items())
@@ -222,7 +222,7 @@ def _common_length(layout: Layout, codes: list[dict[str, NDArray[np.bool_]]], pa
 
 
 def _read_labels(arrays: Arrays, layout: Layout, rows: list[int], path: Path) -> list[NDArray[np.bool_]]:
-    """Label sets of both sides, with the same columns; ``rows`` says how many codes each side has."""
+    """Return label sets of both sides, with the same columns; ``rows`` says how many codes each side has."""
     names = [side.labels for side in (layout.query, layout.database)]
     labels = [_as_column(arrays[name], n) for name, n in zip(names, rows, strict=True)]
     for name, values, n in zip(names, labels, rows, strict=True):
@@ -243,14 +243,14 @@ def _read_labels(arrays: Arrays, layout: Layout, rows: list[int], path: Path) ->
 
 
 def _as_column(labels: NDArray[Any], rows: int) -> NDArray[Any]:
-    """One number an item as ``(n,)``: MATLAB has no vectors, only ``(n, 1)`` and ``(1, n)``."""
+    """Return one number an item as ``(n,)``: MATLAB has no vectors, only ``(n, 1)`` and ``(1, n)``."""
     return labels.ravel() if labels.ndim == 2 and labels.shape in ((rows, 1), (1, rows)) else labels
 
 
 def _sets_of_classes(
     labels: list[NDArray[Any]], dimensions: list[int], names: list[str], path: Path
 ) -> list[NDArray[np.bool_]]:
-    """Numbers of classes ``(n,)`` as label sets: a column for each number that occurs on either side."""
+    """Return the numbers of classes ``(n,)`` as label sets: a column for each number that occurs on either side."""
     for name, values in zip(names, labels, strict=True):
         if values.dtype.kind not in "biuf" or not (np.isfinite(values) & (values == np.round(values))).all():
             raise InputError(f"{path}: {name} is one column, but not of whole numbers (classes)")
@@ -264,7 +264,7 @@ def _sets_of_classes(
 
 
 def _first(values: NDArray[Any], wrong: NDArray[np.bool_]) -> str:
-    """The first value that is ``wrong``, and where it is."""
+    """Return the first value that is ``wrong``, and where it is."""
     row, column = divmod(int(wrong.argmax()), wrong.shape[1])
     return f"{values[row, column]} (row {row}, column {column})"
 

@@ -6,7 +6,7 @@ from numba.extending import intrinsic
 
 @intrinsic
 def popcount(typing_context, word):  # type: ignore[no-untyped-def]
-    """Number of set bits of an unsigned word, of the same type, as one machine instruction."""
+    """Return the number of set bits of an unsigned word, of the same type, as one machine instruction."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         kind = ir.IntType(word.bitwidth)

@@ -45,7 +45,7 @@ def evaluate_sets(
 
 
 def evaluate_code_files(query: Path, database: Path, out: Path | None = None) -> dict[str, Any]:
-    """All scores of two Parquet files of codes (`CodeSet.save`, ``channelhash encode``).
+    """Compute all scores of two Parquet files of codes (`CodeSet.save`, ``channelhash encode``).
 
     Args:
         query: codes of the queries, with labels.
@@ -74,7 +74,7 @@ def evaluate_code_files(query: Path, database: Path, out: Path | None = None) ->
 def evaluate_export(
     export: Path, names: Mapping[str, str] | None = None, task: str | None = None, out: Path | None = None
 ) -> dict[str, Any]:
-    """All scores of another toolbox's export; ``export``, ``names`` and ``task`` as in `foreign_files.read_export`.
+    """Compute all scores of another toolbox's export; for the first arguments see `foreign_files.read_export`.
 
     Args:
         out: folder for ``metrics.json`` and ``plots/``; None writes nothing.

@@ -267,7 +267,7 @@ def _pairs_by_sizes(
 
 
 def _channel_report(counts: Counts, below: NDArray[np.bool_], above: NDArray[np.bool_]) -> ChannelHealth:
-    """The pairs of one kind: their numbers by similarity and distance, and which of those cells lie outside."""
+    """Return the pairs of one kind: their numbers by similarity and distance, and which of those cells lie outside."""
     pairs = int(counts.sum())
     inside, nearer, farther = (
         int(counts[cells].sum()) / pairs if pairs else None for cells in (~below & ~above, below, above)

@@ -214,11 +214,12 @@ def label_counts(sets: Words) -> NDArray[np.int64]:
 
 
 def _columns(rows: Words) -> Words:
-    """Words ``(n, words)`` as the kernel takes those of the items, ``(words, n)``."""
+    """Return words ``(n, words)`` as the kernel takes those of the items, ``(words, n)``."""
     return _writeable(rows.T)
 
 
 def _writeable(values: Words) -> Words:
-    """Contiguous, and not the read-only words of a mapped file, which the kernel's signatures do not take: a copy only
-    where they are."""
+    """Return words as the kernels' signatures take them: contiguous, and not read-only as those of a mapped file.
+
+    They are copied only where they are not."""
     return np.require(values, requirements=("C", "W"))

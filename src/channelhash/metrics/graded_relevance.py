@@ -42,7 +42,7 @@ class LabelGains:
     count: Counts
 
     def __add__(self, other: "LabelGains") -> "LabelGains":
-        """The gains of the same queries over both shards of a database."""
+        """Return the gains of the same queries over both shards of a database."""
         lists = [(gains.query, gains.gain, gains.count) for gains in (self, other)]
         return label_gains(self.by_distance + other.by_distance, lists)
 

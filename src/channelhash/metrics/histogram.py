@@ -43,7 +43,7 @@ class HammingHistogram:
             raise ValueError(f"gains of {self.gains.by_distance.shape} do not fit histograms of {self.total.shape}")
 
     def __add__(self, other: "HammingHistogram") -> "HammingHistogram":
-        """The histogram of the same queries over both shards of the database."""
+        """Return the histogram of the same queries over both shards of the database."""
         if self.total.shape != other.total.shape:
             raise ValueError(f"histograms of {self.total.shape} and {other.total.shape} are not of the same queries")
         gains = None if self.gains is None or other.gains is None else self.gains + other.gains
@@ -65,32 +65,32 @@ class HammingHistogram:
         return len(self.total) - self.skipped
 
     def average_precision(self) -> NDArray[np.float64]:
-        """Tie-aware AP_T of each query, ``(nq,)``; NaN where nothing is relevant. See `ranking.average_precision`."""
+        """Return the tie-aware AP_T of each query, ``(nq,)``; NaN where nothing is relevant."""
         return ranking.average_precision(self.total, self.relevant)
 
     def mean_average_precision(self) -> float:
-        """mAP_T, eq. (tmap:map)."""
+        """Return mAP_T, eq. (tmap:map)."""
         return self._mean(self.average_precision())
 
     def map_bounds(self) -> tuple[float, float]:
-        """(lower, upper): mean over queries of the smallest and the largest AP over all orders of ties."""
+        """Return (lower, upper): mean over queries of the smallest and the largest AP over all orders of ties."""
         lower, upper = ranking.average_precision_bounds(self.total, self.relevant)
         return self._mean(lower), self._mean(upper)
 
     def map_at(self, z: int) -> float:
-        """mAP@z in expectation over the orders of ties, see `ap_at_k.average_precision_at`."""
+        """Return mAP@z in expectation over the orders of ties, see `ap_at_k.average_precision_at`."""
         return self._mean(average_precision_at(self.total, self.relevant, z))
 
     def precision_at(self, z: int) -> float:
-        """Mean P@z in expectation over the orders of ties."""
+        """Return the mean P@z in expectation over the orders of ties."""
         return self._mean(ranking.precision_at(self.total, self.relevant, z))
 
     def ndcg(self) -> float:
-        """Mean NDCG with binary gain, in expectation over the orders of ties."""
+        """Return the mean NDCG with binary gain, in expectation over the orders of ties."""
         return self._mean(ranking.ndcg(self.total, self.relevant))
 
     def ndcg_graded(self) -> float:
-        """Mean NDCG with the label similarity as gain, in expectation over the orders of ties.
+        """Return the mean NDCG with the label similarity as gain, in expectation over the orders of ties.
 
         Raises:
             ValueError: the histogram was made without `gains`, or no query has a relevant item.
@@ -100,8 +100,10 @@ class HammingHistogram:
         return self._mean(ranking.ndcg_graded(self.total, self.gains))
 
     def roc_auc(self, average: Literal["micro", "macro"] = "micro") -> float:
-        """ROC-AUC: ``"micro"`` sums the confusion counts of all queries per radius (the paper's), ``"macro"`` is the
-        mean of the queries' own areas, over those with relevant and irrelevant items.
+        """Return ROC-AUC over queries.
+
+        ``"micro"`` sums the confusion counts of all queries per radius (the paper's), ``"macro"`` is the mean of the
+        queries' own areas, over those with relevant and irrelevant items.
 
         Raises:
             ValueError: no query has a relevant item, or none to average over has an irrelevant one.
@@ -118,30 +120,30 @@ class HammingHistogram:
         return float(np.nanmean(areas))
 
     def precision_recall_curve(self) -> ranking.PrecisionRecallCurve:
-        """Precision and recall of the lookup within each radius, over all queries together."""
+        """Return precision and recall of the lookup within each radius, over all queries together."""
         self._counted_queries()
         return ranking.precision_recall_curve(self.total, self.relevant)
 
     def by_radius(self) -> ranking.RadiusCurves:
-        """Mean precision, recall and share of empty answers of the lookup within each radius 0 … k."""
+        """Return the mean precision, recall and share of empty answers of the lookup within each radius 0 … k."""
         counted = self._counted_queries()
         return ranking.by_radius(self.total[counted], self.relevant[counted])
 
     def within_radius(self, radius: int) -> ranking.RadiusLookup:
-        """Mean precision, recall and share of empty answers of the lookup within ``radius``."""
+        """Return the mean precision, recall and share of empty answers of the lookup within ``radius``."""
         counted = self._counted_queries()
         return ranking.within_radius(self.total[counted], self.relevant[counted], radius)
 
     def chance_level(self) -> float:
-        """Mean share of relevant items: what a ranking without any information gets."""
+        """Return the mean share of relevant items: what a ranking without any information gets."""
         return self._mean(self.relevant.sum(axis=1) / np.maximum(self.total.sum(axis=1), 1))
 
     def _mean(self, scores: NDArray[Any]) -> float:
-        """Mean over the queries that have a relevant item."""
+        """Return the mean over the queries that have a relevant item."""
         return float(scores[self._counted_queries()].mean())
 
     def _counted_queries(self) -> NDArray[np.bool_]:
-        """Which queries have a relevant item; ValueError if none has."""
+        """Return which queries have a relevant item; ValueError if none has."""
         counted: NDArray[np.bool_] = self.relevant.sum(axis=1) > 0
         if not counted.any():
             raise ValueError(f"none of the {len(counted)} queries has a relevant item: there is nothing to average")

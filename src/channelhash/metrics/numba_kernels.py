@@ -227,7 +227,7 @@ def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
 
 @njit(void(_PAIRS, int64[:, ::1], int64[:, ::1], int64, float64[::1]), cache=True, parallel=True)
 def sum_precisions_in_order(pairs, before, relevant_before, group, sums):  # type: ignore[no-untyped-def]
-    """Each query's sum of precisions at its relevant items, ties in the order of the items.
+    """Write each query's sum of precisions at its relevant items, ties in the order of the items.
 
     The rank of an item is the number of nearer items, of earlier ones as near, and itself. So with the histograms at
     hand a second pass with a running counter for each distance gives every rank, without sorting.

@@ -130,7 +130,7 @@ def distances_plot(histograms: Histograms) -> Figure:
 
 
 def _farthest(histogram: HammingHistogram) -> int:
-    """The largest distance at which anything lies."""
+    """Return the largest distance at which anything lies."""
     return int(np.flatnonzero(histogram.total.any(axis=0))[-1])
 
 

@@ -213,7 +213,7 @@ def _discounts_up_to(ranks: Counts) -> Scores:
 
 
 def _discounted(total: Counts, gains: Counts) -> Scores:
-    """Expected DCG ``(nq,)`` of gains by distance ``(nq, k + 1)``."""
+    """Return the expected DCG ``(nq,)`` of gains by distance ``(nq, k + 1)``."""
     end = np.cumsum(total, axis=1)
     last, first = _discounts_up_to(np.stack([end, end - total]))
     result: Scores = (divide(gains, total, 0.0) * (last - first)).sum(axis=1)
@@ -267,9 +267,11 @@ def precision_recall_curve(total: Counts, relevant: Counts) -> PrecisionRecallCu
     >>> precision_recall_curve(total, relevant).recall.tolist()
     [0.5, 1.0]
     """
-    found, correct = np.cumsum(total.sum(axis=0)), np.cumsum(relevant.sum(axis=0))
+    retrieved, correct = np.cumsum(total.sum(axis=0)), np.cumsum(relevant.sum(axis=0))
     return PrecisionRecallCurve(
-        divide(correct, found, np.nan), divide(correct, np.asarray(relevant.sum()), np.nan), np.arange(total.shape[1])
+        divide(correct, retrieved, np.nan),
+        divide(correct, np.asarray(relevant.sum()), np.nan),
+        np.arange(total.shape[1]),
     )
 
 
@@ -316,9 +318,11 @@ def by_radius(total: Counts, relevant: Counts) -> RadiusCurves:
     >>> by_radius(total, relevant).recall.tolist()
     [0.5, 1.0]
     """
-    found, correct = np.cumsum(total, axis=1), np.cumsum(relevant, axis=1)
+    retrieved, correct = np.cumsum(total, axis=1), np.cumsum(relevant, axis=1)
     return RadiusCurves(
-        divide(correct, found, 0.0).mean(axis=0), (correct / correct[:, -1:]).mean(axis=0), (found == 0).mean(axis=0)
+        divide(correct, retrieved, 0.0).mean(axis=0),
+        (correct / correct[:, -1:]).mean(axis=0),
+        (retrieved == 0).mean(axis=0),
     )
 
 

@@ -83,10 +83,10 @@ def evaluate_cosines(
     """
     tasks = sorted(((a, b) for a in query for b in database), key=lambda task: task[0] == task[1])
     return {
-        f"{asked}->{searched}": evaluate_ranking(
-            query[asked], database[searched], query_labels, database_labels, cutoffs
+        f"{query_modality}->{database_modality}": evaluate_ranking(
+            query[query_modality], database[database_modality], query_labels, database_labels, cutoffs
         )
-        for asked, searched in tasks
+        for query_modality, database_modality in tasks
     }
 
 
@@ -103,21 +103,21 @@ def evaluate_ranking(
     >>> evaluate_ranking(vectors, vectors, labels, labels).report["map_tie_aware"]
     1.0
     """
-    asked, searched = (_unit(values) for values in (query, database))
+    queries, items = (_unit(values) for values in (query, database))
     query_sets, database_sets = boolean_labels(query_labels), boolean_labels(database_labels)
-    kept = [z for z in cutoffs if z <= len(searched)]
-    found: dict[str, list[Scores]] = {}
-    rows = max(1, _PAIRS // len(searched))
-    for start in range(0, len(asked), rows):
+    kept = [z for z in cutoffs if z <= len(items)]
+    scores_of_blocks: dict[str, list[Scores]] = {}
+    rows = max(1, _PAIRS // len(items))
+    for start in range(0, len(queries), rows):
         block = slice(start, start + rows)
-        similarities = np.rint((asked[block] @ searched.T) * _STEPS).astype(np.int32)
+        similarities = np.rint((queries[block] @ items.T) * _STEPS).astype(np.int32)
         relevant = query_sets[block].astype(np.float32) @ database_sets.T.astype(np.float32) > 0
         for name, values in _scores(*tie_groups(similarities, relevant), kept).items():
-            found.setdefault(name, []).append(values)
-    each = {name: np.concatenate(parts) for name, parts in found.items()}
+            scores_of_blocks.setdefault(name, []).append(values)
+    each = {name: np.concatenate(parts) for name, parts in scores_of_blocks.items()}
     counted = ~np.isnan(each["average"])
     if not counted.any():
-        raise ValueError(f"none of the {len(asked)} queries has a relevant item: there is nothing to average")
+        raise ValueError(f"none of the {len(queries)} queries has a relevant item: there is nothing to average")
 
     def mean(name: str) -> float:
         return float(each[name][counted].mean())
@@ -183,7 +183,7 @@ def _scores(total: Counts, relevant: Counts, cutoffs: Sequence[int]) -> dict[str
 
 
 def _unit(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Rows of length 1; zero rows stay, at cosine 0 to everything."""
+    """Return rows of length 1; zero rows stay, at cosine 0 to everything."""
     rows = np.asarray(values, dtype=np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: NDArray[np.float64] = rows / np.where(lengths > 0, lengths, 1)

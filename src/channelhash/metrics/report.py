@@ -128,7 +128,7 @@ def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram
 
 
 def _pairs(query: CodeSet, database: CodeSet) -> dict[str, tuple[PackedCodes, PackedCodes, Labels, Labels]]:
-    """Task -> codes of queries and database, labels of both; cross-modal tasks come first.
+    """Return task -> codes of queries and database, labels of both; cross-modal tasks come first.
 
     Raises:
         ValueError: the two do not fit together.
@@ -144,11 +144,18 @@ def _pairs(query: CodeSet, database: CodeSet) -> dict[str, tuple[PackedCodes, Pa
         raise ValueError("query and database codes were made by different models; their distances mean nothing")
     if query.labels is None or database.labels is None:
         raise ValueError("evaluation needs the labels of queries and database")
-    tasks = [(asked, searched) for asked in query.codes for searched in database.codes]
+    tasks = [
+        (query_modality, database_modality) for query_modality in query.codes for database_modality in database.codes
+    ]
     tasks.sort(key=lambda task: task[0] == task[1])
     return {
-        f"{asked}->{searched}": (query.codes[asked], database.codes[searched], query.labels, database.labels)
-        for asked, searched in tasks
+        f"{query_modality}->{database_modality}": (
+            query.codes[query_modality],
+            database.codes[database_modality],
+            query.labels,
+            database.labels,
+        )
+        for query_modality, database_modality in tasks
     }
 
 
@@ -216,11 +223,11 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: S
 
 
 def _roc_auc(histogram: HammingHistogram, average: Literal["micro", "macro"]) -> float | None:
-    """ROC-AUC, or None where every item is relevant to every query: the other scores are defined there."""
+    """Return ROC-AUC, or None where every item is relevant to every query: the other scores are defined there."""
     everything = (histogram.relevant == histogram.total).all(axis=1)
     return None if everything[histogram.relevant.sum(axis=1) > 0].all() else histogram.roc_auc(average)
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Label names for a message: the first few of many."""
+    """Return label names for a message: the first few of many."""
     return f"{len(names)} ({', '.join(names[:5])}{', …' if len(names) > 5 else ''})" if names else "unnamed"

@@ -110,5 +110,5 @@ def _signs(packed: PackedCodes, n_bits: int, device: str) -> Tensor:
 
 
 def _sets(labels: Labels, device: str) -> Tensor:
-    """Label sets as 0 and 1 in float32."""
+    """Return label sets as 0 and 1 in float32."""
     return torch.from_numpy(np.ascontiguousarray(labels)).to(device).float()

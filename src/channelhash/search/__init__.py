@@ -38,8 +38,10 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "") 
         if text.startswith(scheme):
             return opener(text, n_bits, model)
     if "://" in text:
-        known = ", ".join(STORES) or "none"
-        raise InputError(f"no store is opened by {text!r}; expected a folder, or an address that begins with: {known}")
+        schemes = ", ".join(STORES) or "none"
+        raise InputError(
+            f"no store is opened by {text!r}; expected a folder, or an address that begins with: {schemes}"
+        )
     path = Path(address)
     if (path / "config.yaml").exists():
         codes = path / "codes" / "test-retrieval.parquet"

@@ -96,13 +96,13 @@ def _push(source: Store, target: Store, journal: Path, version: int, progress: P
         write_text(journal, json.dumps({**noted, "last": batch[-1].id}))
         progress(done, len(ids))
     journal.unlink(missing_ok=True)  # before the check: if it fails, all items have to be sent again
-    there, before = len(target), noted["before"]
-    if not max(before, len(ids)) <= there <= before + len(ids):
+    n_items, before = len(target), noted["before"]
+    if not max(before, len(ids)) <= n_items <= before + len(ids):
         raise JobError(
-            f"{target.address}: holds {there:,} items after {len(ids):,} were written to the {before:,} there before;"
+            f"{target.address}: holds {n_items:,} items after {len(ids):,} were written to the {before:,} there before;"
             " was it written to by others meanwhile? Push again"
         )
-    return Pushed(len(ids), resumed, there)
+    return Pushed(len(ids), resumed, n_items)
 
 
 def _upsert(target: Store, items: list[Item]) -> None:

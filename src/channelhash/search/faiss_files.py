@@ -123,7 +123,7 @@ class _Items(NamedTuple):
 
 
 def _read_index(file: Path) -> tuple[PackedCodes, NDArray[np.int64]]:
-    """Codes and their numbers."""
+    """Return codes and their numbers."""
     faiss = library("faiss", "faiss")
     if not file.is_file():
         raise InputError(f"{file}: no such FAISS file")
@@ -142,7 +142,7 @@ def _read_index(file: Path) -> tuple[PackedCodes, NDArray[np.int64]]:
 
 
 def _read_items(file: Path, numbers: NDArray[np.int64]) -> _Items:
-    """The items of ``numbers``."""
+    """Return the items of ``numbers``."""
     if not file.exists():
         return _Items([str(number) for number in numbers.tolist()], None, None, "", DEFAULT_MODALITY)
     try:

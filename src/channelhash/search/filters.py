@@ -210,7 +210,7 @@ _PREFIX = "SELECT 1 WHERE "
 
 
 def _syntax_tree(where: str) -> exp.Expression:
-    """What stands after WHERE, if nothing else does."""
+    """Return what stands after WHERE, if nothing else does."""
     statements = sqlglot.parse(_PREFIX + where, read="sqlite")
     statement = statements[0]
     if len(statements) != 1 or not isinstance(statement, exp.Select):
@@ -276,7 +276,7 @@ class _Reader:
 
 
 def _operands(node: exp.Expression) -> list[exp.Expression]:
-    """The parts of ``a AND b AND c``, which sqlglot reads as ``(a AND b) AND c``."""
+    """Return the parts of ``a AND b AND c``, which sqlglot reads as ``(a AND b) AND c``."""
     kind, parts = type(node), []
     while type(node) is kind:
         parts.append(node.expression)
@@ -354,7 +354,7 @@ def kind_of(value: Literal) -> str:
 
 
 def _satisfies(value: Any, test: Test) -> bool:
-    """Whether a value of the literals' kind satisfies a test."""
+    """Return whether a value of the literals' kind satisfies a test."""
     match test:
         case Compare(operator=sign, value=literal):
             return bool(_COMPARISONS[sign](value, literal))

@@ -31,13 +31,13 @@ def asymmetric_distances(outputs: NDArray[np.floating[Any]], codes: PackedCodes)
     """
     k = len(outputs)
     check_packed(codes, k)
-    own = pack(binarize(outputs[None]))[0]
+    query_code = pack(binarize(outputs[None]))[0]
     # A table of sums a byte, as product quantisation has them: eight bits are one look-up, and no sum depends on the
     # row in which a code stands.
-    weights = np.zeros(8 * len(own))
+    weights = np.zeros(8 * len(query_code))
     weights[:k] = np.abs(outputs)
     tables = weights.reshape(-1, 8) @ _BYTES.T
-    differing = codes ^ own
+    differing = codes ^ query_code
     distances = np.zeros(len(codes))
     for byte, table in enumerate(tables):
         distances += table[differing[:, byte]]

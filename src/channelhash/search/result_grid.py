@@ -34,15 +34,15 @@ def answer_rows(
     """
     if query.labels is None or database.labels is None:
         raise ValueError("right and wrong answers go by labels; these codes have none")
-    asked, searched = task.split("->")
+    query_modality, database_modality = task.split("->")
     picked = np.unique(np.linspace(0, len(query) - 1, count).astype(int))
-    found = nearest(query.codes[asked][picked], database.codes[searched], database.ids, answers)
+    matches = nearest(query.codes[query_modality][picked], database.codes[database_modality], database.ids, answers)
     rows = []
-    for row, hit in zip(picked.tolist(), found, strict=True):
-        cells = [_query_cell(query, row, asked)]
-        for match, distance in zip(hit.rows.tolist(), hit.distances.tolist(), strict=True):
-            right = bool((query.labels[row] & database.labels[match]).any())
-            cells.append(answer_cell(database, match, distance, right))
+    for row, match in zip(picked.tolist(), matches, strict=True):
+        cells = [_query_cell(query, row, query_modality)]
+        for item, distance in zip(match.rows.tolist(), match.distances.tolist(), strict=True):
+            right = bool((query.labels[row] & database.labels[item]).any())
+            cells.append(answer_cell(database, item, distance, right))
         rows.append(cells)
     return rows
 
@@ -57,8 +57,8 @@ def answer_cell(database: CodeSet, row: int, distance: int, right: bool | None =
     return Cell(_picture(database, row), f"{bits(distance)}: {_words(database, row)}", right)
 
 
-def _query_cell(query: CodeSet, row: int, asked: str) -> Cell:
-    picture = _picture(query, row) if asked == "image" else None
+def _query_cell(query: CodeSet, row: int, query_modality: str) -> Cell:
+    picture = _picture(query, row) if query_modality == "image" else None
     labels = ", ".join(query.names_of(row))
     return Cell(picture, labels if picture else _words(query, row))
 

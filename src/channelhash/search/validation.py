@@ -79,20 +79,20 @@ def codes_by_modality(
     if isinstance(codes, Mapping):
         if modality is not None:
             raise InputError(f"modality {modality!r}: the codes name their modalities; leave it out")
-        given = dict(codes)
+        codes_of = dict(codes)
     else:
-        given = {modality if modality is not None else DEFAULT_MODALITY: codes}
-    if not given:
+        codes_of = {modality if modality is not None else DEFAULT_MODALITY: codes}
+    if not codes_of:
         raise InputError("codes: give the codes of at least one modality")
-    for name in given:
+    for name in codes_of:
         if not isinstance(name, str) or not name.isidentifier() or len(name) > 50:
             raise InputError(f"modality {name!r}: a plain name is expected, such as image or text")
     if n_bits is None:
-        first = np.asarray(next(iter(given.values())))
+        first = np.asarray(next(iter(codes_of.values())))
         if first.ndim != 2 or not first.shape[1]:
             raise InputError(f"codes: (n, bytes) uint8 are expected, not {first.shape}")
         n_bits = 8 * first.shape[1]
-    checked = {name: check_codes(packed, n_bits, f"{name} codes") for name, packed in given.items()}
+    checked = {name: check_codes(packed, n_bits, f"{name} codes") for name, packed in codes_of.items()}
     for name, packed in checked.items():
         if len(packed) != n:
             raise InputError(f"{len(packed)} {name} codes for {n} ids")

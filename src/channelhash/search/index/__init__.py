@@ -45,7 +45,7 @@ class CodeIndex:
 
     @classmethod
     def build(cls, packed: PackedCodes, n_bits: int, tables: bool | None = None) -> "CodeIndex":
-        """The index of ``(n, ceil(n_bits / 8))`` packed codes, fewer than 2³² of them.
+        """Return the index of ``(n, ceil(n_bits / 8))`` packed codes, fewer than 2³² of them.
 
         Args:
             tables: whether to make tables, which multiply the memory; left out, for many codes of up to 64 bits.
@@ -67,7 +67,7 @@ class CodeIndex:
 
     @classmethod
     def load(cls, folder: Path) -> "CodeIndex":
-        """The index that `save` wrote, in mapped files: memory is taken as it is read."""
+        """Return the index that `save` wrote, in mapped files: memory is taken as it is read."""
 
         def arrays(fields: tuple[str, ...], prefix: str) -> list[Any]:
             return [np.asarray(np.load(folder / f"{prefix}{name}.npy", mmap_mode="r")) for name in fields]
@@ -77,7 +77,7 @@ class CodeIndex:
         return cls(DistinctCodes(*arrays(DistinctCodes._fields, "")), tables, int(np.load(folder / "n_bits.npy")))
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(self._distinct.rows)
 
     @property
@@ -91,7 +91,7 @@ class CodeIndex:
         return sum(values.nbytes for values in self._arrays().values())
 
     def nearest(self, queries: PackedCodes, k: int, allowed: NDArray[np.bool_] | None = None) -> list[Matches]:
-        """The ``k`` nearest rows of every query, or all where there are fewer.
+        """Return the ``k`` nearest rows of every query, or all where there are fewer.
 
         Args:
             queries: ``(nq, ceil(n_bits / 8))`` packed codes.
@@ -108,7 +108,7 @@ class CodeIndex:
     def within(
         self, queries: PackedCodes, radius: int, allowed: NDArray[np.bool_] | None = None, limit: int | None = None
     ) -> list[Matches]:
-        """All rows at distance <= ``radius`` of every query, at most the first ``limit`` of them.
+        """Return all rows at distance <= ``radius`` of every query, at most the first ``limit`` of them.
 
         Args and errors otherwise as in `nearest`.
         """
@@ -121,7 +121,7 @@ class CodeIndex:
     def _search(
         self, queries: PackedCodes, k: int | None, radius: int, allowed: NDArray[np.bool_] | None
     ) -> list[Matches]:
-        """The first ``k`` rows within ``radius``, or all: from the tables, and what they leave from a scan."""
+        """Return the first ``k`` rows within ``radius``, or all: from the tables, and what they leave from a scan."""
         check_packed(queries, self.n_bits)
         mask = self._mask(allowed)
         if not len(self) or not len(queries):
@@ -152,6 +152,6 @@ class CodeIndex:
         return np.require(allowed, requirements=["C", "W"])
 
     def _arrays(self) -> dict[str, NDArray[np.generic]]:
-        """All arrays by the name of their file."""
+        """Return all arrays by the name of their file."""
         tables = {} if self._tables is None else self._tables._asdict()
         return self._distinct._asdict() | {f"table_{name}": values for name, values in tables.items()}

@@ -73,7 +73,7 @@ def _distances(queries: PackedCodes, database: PackedCodes, ids: Sequence[str]):
 
 
 def _first(distances: NDArray[np.int64], rank: NDArray[np.int64], count: int) -> Matches:
-    """The first ``count`` items by (distance, id)."""
+    """Return the first ``count`` items by (distance, id)."""
     count = min(count, len(distances))
     key = distances * len(rank) + rank
     rows = np.argpartition(key, count - 1)[:count] if 0 < count < len(key) else np.arange(count)

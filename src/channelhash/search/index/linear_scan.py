@@ -37,9 +37,9 @@ def _measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
     """``out[i]`` = distance of a query's words to code ``start + i``; farther than any up to the end of the chunk."""
     word, column = code[0], codes[0, start : start + size]
     if len(code) == 2:
-        second, other = code[1], codes[1, start : start + size]
+        second, second_column = code[1], codes[1, start : start + size]
         for i in range(size):
-            out[i] = popcount(word ^ column[i]) + popcount(second ^ other[i])  # type: ignore[call-arg]
+            out[i] = popcount(word ^ column[i]) + popcount(second ^ second_column[i])  # type: ignore[call-arg]
     else:
         for i in range(size):
             out[i] = popcount(word ^ column[i])  # type: ignore[call-arg]
@@ -53,7 +53,7 @@ def _measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _any_near(distances, limit):  # type: ignore[no-untyped-def]
-    """Whether one of a chunk is within the limit."""
+    """Return whether one of a chunk is within the limit."""
     found = np.uint16(0)
     for i in range(_CHUNK):
         found |= np.uint16(distances[i] <= limit)
@@ -114,7 +114,7 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
 
 @njit(cache=True, nogil=True)
 def _nearest_task(task, division, search, found):  # type: ignore[no-untyped-def]
-    """Add the candidates of a few queries in a segment of the codes to ``found[segment, query]``."""
+    """Add the candidates of a few queries in a segment of the codes to ``candidates[segment, query]``."""
     first, last, segment, begin, end = _part(task, division, search)
     queries, codes, k = search.queries, search.codes, search.k
     starts, rows, allowed, n_allowed = search.starts, search.rows, search.allowed, len(search.allowed)

@@ -170,9 +170,9 @@ def _probe(code, table, r, budget, tables, search, met):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def _search_one(q, search, tables, budget, found, complete):  # type: ignore[no-untyped-def]
+def _search_one(q, search, tables, budget, candidates, complete):  # type: ignore[no-untyped-def]
     """Add the candidates of one query; note that they are complete, which they are unless the budget runs out."""
-    met = found.entries[0, q], found.counts[0, q], found.states[0, q]
+    met = candidates.entries[0, q], candidates.counts[0, q], candidates.states[0, q]
     layout, state, covered, r, probes = tables.layout, met[2], -1, 0, 1.0
     while covered < state[LIMIT]:
         for table in range(len(layout)):
@@ -193,21 +193,21 @@ def _search_one(q, search, tables, budget, found, complete):  # type: ignore[no-
 
 
 @njit(cache=True, parallel=True)
-def _search_all(search, tables, budget, found, complete):  # type: ignore[no-untyped-def]
+def _search_all(search, tables, budget, candidates, complete):  # type: ignore[no-untyped-def]
     for q in prange(len(complete)):
-        _search_one(q, search, tables, budget, found, complete)
+        _search_one(q, search, tables, budget, candidates, complete)
 
 
 def _search(search: Search, tables: Tables, budget: int) -> tuple[Candidates, list[int]]:
     """Return the candidates of each query, and the queries of which they are complete."""
     # A search within its budget takes fewer codes than that.
-    found = no_candidates(search, 1, min(capacity(search.k, search.codes.shape[1]), budget))
+    candidates = no_candidates(search, 1, min(capacity(search.k, search.codes.shape[1]), budget))
     complete = np.zeros(len(search.queries), dtype=np.bool_)
     if len(complete) == 1:
-        _search_one(0, search, tables, budget, found, complete)
+        _search_one(0, search, tables, budget, candidates, complete)
     else:
-        _search_all(search, tables, budget, found, complete)
-    return found, np.flatnonzero(complete).tolist()
+        _search_all(search, tables, budget, candidates, complete)
+    return candidates, np.flatnonzero(complete).tolist()
 
 
 def nearest(search: Search, tables: Tables, budget: int) -> dict[int, Matches]:
@@ -224,8 +224,8 @@ def nearest(search: Search, tables: Tables, budget: int) -> dict[int, Matches]:
     >>> nearest(search, build_tables(codes.codes, n_bits=8), budget=1_000_000)[0].rows.tolist()
     [0]
     """
-    found, done = _search(search, tables, budget)
-    complete = Candidates(found.entries[:, done], found.counts[:, done], found.states[:, done])
+    candidates, done = _search(search, tables, budget)
+    complete = Candidates(candidates.entries[:, done], candidates.counts[:, done], candidates.states[:, done])
     return dict(zip(done, answers(complete, search), strict=True))
 
 
@@ -241,9 +241,9 @@ def within(search: Search, tables: Tables, budget: int) -> dict[int, Matches]:
     results = {}
     for q in range(len(search.queries)):
         query = search._replace(queries=search.queries[q : q + 1], k=len(search.rows))
-        found, done = _search(query, tables, budget)
+        candidates, done = _search(query, tables, budget)
         if done:
-            codes = found.entries[0, 0, : found.states[0, 0, SIZE]] & LOWER
+            codes = candidates.entries[0, 0, : candidates.states[0, 0, SIZE]] & LOWER
             k = int((search.starts[codes + _ONE] - search.starts[codes]).sum(dtype=np.int64))
-            results[q] = answers(found, query._replace(k=k))[0]
+            results[q] = answers(candidates, query._replace(k=k))[0]
     return results

@@ -137,9 +137,9 @@ def add(distance, c, k, entries, counts, state):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _best_entries(q, found, search):  # type: ignore[no-untyped-def]
+def _best_entries(q, candidates, search):  # type: ignore[no-untyped-def]
     """Return the entries of one query that may be among the answers, in their order."""
-    entries, counts, states = found.entries[:, q], found.counts[:, q], found.states[:, q]
+    entries, counts, states = candidates.entries[:, q], candidates.counts[:, q], candidates.states[:, q]
     # A pass's counts are exact up to its own limit, within which it has met k codes: this ends there at the latest.
     limit, met = 0, np.int64(counts[:, 0].sum())
     while limit < search.radius and met < search.k:
@@ -187,17 +187,17 @@ def _write_rows(best, search, out_rows, out_distances):  # type: ignore[no-untyp
 
 
 @njit(cache=True, nogil=True)
-def _write_answers(found, search, out_rows, out_distances, sizes):  # type: ignore[no-untyped-def]
+def _write_answers(candidates, search, out_rows, out_distances, sizes):  # type: ignore[no-untyped-def]
     for q in range(len(sizes)):
-        sizes[q] = _write_rows(_best_entries(q, found, search), search, out_rows[q], out_distances[q])
+        sizes[q] = _write_rows(_best_entries(q, candidates, search), search, out_rows[q], out_distances[q])
 
 
-def answers(found: Candidates, search: Search) -> list[Matches]:
+def answers(candidates: Candidates, search: Search) -> list[Matches]:
     """Return the matches of each query from the candidates of all passes."""
-    n_queries = found.entries.shape[1]
+    n_queries = candidates.entries.shape[1]
     rows, distances = np.empty((2, n_queries, search.k), dtype=np.int64)
     sizes = np.empty(n_queries, dtype=np.int64)
-    _write_answers(found, search, rows, distances, sizes)
+    _write_answers(candidates, search, rows, distances, sizes)
     return [Matches(rows[q, :size], distances[q, :size]) for q, size in enumerate(sizes)]
 
 

@@ -128,13 +128,13 @@ class ItemsDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[State]:
-        """A block that sees the database as it is at its beginning, whatever others write."""
+        """Open a block that sees the database as it is at its beginning, whatever others write."""
         with self._transaction("BEGIN"):
             yield self._state()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A block whose writes happen all together when it ends, or not at all if it raises or the process dies."""
+        """Open a block whose writes happen together when it ends, or not at all if it raises or the process dies."""
         with self._transaction("BEGIN IMMEDIATE"):
             yield
 
@@ -144,38 +144,38 @@ class ItemsDatabase:
         return int(self._rows("SELECT count(*) FROM items")[0][0])
 
     def modalities(self) -> tuple[str, ...]:
-        """Modalities of which there are codes, in alphabetical order."""
+        """Return the modalities of which there are codes, in alphabetical order."""
         return tuple(name for (name,) in self._rows(_MODALITIES))
 
     def code_counts(self) -> dict[str, int]:
-        """Modality -> number of codes."""
+        """Return modality -> number of codes."""
         return dict(self._rows("SELECT modality, count(*) FROM codes GROUP BY modality ORDER BY modality"))
 
     def label_counts(self) -> dict[str, int]:
-        """Label -> number of items, most frequent first, then by name."""
+        """Return label -> number of items, most frequent first, then by name."""
         return dict(self._rows("SELECT label, count(*) FROM labels GROUP BY label ORDER BY count(*) DESC, label"))
 
     def keys(self) -> list[str]:
-        """Every metadata key that an item has had."""
+        """Return every metadata key that an item has had."""
         return [name for (name,) in self._rows("SELECT name FROM keys")]
 
     def ids(self, where: Filter | None) -> list[str]:
-        """Ids of the items that pass a filter, sorted."""
+        """Return the ids of the items that pass a filter, sorted."""
         condition = _condition(where)
         return [name for (name,) in self._rows(f"SELECT id FROM items WHERE {condition[0]} ORDER BY id", *condition[1])]
 
     def numbers(self, where: Filter) -> NDArray[np.int64]:
-        """Numbers of the items that pass a filter, in no order."""
+        """Return the numbers of the items that pass a filter, in no order."""
         condition = _condition(where)
         rows = self._connection.execute(f"SELECT number FROM items WHERE {condition[0]}", condition[1])
         return np.fromiter((number for (number,) in rows), dtype=np.int64)
 
     def get(self, item_id: str) -> Item | None:
-        """One item, or None."""
-        found = self._rows("SELECT number, metadata FROM items WHERE id = ?", item_id)
-        if not found:
+        """Return one item, or None."""
+        rows = self._rows("SELECT number, metadata FROM items WHERE id = ?", item_id)
+        if not rows:
             return None
-        number, metadata = found[0]
+        number, metadata = rows[0]
         codes = {}
         for modality in self.modalities():
             for (code,) in self._rows("SELECT code FROM codes WHERE modality = ? AND item = ?", modality, number):
@@ -183,7 +183,7 @@ class ItemsDatabase:
         return Item(item_id, codes, json.loads(metadata))
 
     def codes(self, modality: str, after: int) -> Iterator[CodeRow]:
-        """The codes of a modality whose serial is higher than ``after``, in the order of their items' ids."""
+        """Return the codes of a modality whose serial is higher than ``after``, in the order of their items' ids."""
         # Codes are read in the order of their serials and then sorted: in the order of ids, each would be a seek.
         # The + keeps SQLite from taking the index on modalities instead.
         return self._connection.execute(
@@ -193,16 +193,16 @@ class ItemsDatabase:
         )
 
     def count_after(self, serial: int) -> int:
-        """Number of codes of a higher serial."""
+        """Return the number of codes of a higher serial."""
         return int(self._rows("SELECT count(*) FROM codes WHERE serial > ?", serial)[0][0])
 
     def removed(self) -> NDArray[np.int64]:
-        """Serials of codes that are gone and may be in the current snapshot."""
+        """Return the serials of codes that are gone and may be in the current snapshot."""
         rows = self._rows("SELECT serial FROM removed")
         return np.array([serial for (serial,) in rows], dtype=np.int64)
 
     def count_removed(self) -> int:
-        """Number of these."""
+        """Return the number of these."""
         return int(self._rows("SELECT count(*) FROM removed")[0][0])
 
     # Within `writing`:
@@ -240,8 +240,7 @@ class ItemsDatabase:
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove items; returns how many were there."""
-        found = [self._rows("SELECT number FROM items WHERE id = ?", name) for name in ids]
-        numbers = [row for rows in found for row in rows]
+        numbers = [row for name in ids for row in self._rows("SELECT number FROM items WHERE id = ?", name)]
         modalities = self.modalities()
         of_modality = [(modality, number) for modality in modalities for (number,) in numbers]
         self._connection.executemany("DELETE FROM codes WHERE modality = ? AND item = ?", of_modality)
@@ -278,7 +277,7 @@ class ItemsDatabase:
         )
 
     def _already_there(self, ids: Sequence[str], modality: str) -> str:
-        """What to say when one of ``ids`` has a code of ``modality``."""
+        """Return what to say when one of ``ids`` has a code of ``modality``."""
         sql = "SELECT 1 FROM items JOIN codes ON item = number WHERE id = ? AND modality = ?"
         name = next(name for name in ids if self._rows(sql, name, modality))
         return f"{self._name}: {name!r} has a code for {modality} already; replace it with upsert"
@@ -303,7 +302,7 @@ class ItemsDatabase:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """SQLite's errors as one line for the user."""
+        """Raise SQLite's errors as one line for the user."""
         try:
             yield
         except sqlite3.DatabaseError as error:
@@ -327,7 +326,7 @@ def _condition(where: Filter | None) -> tuple[str, tuple[Value, ...]]:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script; `executescript` would end the transaction."""
+    """Return the statements of a script; `executescript` would end the transaction."""
     statement = ""
     for line in script.splitlines():
         statement += line + "\n"

@@ -49,8 +49,8 @@ class StoreFolder:
             raise InputError(f"{self.path}: is a file, neither a store's folder nor a Parquet file of codes")
         if self.path.is_dir() and not self.description.exists():
             # A process that was killed while it made the store leaves a database without a description.
-            own = (self.database.name, self.model.name, ".")
-            foreign = sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith(own))
+            prefixes = (self.database.name, self.model.name, ".")
+            foreign = sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith(prefixes))
             if foreign:
                 raise InputError(f"{self.path}: holds {foreign[0]}, but no store; choose a new folder")
 

@@ -127,7 +127,7 @@ class CodeLayers:
         return changes > max(_LEAST_IN_SNAPSHOT, _FRACTION * state.snapshot_size)
 
     def _read_layer(self, after: int, state: State) -> Layer:
-        """The codes written after a serial, until now."""
+        """Return the codes written after a serial, until now."""
         database = self._database
         codes = {
             modality: SortedCodes.build(database.codes(modality, after), self._n_bits)
@@ -136,7 +136,7 @@ class CodeLayers:
         return Layer({modality: codes[modality] for modality in codes if len(codes[modality])}, state.last_serial)
 
     def _load(self, state: State) -> Layer:
-        """The snapshot that ``state`` names."""
+        """Return the snapshot that ``state`` names."""
         if not state.snapshot:
             return Layer({}, 0)
         assert self._folder is not None

@@ -40,7 +40,7 @@ class SortedCodes:
 
     @classmethod
     def build(cls, rows: Iterable[CodeRow], n_bits: int) -> "SortedCodes":
-        """From rows in the order of their ids."""
+        """Build from rows in the order of their ids."""
         numbers: list[NDArray[np.int64]] = []
         codes, names = bytearray(), bytearray()
         iterator = iter(rows)
@@ -72,7 +72,7 @@ class SortedCodes:
 
     @classmethod
     def load(cls, folder: Path) -> "SortedCodes":
-        """A saved folder; nothing is read before it is needed."""
+        """Open a saved folder; nothing is read before it is needed."""
         arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("items", "serials", "names", "ends")]
         return cls(CodeIndex.load(folder / "index"), *arrays)
 
@@ -80,7 +80,7 @@ class SortedCodes:
         return len(self.items)
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
-        """The ids of some rows."""
+        """Return the ids of some rows."""
         starts = np.where(rows > 0, self.ends[rows - 1], 0)
         return [
             self.names[start:end].tobytes().decode()

@@ -267,7 +267,7 @@ def _in_memory(facts: Facts | None) -> _Opened:
 
 
 def _metadata(codes: CodeSet) -> list[Metadata] | None:
-    """What a file of codes knows of its items; an empty text or path is an unknown one."""
+    """Return what a file of codes knows of its items; an empty text or path is an unknown one."""
     if codes.texts is None and codes.images is None and not codes.label_names:
         return None
     metadata: list[dict[str, Any]] = [{} for _ in codes.ids]
@@ -284,8 +284,8 @@ def _metadata(codes: CodeSet) -> list[Metadata] | None:
 def _merged(parts: list[Part], matches: list[list[Matches]], n_queries: int, limit: int | None) -> Answers:
     """Return the matches of several parts as one answer, by distance, then by id."""
     named = [
-        [(part.codes.ids(match.rows), match.distances) for match in found]
-        for part, found in zip(parts, matches, strict=True)
+        [(part.codes.ids(match.rows), match.distances) for match in part_matches]
+        for part, part_matches in zip(parts, matches, strict=True)
     ]
     if len(named) == 1:
         return Answers([ids for ids, _ in named[0]], [distances for _, distances in named[0]])

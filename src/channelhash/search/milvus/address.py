@@ -99,7 +99,7 @@ def parse_address(text: str) -> MilvusAddress:
 
 
 def connect(address: MilvusAddress) -> Any:
-    """A `pymilvus.MilvusClient`.
+    """Return a `pymilvus.MilvusClient`.
 
     Raises:
         InputError: pymilvus or milvus-lite is missing, or nothing answers there.

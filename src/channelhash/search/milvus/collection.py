@@ -58,7 +58,7 @@ class MilvusCollection:
         self._grpc = library("grpc", "milvus")
 
     def description(self) -> tuple[CollectionFacts, tuple[str, ...]] | None:
-        """The facts of the collection and the modalities that it has fields for; None if it is not there.
+        """Return the facts of the collection and the modalities that it has fields for; None if it is not there.
 
         Raises:
             InputError: it was not made by `create`, or by another version of it.
@@ -109,15 +109,15 @@ class MilvusCollection:
             self._client.load_collection(self._name, timeout=_SECONDS)
 
     def rows(self, expression: str, fields: Sequence[str], limit: int = ROWS, **options: str) -> list[Row]:
-        """At most ``limit`` rows that pass."""
+        """Return at most ``limit`` rows that pass."""
         with self._asking("query"):
-            found = self._client.query(
+            results = self._client.query(
                 self._name, filter=expression, output_fields=list(fields), limit=limit, **options, **_STRONG
             )
-            return list(found)
+            return list(results)
 
     def walk(self, expression: str, fields: Sequence[str]) -> Iterator[Row]:
-        """All rows that pass, in the order of their ids; ``fields`` holds ``id``.
+        """Return all rows that pass, in the order of their ids; ``fields`` holds ``id``.
 
         As pymilvus's `query_iterator` does it, which cannot be used: it writes ids with quotes unescaped.
         """
@@ -127,7 +127,7 @@ class MilvusCollection:
             chosen = f"id > {self._quote(page[-1]['id'])} and ({expression})"
 
     def count(self, expression: str) -> int:
-        """Number of rows that pass."""
+        """Return the number of rows that pass."""
         with self._asking("count"):
             rows = self._client.query(self._name, filter=expression, output_fields=["count(*)"], **_STRONG)
         return int(rows[0]["count(*)"])
@@ -137,7 +137,7 @@ class MilvusCollection:
     ) -> list[list[tuple[int, str]]]:
         """Of every query, the distances and ids of at most ``limit`` nearest rows that pass, in that order."""
         with self._asking("search"):
-            found = self._client.search(
+            results = self._client.search(
                 self._name,
                 data=[query.tobytes() for query in queries],
                 anns_field=f"code_{modality}",
@@ -146,7 +146,7 @@ class MilvusCollection:
                 search_params={"metric_type": "HAMMING", "params": params},
                 **_STRONG,
             )
-        return [sorted((round(hit["distance"]), hit["id"]) for hit in hits) for hits in found]
+        return [sorted((round(hit["distance"]), hit["id"]) for hit in hits) for hits in results]
 
     def upsert(self, rows: Sequence[Row]) -> None:
         """Write rows over those of the same ids, in requests that a server takes."""
@@ -162,7 +162,7 @@ class MilvusCollection:
             self._client.delete(self._name, filter=expression, timeout=_SECONDS)
 
     def listed(self, texts: Iterable[str]) -> str:
-        """Strings as a list in an expression."""
+        """Return strings as a list in an expression."""
         return f"[{', '.join(map(self._quote, texts))}]"
 
     def close(self) -> None:
@@ -184,11 +184,11 @@ def _requests(rows: Sequence[Row]) -> Iterator[list[Row]]:
     part: list[Row] = []
     size = 0
     for row in rows:
-        own = sum(len(str(value).encode()) for value in row.values())
-        if part and (len(part) == ROWS or size + own > _BYTES):
+        row_size = sum(len(str(value).encode()) for value in row.values())
+        if part and (len(part) == ROWS or size + row_size > _BYTES):
             yield part
             part, size = [], 0
         part.append(row)
-        size += own
+        size += row_size
     if part:
         yield part

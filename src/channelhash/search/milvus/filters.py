@@ -109,7 +109,7 @@ def _known(key: str, negated: bool, dialect: Dialect) -> str:
 
 
 def _label(test: Test, dialect: Dialect) -> str:
-    """Any label satisfies ``test``."""
+    """Require that any label satisfies ``test``."""
     match test:
         case Compare(operator="=", value=str(value)):
             return f"array_contains(labels, {dialect.quote(value)})"
@@ -121,7 +121,7 @@ def _label(test: Test, dialect: Dialect) -> str:
 
 
 def _value(key: str, test: Test, negated: bool, dialect: Dialect) -> str:
-    """A value that is there and of the literal's kind satisfies ``test``, or does not.
+    """Require that a value that is there and of the literal's kind satisfies ``test``, or does not.
 
     Milvus lets an absent value pass ``!=``, ``not in`` and ``not``, but never ``<``, ``>`` or ``==``; so what is
     negated is said with those, which at the same time asks for the kind.
