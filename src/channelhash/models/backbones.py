@@ -1,4 +1,4 @@
-"""Pre-trained encoders: where their weights come from, and that a frozen one stays what it is."""
+"""Pre-trained encoders: sources of weights, and frozen encoders that never change."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,15 +20,19 @@ _NORMS = nn.modules.batchnorm._BatchNorm
 
 
 class Frozen(nn.Module):
-    """An encoder that is never trained: no gradient, and evaluation mode whatever mode the model around it is in.
+    """An encoder that is never trained: no gradient, and evaluation mode whatever the mode of the model.
 
     Args:
         encoder: inputs to features ``(n, d)``.
-        name: what it is, e.g. ``"torchvision resnet152"``.
-        inputs: how raw items become its inputs; with the weights' hash it identifies the features.
+        name: e.g. ``"torchvision resnet152"``.
+        inputs: how raw items become inputs; with the weights' hash it identifies the features.
         n_features: width d.
         frozen_batchnorm: ``"train"`` leaves batch normalisation in training mode, so that its running statistics
             drift and a training batch's features depend on the batch, as in the published code (§ 3).
+
+    >>> frozen = Frozen(nn.Linear(2, 3), "linear", "pairs", n_features=3)
+    >>> frozen.train().encoder.training, any(p.requires_grad for p in frozen.parameters())
+    (False, False)
     """
 
     def __init__(
@@ -47,7 +51,7 @@ class Frozen(nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> "Frozen":
-        """Training mode reaches nothing inside but batch normalisation, and that only where it shall drift."""
+        """Set the training mode, which inside reaches only batch normalisation whose statistics drift."""
         super().train(mode)
         self.encoder.eval()
         if self.drifts:
@@ -58,23 +62,27 @@ class Frozen(nn.Module):
 
     @torch.no_grad()
     def forward(self, inputs: Tensor) -> Tensor:
-        """Inputs to features ``(n, d)`` float32; matrix products in bfloat16 on a GPU unless ``precision`` forbids."""
+        """Compute features ``(n, d)`` float32; matrix products in bfloat16 on a GPU unless ``precision`` forbids."""
         with autocast(inputs.device, self.precision):
             features: Tensor = self.encoder(inputs)
         return features.float()
 
     @cached_property
     def weights_hash(self) -> str:
-        """Identifies what never changes here, all weights and (unless they drift) buffers; 16 hex digits."""
+        """16 hex digits that identify what never changes: all weights and, unless they drift, buffers."""
         return weights_hash(dict(self.encoder.named_parameters()) if self.drifts else self.encoder.state_dict())
 
     def identity(self) -> dict[str, str]:
-        """What features depend on beside the items, JSON-able: part of a cache's key and of a saved model."""
+        """Return, JSON-able, what features depend on besides the items: part of a cache's key and of a saved model."""
         return {"name": self.name, "inputs": self.inputs, "precision": self.precision, "weights": self.weights_hash}
 
 
 class Normalize(nn.Module):
-    """Pixels (uint8, or floats in [0, 1]) minus ``mean`` over ``std``, channel by channel."""
+    """Subtract ``mean`` from pixels (uint8, or floats in [0, 1]) and divide by ``std``, channel by channel.
+
+    >>> Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))(torch.ones(1, 3, 1, 1)).flatten().tolist()
+    [1.0, 1.0, 1.0]
+    """
 
     def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         super().__init__()
@@ -84,20 +92,25 @@ class Normalize(nn.Module):
         self.std: Tensor
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """``(n, 3, s, s)`` to the same shape, float32."""
+        """Normalize ``(n, 3, s, s)`` pixels; float32."""
         unit = pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
         return (unit - self.mean) / self.std
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[Any]:
-    """bfloat16 matrix products where asked for; ``auto`` asks for them on a GPU only."""
-    wanted = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
-    return torch.autocast(device.type, torch.bfloat16) if wanted else contextlib.nullcontext()
+    """Compute matrix products in bfloat16 if ``precision`` says so; ``auto`` does on a GPU only.
+
+    >>> with autocast(torch.device("cpu"), "auto"):
+    ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+    torch.float32
+    """
+    reduced = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+    return torch.autocast(device.type, torch.bfloat16) if reduced else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def memory_advice(advice: str) -> Iterator[None]:
-    """An exhausted memory as a `JobError` of one line: "out of memory" and ``advice``."""
+    """Turn exhausted memory into a `JobError` of one line: "out of memory" and ``advice``."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -109,15 +122,21 @@ def memory_advice(advice: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def fixed_random_weights(name: str) -> Iterator[None]:
-    """Weights drawn inside are the same in every process: a frozen backbone without pre-trained weights is drawn
-    again, not saved."""
+    """Draw the same weights in every process: a frozen backbone without pre-trained weights is drawn again, not saved.
+
+    >>> with fixed_random_weights("example"):
+    ...     first = torch.rand(2)
+    >>> with fixed_random_weights("example"):
+    ...     torch.equal(torch.rand(2), first)
+    True
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(0, "backbone", name))
         yield
 
 
 def weights_source(pretrained: str) -> tuple[str | None, Path | None]:
-    """`split_source`, checked.
+    """Apply `split_source` and check that the file exists.
 
     Raises:
         InputError: the file does not exist.
@@ -129,7 +148,11 @@ def weights_source(pretrained: str) -> tuple[str | None, Path | None]:
 
 
 def split_source(pretrained: str) -> tuple[str | None, Path | None]:
-    """(tag, file) of a setting ``pretrained``: ``TAG``, ``FILE``, or ``TAG@FILE`` for the tag's weights from a file."""
+    """Split a setting ``pretrained`` into (tag, file): ``TAG``, ``FILE``, or ``TAG@FILE`` for the tag's weights.
+
+    >>> split_source("DEFAULT"), split_source("DEFAULT@weights.pt")[1].name
+    (('DEFAULT', None), 'weights.pt')
+    """
     tag, at, file = pretrained.partition("@")
     if not at and (Path(pretrained).is_file() or "/" in pretrained or Path(pretrained).suffix):
         tag, file = "", pretrained
@@ -137,10 +160,10 @@ def split_source(pretrained: str) -> tuple[str | None, Path | None]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors or torch file, also where they lie below ``state_dict`` or ``model``.
+    """Read the tensors of a safetensors or torch file, also from below ``state_dict`` or ``model``.
 
     Raises:
-        InputError: the file holds none, or is damaged.
+        InputError: the file holds no tensors, or is damaged.
     """
     try:
         state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
@@ -155,29 +178,38 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {name.removeprefix("module."): value for name, value in state.items()}
 
 
-def load_weights(wanted: dict[str, Tensor], state: dict[str, Tensor], where: str) -> None:
-    """Copy ``state`` into the tensors of ``wanted``; every one has to be there and fit.
+def load_weights(target: dict[str, Tensor], state: dict[str, Tensor], where: str) -> None:
+    """Copy ``state`` into the tensors of ``target``; names and shapes must agree.
 
     Raises:
-        InputError: names the first tensors that are missing, too many, or of another shape.
+        InputError: tensors are missing, unknown, or of another shape; the message names the first.
+
+    >>> target = {"weight": torch.zeros(2)}
+    >>> load_weights(target, {"weight": torch.ones(2)}, "example")
+    >>> target["weight"].tolist()
+    [1.0, 1.0]
     """
-    wrong = [f"{name} is missing" for name in wanted if name not in state]
-    wrong += [f"{name} is unknown" for name in state if name not in wanted]
+    wrong = [f"{name} is missing" for name in target if name not in state]
+    wrong += [f"{name} is unknown" for name in state if name not in target]
     wrong += [
         f"{name} is {tuple(state[name].shape)}, expected {tuple(value.shape)}"
-        for name, value in wanted.items()
+        for name, value in target.items()
         if name in state and state[name].shape != value.shape
     ]
     if wrong:
         more = f", and {len(wrong) - 2} more" if len(wrong) > 2 else ""
         raise InputError(f"{where}: the weights do not fit ({'; '.join(wrong[:2])}{more})")
     with torch.no_grad():
-        for name, value in wanted.items():
+        for name, value in target.items():
             value.copy_(state[name])
 
 
 def weights_hash(weights: dict[str, Tensor]) -> str:
-    """Hash of tensors by name; 16 hex digits."""
+    """Hash tensors with their names; 16 hex digits.
+
+    >>> weights_hash({"weight": torch.zeros(2)}) == weights_hash({"weight": torch.ones(2)})
+    False
+    """
     parts: list[bytes] = []
     for name, values in sorted(weights.items()):
         raw = values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()

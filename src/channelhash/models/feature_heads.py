@@ -15,7 +15,13 @@ from channelhash.models.hash_model import Branch, HashModel, feature_rows
 
 
 class Standardize(nn.Module):
-    """Subtracts the training mean and divides by the training spread, column by column; saved with the weights."""
+    """Subtract the training mean and divide by the training spread, column by column; saved with the weights.
+
+    >>> standardize = Standardize(1)
+    >>> standardize.fit([[0.0], [4.0]])
+    >>> standardize(torch.tensor([[4.0]])).tolist()
+    [[1.0]]
+    """
 
     def __init__(self, n_features: int) -> None:
         super().__init__()
@@ -26,14 +32,14 @@ class Standardize(nn.Module):
         self.n_features = n_features
 
     def fit(self, features: Any) -> None:
-        """Take mean and standard deviation of ``features`` ``(n, d)``; constant columns keep their scale."""
+        """Set mean and standard deviation to those of ``features`` ``(n, d)``; constant columns keep their scale."""
         values = np.asarray(features, dtype=np.float64)
         spread = values.std(axis=0)
         self.mean.copy_(torch.from_numpy(values.mean(axis=0)))
         self.scale.copy_(torch.from_numpy(np.where(spread > 1e-12, spread, 1.0)))
 
     def forward(self, features: Tensor) -> Tensor:
-        """``(n, d)`` to ``(n, d)``."""
+        """Standardize ``(n, d)`` features."""
         return (features.to(self.mean.dtype) - self.mean) / self.scale
 
 
@@ -45,19 +51,24 @@ def create_features_model(
     standardize: bool = True,
     extractors: Extractors | None = None,
 ) -> HashModel:
-    """An untrained hash head for each modality of ``train``.
+    """Create an untrained hash head for each modality of ``train``.
 
     Args:
         train: training records whose items are feature arrays ``(n, d)``.
         n_bits: code length k.
         hidden: widths of the hidden layers; ``[1024, 1024]`` if None.
         dropout: dropout after each hidden layer.
-        standardize: bring every feature to mean 0 and spread 1 over the training rows.
-        extractors: modality -> ``KIND:WHAT``, what its features were made with, so that new raw items can be encoded
+        standardize: scale every feature to mean 0 and spread 1 over the training rows.
+        extractors: modality -> ``KIND:WHAT``, the extractor of its features, so that new raw items can be encoded
             (`channelhash.models.extractors`).
 
     Raises:
-        InputError: the records are pictures and texts, not features; or an extractor's name is wrong.
+        InputError: the records are images and texts, not features; or an extractor's name is wrong.
+
+    >>> features = np.random.default_rng(0).normal(size=(10, 4))
+    >>> train = Records(tuple("abcdefghij"), {"image": features}, np.ones((10, 1), dtype=bool), ("any",))
+    >>> create_features_model(train, n_bits=16, hidden=[8]).encode("image", features).shape
+    (10, 2)
     """
     if n_bits < 1:
         raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
@@ -82,7 +93,7 @@ def create_features_model(
 def build_features_branches(
     n_bits: int, widths: dict[str, int], hidden: list[int], dropout: float, extractors: dict[str, str] | None = None
 ) -> dict[str, Branch]:
-    """The branches of a feature model from its complete architecture; ``widths`` maps a modality to its d."""
+    """Build the branches of a feature model from its complete architecture; ``widths`` maps a modality to its d."""
     named = {}
     for modality, name in dict(extractors or {}).items():
         if modality not in widths:
@@ -107,7 +118,7 @@ class FeatureRows:
     extractor: Extractor | None
 
     def __call__(self, items: Any) -> Tensor:
-        """Errors as in `feature_rows`, and `InputError` for raw items where there is no extractor."""
+        """Convert items; errors as in `feature_rows`, and `InputError` for raw items without an extractor."""
         if not isinstance(items, np.ndarray):
             if self.extractor is None:
                 raise InputError(
@@ -120,7 +131,7 @@ class FeatureRows:
         return feature_rows(items, self.modality, self.width)
 
     def recipe(self) -> dict[str, Any]:
-        """What the network takes, JSON-able."""
+        """Describe, JSON-able, the input of the network."""
         steps = ["rows of the features that the model was trained on, as they are; the network standardises them"]
         name = self.extractor.name if self.extractor else None
         return dict(kind="features", steps=steps, width=self.width, extractor=name)

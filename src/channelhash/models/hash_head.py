@@ -7,13 +7,16 @@ from torch import nn
 
 
 def hash_head(widths: Sequence[int], dropout: float = 0.1) -> nn.Sequential:
-    """Linear layers with tanh and dropout after all but the last, which is followed by nothing (§ 4).
+    """Make linear layers with tanh and dropout after all but the last, which is followed by nothing (§ 4).
 
     Xavier-normal weights with gain 5/3 inside, He-normal in the last layer, zero biases.
 
     Args:
         widths: input width, hidden widths, number of bits; e.g. ``[2048, 4096, 4096, 32]``.
         dropout: probability of dropping a hidden unit.
+
+    >>> [type(layer).__name__ for layer in hash_head([8, 16, 4])]
+    ['Linear', 'Tanh', 'Dropout', 'Linear']
     """
     layers: list[nn.Module] = []
     for i, (n_in, n_out) in enumerate(pairwise(widths)):

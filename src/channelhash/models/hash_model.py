@@ -1,4 +1,4 @@
-"""The model: one branch per modality, from raw items to hash codes; saving and loading it."""
+"""The model: one branch per modality, from raw items to hash codes; saved and loaded."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -27,14 +27,17 @@ _ENCODE_BATCH = 256
 
 
 class Branch(nn.Module):
-    """One modality's way: raw items -> ``prepare`` -> inputs -> encoder -> features -> head -> outputs.
+    """The path of one modality: raw items -> ``prepare`` -> inputs -> encoder -> features -> head -> outputs.
 
     Args:
-        prepare: turns a sequence of raw items into one tensor whose rows are the items.
+        prepare: converts a sequence of raw items to one tensor whose rows are the items.
         encoder: inputs to features ``(n, d)``.
         head: features to outputs ``(n, k)``. Branches may share a head.
-        prepare_collection: does what ``prepare`` does for a whole collection and keeps the result for the next time;
-            None where ``prepare`` is quick enough.
+        prepare_collection: does the same for a whole collection and caches the result; None where ``prepare`` is quick.
+
+    >>> branch = Branch(torch.tensor, nn.Identity(), nn.Linear(3, 8))
+    >>> branch(branch.prepare([[0.0, 1.0, 2.0]])).shape
+    torch.Size([1, 8])
     """
 
     def __init__(
@@ -52,32 +55,32 @@ class Branch(nn.Module):
 
     @property
     def frozen(self) -> Frozen | None:
-        """The encoder, if it is frozen."""
+        """The encoder if it is frozen, else None."""
         return self.encoder if isinstance(self.encoder, Frozen) else None
 
     @property
     def fixed(self) -> Frozen | None:
-        """The encoder, if its features never change in a training: frozen, and no statistics drift."""
+        """The encoder if its features never change in training: frozen, without drifting statistics. Else None."""
         return self.frozen if self.frozen and not self.frozen.drifts else None
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Inputs to real-valued outputs ``(n, k)``. A row depends on its own input alone."""
+        """Compute real-valued outputs ``(n, k)``. A row depends on its own input alone."""
         outputs: Tensor = self.head(self.encoder(inputs))
         return outputs
 
 
 @dataclass(frozen=True)
 class ModelKind:
-    """How a registered model comes to be.
+    """The functions of a registered model.
 
     Attributes:
-        create: ``(train: Records, n_bits: int, **settings) -> HashModel``, untrained, with everything that it takes
-            from the training data (sizes, vocabulary, feature statistics). Its keyword arguments are the keys of the
+        create: ``(train: Records, n_bits: int, **settings) -> HashModel``, untrained, with all that it takes from the
+            training data (sizes, vocabulary, feature statistics). Its keyword arguments are the keys of the
             configuration's section ``model``.
         build: ``(**architecture) -> {modality: Branch}``, from the JSON-able dictionary that ``create`` put into the
-            model; used when a saved model is loaded.
-        tokens: whether texts become ``(n, m)`` int32 token ids, 0 for padding, of which a training may hide, replace
-            and drop some.
+            model; called when a saved model is loaded.
+        tokens: whether texts become ``(n, m)`` int32 token ids, 0 for padding, some of which training may mask, replace
+            and drop.
     """
 
     create: Callable[..., "HashModel"]
@@ -86,18 +89,23 @@ class ModelKind:
 
 
 class HashModel(nn.Module, ModelHubMixin):
-    """Branches by modality that end in codes of the same length.
+    """Branches by modality whose codes have the same length.
 
     Args:
         name: the model's name in the registry `channelhash.models.MODELS`.
         n_bits: code length k.
-        architecture: everything ``MODELS[name].build`` needs, JSON-able.
+        architecture: arguments of ``MODELS[name].build``, JSON-able.
         branches: modality -> `Branch`.
         features_of: modality -> identity of a frozen encoder that is left out: the branch takes its features.
-        code_spaces: fingerprints of the models whose codes these are made to be compared with: the teacher of a
-            distilled model and the models that the teacher extends; empty if none. It asks, but adds nothing.
-        extends: fingerprints of the models, oldest first, whose stored codes this one was trained to stay comparable
-            with (`losses.extension`): it may encode what comes beside them.
+        code_spaces: fingerprints of the models whose codes these may be compared with: the teacher of a distilled model
+            and the models that the teacher extends. The model may encode queries for their stores, but not new items.
+        extends: fingerprints of the models, oldest first, with whose stored codes this model was trained to stay
+            comparable (`losses.extension`): it may encode new items for their stores.
+
+    >>> branch = Branch(torch.tensor, nn.Identity(), nn.Linear(3, 8))
+    >>> model = HashModel("mine", 8, {}, {"image": branch})
+    >>> model.modalities, model.encode("image", [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]).shape
+    (('image',), (2, 1))
     """
 
     def __init__(
@@ -120,18 +128,18 @@ class HashModel(nn.Module, ModelHubMixin):
 
     @property
     def modalities(self) -> tuple[str, ...]:
-        """The modalities that this model encodes."""
+        """Modalities that the model encodes."""
         return tuple(self.branches)
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """Device of the parameters."""
         return next(self.parameters()).device
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Prepared inputs by modality to real-valued outputs ``(n, k)`` by modality.
+        """Compute real-valued outputs ``(n, k)`` by modality from prepared inputs by modality.
 
-        Modalities that share a head go through it together: its weights are read once, and larger matrices multiply
+        Modalities that share a head pass through it together: its weights are read once, and larger matrices multiply
         faster.
         """
         heads = {id(self.branch(modality).head) for modality in inputs}
@@ -142,32 +150,36 @@ class HashModel(nn.Module, ModelHubMixin):
         return dict(zip(inputs, outputs.split([len(rows) for rows in features]), strict=True))
 
     def prepare(self, modality: str, items: Items) -> Tensor:
-        """Raw items (pictures, strings, or rows of features) as the input tensor of their branch."""
+        """Prepare raw items (images, strings, or rows of features) as the input tensor of their branch.
+
+        Raises:
+            InputError: the model does not encode this modality, or an item cannot be read.
+        """
         if modality not in self.branches:
             raise InputError(f"this model encodes {', '.join(self.modalities)}, not {modality}")
         inputs: Tensor = self.branches[modality].prepare(items)  # type: ignore[operator]
         return inputs
 
     def branch(self, modality: str) -> Branch:
-        """The branch of a modality."""
+        """Return the branch of a modality."""
         branch: Branch = self.branches[modality]  # type: ignore[assignment]  # a ModuleDict holds any module
         return branch
 
     def backbones(self) -> dict[str, dict[str, str]]:
-        """modality -> identity of its frozen encoder, for those that have one."""
-        there = {modality: self.branch(modality).frozen for modality in self.modalities}
-        return self._features_of | {modality: frozen.identity() for modality, frozen in there.items() if frozen}
+        """Return modality -> identity of its frozen encoder, where it has one."""
+        encoders = {modality: self.branch(modality).frozen for modality in self.modalities}
+        return self._features_of | {modality: frozen.identity() for modality, frozen in encoders.items() if frozen}
 
     def set_precision(self, precision: Precision) -> None:
-        """How frozen encoders compute on a GPU; see `backbones.autocast`. Saved with the model."""
+        """Set how frozen encoders compute on a GPU; see `backbones.autocast`. The setting is saved with the model."""
         for part in self.modules():
             if isinstance(part, Frozen):
                 part.precision = precision
 
     def on_features(self) -> "HashModel":
-        """This model without its frozen encoders: those branches take rows of the encoders' features.
+        """Return this model without its frozen encoders: their branches take rows of the encoders' features.
 
-        Heads and all that is trained are shared with this model, and saving the one saves the other.
+        All trained parts are shared with this model; saving either model saves both.
         """
         branches = {}
         for modality in self.modalities:
@@ -181,26 +193,28 @@ class HashModel(nn.Module, ModelHubMixin):
         )
 
     def trained_state(self) -> dict[str, Tensor]:
-        """What a training changes, by name: parameters and buffers without those of frozen encoders (whose running
-        statistics belong here where they drift). A shared tensor comes once. The tensors are the model's own."""
-        fixed: set[int] = set()
+        """Return what training changes, by name: parameters and buffers, without copying them.
+
+        Those of frozen encoders are left out, except running statistics that drift. A shared tensor comes once.
+        """
+        excluded: set[int] = set()
         for modality in self.modalities:
             if frozen := self.branch(modality).frozen:
-                kept = frozen.parameters() if frozen.drifts else frozen.state_dict(keep_vars=True).values()
-                fixed |= {id(value) for value in kept}
+                fixed = frozen.parameters() if frozen.drifts else frozen.state_dict(keep_vars=True).values()
+                excluded |= {id(value) for value in fixed}
         state = {}
         for name, value in self.state_dict(keep_vars=True).items():
-            if id(value) not in fixed:
-                fixed.add(id(value))
+            if id(value) not in excluded:
+                excluded.add(id(value))
                 state[name] = value.detach()
         return state
 
     def outputs(self, modality: str, items: Items, progress: Progress | None = None) -> Tensor:
-        """Real-valued outputs of raw items in evaluation mode.
+        """Compute real-valued outputs of raw items in evaluation mode.
 
         Args:
             modality: ``"image"`` or ``"text"``.
-            items: ``n`` pictures (path or PIL), strings, or rows of features.
+            items: ``n`` images (path or PIL), strings, or rows of features.
             progress: called with (done, n) after each batch.
 
         Returns:
@@ -228,7 +242,7 @@ class HashModel(nn.Module, ModelHubMixin):
 
     @torch.no_grad()
     def outputs_prepared(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Real-valued outputs, float32 on the CPU, of inputs made by `prepare`, in evaluation mode."""
+        """Compute real-valued outputs, float32 on the CPU, of inputs from `prepare`, in evaluation mode."""
         was_training = self.training
         self.eval()
         outputs = {
@@ -239,26 +253,25 @@ class HashModel(nn.Module, ModelHubMixin):
         return outputs
 
     def encode(self, modality: str, items: Items, progress: Progress | None = None) -> PackedCodes:
-        """Packed codes ``(n, ceil(k / 8))`` uint8 of raw items; arguments and errors as in `outputs`."""
+        """Encode raw items as packed codes ``(n, ceil(k / 8))`` uint8; arguments and errors as in `outputs`."""
         return pack(binarize(self.outputs(modality, items, progress)))
 
     def encode_prepared(self, inputs: dict[str, Tensor]) -> dict[str, PackedCodes]:
-        """Packed codes by modality of inputs made by `prepare`."""
+        """Encode inputs from `prepare` as packed codes by modality."""
         return {modality: pack(binarize(rows)) for modality, rows in self.outputs_prepared(inputs).items()}
 
     def encode_images(self, images: Sequence[ImageInput]) -> PackedCodes:
-        """Packed codes ``(n, ceil(k / 8))`` uint8 of picture files or opened pictures."""
+        """Encode image files or opened images as packed codes ``(n, ceil(k / 8))`` uint8."""
         return self.encode("image", images)  # type: ignore[arg-type]  # opened images too
 
     def encode_texts(self, texts: Sequence[str]) -> PackedCodes:
-        """Packed codes ``(n, ceil(k / 8))`` uint8 of texts."""
+        """Encode texts as packed codes ``(n, ceil(k / 8))`` uint8."""
         return self.encode("text", texts)
 
     def fingerprint(self) -> str:
-        """Hash of architecture and weights; codes are comparable when the fingerprints of their models are equal (or as
-        `comparable` says).
+        """Hash architecture and weights. Codes are comparable if their models have equal fingerprints, or `comparable`.
 
-        Extractors are left out: the model maps features to codes, whoever computes those features and wherever.
+        Extractors do not count: the model maps features to codes, wherever those features are computed.
         """
         description = self._description()
         description["architecture"] = {key: v for key, v in self.architecture.items() if key != "extractors"}
@@ -269,16 +282,16 @@ class HashModel(nn.Module, ModelHubMixin):
 
     def _description(self) -> dict[str, Any]:
         description = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
-        known = {"backbones": self.backbones(), "code_space": " ".join(self.code_spaces)}
-        return description | {key: value for key, value in known.items() if value}
+        optional = {"backbones": self.backbones(), "code_space": " ".join(self.code_spaces)}
+        return description | {key: value for key, value in optional.items() if value}
 
     def comparable(self, model: str) -> bool:
-        """Whether this model's codes can be compared with those of the model with the fingerprint ``model``."""
+        """Return whether this model's codes can be compared with those of the model with the fingerprint ``model``."""
         return model in (self.fingerprint(), *self.code_spaces, *self.extends)
 
     def _save_pretrained(self, save_directory: Path) -> None:
         with atomic_path(save_directory / "model.safetensors") as path:
-            # Not `save_file`, whose files only their owner may read.
+            # Not `save_file`: only the owner may read its files.
             path.write_bytes(save({name: values.contiguous() for name, values in self.trained_state().items()}))
         extends = {"extends": list(self.extends)} if self.extends else {}
         write_text(save_directory / "config.json", json.dumps(self._description() | extends, indent=2))
@@ -336,7 +349,14 @@ class HashModel(nn.Module, ModelHubMixin):
 
 
 def feature_rows(items: Any, modality: str, width: int) -> Tensor:
-    """Rows of features as a float32 tensor ``(n, width)``; `InputError` for anything else."""
+    """Convert rows of features to a float32 tensor ``(n, width)``.
+
+    Raises:
+        InputError: ``items`` is anything else.
+
+    >>> feature_rows(np.eye(2), "image", 2).dtype
+    torch.float32
+    """
     if not isinstance(items, np.ndarray) or items.ndim != 2 or items.shape[1] != width:
         what = items.shape if isinstance(items, np.ndarray) else type(items).__name__
         raise InputError(f"{modality} features are (n, {width}) for this model, not {what}")

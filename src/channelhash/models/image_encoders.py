@@ -8,7 +8,10 @@ class SmallConvNet(nn.Module):
     """Four strided convolution blocks trained from scratch, for the embedded data set and small collections.
 
     ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to ``(n, n_features)``. Group normalisation rather than batch
-    normalisation: a code depends on its own picture alone, in training too.
+    normalisation: a code depends on its own image alone, in training too.
+
+    >>> SmallConvNet(width=8)(torch.zeros(2, 3, 32, 32, dtype=torch.uint8)).shape
+    torch.Size([2, 128])
     """
 
     def __init__(self, width: int = 32) -> None:
@@ -33,13 +36,19 @@ class SmallConvNet(nn.Module):
 
 
 def _quarters(maps: Tensor) -> Tensor:
-    """``AdaptiveAvgPool2d(2)`` of square maps ``(n, c, s, s)``, as ``(n, c, 4)``: ONNX has no such pooling of odd
-    sides, whose quarters share their middle."""
+    """Compute ``AdaptiveAvgPool2d(2)`` of square maps ``(n, c, s, s)`` as ``(n, c, 4)``.
+
+    ONNX has no such pooling for odd sides, whose quarters overlap in the middle.
+    """
     side = int(maps.shape[-1])
     halves = (slice(0, (side + 1) // 2), slice(side // 2, side))
     return torch.stack([maps[:, :, rows, columns].mean((2, 3)) for rows in halves for columns in halves], dim=2)
 
 
 def unit_pixels(pixels: Tensor) -> Tensor:
-    """Pixels as floats in [0, 1]: uint8 is divided by 255, floats are taken as they are."""
+    """Convert pixels to floats in [0, 1]: divide uint8 by 255, return floats unchanged.
+
+    >>> unit_pixels(torch.tensor([0, 255], dtype=torch.uint8)).tolist()
+    [0.0, 1.0]
+    """
     return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels

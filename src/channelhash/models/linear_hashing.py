@@ -25,26 +25,33 @@ class LinearMap:
     Attributes:
         mean: ``(d,)``.
         weights: W, ``(d, k)``.
+
+    >>> LinearMap(np.ones(2), np.eye(2))(np.array([[3.0, 1.0]])).tolist()
+    [[2.0, 0.0]]
     """
 
     mean: Array
     weights: Array
 
     def __call__(self, features: NDArray[np.floating[Any]]) -> Array:
-        """``(n, d)`` to ``(n, k)``."""
+        """Project ``(n, d)`` features to ``(n, k)``."""
         outputs: Array = (np.asarray(features, dtype=np.float64) - self.mean) @ self.weights
         return outputs
 
 
 def random_projections(features: Features, n_bits: int, seed: int, one_space: bool = False) -> dict[str, LinearMap]:
-    """LSH for cosines (Charikar, STOC 2002): signs of Gaussian projections of the centred features.
+    """Draw LSH for cosines (Charikar, STOC 2002): signs of Gaussian projections of the centred features.
 
     Args:
         features: training features.
         n_bits: code length k.
         seed: of the projections.
-        one_space: the modalities' features live in one space and share a map. Without, each has its own, and codes of
-            different modalities have nothing to do with one another.
+        one_space: the features of all modalities lie in one space and share a map. Otherwise each has a map, and codes
+            of different modalities are unrelated.
+
+    >>> maps = random_projections({"image": np.eye(3), "text": np.eye(3)}, n_bits=8, seed=0, one_space=True)
+    >>> maps["image"] is maps["text"], maps["image"].weights.shape
+    (True, (3, 8))
     """
 
     def fit(name: str, values: Array) -> LinearMap:
@@ -55,10 +62,13 @@ def random_projections(features: Features, n_bits: int, seed: int, one_space: bo
 
 
 def pca_itq(features: Features, n_bits: int, seed: int, one_space: bool = False) -> dict[str, LinearMap]:
-    """PCA-ITQ (Gong et al., TPAMI 2013, § 3): the k leading principal components, rotated by `itq_rotation`.
+    """Fit PCA-ITQ (Gong et al., TPAMI 2013, § 3): the k leading principal components, rotated by `itq_rotation`.
 
-    Arguments as in `random_projections`. With fewer features than bits the components that there are get rotated into
-    all bits.
+    Arguments as in `random_projections`. With fewer features than bits, all components are rotated into all bits.
+
+    >>> features = np.random.default_rng(0).normal(size=(20, 4))
+    >>> pca_itq({"image": features}, n_bits=2, seed=0)["image"](features).shape
+    (20, 2)
     """
 
     def fit(name: str, values: Array) -> LinearMap:
@@ -72,20 +82,25 @@ def pca_itq(features: Features, n_bits: int, seed: int, one_space: bool = False)
 
 
 def cca_itq(features: Features, n_bits: int, seed: int) -> dict[str, LinearMap]:
-    """CCA-ITQ (Gong et al., TPAMI 2013, § 5) of two modalities as the two views: k canonical directions, each scaled by
-    its correlation, and one rotation of both views together.
+    """Fit CCA-ITQ (Gong et al., TPAMI 2013, § 5) with two modalities as the views: k canonical directions, each scaled
+    by its correlation, and one rotation of both views together.
 
     Raises:
         ValueError: there are not two modalities.
+
+    >>> image = np.random.default_rng(0).normal(size=(20, 4))
+    >>> maps = cca_itq({"image": image, "text": 2 * image}, n_bits=2, seed=0)
+    >>> bool(((maps["image"](image) >= 0) == (maps["text"](2 * image) >= 0)).all())
+    True
     """
     maps = cca(features, n_bits)
     projected = np.concatenate([maps[name](values) for name, values in features.items()])
     rotation = itq_rotation(projected, seed, "cca")
-    return {name: LinearMap(found.mean, found.weights @ rotation) for name, found in maps.items()}
+    return {name: LinearMap(view.mean, view.weights @ rotation) for name, view in maps.items()}
 
 
 def cca(features: Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, LinearMap]:
-    """Regularised canonical correlation analysis of two modalities.
+    """Compute the regularised canonical correlation analysis of two modalities.
 
     Args:
         features: training features of two modalities.
@@ -117,22 +132,26 @@ def cca(features: Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, L
         for root, vectors in zip(roots, (left, right.T), strict=True)
     ]
     return {
-        name: LinearMap(mean, _columns(found, n_dimensions))
-        for name, mean, found in zip(features, means, directions, strict=True)
+        name: LinearMap(mean, _columns(vectors, n_dimensions))
+        for name, mean, vectors in zip(features, means, directions, strict=True)
     }
 
 
 def itq_rotation(projected: Array, seed: int, name: str, iterations: int = 50) -> Array:
-    """Iterative quantisation (Gong et al., TPAMI 2013, § 3.2): the rotation R that makes ‖B − VR‖_F small, B = sgn(VR).
+    """Find a rotation R with small ‖B − VR‖_F, B = sgn(VR), by iterative quantisation (Gong et al., TPAMI 2013, § 3.2).
 
     Args:
         projected: V, ``(n, k)``, centred.
-        seed: of the random rotation that it starts from.
-        name: of what is rotated, another stream of the seed.
+        seed: of the initial random rotation.
+        name: what is rotated; each name has a stream of random numbers.
         iterations: the paper's 50.
 
     Returns:
         ``(k, k)``, orthogonal.
+
+    >>> rotation = itq_rotation(np.random.default_rng(0).normal(size=(20, 3)), seed=0, name="image")
+    >>> bool(np.allclose(rotation @ rotation.T, np.eye(3)))
+    True
     """
     k = projected.shape[1]
     rotation, _ = np.linalg.qr(generator(seed, "itq", name, k).normal(size=(k, k)))
@@ -144,7 +163,7 @@ def itq_rotation(projected: Array, seed: int, name: str, iterations: int = 50) -
 
 
 def _each(features: Features, one_space: bool, fit: Callable[[str, Array], LinearMap]) -> dict[str, LinearMap]:
-    """A map for each modality, or one for all rows of all of them."""
+    """Fit a map for each modality, or one for all rows of all modalities."""
     views = {name: np.asarray(values, dtype=np.float64) for name, values in features.items()}
     if one_space:
         shared = fit("all", np.concatenate(list(views.values())))
@@ -153,6 +172,6 @@ def _each(features: Features, one_space: bool, fit: Callable[[str, Array], Linea
 
 
 def _columns(vectors: Array, n: int) -> Array:
-    """The first ``n`` columns, zeros for those that are not there."""
+    """Return the first ``n`` columns, padded with zeros."""
     kept = vectors[:, :n]
     return np.pad(kept, ((0, 0), (0, n - kept.shape[1])))

@@ -15,20 +15,24 @@ class BagOfTags(nn.Module):
     Args:
         n_tokens: largest token id.
         n_features: width of a token's vector.
+
+    >>> bag = BagOfTags(n_tokens=5, n_features=4)
+    >>> torch.equal(bag(torch.tensor([[1, 2, 0]])), bag(torch.tensor([[2, 1, 0]])))
+    True
     """
 
     def __init__(self, n_tokens: int, n_features: int = 256) -> None:
         super().__init__()
         # padding_idx is left out of the mean, and an empty bag is zeros.
         self.tokens = nn.EmbeddingBag(n_tokens + 1, n_features, mode="mean", padding_idx=0)
-        # Small at first: a bucket that training never met says little beside words that it did meet.
+        # Small at first: a bucket that training never met has little weight among words that it met.
         nn.init.normal_(self.tokens.weight, std=0.1)
         with torch.no_grad():
             self.tokens.weight[0].zero_()
         self.n_features = n_features
 
     def forward(self, tokens: Tensor) -> Tensor:
-        if torch.onnx.is_in_onnx_export():  # which knows no bags with padding
+        if torch.onnx.is_in_onnx_export():  # ONNX has no bags with padding
             real = (tokens != 0).unsqueeze(-1).to(self.tokens.weight)
             rows = nn.functional.embedding(tokens, self.tokens.weight) * real
             return rows.sum(1) / real.sum(1).clamp_min(1)
@@ -37,13 +41,16 @@ class BagOfTags(nn.Module):
 
 
 class WordTable(nn.Module):
-    """Token ``t`` as row ``t − 1`` of given word vectors, token 0 (padding) as zeros; nothing here is trained.
+    """Map token ``t`` to row ``t − 1`` of fixed word vectors, and token 0 (padding) to zeros.
 
-    The vectors stay in their memory-mapped file. Rows that were asked for are kept on the model's device: a
-    collection's words, not the 3,000,000 of Google News.
+    The vectors stay in their memory-mapped file. Rows in use are kept on the model's device: a collection's words, not
+    the 3,000,000 of Google News.
 
     Args:
         vectors: ``(V, d)`` floats.
+
+    >>> WordTable(np.array([[0.5, 1.0]]))(torch.tensor([[1, 0]])).tolist()
+    [[[0.5, 1.0], [0.0, 0.0]]]
     """
 
     def __init__(self, vectors: NDArray[np.floating[Any]]) -> None:
@@ -56,7 +63,7 @@ class WordTable(nn.Module):
         self.places[0] = 0
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """``(n, m)`` token ids to ``(n, m, d)`` float32."""
+        """Look up ``(n, m)`` token ids; ``(n, m, d)`` float32."""
         places = self.places[tokens.long()]
         if (places < 0).any():
             self._fetch(torch.unique(tokens.long()))
@@ -65,9 +72,9 @@ class WordTable(nn.Module):
 
     def _fetch(self, tokens: Tensor) -> None:
         new = tokens[self.places[tokens] < 0]
-        found = np.asarray(self.vectors[new.cpu().numpy() - 1], dtype=np.float32)
+        vectors = np.asarray(self.vectors[new.cpu().numpy() - 1], dtype=np.float32)
         self.places[new] = torch.arange(len(self.rows), len(self.rows) + len(new), dtype=torch.int32, device=new.device)
-        self.rows = torch.cat([self.rows, torch.from_numpy(found).to(self.rows.device)])
+        self.rows = torch.cat([self.rows, torch.from_numpy(vectors).to(self.rows.device)])
 
 
 class TransformerText(nn.Module):
@@ -80,7 +87,11 @@ class TransformerText(nn.Module):
         feed_forward: width of the feed-forward layer.
         dropout: dropout inside the Transformer.
         mask_padding: whether padding takes no part in attention; False is what the published code does.
-        max_tokens: longest text.
+        max_tokens: length of the longest text.
+
+    >>> encoder = TransformerText(nn.Embedding(10, 16, padding_idx=0), n_features=16, feed_forward=32)
+    >>> encoder(torch.tensor([[3, 1, 0], [0, 0, 0]])).shape
+    torch.Size([2, 16])
     """
 
     def __init__(
@@ -104,7 +115,7 @@ class TransformerText(nn.Module):
         self.positions: Tensor
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """``(n, m)`` token ids to ``(n, n_features)``; a text without tokens gives zeros."""
+        """Encode ``(n, m)`` token ids as ``(n, n_features)``; a text without tokens gives zeros."""
         real = tokens != 0
         cut = self.mask_padding and not torch.onnx.is_in_onnx_export()  # an exported network has one width
         if cut and (used := real.any(0).nonzero()).numel():
@@ -122,7 +133,12 @@ class TransformerText(nn.Module):
 
 
 def sinusoidal_positions(length: int, width: int) -> Tensor:
-    """``(length, width)`` positional encoding of Vaswani et al. 2017, § 3.5: sines in even, cosines in odd columns."""
+    """Compute the ``(length, width)`` positional encoding of Vaswani et al. 2017, § 3.5: sines in even, cosines in odd
+    columns.
+
+    >>> sinusoidal_positions(2, 4)[0].tolist()
+    [0.0, 1.0, 0.0, 1.0]
+    """
     position = torch.arange(length, dtype=torch.float32)[:, None]
     frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float32) * (-math.log(10000.0) / width))
     table = torch.zeros(length, width)

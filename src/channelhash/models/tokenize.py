@@ -18,7 +18,11 @@ _PADDED = "keep the first max_tokens tokens, fill up with padding"
 
 @dataclass(frozen=True)
 class HashedTokens:
-    """Words hashed into ``n_buckets`` buckets; texts -> ``(n, max_tokens)`` int32, 0 is padding."""
+    """Hash words into ``n_buckets`` buckets; texts -> ``(n, max_tokens)`` int32, 0 is padding.
+
+    >>> HashedTokens(n_buckets=100, max_tokens=3)(["a dog"]).shape
+    torch.Size([1, 3])
+    """
 
     n_buckets: int
     max_tokens: int
@@ -27,7 +31,7 @@ class HashedTokens:
         return torch.from_numpy(encode_hashed(list(texts), self.n_buckets, self.max_tokens))
 
     def recipe(self) -> dict[str, Any]:
-        """How to do the same without this package, JSON-able."""
+        """Describe, JSON-able, how to do the same without this package."""
         bucket = "BLAKE2b with a digest of 8 bytes of its UTF-8, read as a little-endian unsigned integer"
         token = f"a word's token is {bucket}, modulo n_buckets, plus 1"
         return _recipe("hashed", self.max_tokens, token, n_buckets=self.n_buckets)
@@ -35,7 +39,11 @@ class HashedTokens:
 
 @dataclass(frozen=True)
 class VocabularyTokens:
-    """Words looked up in ``vocabulary``; texts -> ``(n, max_tokens)`` int32, 0 is padding."""
+    """Look up words in ``vocabulary``; texts -> ``(n, max_tokens)`` int32, 0 is padding.
+
+    >>> VocabularyTokens(Vocabulary(("dog", "cat")), max_tokens=3)(["a cat"]).tolist()
+    [[2, 0, 0]]
+    """
 
     vocabulary: Vocabulary
     max_tokens: int
@@ -44,7 +52,7 @@ class VocabularyTokens:
         return torch.from_numpy(encode_vocabulary(list(texts), self.vocabulary, self.max_tokens))
 
     def recipe(self) -> dict[str, Any]:
-        """How to do the same without this package, JSON-able."""
+        """Describe, JSON-able, how to do the same without this package."""
         token = "the token of words[i] is i + 1; leave out words that are not there"
         return _recipe("vocabulary", self.max_tokens, token, words=list(self.vocabulary.words))
 
