@@ -93,3 +93,14 @@ def test_splits_come_back_and_are_bound_to_their_data(tmp_path):
 def test_more_rows_than_there_are_is_an_error(sizes, says):
     with pytest.raises(InputError, match=says):
         draw_splits(numbered(20), *sizes)
+
+
+def test_splits_that_cannot_be_drawn_or_read_are_refused(tmp_path):
+    with pytest.raises(InputError, match="1 usable rows: at least 2 are needed"):
+        draw_splits(records(list("a")))
+    with pytest.raises(InputError, match="per_class needs queries and train, as numbers a label"):
+        draw_splits(records(list("abcd")), method="per_class")
+    with pytest.raises(InputError, match="stratified needs unique ids"):
+        draw_splits(records(list("aabb")), method="stratified")
+    with pytest.raises(InputError, match="no such splits file"):
+        load_splits(tmp_path / "splits.json", records(list("ab")))

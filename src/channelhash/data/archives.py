@@ -1,4 +1,4 @@
-"""Unpacking archives from elsewhere without trusting them."""
+"""Unpack archives without trusting them."""
 
 import shutil
 import tarfile
@@ -33,8 +33,8 @@ class _Member:
 def unpack(archive: Path, target: Path) -> None:
     """Unpack a ``.zip``, ``.tar``, ``.tar.gz`` or ``.tgz`` into the new folder ``target``, in one step.
 
-    Everything is checked before anything is written, and written beside ``target`` before it takes its name, so
-    ``target`` is complete or not there.
+    All members are checked before any is written, and a temporary folder takes the name ``target`` last, so that
+    ``target`` is complete or does not exist.
 
     Raises:
         InputError: the archive is damaged; a member's path is absolute or leads outside; a member is a link or a
@@ -80,17 +80,17 @@ def _check(archive: Path, members: list[_Member]) -> None:
 
 def _copy(archive: Path, member: _Member, source: IO[bytes], sink: IO[bytes]) -> None:
     """Copy at most the announced size: a header may lie."""
-    left = member.size
-    while chunk := source.read(min(2**20, left + 1)):
-        left -= len(chunk)
-        if left < 0:
+    remaining = member.size
+    while chunk := source.read(min(2**20, remaining + 1)):
+        remaining -= len(chunk)
+        if remaining < 0:
             raise InputError(f"{archive}: the member {member.name!r} is larger than its header says")
         sink.write(chunk)
 
 
 @contextmanager
 def _opened(archive: Path) -> Iterator[tuple[Iterator[_Member], Any]]:
-    """(members, function that opens one) of either kind of archive."""
+    """Yield (members, function that opens one) of either kind of archive."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
             yield (_zip_member(info) for info in packed.infolist()), lambda member: packed.open(member.entry)

@@ -1,4 +1,4 @@
-"""Official archives: fetched with resume, checked, unpacked, placed in one step."""
+"""Download official archives: resume, check, unpack, and put in place in one step."""
 
 import hashlib
 import http.client
@@ -6,7 +6,6 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
@@ -14,19 +13,22 @@ from urllib.parse import urlparse
 from channelhash.data.archives import unpack
 from channelhash.errors import InputError, JobError
 from channelhash.utils.files import write_text
-from channelhash.utils.progress import Progress
+from channelhash.utils.progress import Progress, StageProgress
 from channelhash.utils.typed_settings import pick
 
 
 @dataclass(frozen=True)
 class Source:
-    """One archive.
+    """An archive to download.
 
     Attributes:
-        url: where it is.
-        folder: where it is unpacked to, below the data set's root.
+        url: address.
+        folder: folder to unpack to, below the data set's root.
         size: bytes, if known.
-        md5: as published, if known; SHA-256 is recorded at the first download.
+        md5: published sum, if known; SHA-256 is recorded at the first download.
+
+    >>> Source("https://example.org/files/tags.zip", "tags").file_name
+    'tags.zip'
     """
 
     url: str
@@ -36,7 +38,7 @@ class Source:
 
     @property
     def file_name(self) -> str:
-        """Last part of the address."""
+        """The last part of the address."""
         return urlparse(self.url).path.rpartition("/")[2]
 
 
@@ -67,24 +69,24 @@ def download(
     name: str,
     root: Path,
     sources: tuple[Source, ...] | None = None,
-    progress: Callable[[str], Progress] | None = None,
+    progress: StageProgress | None = None,
     wait: float = 1.0,
 ) -> list[str]:
-    """Fetch and unpack the archives of a data set; what is there already is left alone, without any request.
+    """Fetch and unpack the archives of a data set; make no request for those already unpacked.
 
-    A cut connection is taken up where it broke (a range request, if the server still has the same file); the next
-    call does so too. The SHA-256 of each archive is written to ``checksums.json`` and compared whenever the archive
-    is fetched again.
+    A broken connection is resumed where it stopped (a range request, if the server still has the same file), also by
+    the next call. The SHA-256 of each archive is written to ``checksums.json`` and compared whenever the archive is
+    fetched again.
 
     Args:
-        name: ``"mirflickr25k"`` or ``"nuswide"`` (lists, labels and tags: its pictures have no official address).
+        name: ``"mirflickr25k"`` or ``"nuswide"`` (lists, labels and tags: its images have no official address).
         root: the data set's folder.
         sources: archives instead of the official ones.
-        progress: given an archive's name, returns a callback for (bytes, total bytes).
-        wait: seconds before the first retry, doubled for each further one.
+        progress: called with an archive's name; returns a callback for (bytes, total bytes).
+        wait: seconds before the first retry, doubled for each further retry.
 
     Returns:
-        The archives that were fetched.
+        Names of the fetched archives.
 
     Raises:
         InputError: unknown data set, an address that is not http(s), or an archive that cannot be trusted.
@@ -106,7 +108,7 @@ def download(
 
 
 def _fetch(source: Source, archive: Path, progress: Progress, wait: float) -> None:
-    """The archive as a file, over as many connections as it takes."""
+    """Fetch an archive over as many connections as needed."""
     if urlparse(source.url).scheme not in ("http", "https"):
         raise InputError(f"{source.url}: not an http or https address")
     part, tag_file = archive.with_name(archive.name + ".part"), archive.with_name(archive.name + ".part.json")
@@ -132,11 +134,11 @@ def _fetch(source: Source, archive: Path, progress: Progress, wait: float) -> No
 
 
 def _one_connection(source: Source, part: Path, tag_file: Path, progress: Progress) -> None:
-    """Append to ``part`` until the server has sent everything; start over if its file is another one now."""
+    """Append to ``part`` until the server has sent all; start over if the file on the server has changed."""
     have = part.stat().st_size if part.exists() else 0
     tag = json.loads(tag_file.read_text()) if have and tag_file.exists() else None
     headers = {"User-Agent": "channelhash"}
-    if have and tag:  # without a tag nobody can tell whether the rest belongs to the same file
+    if have and tag:  # without a tag the rest may belong to another file
         headers |= {"Range": f"bytes={have}-", "If-Range": tag}
     request = urllib.request.Request(source.url, headers=headers)
     try:
@@ -163,14 +165,14 @@ def _one_connection(source: Source, part: Path, tag_file: Path, progress: Progre
 
 
 def _compare(source: Source, archive: Path, checksums: Path) -> None:
-    """Compare size and sums with what is known, and record the SHA-256; a wrong archive is set aside."""
-    known = json.loads(checksums.read_text()) if checksums.exists() else {}
+    """Compare size and sums with the expected ones and record the SHA-256; set a wrong archive aside."""
+    sums = json.loads(checksums.read_text()) if checksums.exists() else {}
     sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
     with open(archive, "rb") as file:
         while chunk := file.read(_CHUNK):
             sha256.update(chunk)
             md5.update(chunk)
-    size, recorded = archive.stat().st_size, known.get(source.file_name)
+    size, recorded = archive.stat().st_size, sums.get(source.file_name)
     wrong = None
     if source.size is not None and size != source.size:
         wrong = f"has {size} bytes, expected {source.size}"
@@ -182,4 +184,4 @@ def _compare(source: Source, archive: Path, checksums: Path) -> None:
         aside = archive.with_name(archive.name + ".bad")
         archive.replace(aside)
         raise JobError(f"{archive}: {wrong}; set aside as {aside.name}, the same command downloads it again")
-    write_text(checksums, json.dumps(known | {source.file_name: sha256.hexdigest()}, indent=2))
+    write_text(checksums, json.dumps(sums | {source.file_name: sha256.hexdigest()}, indent=2))

@@ -1,4 +1,4 @@
-"""The rows of a person's table as they stand in the file: CSV, TSV, JSONL or Parquet."""
+"""Rows of a table file: CSV, TSV, JSONL or Parquet."""
 
 import csv
 import io
@@ -22,9 +22,12 @@ class Row:
     """A row of a table.
 
     Attributes:
-        place: where it is, as a message names it: ``"line 3"`` (where it begins) or ``"row 3"``, counted from 1.
-        cells: its values by column; None where JSON or Parquet has none.
-        problem: (reason to count, what is wrong), where it could not be taken apart.
+        place: place for messages: ``"line 3"`` (where the row begins) or ``"row 3"``, counted from 1.
+        cells: values by column; None where JSON or Parquet has none.
+        problem: (reason to count, what is wrong) of a row that cannot be parsed.
+
+    >>> Row("line 3", {"id": "a", "text": "a dog"}).cells["text"]
+    'a dog'
     """
 
     place: str
@@ -32,16 +35,16 @@ class Row:
     problem: tuple[str, str] | None = None
 
 
-def read_rows(path: Path, wanted: Sequence[str]) -> tuple[list[str], list[Row]]:
-    """The columns of a table and its rows.
+def read_rows(path: Path, needed: Sequence[str]) -> tuple[list[str], list[Row]]:
+    """Read the names of a table's columns, and its rows.
 
     Args:
         path: ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``.
-        wanted: columns to read, those of them that there are; only Parquet can leave the others unread.
+        needed: columns to read as far as they exist; only Parquet files can leave the others unread.
 
     Raises:
         InputError: the file is missing, not what its ending says, damaged, not UTF-8, or has a column twice. A single
-            row that cannot be taken apart has a ``problem`` instead.
+            row that cannot be parsed has a ``problem`` instead.
     """
     ending = path.suffix.lower()
     if ending not in ENDINGS:
@@ -49,7 +52,7 @@ def read_rows(path: Path, wanted: Sequence[str]) -> tuple[list[str], list[Row]]:
     if not path.is_file():
         raise InputError(f"{path}: {'is a folder, not a table' if path.is_dir() else 'no such table'}")
     if ending == ".parquet":
-        columns, rows = _read_parquet(path, wanted)
+        columns, rows = _read_parquet(path, needed)
     elif ending == ".jsonl":
         columns, rows = _read_jsonl(path)
     else:
@@ -102,12 +105,12 @@ def _read_jsonl(path: Path) -> tuple[list[str], list[Row]]:
     return columns, [Row(row.place, {c: row.cells.get(c) for c in columns}, row.problem) for row in rows]
 
 
-def _read_parquet(path: Path, wanted: Sequence[str]) -> tuple[list[str], list[Row]]:
+def _read_parquet(path: Path, needed: Sequence[str]) -> tuple[list[str], list[Row]]:
     try:
         with pq.ParquetFile(path) as file:
             columns = list(file.schema_arrow.names)
             _check_columns(path, columns)
-            table = file.read(columns=[column for column in columns if column in wanted])
+            table = file.read(columns=[column for column in columns if column in needed])
     except (pa.ArrowException, OSError) as error:  # OSError is what Arrow raises for damaged pages
         raise InputError(f"{path}: not a readable Parquet file, perhaps truncated ({_one_line(error)})") from None
     return columns, [Row(f"row {number}", cells) for number, cells in enumerate(table.to_pylist(), start=1)]

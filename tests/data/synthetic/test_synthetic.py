@@ -154,3 +154,8 @@ load_synthetic(Path({str(root)!r}), 40)
     processes = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
     assert len(list((root / "mirflickr").glob("*.jpg"))) == 40
+
+
+def test_a_set_without_images_is_refused(tmp_path):
+    with pytest.raises(InputError, match="a data set has at least 1"):
+        synthesize(tmp_path / "set", 0)

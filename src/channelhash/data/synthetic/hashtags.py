@@ -1,8 +1,8 @@
-"""Hashtags as people write them: synonyms, words run together, misspelt, in other casings, and beside the point."""
+"""Hashtags as people write them: synonyms, run-together words, misspellings, other casings, irrelevant tags."""
 
 import numpy as np
 
-#: label -> words that people use for it; some belong to several labels.
+#: label -> words that people use for it; some words belong to several labels.
 WORDS: dict[str, tuple[str, ...]] = {
     "animals": ("animal", "animals", "pet", "cute", "wildlife"),
     "baby": ("baby", "newborn", "infant", "child"),
@@ -40,10 +40,13 @@ _MOST = 20
 
 
 def write_hashtags(labels: frozenset[str], random: np.random.Generator) -> list[str]:
-    """The hashtags of a picture with these labels, 0 … 20 of them; one picture in fourteen has none.
+    """Write 0 … 20 hashtags for an image with these labels; one image in fourteen has none.
 
-    About half of the labels are named; one picture in eight has a tag of something that may not be there; one in
-    fourteen has many tags that say nothing about it.
+    About half of the labels are named; one image in eight has a tag of something that may be absent; one in fourteen
+    has many irrelevant tags.
+
+    >>> write_hashtags(frozenset({"dog", "sea"}), np.random.default_rng(3))
+    ['winter', 'puppy', 'dogggy', 'bravo']
     """
     if random.random() < 1 / 14:
         return []
@@ -60,7 +63,7 @@ def write_hashtags(labels: frozenset[str], random: np.random.Generator) -> list[
 
 
 def _as_typed(word: str, random: np.random.Generator) -> str:
-    """A word as somebody in a hurry types it."""
+    """Change a word as somebody in a hurry types it."""
     chance = random.random()
     if chance < 0.10:
         return _one_of(_ADJECTIVES, random) + word
@@ -72,7 +75,7 @@ def _as_typed(word: str, random: np.random.Generator) -> str:
 
 
 def _misspelt(word: str, random: np.random.Generator) -> str:
-    """Two letters swapped, one left out or one doubled, never the first."""
+    """Swap two letters, or leave out or double one, never the first."""
     if len(word) < 4:
         return word
     i = int(random.integers(1, len(word) - 1))

@@ -1,4 +1,4 @@
-"""Procedurally drawn scenes: pictures that show what their labels say.
+"""Procedurally drawn scenes: images that show what their labels say.
 
 A scene is a place (beach, lake, street, room, …) with things in it. What is drawn decides the labels; labels that
 follow from others (a sea is water, a dog is an animal) are added at the end.
@@ -60,7 +60,12 @@ _SUPERSAMPLING = 2
 
 
 def draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str]]:
-    """One scene: an RGB picture of 80 … 128 pixels a side, and its labels."""
+    """Draw a scene: an RGB image of 80 … 128 pixels a side, and its labels.
+
+    >>> image, labels = draw_scene(np.random.default_rng(1))
+    >>> image.mode, labels <= set(LABELS)
+    ('RGB', True)
+    """
     width, height = (int(side) for side in random.integers(80, 129, 2))
     size = (width * _SUPERSAMPLING, height * _SUPERSAMPLING)
     canvas = Canvas(Image.new("RGB", size), random)
@@ -73,9 +78,9 @@ def draw_scene(random: np.random.Generator) -> tuple[Image.Image, frozenset[str]
     return _develop(canvas.image.resize((width, height), Image.Resampling.BOX), random), frozenset(labels)
 
 
-def _develop(picture: Image.Image, random: np.random.Generator) -> Image.Image:
-    """Exposure, colour cast and sensor noise; some pictures are black and white, some are mirrored."""
-    pixels: NDArray[np.float64] = np.asarray(picture, dtype=np.float64)
+def _develop(image: Image.Image, random: np.random.Generator) -> Image.Image:
+    """Add exposure, colour cast and sensor noise; some images become black and white, some are mirrored."""
+    pixels: NDArray[np.float64] = np.asarray(image, dtype=np.float64)
     if random.random() < 0.06:
         pixels = np.repeat(pixels.mean(axis=2, keepdims=True), 3, axis=2)
     pixels = pixels * random.uniform(0.8, 1.15) * random.uniform(0.92, 1.08, 3) + random.uniform(-12, 12)
@@ -233,7 +238,7 @@ def _room(canvas: Canvas) -> None:
 
 
 def _table(canvas: Canvas) -> None:
-    """A plate seen from above."""
+    """Draw a plate seen from above."""
     canvas.labels.update(("food", "indoor"))
     canvas.gradient(0, 1, canvas.color((150, 105, 65)), canvas.color((120, 80, 50)))
     x, y, size = canvas.uniform(0.4, 0.6), canvas.uniform(0.4, 0.6), canvas.uniform(0.3, 0.42)
@@ -250,7 +255,7 @@ def _table(canvas: Canvas) -> None:
 
 
 def _flower_bed(canvas: Canvas) -> None:
-    """Flowers from close by."""
+    """Draw a close-up of flowers."""
     canvas.labels.add("plant_life")
     canvas.gradient(0, 1, canvas.color((95, 150, 75)), canvas.color((40, 90, 35)))
     for _ in range(14):
@@ -284,7 +289,7 @@ def _open_sky(canvas: Canvas) -> None:
 
 
 def _abstract(canvas: Canvas) -> None:
-    """Stripes or spots without a label: real collections have such pictures, and the filter removes them."""
+    """Draw stripes or spots without a label: real collections have such images, and the filter removes them."""
     canvas.gradient(0, 1, canvas.color((128, 128, 128), 110), canvas.color((128, 128, 128), 110))
     for _ in range(canvas.random.integers(4, 12)):
         color = canvas.color((128, 128, 128), 120)

@@ -1,4 +1,4 @@
-"""Drawing the things of a scene: skies, grounds, trees, cars, animals, people; each adds its own label."""
+"""Draw the parts of a scene: skies, grounds, trees, cars, animals, people. Each adds its label."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,13 @@ Color = tuple[int, int, int]
 
 @dataclass
 class Canvas:
-    """A picture in the making; coordinates are shares of its width and height, y downwards."""
+    """An image that is being drawn; coordinates are shares of its width and height, y downwards.
+
+    >>> canvas = Canvas(Image.new("RGB", (20, 10)), np.random.default_rng(0))
+    >>> draw_dog(canvas, x=0.5, y=0.9, size=0.5)
+    >>> canvas.labels
+    {'dog'}
+    """
 
     image: Image.Image
     random: np.random.Generator
@@ -28,7 +34,7 @@ class Canvas:
         return bool(self.random.random() < probability)
 
     def color(self, base: Color, spread: int = 25) -> Color:
-        """``base`` varied a little, in the scene's light."""
+        """Vary ``base`` a little, in the light of the scene."""
         values = (np.array(base) + self.random.integers(-spread, spread + 1, 3)) * self.light
         red, green, blue = np.clip(values, 0, 255).astype(int)
         return int(red), int(green), int(blue)
@@ -40,17 +46,17 @@ class Canvas:
         self.polygon([(left, top), (right, top), (right, bottom), (left, bottom)], color)
 
     def ellipse(self, x: float, y: float, rx: float, ry: float, color: Color) -> None:
-        """An ellipse about (x, y); radii are shares of the width, so that circles stay round."""
+        """Draw an ellipse about (x, y); radii are shares of the width, so that circles stay round."""
         cx, cy, a, b = x * self.width, y * self.height, rx * self.width, ry * self.width
         self.draw.ellipse([cx - a, cy - b, cx + a, cy + b], fill=color)
 
     def line(self, points: list[tuple[float, float]], color: Color, width: float) -> None:
-        """A line as wide as a share of the width."""
+        """Draw a line; ``width`` is a share of the image's width."""
         pixels = [(x * self.width, y * self.height) for x, y in points]
         self.draw.line(pixels, fill=color, width=max(1, round(width * self.width)))
 
     def gradient(self, top: float, bottom: float, first: Color, last: Color) -> None:
-        """A band between two heights, from one colour to another."""
+        """Fill a band between two heights, from one colour to another."""
         start, end = round(top * self.height), max(round(bottom * self.height), round(top * self.height) + 1)
         share = np.linspace(0, 1, end - start)[:, None, None]
         rows = np.array(first) * (1 - share) + np.array(last) * share
@@ -59,7 +65,11 @@ class Canvas:
 
 
 def shade(color: Color, factor: float) -> Color:
-    """A colour made darker or lighter."""
+    """Make a colour darker or lighter.
+
+    >>> shade((200, 100, 0), 0.5)
+    (100, 50, 0)
+    """
     red, green, blue = (min(255, int(part * factor)) for part in color)
     return red, green, blue
 
@@ -68,7 +78,7 @@ def shade(color: Color, factor: float) -> Color:
 
 
 def draw_sky(canvas: Canvas, horizon: float, mood: str | None = None) -> None:
-    """The sky down to the horizon, by day, at sunset or at night."""
+    """Draw the sky down to the horizon, by day, at sunset or at night."""
     if mood is None:
         mood = str(canvas.random.choice(["day", "sunset", "night"], p=[0.7, 0.19, 0.11]))
     if mood == "night":
@@ -103,6 +113,7 @@ def draw_sky(canvas: Canvas, horizon: float, mood: str | None = None) -> None:
 
 
 def draw_clouds(canvas: Canvas, horizon: float, color: Color) -> None:
+    """Draw clouds."""
     canvas.labels.add("clouds")
     for _ in range(canvas.random.integers(2, 6)):
         x, y, size = canvas.uniform(0, 1), canvas.uniform(0.05, 0.7) * horizon, canvas.uniform(0.04, 0.1)
@@ -112,6 +123,7 @@ def draw_clouds(canvas: Canvas, horizon: float, color: Color) -> None:
 
 
 def draw_waves(canvas: Canvas, top: float, bottom: float, color: Color) -> None:
+    """Draw waves."""
     canvas.gradient(top, bottom, canvas.color(color, 10), canvas.color(shade(color, 0.6), 10))
     for _ in range(canvas.random.integers(10, 22)):
         y, x, length = canvas.uniform(top + 0.02, bottom), canvas.uniform(-0.1, 1), canvas.uniform(0.06, 0.25)
@@ -120,6 +132,7 @@ def draw_waves(canvas: Canvas, top: float, bottom: float, color: Color) -> None:
 
 
 def draw_grass(canvas: Canvas, top: float, bottom: float = 1.0) -> None:
+    """Draw grass."""
     canvas.gradient(top, bottom, canvas.color((110, 165, 70)), canvas.color((60, 115, 40)))
     for _ in range(25):
         x, y = canvas.uniform(0, 1), canvas.uniform(top + 0.02, bottom)
@@ -127,6 +140,7 @@ def draw_grass(canvas: Canvas, top: float, bottom: float = 1.0) -> None:
 
 
 def draw_hills(canvas: Canvas, horizon: float) -> None:
+    """Draw hills."""
     points = [(0.0, horizon)]
     points += [(x, horizon - canvas.uniform(0.02, 0.2)) for x in np.linspace(0, 1, 6)]
     canvas.polygon([*points, (1.0, horizon)], canvas.color((95, 110, 120)))
@@ -136,7 +150,7 @@ def draw_hills(canvas: Canvas, horizon: float) -> None:
 
 
 def draw_tree(canvas: Canvas, x: float, foot: float, height: float) -> None:
-    """A tree, or sometimes a fir, that stands at ``foot``."""
+    """Draw a tree, or sometimes a fir, that stands at ``foot``."""
     canvas.labels.add("tree")
     canvas.box(x - 0.07 * height, foot - 0.5 * height, x + 0.07 * height, foot, canvas.color((95, 65, 40)))
     leaf = (45, 115, 45) if canvas.chance(0.8) else (190, 110, 40)
@@ -158,6 +172,7 @@ def draw_tree(canvas: Canvas, x: float, foot: float, height: float) -> None:
 
 
 def draw_flower(canvas: Canvas, x: float, y: float, size: float) -> None:
+    """Draw a flower."""
     canvas.labels.add("flower")
     colors: list[Color] = [(225, 45, 60), (250, 200, 40), (205, 90, 200), (250, 245, 245), (240, 120, 170)]
     petal = canvas.color(colors[canvas.random.integers(len(colors))], 15)
@@ -172,6 +187,7 @@ def draw_flower(canvas: Canvas, x: float, y: float, size: float) -> None:
 
 
 def draw_building(canvas: Canvas, left: float, foot: float, width: float, height: float) -> None:
+    """Draw a building."""
     canvas.labels.add("structures")
     walls: list[Color] = [(165, 120, 95), (150, 150, 158), (205, 190, 165), (130, 95, 90), (110, 125, 150)]
     canvas.box(left, foot - height, left + width, foot, canvas.color(walls[canvas.random.integers(len(walls))]))
@@ -193,6 +209,7 @@ def draw_building(canvas: Canvas, left: float, foot: float, width: float, height
 
 
 def draw_car(canvas: Canvas, x: float, y: float, size: float) -> None:
+    """Draw a car."""
     canvas.labels.add("car")
     colors: list[Color] = [(200, 35, 40), (40, 75, 185), (240, 200, 50), (225, 225, 228), (35, 35, 40), (50, 130, 70)]
     body = canvas.color(colors[canvas.random.integers(len(colors))], 12)
@@ -218,6 +235,7 @@ def draw_car(canvas: Canvas, x: float, y: float, size: float) -> None:
 
 
 def draw_boat(canvas: Canvas, x: float, y: float, size: float) -> None:
+    """Draw a boat."""
     canvas.labels.add("transport")
     canvas.polygon(
         [(x - size, y - 0.3 * size), (x + size, y - 0.3 * size), (x + 0.6 * size, y), (x - 0.6 * size, y)],
@@ -229,6 +247,7 @@ def draw_boat(canvas: Canvas, x: float, y: float, size: float) -> None:
 
 
 def draw_bird(canvas: Canvas, x: float, y: float, size: float) -> None:
+    """Draw a bird, or sometimes a flock."""
     canvas.labels.add("bird")
     if canvas.chance(0.55):
         color = canvas.color((40, 40, 45), 15)
@@ -251,6 +270,7 @@ def draw_bird(canvas: Canvas, x: float, y: float, size: float) -> None:
 
 
 def draw_dog(canvas: Canvas, x: float, y: float, size: float) -> None:
+    """Draw a dog."""
     canvas.labels.add("dog")
     colors: list[Color] = [(150, 100, 55), (70, 50, 40), (225, 205, 170), (95, 95, 95)]
     fur = canvas.color(colors[canvas.random.integers(len(colors))], 12)
@@ -268,6 +288,7 @@ def draw_dog(canvas: Canvas, x: float, y: float, size: float) -> None:
 
 
 def draw_cat(canvas: Canvas, x: float, y: float, size: float) -> None:
+    """Draw a cat."""
     canvas.labels.add("animals")
     fur = canvas.color((215, 140, 60) if canvas.chance(0.5) else (90, 90, 95), 15)
     tall = size * canvas.width / canvas.height
@@ -288,7 +309,7 @@ _SKIN: list[Color] = [(240, 205, 175), (225, 175, 140), (170, 115, 80), (110, 75
 
 
 def draw_person(canvas: Canvas, x: float, foot: float, height: float, kind: str | None = None) -> None:
-    """A standing person; women wear a dress and long hair, men trousers and short hair."""
+    """Draw a standing person; women wear a dress and long hair, men trousers and short hair."""
     kind = kind or str(canvas.random.choice(["female", "male"]))
     canvas.labels.add(kind)
     skin = canvas.color(_SKIN[canvas.random.integers(len(_SKIN))], 8)
@@ -317,7 +338,7 @@ def draw_person(canvas: Canvas, x: float, foot: float, height: float, kind: str 
 
 
 def draw_face(canvas: Canvas, x: float, y: float, size: float, kind: str) -> None:
-    """A face that fills the picture: a portrait."""
+    """Draw a face that fills the image: a portrait."""
     canvas.labels.add(kind)
     skin = canvas.color(_SKIN[canvas.random.integers(len(_SKIN))], 8)
     hair = canvas.color(((60, 40, 25), (25, 20, 20), (205, 165, 85), (150, 70, 35))[canvas.random.integers(4)], 10)
