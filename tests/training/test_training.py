@@ -20,11 +20,10 @@ from channelhash.data.features import load_features
 from channelhash.errors import JobError
 from channelhash.losses import DSCHLoss, HashLoss, Terms, make_loss
 from channelhash.models import MODELS
-from channelhash.training.batches import epoch_batches, prepare_inputs
-from channelhash.training.schedule import learning_rate
+from channelhash.training.batches import prepare_inputs
 from channelhash.training.sources import Held, TrainingSet
-from channelhash.training.step import epoch_steps
-from channelhash.training.trainer import train
+from channelhash.training.step import epoch_batches, epoch_steps
+from channelhash.training.trainer import learning_rate, train
 from channelhash.utils.progress import no_progress
 from small_runs import assert_refused, feature_config, run_command, write_features
 

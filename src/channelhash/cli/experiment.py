@@ -38,8 +38,7 @@ def experiment(
     Example: channelhash experiment losses --dataset synthetic --quick
     """
     from channelhash.lab.experiments.base import base_configuration
-    from channelhash.lab.experiments.experiment import load_experiment, make_grid
-    from channelhash.lab.experiments.outputs import write_outputs
+    from channelhash.lab.experiments.experiment import load_experiment, make_grid, write_outputs
     from channelhash.lab.experiments.runner import Execution
 
     study, options = load_experiment(name), {"losses": losses, "new_labels": new_labels, "student": student}

@@ -1,18 +1,12 @@
-"""Prepare training inputs, and cut them into batches in a seeded order."""
+"""Prepare training inputs."""
 
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models.hash_model import HashModel
 from channelhash.utils.progress import Progress
-from channelhash.utils.seeds import generator
 
 # Rows prepared at a time, so that progress shows and decoded images are short-lived.
 _CHUNK = 512
@@ -45,19 +39,6 @@ def prepare_inputs(model: HashModel, records: Records, modality: str, progress: 
         if progress:
             progress(min(start + _CHUNK, len(items)), len(items))
     return torch.cat(chunks)
-
-
-def epoch_batches(n: int, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
-    """Yield row numbers of each batch of one pass over ``n`` rows, in an order drawn from (``seed``, ``names``).
-
-    The last partial batch is dropped (§ 6): the loss is divided by n², so a small batch would weigh differently.
-
-    >>> [rows.tolist() for rows in epoch_batches(5, 2, 0, "epoch", 0)]
-    [[0, 3], [2, 4]]
-    """
-    order: NDArray[Any] = generator(seed, "batches", *names).permutation(n)
-    for start in range(0, n - batch_size + 1, batch_size):
-        yield torch.from_numpy(np.sort(order[start : start + batch_size]))
 
 
 def check_batch_size(n: int, batch_size: int) -> None:

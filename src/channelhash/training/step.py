@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from itertools import islice
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -13,7 +15,6 @@ from channelhash.losses.base import HashLoss, Labels
 from channelhash.losses.tiled_pairs import Shard
 from channelhash.models.backbones import Precision, autocast
 from channelhash.models.hash_model import HashModel
-from channelhash.training.batches import epoch_batches
 from channelhash.training.distributed import (
     gather_outputs,
     rank,
@@ -24,6 +25,7 @@ from channelhash.training.distributed import (
 )
 from channelhash.training.mixup import labels_by_modality
 from channelhash.training.sources import Source
+from channelhash.utils.seeds import generator
 
 #: Inputs by modality, rows of the global batch and their labels, and the modality that is trained (None: both).
 Batch = tuple[dict[str, Tensor], Tensor, Labels, str | None]
@@ -132,6 +134,19 @@ def epoch_steps(
         for rows in epoch_batches(n, settings.batch_size, settings.seed, epoch):
             for anchor in anchors:
                 yield rows, anchor
+
+
+def epoch_batches(n: int, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
+    """Yield row numbers of each batch of one pass over ``n`` rows, in an order drawn from (``seed``, ``names``).
+
+    The last partial batch is dropped (§ 6): the loss is divided by n², so a small batch would weigh differently.
+
+    >>> [rows.tolist() for rows in epoch_batches(5, 2, 0, "epoch", 0)]
+    [[0, 3], [2, 4]]
+    """
+    order: NDArray[np.int64] = generator(seed, "batches", *names).permutation(n)
+    for start in range(0, n - batch_size + 1, batch_size):
+        yield torch.from_numpy(np.sort(order[start : start + batch_size]))
 
 
 def anchors_of(model: HashModel, loss: HashLoss) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from channelhash.models.backbones import memory_advice
 from channelhash.models.hash_model import HashModel
 from channelhash.training.checkpoints import load_checkpoint, save_checkpoint
 from channelhash.training.distributed import from_first, rank
-from channelhash.training.schedule import learning_rate
 from channelhash.training.sources import TrainingSet
 from channelhash.training.step import Steps
 from channelhash.utils.files import write_text
@@ -88,6 +87,28 @@ def train(
             progress(done, settings.epochs)
     model.eval()
     return log
+
+
+def learning_rate(epoch: int, epochs: int, initial: float) -> float:
+    """Return the learning rate: constant, then a cosine to a tenth, then constant (``protocol.md`` § 6).
+
+    The paper's 200 epochs turn at 75 and 150; other lengths turn at the same fractions, 3/8 and 3/4.
+
+    Args:
+        epoch: 0 … ``epochs`` − 1.
+        epochs: length of the training.
+        initial: learning rate of the first epoch.
+
+    >>> [round(learning_rate(e, 200, 1e-5) * 1e6, 2) for e in (0, 74, 75, 112, 149, 150, 199)]
+    [10.0, 10.0, 10.0, 5.59, 1.0, 1.0, 1.0]
+    """
+    progress = epoch / epochs
+    start, end = 75 / 200, 150 / 200
+    if progress < start:
+        return initial
+    if progress < end:
+        return initial * (0.1 + 0.9 * (1 + math.cos(math.pi * (progress - start) / (end - start))) / 2)
+    return initial * 0.1
 
 
 def selection_score(validation: Validation) -> float:
