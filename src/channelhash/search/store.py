@@ -13,6 +13,7 @@ from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter, parse_filter
 from channelhash.search.validation import (
+    DEFAULT_MODALITY,
     Metadata,
     Value,
     check_codes,
@@ -93,6 +94,7 @@ class Store(ABC):
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self._seen_modalities: tuple[str, ...] = ()
 
     # What a store implements.
 
@@ -222,7 +224,9 @@ class Store(ABC):
         """Remove items with all their codes, pass over unknown ids, and return how many were removed."""
         names = check_ids(ids)
         self._check_writable()
-        return self._delete(names)
+        n_deleted = self._delete(names)
+        self._seen_modalities = ()
+        return n_deleted
 
     def get(self, ids: Sequence[str]) -> list[Item]:
         """Return the items of these ids, in that order.
@@ -312,12 +316,10 @@ class Store(ABC):
         n_bits = self.n_bits
         queries = np.asarray(codes) if n_bits is None else check_codes(codes, n_bits, "queries")
         where_tree = self._filter(where)
-        modalities = self._modalities_for(modality)
-        return queries, where_tree, choose_modality(modality, modalities, self.address) if modalities else ""
-
-    def _modalities_for(self, modality: str | None) -> tuple[str, ...]:
-        """Return `modalities` for a search of ``modality``; a store that asks a server for them may remember them."""
-        return self.modalities
+        if (modality or DEFAULT_MODALITY) not in self._seen_modalities:  # asked anew only then: it takes a request
+            self._seen_modalities = self.modalities
+        seen = self._seen_modalities
+        return queries, where_tree, choose_modality(modality, seen, self.address) if seen else ""
 
     def _filter(self, where: str | None) -> Filter | None:
         return None if where is None else parse_filter(where, self._keys())

@@ -17,7 +17,7 @@ from channelhash.search.milvus.collection import MAX_ANSWERS, ROWS, CollectionFa
 from channelhash.search.milvus.filters import ALL, known_keys, server_dialect, to_milvus
 from channelhash.search.milvus.rows import MODALITIES, Row, is_storable, to_item, to_row
 from channelhash.search.store import Answers, Item, Store, merge_item
-from channelhash.search.validation import DEFAULT_MODALITY, Metadata, check_opened_as
+from channelhash.search.validation import Metadata, check_opened_as
 
 # Answers of one request, over all its queries: some MB.
 _ANSWERS_A_REQUEST = 200_000
@@ -57,7 +57,6 @@ class MilvusStore(Store):
         self._n_bits = n_bits
         self._model = model
         self._fields: tuple[str, ...] = ()  # modalities that the collection has fields for; none before it is made
-        self._modalities: tuple[str, ...] = ()  # with codes when last looked; asked for again where one is missing
         self._key_sets: set[str] = set()  # read by `_keys`, which every call with a filter begins with
         self._index = address.index or Index()
         self._stored_id = milvus_lite.stored_id if address.lite else str
@@ -155,13 +154,7 @@ class MilvusStore(Store):
             stored = list(self._find(ids, []))
             for start in range(0, len(stored), ROWS):
                 self._collection.delete(f"id in {self._collection.listed(stored[start : start + ROWS])}")
-            self._modalities = ()
         return len(stored)
-
-    def _modalities_for(self, modality: str | None) -> tuple[str, ...]:
-        if (modality or DEFAULT_MODALITY) not in self._modalities:
-            self._modalities = self.modalities
-        return self._modalities
 
     def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
         return self._search(queries, self._check_count(k, "k"), modality, where, {})
