@@ -16,7 +16,7 @@ from ray.train.torch import TorchTrainer
 
 
 def train_here(job: dict[str, Any]) -> None:
-    """What each worker does: Ray Train has joined the processes, the rest is that of ``channelhash train``."""
+    """Train in each worker as ``channelhash train`` does; Ray Train has already joined the processes."""
     from channelhash.config import read_config
     from channelhash.runs.train import start_run
 

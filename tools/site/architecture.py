@@ -93,7 +93,7 @@ def read_imports(package: Path = PACKAGE) -> Imports:
 
 
 def _imported(path: Path) -> Iterable[str]:
-    """The dotted names below ``channelhash`` that a module imports."""
+    """Return the dotted names below ``channelhash`` that a module imports."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module == "channelhash":
             yield from (f"channelhash.{alias.name}" for alias in node.names)
@@ -136,7 +136,7 @@ _TINTS = ("#eef1f4", "#e8f1fb", "#e6f5ef", "#fdf3e1", "#f8e9f2", "#ece9f8", "#e3
 
 
 def architecture_svg(imports: Imports, floors: Floors, way: Mapping[str, tuple[str, list[Step]]] = WAY) -> str:
-    """The picture."""
+    """Return the drawing as SVG."""
     places = _places(floors)
     top_of_way = max(floors.values()) * _FLOOR + 20
     height = top_of_way + 84 * len(way) + 12
@@ -166,7 +166,7 @@ def _floor_top(floor: int, floors: Floors) -> int:
 
 
 def _places(floors: Floors) -> dict[str, tuple[float, float, float]]:
-    """Unit -> (left edge, top, width); a floor's units fill its width in the order of the table."""
+    """Return unit -> (left edge, top, width); a floor's units fill its width in the order of the table."""
     places = {}
     for floor in set(floors.values()):
         units = [unit for unit in floors if floors[unit] == floor]
@@ -229,6 +229,6 @@ def _lane(y: float, name: str, begin: str, steps: list[Step]) -> list[str]:
 
 
 def draw() -> str:
-    """The picture of the package as it is."""
+    """Draw the package as it is."""
     floors = read_floors((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     return architecture_svg(read_imports(), floors)

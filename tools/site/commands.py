@@ -16,7 +16,7 @@ and what to do; `channelhash --debug COMMAND …` shows the traceback.
 
 
 def commands_page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     root = typer.main.get_command(app)
     sections = [_section(path, command) for path, command in leaves(root)]
     return "\n".join([_INTRODUCTION, *sections])
@@ -50,7 +50,7 @@ def _section(path: tuple[str, ...], command: Any) -> str:
 
 
 def _plain(name: str) -> str:
-    """An option with the type of one value: ``<str> …`` for ``<list[str]>``, and a range stands behind its words."""
+    """Return an option with the type of one value, ``<str> …`` for ``<list[str]>``, and its range after its words."""
     return re.sub(r"<list\[(.*)\]>", r"<\1> …", name).replace(" range>", ">")
 
 

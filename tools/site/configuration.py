@@ -39,7 +39,7 @@ _YAML = {"None": "null", "True": "true", "False": "false"}
 
 
 def configuration_page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     parts = [_INTRODUCTION, "## data\n\n`kind` says which data set it is; its keys are below. For every kind:\n"]
     parts.append(_table(SplitSettings, SplitSettings.__doc__))
     for kind, entry in DATA_KINDS.items():
@@ -73,13 +73,13 @@ def _table(settings: type[Settings], docstring: str | None) -> str:
 
 
 def _cell(text: str) -> str:
-    """A cell of a table: a | ends it, but not within code."""
+    """Escape each | in a table's cell, which it would end, but not within code."""
     parts = text.split("`")
     return "`".join(part if number % 2 else part.replace("|", "\\|") for number, part in enumerate(parts))
 
 
 def _descriptions(docstring: str) -> dict[str, str]:
-    """What a docstring's ``Args`` or ``Attributes`` says of each name, in one line."""
+    """Return what a docstring's ``Args`` or ``Attributes`` says of each name, in one line."""
     said = {}
     for section in griffe.Docstring(docstring).parse("google", warnings=False):
         if section.kind in (griffe.DocstringSectionKind.parameters, griffe.DocstringSectionKind.attributes):
@@ -91,13 +91,13 @@ def _descriptions(docstring: str) -> dict[str, str]:
 
 
 def _summary(function: Callable[..., Any]) -> str:
-    """The first paragraph of a docstring, without an equation that follows it."""
+    """Return the first paragraph of a docstring, without an equation that follows it."""
     paragraph = " ".join((function.__doc__ or "").split("\n\n")[0].split())
     return paragraph.removesuffix("::") + ("." if paragraph.endswith("::") else "")
 
 
 def _range(metadata: list[Any]) -> str:
-    """The bounds that a value is held to, such as " ≥ 1"."""
+    """Return the bounds of a value, such as " ≥ 1"."""
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     return "".join(
         f" {signs[key]} {value}" for bound in metadata for key, value in _fields_of(bound).items() if key in signs
@@ -105,7 +105,7 @@ def _range(metadata: list[Any]) -> str:
 
 
 def _fields_of(bound: Any) -> dict[str, Any]:
-    """The fields of one of annotated_types' bounds, which have slots."""
+    """Return the fields of one of annotated_types' bounds, which have slots."""
     return {name: getattr(bound, name) for name in getattr(bound, "__slots__", ())}
 
 
@@ -117,7 +117,7 @@ def _default(value: object) -> str:
 
 
 def _type(annotation: Any) -> str:
-    """A type as a reader of YAML says it: ``str | null``, ``file or folder``, the words of a literal."""
+    """Return a type in the words of YAML: ``str | null``, ``file or folder``, the words of a literal."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _type(arguments[0])

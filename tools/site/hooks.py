@@ -51,7 +51,7 @@ def on_post_build(config: MkDocsConfig, **_: Any) -> None:
 
 
 def foreign_resources(path: Path) -> list[str]:
-    """What a built HTML or CSS file loads from another host, a line each; links to click on are no such thing."""
+    """Return what a built HTML or CSS file loads from another host, a line each; links to click on do not count."""
     if path.suffix == ".css":
         text = path.read_text(encoding="utf-8")
         found = re.findall(r"""(?:url\(|@import\s+)['"]?((?:https?:)?//[^'")\s]+)""", text)

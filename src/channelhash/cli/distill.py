@@ -62,7 +62,7 @@ def distill(
 
 
 def _table(result: Mapping[str, Any]) -> list[list[str]]:
-    """Retrieval, equal bits, size and speed, a line each."""
+    """Return a row for each of retrieval, equal bits, size and speed."""
     maps, size = result["map"], result["size"]
     columns = [maps["teacher->teacher"], maps["student->student"], maps["student->teacher"]]
     rows = []

@@ -49,7 +49,7 @@ def train(
 
 
 def _plan_rows(plan: dict[str, Any]) -> list[list[str]]:
-    """The nested plan as lines; a part's name stands before its keys."""
+    """Return the nested plan as rows; a part's name stands before its keys."""
     rows = []
     for part, value in plan.items():
         for key, inner in value.items() if isinstance(value, dict) else [("", value)]:

@@ -98,14 +98,14 @@ def precisions_in_order(
 def _queries(
     packed: PackedCodes, labels: Labels, n_bits: int, device: str, size: int = _QUERIES
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Some queries at a time: their rows, codes and label sets."""
+    """Yield the rows, codes and label sets of ``size`` queries at a time."""
     for first in range(0, len(packed), size):
         rows = slice(first, min(first + size, len(packed)))
         yield rows, _signs(packed[rows], n_bits, device), _sets(labels[rows], device)
 
 
 def _signs(packed: PackedCodes, n_bits: int, device: str) -> Tensor:
-    """Packed codes as ±1 in float32."""
+    """Return packed codes as ±1 in float32."""
     return torch.from_numpy(unpack(packed, n_bits)).to(device).float().mul_(2).sub_(1)
 
 

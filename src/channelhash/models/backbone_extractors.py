@@ -17,10 +17,10 @@ Extract = Callable[[Sequence[Any]], Tensor]
 
 
 class TorchvisionImages:
-    """``torchvision:NAME[/WEIGHTS]``: features below the classifier, pictures prepared as the weights want them.
+    """``torchvision:NAME[/WEIGHTS]``: features below the classifier of images prepared as the weights expect.
 
     ``WEIGHTS`` is a tag (``IMAGENET1K_V2``), ``DEFAULT`` if left out, or ``TAG@FILE`` for weights from a file, whose
-    pictures are prepared as for that tag.
+    images are prepared as for that tag.
     """
 
     modalities: ClassVar[tuple[str, ...]] = ("image",)
@@ -34,7 +34,7 @@ class TorchvisionImages:
         self.what = f"{self._name}/{self._pretrained}"
 
     def load(self, modality: str) -> Extract:
-        """The model as a function of pictures."""
+        """Return the model as a function of images."""
         from channelhash.models.torchvision_backbones import load_torchvision
         from channelhash.utils.torchvision_compat import torchvision
 
@@ -61,7 +61,7 @@ class OpenClipModel:
         self.what = f"{self._name}/{self._pretrained}"
 
     def load(self, modality: str) -> Extract:
-        """One tower as a function of pictures or texts."""
+        """Return one tower as a function of images or texts."""
         from channelhash.models.open_clip import load_open_clip
 
         clip = load_open_clip(self._name, self._pretrained)
@@ -69,7 +69,7 @@ class OpenClipModel:
 
 
 def _absolute(pretrained: str) -> tuple[str | None, Path | None, str]:
-    """(tag, file, both again in one string), the file with its whole path."""
+    """Return (tag, file, both in one string), the file with an absolute path."""
     tag, file = split_source(pretrained)
     if file is None:
         return tag, None, pretrained
@@ -78,7 +78,7 @@ def _absolute(pretrained: str) -> tuple[str | None, Path | None, str]:
 
 
 def _by_batches(network: nn.Module, prepare: Callable[[Sequence[Any]], Tensor]) -> Extract:
-    """The network as a function of raw items, in evaluation mode and float32, on a GPU if there is one."""
+    """Return the network as a function of raw items, in evaluation mode and float32, on a GPU if there is one."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = network.eval().to(device)
 

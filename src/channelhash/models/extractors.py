@@ -1,8 +1,8 @@
-"""Extractors: what turns new pictures and texts into the features that a ``features`` model was trained on.
+"""Extractors turn new images and texts into the features that a ``features`` model was trained on.
 
-An extractor is named by one string, ``KIND:WHAT`` or ``KIND:WHAT?option=value&…``, in a configuration and in a saved
-model's ``config.json``. Nothing is imported or read for it until the first raw item comes: features that are given as
-arrays never need it. Every kind has the option ``normalize``: features are divided by their 2-norm.
+One string names an extractor, ``KIND:WHAT`` or ``KIND:WHAT?option=value&…``, in a configuration and in a saved
+model's ``config.json``. Nothing is imported or read for an extractor until the first raw item comes: features given as
+arrays never need it. Every kind has the option ``normalize``, which divides features by their 2-norm.
 """
 
 import importlib
@@ -32,12 +32,12 @@ _ITEM_WORDS = {"image": "picture files or opened pictures", "text": "strings"}
 
 
 class ExtractorKind(Protocol):
-    """What is behind ``KIND:``; made of ``WHAT`` and options, whose form it checks and which it does not open.
+    """A kind of extractor, made from ``WHAT`` and options; it checks their form and opens nothing.
 
     Attributes:
-        modalities: what it can extract from.
-        options: names of its options beside ``normalize``.
-        what: ``WHAT`` with an absolute path, if there is a path in it.
+        modalities: the modalities that it can extract from.
+        options: names of its options besides ``normalize``.
+        what: ``WHAT``, with its path, if any, made absolute.
         file: the file or folder that it names, if any.
     """
 
@@ -49,7 +49,7 @@ class ExtractorKind(Protocol):
     def __init__(self, what: str, options: Mapping[str, str]) -> None: ...
 
     def load(self, modality: str) -> Extract:
-        """The function itself; this may take seconds. Raises `InputError` where it cannot be had."""
+        """Return the function; this may take seconds. Raises `InputError` where it cannot be loaded."""
         ...
 
 
@@ -65,7 +65,7 @@ class SentenceTransformers:
         self.what = str(self.file or what)
 
     def load(self, modality: str) -> Extract:
-        """The model's ``encode``."""
+        """Return the model's ``encode``."""
         sentence_transformers = library("sentence_transformers", "extractors")
         try:
             model = sentence_transformers.SentenceTransformer(self.what, local_files_only=self.file is not None)
@@ -78,7 +78,7 @@ class SentenceTransformers:
 
 
 class PythonFunction:
-    """``python:package.module:function``: a function of one's own, from a sequence of items to an ``(n, d)`` matrix."""
+    """``python:package.module:function``: a function of your own, from a sequence of items to an ``(n, d)`` matrix."""
 
     modalities: ClassVar[tuple[str, ...]] = ("image", "text")
     options: ClassVar[tuple[str, ...]] = ()
@@ -116,7 +116,7 @@ class Extractor:
         width: d of the features that the model was trained on.
 
     Raises:
-        InputError: the kind is unknown or not one for this modality, or ``WHAT`` is not of its form.
+        InputError: the kind is unknown or does not read this modality, or ``WHAT`` is not of its form.
     """
 
     def __init__(self, name: str, modality: str, width: int) -> None:
@@ -127,7 +127,7 @@ class Extractor:
         self._extract: Extract | None = None
 
     def __call__(self, items: Sequence[Any]) -> NDArray[np.float32]:
-        """Features ``(n, width)`` of ``n`` raw items.
+        """Compute the features ``(n, width)`` of ``n`` raw items.
 
         Raises:
             InputError: the extractor cannot be loaded; an item is of another type; the features have another width or
@@ -175,7 +175,7 @@ class Extractor:
 
 
 def absolute_names(extractors: Mapping[str, str]) -> dict[str, str]:
-    """Extractors by modality with the paths in them made absolute; opens and imports nothing.
+    """Return extractors by modality with their paths made absolute; open and import nothing.
 
     Raises:
         InputError: a modality, kind or option is unknown (the nearest known one is named), or a name is not of its
@@ -202,7 +202,7 @@ def check_files(extractors: Mapping[str, str]) -> None:
 
 
 def _read(name: str, modality: str) -> tuple[ExtractorKind, dict[str, str]]:
-    """(what the name stands for, not opened yet; all options)."""
+    """Return (the extractor that a name stands for, not opened yet; all options)."""
     where = f"model.extractors.{modality}"
     pick(_ITEM_TYPES, modality, "modality in model.extractors")
     kind, colon, rest = str(name).partition(":")

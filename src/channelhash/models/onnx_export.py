@@ -1,6 +1,6 @@
-"""Encoders as ONNX files, with a description by which anything that runs ONNX makes the same codes.
+"""Encoders as ONNX files, with a description from which any ONNX runtime computes the same codes.
 
-``export.json`` is that description; docs/export.md shows how it is read.
+``export.json`` is that description; docs/export.md shows how to read it.
 """
 
 import json
@@ -42,16 +42,17 @@ _BITS = {
 def export_onnx(model: HashModel, folder: Path, modalities: Sequence[str] = ()) -> dict[str, Any]:
     """Write ``MODALITY.onnx`` for each modality and ``export.json``; all of them, or nothing.
 
-    A file takes what ``prepare`` gives (``export.json`` says how to make it), any number of rows, and gives real-valued
-    outputs ``(n, k)`` float32. Each is run by onnxruntime and compared with the model before it gets its name.
+    A file takes any number of rows of what ``prepare`` returns (``export.json`` says how to compute it) and gives
+    real-valued outputs ``(n, k)`` float32. onnxruntime runs each file, and its outputs are compared with the model's
+    before the file gets its name.
 
     Args:
         model: a trained model.
-        folder: where to write; it must not hold anything yet.
-        modalities: which ones; all if empty.
+        folder: where to write; it must be empty or not exist.
+        modalities: the modalities to export; all if empty.
 
     Returns:
-        What ``export.json`` holds.
+        The content of ``export.json``.
 
     Raises:
         InputError: the folder is in use, a modality is unknown or cannot be exported (named), a library is missing.
@@ -82,7 +83,7 @@ def export_onnx(model: HashModel, folder: Path, modalities: Sequence[str] = ()) 
 
 
 def _recipe(model: HashModel, modality: str) -> dict[str, Any]:
-    """How a branch's inputs are made; `InputError` where that cannot be said."""
+    """Describe how a branch's inputs are computed; raise `InputError` where this is impossible."""
     branch = model.branch(modality)
     if not hasattr(branch.prepare, "recipe"):  # a model of one's own may have none
         raise _refusal(model, modality, "what prepares its items has no method recipe() that says how")
@@ -96,7 +97,7 @@ def _recipe(model: HashModel, modality: str) -> dict[str, Any]:
 
 
 def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Write one branch; gives its entry of ``export.json``."""
+    """Write one branch; return its entry of ``export.json``."""
     branch = model.branch(modality)
     inputs = model.prepare(modality, _some_items(modality, recipe))
     try:
@@ -118,7 +119,7 @@ def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path)
 
 
 def _write(branch: Branch, inputs: Tensor, path: Path) -> None:
-    """The branch in evaluation mode as an ONNX file; weights of more than 2 GB in ``<path>.data`` beside it."""
+    """Write the branch in evaluation mode as an ONNX file; weights of more than 2 GB go to ``<path>.data``."""
     parts = path.with_suffix(".parts")
     parts.mkdir()
     fast = torch.backends.mha.get_fastpath_enabled()
@@ -154,7 +155,7 @@ def _runner(path: Path) -> Any:
 
 
 def _difference(modality: str, there: NDArray[np.float32], here: NDArray[np.float32]) -> float:
-    """Largest difference between the file's and the model's outputs, which has to be rounding."""
+    """Return the largest difference between the outputs of file and model; raise `JobError` beyond rounding."""
     if not np.isfinite(here).all():
         raise JobError(f"{modality}: the model's output is not finite; its weights are damaged, train again")
     allowed = TOLERANCE * max(1.0, float(np.abs(here).max()))
@@ -166,7 +167,7 @@ def _difference(modality: str, there: NDArray[np.float32], here: NDArray[np.floa
 
 
 def _some_items(modality: str, recipe: dict[str, Any]) -> Any:
-    """Random items of a modality, to trace and compare with; texts are of any length, one without a word."""
+    """Draw random items of a modality, to trace and compare with; texts vary in length, one has no words."""
     random = generator(0, "export", modality)
     if recipe["kind"] == "features":
         return random.normal(size=(_CHECKED_ROWS, recipe["width"])).astype(np.float32)
@@ -185,7 +186,7 @@ def _refusal(model: HashModel, modality: str, reason: str) -> InputError:
 
 @contextmanager
 def _no_output() -> Iterator[None]:
-    """Nothing reaches stdout: where the exporter fails, its compiled half prints the whole network there."""
+    """Silence stdout: where the exporter fails, its compiled half prints the whole network there."""
     sys.stdout.flush()
     stdout = os.dup(1)
     try:
@@ -199,7 +200,7 @@ def _no_output() -> Iterator[None]:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder that takes the name ``folder``, which is empty or not there, when the block ends well."""
+    """Yield a temporary folder, renamed to ``folder`` (empty or missing before) when the block ends without error."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
     temporary.mkdir()

@@ -1,4 +1,4 @@
-"""``onnx:FILE?pixels=…``: features of pictures by a network in an ONNX file."""
+"""``onnx:FILE?pixels=…``: features of images by a network in an ONNX file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ _BATCH = 32
 class OnnxImages:
     """The network in a file, with one input ``(n, 3, s, s)`` float32 and an output ``(n, d)``.
 
-    A picture's short side is resized, antialiased, the centre square is cut out, and x in [0, 1] becomes
+    An image's short side is resized with antialiasing, the centre square is cut out, and x in [0, 1] becomes
     (x − mean) / std for each of R, G and B. Options:
 
     ``pixels``: mean and std, a name in `PIXELS`; always needed, since the file does not say.
@@ -58,7 +58,7 @@ class OnnxImages:
                 raise InputError(f"{option} is {value!r}, expected a number of pixels")
 
     def load(self, modality: str) -> Callable[[Sequence[Any]], NDArray[np.float32]]:
-        """The network as a function of pictures."""
+        """Return the network as a function of images."""
         onnxruntime = library("onnxruntime", "extractors")
         if not self._path.is_file():
             raise InputError("no such file")
@@ -77,14 +77,14 @@ class OnnxImages:
         resize = Resize(size, short_side, "bicubic" if self._options.get("filter") == "bicubic" else "bilinear")
         normalize = Normalize(*PIXELS[self._options["pixels"]])
 
-        def extract(pictures: Sequence[Any]) -> NDArray[np.float32]:
-            parts = [pictures[start : start + batch] for start in range(0, len(pictures), batch)]
+        def extract(images: Sequence[Any]) -> NDArray[np.float32]:
+            parts = [images[start : start + batch] for start in range(0, len(images), batch)]
             return np.concatenate([session.run([output], {name: normalize(resize(part)).numpy()})[0] for part in parts])
 
         return extract
 
     def _input(self, session: Any) -> tuple[str, int, int]:
-        """(name, pictures at a time, side in pixels) of the network's only input."""
+        """Return (name, images at a time, side in pixels) of the network's only input."""
         inputs = session.get_inputs()
         shape = inputs[0].shape if inputs else []
         if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(shape) != 4 or shape[1] != 3:

@@ -28,7 +28,7 @@ class OpenClip:
     Attributes:
         image: ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to ``(n, n_features)``.
         text: ``(n, context)`` token ids to ``(n, n_features)``.
-        resize: pictures to pixels.
+        resize: images to pixels.
         tokenize: texts to token ids, int64.
         n_features: width of the embedding.
     """
@@ -48,13 +48,13 @@ class TextTower(nn.Module):
         self.clip = clip
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """``(n, context)`` token ids to ``(n, d)``."""
+        """Embed ``(n, context)`` token ids as ``(n, d)``."""
         features: Tensor = self.clip.encode_text(tokens)  # type: ignore[operator]
         return features
 
 
 def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "openclip") -> OpenClip:
-    """A model of OpenCLIP.
+    """Load a model of OpenCLIP.
 
     Args:
         name: a name that OpenCLIP knows, or a JSON file in its format for model configurations.
@@ -134,7 +134,7 @@ def _first_lines(error: Exception) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """OpenCLIP logs to the root logger what is an error here, or was asked for."""
+    """Keep OpenCLIP from logging to the root logger what is an error here, or was requested."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -15,7 +15,7 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]:
-    """An image encoder: ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to the features below the classifier.
+    """Load an encoder of ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to features below the classifier.
 
     Args:
         name: any classification model of torchvision, e.g. ``"resnet152"``.
@@ -55,7 +55,7 @@ def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]
 
 
 def _cut_classifier(model: nn.Module) -> tuple[str, int]:
-    """Replace the last linear layer by nothing; gives its name and the width of what went into it."""
+    """Remove the last linear layer; return its name and its number of inputs."""
     name, last = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)][-1]
     parent, _, child = name.rpartition(".")
     setattr(model.get_submodule(parent), child, nn.Identity())

@@ -40,7 +40,7 @@ def evaluate_shards(
 ) -> dict[str, Any]:
     """Compute all scores of queries that search files of codes, read part by part.
 
-    The scores are bit for bit those of `metrics.evaluate` over all items at once, for all kinds and numbers of workers,
+    The scores equal those of `metrics.evaluate` over all items at once bit by bit, for any kind and number of workers,
     because counts are whole numbers. Only ``map_in_order`` is None: it depends on the order of the items, which counts
     do not know. The driver holds the counts of one task after another, whatever the size of the database.
 
@@ -49,14 +49,14 @@ def evaluate_shards(
         database: a file of codes, a folder of them, or a pattern with ``*`` in its last part.
         workers: this process, or workers on Ray.
         out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
-        progress: called with (done, total) groups of files.
+        progress: called with the numbers (done, total) of groups of files.
 
     Returns:
         ``{"n_bits": k, "query": …, "database": …, "items": n, "shards": n, "tasks": {task: scores}}``.
 
     Raises:
         InputError: a file cannot be read, the files do not fit together, or there is nothing to average.
-        JobError: as the workers raise it; or there are too many items for graded NDCG.
+        JobError: a worker raises it, or there are too many items for graded NDCG.
     """
     queries = CodeSet.load(query)
     if not len(queries):
@@ -126,7 +126,7 @@ def _sum(first: Counted, second: Counted, where: Path) -> Counted:
 
 
 def _check_gains(counts: dict[str, HammingHistogram], where: Path) -> None:
-    """Sums of gains are 64-bit whole numbers of 2⁻³²: they hold about 2³¹ relevant items at one distance."""
+    """Raise `JobError` where a sum of gains, a 64-bit multiple of 2⁻³², may overflow: about 2³¹ relevant items."""
     for histogram in counts.values():
         gains = histogram.gains
         if gains is not None and int(histogram.relevant.max()) * int(gains.gain.max(initial=0)) >= 1 << 63:
