@@ -8,9 +8,11 @@ import pytest
 
 from pages import ROOT
 
+sys.path.insert(0, str(ROOT / "tools"))
 sys.path.insert(0, str(ROOT / "tools" / "site"))
 
 from architecture import PACKAGE, WAY, architecture_svg, drawn_edges, read_floors, read_imports
+from ways import follow_all, read_ways
 
 FLOORS = read_floors((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
 IMPORTS = read_imports()
@@ -62,8 +64,12 @@ def test_what_is_implied_and_the_ground_floor_are_not_drawn():
 def _annotations(function: str) -> tuple[set[str], set[str]]:
     """The names in the annotations of a function's arguments and of its result, as the source has them."""
     words = function.split(".")
-    place = next(i for i in range(len(words), 0, -1) if (PACKAGE.joinpath(*words[:i]).with_suffix(".py")).exists())
-    node: ast.AST = ast.parse(PACKAGE.joinpath(*words[:place]).with_suffix(".py").read_text(encoding="utf-8"))
+    places = {i: PACKAGE.joinpath(*words[:i]) for i in range(len(words), 0, -1)}
+    files = {i: path.with_suffix(".py") for i, path in places.items()} | {
+        i: path / "__init__.py" for i, path in places.items() if (path / "__init__.py").exists()
+    }
+    place = next(i for i in sorted(files, reverse=True) if files[i].exists())
+    node: ast.AST = ast.parse(files[place].read_text(encoding="utf-8"))
     for word in words[place:]:
         node = next(child for child in ast.iter_child_nodes(node) if getattr(child, "name", None) == word)
     assert isinstance(node, ast.FunctionDef)
@@ -87,3 +93,24 @@ def test_the_picture_shows_every_package():
         assert f">{unit}</text>" in picture
     lines = len(drawn_edges(IMPORTS, FLOORS)) + sum(len(steps) for _, steps in WAY.values())
     assert picture.count("<path d=") == lines + 1  # and the tip of an arrow
+
+
+WAYS = read_ways((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))
+
+
+def test_the_page_shows_three_ways():
+    assert list(WAYS) == ["One training step", "One search", "One grid"]
+
+
+@pytest.mark.parametrize(("way", "step"), [(way, step) for way, steps in WAYS.items() for step in steps])
+def test_the_steps_of_a_way_take_and_return_what_the_page_says(way, step):
+    module = step.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    takes, gives = _annotations(f"{module}.{step.function}")
+    assert step.takes is None or step.takes in takes
+    assert step.gives in gives
+
+
+def test_each_way_runs_through_the_files_of_its_table(tmp_path):
+    for name, way in follow_all(WAYS, tmp_path).items():
+        assert not way.missed, name
+        assert way.spine == [step.file for step in WAYS[name]], name

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,11 +28,24 @@ from channelhash.training.mixup import labels_by_modality
 from channelhash.training.sources import Source
 from channelhash.utils.seeds import generator
 
-#: Inputs by modality, rows of the global batch and their labels, and the modality that is trained (None: both).
-Batch = tuple[dict[str, Tensor], Tensor, Labels, str | None]
+
+class TrainingBatch(NamedTuple):
+    """One batch of a step.
+
+    Attributes:
+        inputs: modality -> this rank's inputs, on the device.
+        rows: row numbers of the global batch among the training rows.
+        labels: of those rows; by modality where images are blended.
+        anchor: the modality that is trained; None trains all.
+    """
+
+    inputs: dict[str, Tensor]
+    rows: Tensor
+    labels: Labels
+    anchor: str | None
 
 
-class Outputs(nn.Module):
+class ForwardPass(nn.Module):
     """The model's outputs of a batch by modality: the one call that `torch.compile` and DDP wrap."""
 
     def __init__(self, model: HashModel, precision: Precision) -> None:
@@ -68,7 +82,7 @@ class Steps:
     ) -> None:
         self.loss, self.labels, self.settings, self.device = loss.to(device), labels.to(device), settings, device
         self.anchors = anchors_of(model, loss)
-        outputs = Outputs(model, settings.precision)
+        outputs = ForwardPass(model, settings.precision)
         if settings.compile:
             outputs.compile()
         self.outputs: nn.Module = outputs
@@ -80,7 +94,7 @@ class Steps:
         trained = [p for p in (*model.parameters(), *loss.parameters()) if p.requires_grad]
         self.optimizer = torch.optim.Adam(trained, lr=settings.learning_rate, eps=1e-8, betas=(0.9, 0.999), fused=True)
 
-    def batches(self, sources: Mapping[str, Source], epoch: int) -> Iterator[Batch]:
+    def batches(self, sources: Mapping[str, Source], epoch: int) -> Iterator[TrainingBatch]:
         """Yield this rank's batches of an epoch, on the device."""
         steps = list(epoch_steps(len(self.labels), self.settings, epoch, self.anchors))
         local_rows = [rows_of_rank(rows) for rows, _ in steps]
@@ -88,9 +102,9 @@ class Steps:
         for (rows, anchor), values in zip(steps, zip(*streams, strict=True), strict=True):
             inputs = [value.to(self.device, non_blocking=True) for value in values]
             labels = labels_by_modality(sources, self.labels, epoch, rows)
-            yield dict(zip(sources, inputs, strict=True)), rows, labels, anchor
+            yield TrainingBatch(dict(zip(sources, inputs, strict=True)), rows, labels, anchor)
 
-    def run(self, batches: Iterable[Batch]) -> Tensor:
+    def run(self, batches: Iterable[TrainingBatch]) -> Tensor:
         """Train on ``batches`` and return the loss of each, ``(batches,)`` on the device."""
         remaining, losses = iter(batches), []
         while group := list(islice(remaining, self.settings.accumulate)):
@@ -104,11 +118,11 @@ class Steps:
             self.optimizer.step()
         return sum_over_ranks(torch.stack(losses))
 
-    def value(self, batch: Batch) -> Tensor:
+    def value(self, batch: TrainingBatch) -> Tensor:
         """Return this rank's shard of the loss over the rows of all ranks: the shards add up to it."""
-        inputs, rows, labels, anchor = batch
-        outputs = gather_outputs(self.outputs(inputs, anchor))
-        value: Tensor = self.loss(outputs, labels, anchor=anchor, rows=rows, shard=Shard(rank(), world_size()))
+        outputs = gather_outputs(self.outputs(batch.inputs, batch.anchor))
+        shard = Shard(rank(), world_size())
+        value: Tensor = self.loss(outputs, batch.labels, anchor=batch.anchor, rows=batch.rows, shard=shard)
         return value
 
     def _exchange(self, last: bool) -> "nullcontext[None]":
