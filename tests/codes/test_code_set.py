@@ -123,6 +123,11 @@ def test_parts_that_do_not_fit_are_refused():
         ch.CodeSet(["a", "b"], codes, np.ones((3, 2), bool), 8)
     with pytest.raises(ValueError, match=r"not 2 \(row 0, column 1\)"):
         ch.CodeSet(["a", "b"], codes, np.array([[1, 2], [0, 1]]), 8)
+    with pytest.raises(ValueError, match=r"labels are \(n, c\), not \(2,\)"):
+        ch.CodeSet(["a", "b"], codes, np.ones(2, bool), 8)
+    for labels in (np.ones((2, 2), bool), None):
+        with pytest.raises(ValueError, match="1 label names do not fit the labels"):
+            ch.CodeSet(["a", "b"], codes, labels, 8, label_names=["dog"])
     with pytest.raises(ValueError, match="1 texts for 2 ids"):
         ch.CodeSet(["a", "b"], codes, None, 8, texts=["x"])
     with pytest.raises(ValueError, match="at least one modality"):

@@ -57,3 +57,8 @@ def test_codes_that_do_not_fit_are_refused():
         ch.codes.hamming_distances(np.zeros((1, 1), np.uint8), np.zeros((1, 2), np.uint8))
     with pytest.raises(ValueError, match="0 and 1"):
         ch.codes.pack(np.array([[1, -1]]))
+    for bits in (np.array([1, 0]), np.zeros((2, 0), bool)):
+        with pytest.raises(ValueError, match=r"bits are an \(n, k\) array with k >= 1, not "):
+            ch.codes.pack(bits)
+    with pytest.raises(ValueError, match="n_bits is 0; a code has at least 1 bit"):
+        ch.codes.unpack(np.zeros((1, 0), np.uint8), 0)

@@ -173,3 +173,10 @@ def test_what_is_no_input_is_refused(tmp_path):
             read(tmp_path / address, tmp_path)
     with pytest.raises(InputError, match="cannot be opened"):
         list(list_files("nosuch://bucket"))
+
+
+def test_a_parquet_file_needs_a_column_of_each_modality(tmp_path):
+    path = tmp_path / "items.parquet"
+    pq.write_table(pa.table({"id": ["a"], "sound": ["a.wav"]}), path)
+    with pytest.raises(InputError, match="no column 'image' and no column 'text', its columns are id, sound"):
+        KINDS["parquet"].modalities(str(path))

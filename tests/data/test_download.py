@@ -229,3 +229,12 @@ def test_official_sources_are_https_zip_archives():
         for source in sources:
             assert source.url.startswith("https://")
             assert source.file_name.endswith(".zip")
+
+
+def test_a_member_larger_than_its_header_says_is_refused(tmp_path):
+    member = archives._Member("a.txt", size=3, packed=3, plain=True, folder=False, entry=None)
+    copy = io.BytesIO()
+    with pytest.raises(InputError, match=r"'a\.txt' is larger than its header says"):
+        archives._copy(tmp_path / "x.zip", member, io.BytesIO(b"abcd"), copy)
+    archives._copy(tmp_path / "x.zip", member, io.BytesIO(b"abc"), copy)
+    assert copy.getvalue() == b"abc"

@@ -74,3 +74,12 @@ def test_what_is_missing_is_named(root, tmp_path_factory):
     with pytest.raises(InputError, match=r"tags5.txt: no such tag file"):
         load_mirflickr(root)
     assert "im5" not in load_mirflickr(root, min_tag_count=2, skip_bad=True).ids
+    with pytest.raises(InputError, match=r"meta/tags_raw: no such folder; unpack mirflickr25k\.zip"):
+        load_mirflickr(root, raw_tags=True)
+    with pytest.raises(InputError, match="no label files"):
+        load_mirflickr(root, annotations=empty)
+
+
+def test_a_filter_that_leaves_nothing_is_refused(root):
+    with pytest.raises(InputError, match="no usable sample is left of 10: "):
+        load_mirflickr(root, min_tag_count=99)

@@ -90,3 +90,14 @@ def test_missing_files_are_named(root):
     (root / "ImageList" / "Imagelist.txt").unlink()
     with pytest.raises(InputError, match=r"no ImageList/Imagelist\.txt or .* get it with"):
         load_nuswide(root)
+
+
+def test_files_that_leave_nothing_are_refused(root):
+    for path in root.rglob("0*.jpg"):
+        path.unlink()
+    with pytest.raises(InputError, match="no usable sample is left of 6: "):
+        load_nuswide(root, skip_bad=True)
+    for path in root.rglob("Labels_*.txt"):
+        path.unlink()
+    with pytest.raises(InputError, match=r"no files Labels_<name>\.txt; unpack Groundtruth\.zip"):
+        load_nuswide(root)

@@ -254,3 +254,20 @@ def test_what_does_not_fit_is_refused():
             loss(8, tau=-1)
     with pytest.raises(ValueError, match="anchor 'audio'"):
         TDSRDHLoss()({"image": torch.zeros(3, 8), "text": torch.zeros(3, 8)}, labels, anchor="audio")
+
+
+@pytest.mark.parametrize(
+    ("loss", "options", "message"),
+    [
+        (BSCHLoss, {"n_bits": 0}, "at least 1 bit"),
+        (BSCHLoss, {"n_bits": 8, "rho": 1.1}, "rho is 1.1; it is a fraction"),
+        (BSCHLoss, {"n_bits": 8, "rho": -0.1}, "rho is -0.1; it is a fraction"),
+        (BSCHLoss, {"n_bits": 8, "similarity_ratio": -1.0}, "similarity_ratio is -1.0; similarities are 0 or more"),
+        (BSCHLoss, {"n_bits": 8, "similarity_ratio": float("nan")}, "similarity_ratio is nan"),
+        (BSCHLoss, {"n_bits": 8, "hardness": -1.0}, "hardness"),
+        (SCHLoss, {"n_bits": 0}, "at least 1 bit"),
+    ],
+)
+def test_settings_outside_their_range_are_refused(loss, options, message):
+    with pytest.raises(ValueError, match=message):
+        loss(**options)

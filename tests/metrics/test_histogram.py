@@ -1,5 +1,7 @@
 """The compiled passes equal the plain ones; shards add up; what does not fit is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -153,6 +155,12 @@ def test_what_does_not_fit_is_refused():
         count(codes, codes, np.full((3, 4), np.nan), labels, n_bits=12)
     with pytest.raises(ValueError, match="not of the same queries"):
         count(codes, codes, labels, labels, n_bits=12) + count(codes[:1], codes, labels[:1], labels, n_bits=12)
+    graded = count(codes, codes, labels, labels, n_bits=12)
+    with pytest.raises(ValueError, match=r"histograms are two \(nq, k \+ 1\) arrays, not \(3, 13\), \(2, 13\)"):
+        replace(graded, relevant=graded.relevant[:2])
+    fewer = replace(graded.gains, by_distance=graded.gains.by_distance[:2])
+    with pytest.raises(ValueError, match=r"gains of \(2, 13\) do not fit histograms of \(3, 13\)"):
+        replace(graded, gains=fewer)
 
 
 @pytest.mark.parametrize("k", [64, 12])

@@ -112,12 +112,17 @@ def test_what_cannot_be_read(store, tmp_path):
     items_file(tmp_path / "other.faiss").write_bytes(items_file(file).read_bytes())
     (tmp_path / "damaged.faiss").write_bytes(file.read_bytes())
     items_file(tmp_path / "damaged.faiss").write_bytes(items_file(file).read_bytes()[:100])
+    (tmp_path / "newer.faiss").write_bytes(file.read_bytes())
+    table = pq.read_table(items_file(file))
+    description = {**table.schema.metadata, b"channelhash.format": b"channelhash faiss 9"}
+    pq.write_table(table.replace_schema_metadata(description), items_file(tmp_path / "newer.faiss"))
     for name, message in {
         "nothing": "no such FAISS file",
         "text": "not a readable FAISS file",
         "hnsw": "holds an IndexBinaryHNSW",
         "other.faiss": "lists other numbers",
         "damaged.faiss": "damaged, or not written by channelhash",
+        "newer.faiss": "written as 'channelhash faiss 9', this version reads",
     }.items():
         with pytest.raises(InputError, match=message) as refused:
             import_faiss(tmp_path / name, target)

@@ -57,7 +57,7 @@ def is_text(value: object) -> bool:
 def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:
     """Check packed codes: ``(n, ceil(n_bits / 8))`` uint8 with zero padding.
 
-    >>> check_codes([[7]], 8, "queries") if 0 else check_codes(np.array([[7]], np.uint8), 8, "queries").shape
+    >>> check_codes(np.array([[7]], np.uint8), 8, "queries").shape
     (1, 1)
     """
     packed = np.asarray(codes)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.search import index as code_index
-from channelhash.search.index import CodeIndex
+from channelhash.search.index import CodeIndex, deduplicate
 from channelhash.search.index import brute_force as exact
 from channelhash.search.index.brute_force import Matches
 
@@ -75,3 +75,21 @@ def test_an_index_comes_back_from_its_files(n, tables, tmp_path):
     assert (len(again), again.n_bits, again.n_distinct, again.nbytes) == (n, 64, index.n_distinct, index.nbytes)
     assert_same(again.nearest(queries, 7), index.nearest(queries, 7))
     assert_same(again.within(queries, 20), index.within(queries, 20))
+
+
+def test_arguments_that_do_not_fit_are_refused(monkeypatch):
+    codes = draw(4, 12, 2, 0)
+    index = CodeIndex.build(codes, 12)
+    for message, call in {
+        "k is 0; at least 1 item": lambda: index.nearest(codes, 0),
+        "radius is -1; a distance is at least 0": lambda: index.within(codes, -1),
+        "limit is 0; at least 1 item": lambda: index.within(codes, 3, limit=0),
+        "codes of 12 bits are": lambda: index.nearest(codes[:, :1], 1),
+        r"a mask is \(4,\) bool, not \(3,\) bool": lambda: index.nearest(codes, 1, np.ones(3, bool)),
+        r"a mask is \(4,\) bool, not \(4,\) int64": lambda: index.within(codes, 1, np.ones(4, np.int64)),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
+    monkeypatch.setattr(deduplicate, "_MOST_ROWS", 4)
+    with pytest.raises(ValueError, match="4 codes are too many for one index"):
+        CodeIndex.build(codes, 12)

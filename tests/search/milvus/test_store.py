@@ -245,6 +245,13 @@ def test_a_collection_of_somebody_else_is_refused():
     client.close()
 
 
+def test_a_collection_in_another_format_is_refused(store, monkeypatch):
+    store.add(["a"], codes_of(1))
+    monkeypatch.setattr(milvus_collection, "_FORMAT", "channelhash 9")
+    with pytest.raises(InputError, match="this version reads 'channelhash 9'; push it again"):
+        open_store(store.address)
+
+
 def test_a_modality_that_the_collection_has_no_field_for(store):
     store.add(["a"], codes_of(1), "sound")
     assert store.modalities == ("sound",)
