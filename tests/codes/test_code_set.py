@@ -82,11 +82,19 @@ def described(table: pa.Table, **changes: object) -> pa.Table:
     return table.replace_schema_metadata({**table.schema.metadata, b"channelhash": json.dumps(description)})
 
 
+def without_key(table: pa.Table, key: str) -> pa.Table:
+    """The table without a key of its description."""
+    description = json.loads(table.schema.metadata[b"channelhash"])
+    del description[key]
+    return table.replace_schema_metadata({**table.schema.metadata, b"channelhash": json.dumps(description)})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda t: described(t, n_bits=20), "column code_image is fixed_size_binary.*20 bits"),
         (lambda t: described(t, n_bits=9), "bits past the 9th are set"),
+        (lambda t: without_key(t, "n_bits"), "the description lacks 'n_bits'"),
         (lambda t: described(t, n_labels=1, label_names=[]), "labels has numbers outside 0 … 0"),
         (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 1"}), "description.*damaged"),
         (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 2"}), "'channelhash codes 2'"),

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from channelhash.data.bulk import KINDS, input_files
+from channelhash.data.bulk import KINDS, batches, input_files
 from channelhash.data.bulk.addresses import folder_of, list_files
-from channelhash.data.bulk.batches import RawBatch
-from channelhash.errors import InputError
+from channelhash.data.bulk.batches import RawBatch, fetch
+from channelhash.errors import InputError, JobError
 from picture_runs import write_pictures
 from scale.made_inputs import WIDTHS, N, feature_rows, picture_items, write_feature_parquet, write_tar
 
@@ -180,3 +180,13 @@ def test_a_parquet_file_needs_a_column_of_each_modality(tmp_path):
     pq.write_table(pa.table({"id": ["a"], "sound": ["a.wav"]}), path)
     with pytest.raises(InputError, match="no column 'image' and no column 'text', its columns are id, sound"):
         KINDS["parquet"].modalities(str(path))
+
+
+def test_a_disk_that_fails_ends_the_job_but_a_missing_image_does_not(tmp_path, monkeypatch):
+    def fail(address: str) -> bytes:
+        raise OSError("the network is down")
+
+    assert fetch([str(tmp_path / "lost.png")]) == [f"no such picture {tmp_path / 'lost.png'}"]
+    monkeypatch.setattr(batches, "read_bytes", fail)
+    with pytest.raises(JobError, match=r"a\.png: cannot be read now \(the network is down\); the same command goes on"):
+        fetch(["a.png"])

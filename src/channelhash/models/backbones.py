@@ -110,7 +110,13 @@ def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractC
 
 @contextlib.contextmanager
 def memory_advice(advice: str) -> Iterator[None]:
-    """Turn exhausted memory into a `JobError` of one line: "out of memory" and ``advice``."""
+    """Turn exhausted memory into a `JobError` of one line: "out of memory" and ``advice``.
+
+    >>> with memory_advice("in this batch; lower train.batch_size"):
+    ...     raise MemoryError
+    Traceback (most recent call last):
+    channelhash.errors.JobError: out of memory in this batch; lower train.batch_size
+    """
     try:
         yield
     except (RuntimeError, MemoryError) as error:

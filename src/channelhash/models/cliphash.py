@@ -142,7 +142,10 @@ def build_cliphash_branches(untrained: bool = False, **architecture: Any) -> dic
 
 
 def check_raw_items(name: str, n_bits: int, train: Records) -> None:
-    """Raise `InputError` unless ``train`` holds images and texts and codes have a bit."""
+    """Raise `InputError` unless ``train`` holds raw items and codes have a bit.
+
+    >>> check_raw_items("small", 8, Records(("a",), {"text": ("a dog",)}, np.ones((1, 1), bool), ("dog",)))
+    """
     if n_bits < 1:
         raise InputError(f"model.n_bits is {n_bits}: a code has at least 1 bit")
     for modality, values in train.items.items():

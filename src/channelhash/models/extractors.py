@@ -78,7 +78,11 @@ class SentenceTransformers:
 
 
 class PythonFunction:
-    """``python:package.module:function``: a function of your own, from a sequence of items to an ``(n, d)`` matrix."""
+    """``python:package.module:function``: a function of your own, from a sequence of items to an ``(n, d)`` matrix.
+
+    >>> PythonFunction("numpy:vstack", {}).load("text")(["ab", "c"]).tolist()
+    [['ab'], ['c']]
+    """
 
     modalities: ClassVar[tuple[str, ...]] = ("image", "text")
     options: ClassVar[tuple[str, ...]] = ()
@@ -180,6 +184,9 @@ def absolute_names(extractors: Mapping[str, str]) -> dict[str, str]:
     Raises:
         InputError: a modality, kind or option is unknown (the nearest known one is named), or a name is not of its
             form.
+
+    >>> absolute_names({"text": "python:own.texts:embed?normalize"})
+    {'text': 'python:own.texts:embed?normalize'}
     """
     absolute = {}
     for modality, name in extractors.items():

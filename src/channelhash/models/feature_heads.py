@@ -111,7 +111,11 @@ def build_features_branches(
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """Rows of features ``(n, width)``; raw items go through ``extractor``, if there is one."""
+    """Rows of features ``(n, width)``; raw items go through ``extractor``, if there is one.
+
+    >>> FeatureRows("image", width=2, extractor=None)(np.ones((1, 2))).tolist()
+    [[1.0, 1.0]]
+    """
 
     modality: str
     width: int

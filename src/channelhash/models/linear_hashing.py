@@ -112,6 +112,11 @@ def cca(features: Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, L
 
     Raises:
         ValueError: there are not two modalities.
+
+    >>> x = np.array([[0.0], [1.0], [2.0]])
+    >>> maps = cca({"image": x, "text": 2 * x}, n_dimensions=1)
+    >>> abs(maps["image"](x)).round(2).tolist()
+    [[1.22], [0.0], [1.22]]
     """
     if len(features) != 2:
         raise ValueError(f"canonical correlations are of two modalities, not of {', '.join(features)}")

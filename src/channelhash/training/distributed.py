@@ -71,7 +71,10 @@ def rank() -> int:
 
 
 def wait_for_all() -> None:
-    """Wait until every process has come here."""
+    """Wait until every process has come here.
+
+    >>> wait_for_all()
+    """
     if world_size() > 1:
         dist.barrier()
 
@@ -109,6 +112,9 @@ def gather_outputs(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the outputs of all ranks, ``(n / world, k)`` each, as one ``(n, k)`` with gradients, ordered by rank.
 
     What is computed from them is this rank's part of a sum over ranks; the gradient is that of the whole sum.
+
+    >>> gather_outputs({"image": torch.zeros(2, 8)})["image"].shape
+    torch.Size([2, 8])
     """
     if world_size() == 1:
         return outputs
@@ -117,7 +123,11 @@ def gather_outputs(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:
-    """Return the sum of all ranks' ``values``, without a gradient."""
+    """Return the sum of all ranks' ``values``, without a gradient.
+
+    >>> sum_over_ranks(torch.tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
     if world_size() == 1:
         return values
     total = values.clone()

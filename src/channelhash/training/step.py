@@ -136,7 +136,12 @@ def epoch_steps(
     n: int, settings: TrainSettings, epoch: int, anchors: tuple[str, ...]
 ) -> Iterator[tuple[Tensor, str | None]]:
     """Yield the (rows, anchor) of every batch of an epoch: one pass without anchors; with anchors a full pass for each
-    in turn, or each batch for all of them."""
+    in turn, or each batch for all of them.
+
+    >>> settings = TrainSettings(batch_size=2)
+    >>> [(rows.tolist(), anchor) for rows, anchor in epoch_steps(2, settings, 0, ("image", "text"))]
+    [([0, 1], 'image'), ([0, 1], 'text')]
+    """
     if not anchors:
         for rows in epoch_batches(n, settings.batch_size, settings.seed, epoch):
             yield rows, None

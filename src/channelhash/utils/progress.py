@@ -9,11 +9,14 @@ StageProgress = Callable[[str], Progress]
 
 
 def no_progress(done: int, total: int) -> None:
-    """Progress callback that does nothing."""
+    """Report nothing.
+
+    >>> no_progress(1, 10)
+    """
 
 
 def no_stage_progress(stage: str) -> Progress:
-    """Stage callback that does nothing.
+    """Return a callback that reports nothing of a stage.
 
     >>> no_stage_progress("train")(1, 10)
     """

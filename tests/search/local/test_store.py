@@ -14,7 +14,7 @@ from tests.search import adding_until_killed as adding
 from tests.search.contract import KINDS, bits_of, check_any_calls
 
 import channelhash as ch
-from channelhash.errors import InputError
+from channelhash.errors import InputError, JobError
 from channelhash.search import store as store_contract
 from channelhash.search.local import database as items_database
 from channelhash.search.local import snapshots as layers
@@ -155,6 +155,18 @@ def test_threads_write_and_search_at_once(tmp_path, small_layers):
         thread.join()
     assert failed == []
     assert store.ids() == sorted(f"i{row}" for row in range(200) if row % 3)
+    store.close()
+
+
+def test_a_full_disk_is_one_line_and_keeps_what_is_stored(tmp_path):
+    store = ch.open_store(tmp_path / "store")
+    store.add(["a"], codes(1))
+    connection = store._open().writer._connection
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(JobError, match=r"cannot be written \(database or disk is full\); make room on the disk"):
+        store.add(["b"], codes(1), metadata=[{"text": "x" * 10**5}])
+    assert store.ids() == ["a"]
     store.close()
 
 

@@ -1,6 +1,7 @@
 """The plots show the results' own figures, and a folder gets those that its runs allow."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,8 @@ def test_answers_are_marked_by_labels(tmp_path):
         for cell in row[1:]:
             found = int(cell.caption.split()[-1])
             assert cell.right == bool((query.labels[number] & database.labels[found]).any())
+    with pytest.raises(ValueError, match="these codes have none"):
+        answer_rows(query, replace(database, labels=None, label_names=()), "text->image")
     write_retrieval_sheet(run, tmp_path / "sheet.png", "text->image")
     with Image.open(tmp_path / "sheet.png") as sheet:
         colors = {color for _, color in sheet.getcolors(1 << 20)}
