@@ -60,6 +60,8 @@ def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:
 
 
 #: Beginning of an address -> what opens it: ``(address, n_bits, model) -> Store``. Everything else is a path.
-STORES: dict[str, Opener] = {"milvus+": _open_milvus}
+STORES: dict[str, Opener] = {
+    "milvus+": _open_milvus,
+}
 
 __all__ = ["STORES", "Answers", "Item", "Store", "open_store"]
