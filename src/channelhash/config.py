@@ -14,6 +14,7 @@ from channelhash.data.splits import Method
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss
 from channelhash.models import MODELS, resolve_model
+from channelhash.utils.python_names import is_python_name
 from channelhash.utils.typed_settings import Settings, SettingsType, read_settings, settings_of, unknown
 
 _SECTIONS = ("data", "model", "loss", "train", "evaluate", "extend")
@@ -370,7 +371,7 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     if not separator or not dot or not key:
         raise InputError(f"--set {override}: write it as section.key=value, e.g. --set train.epochs=30")
     try:
-        value = yaml.safe_load(text)
+        value = text if is_python_name(text) else yaml.safe_load(text)  # YAML reads `python:` as a mapping
     except yaml.YAMLError:
         raise InputError(f"--set {override}: {text!r} is not a YAML value") from None
     # YAML 1.1 reads 1e-4 as a string; a number is what a person means.

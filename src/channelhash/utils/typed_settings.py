@@ -92,6 +92,6 @@ def pick(registry: Mapping[str, Any], name: Any, where: str) -> Any:
     Raises:
         InputError: there is no such entry; the nearest one is named.
     """
-    if name not in registry:
+    if not isinstance(name, str) or name not in registry:
         raise InputError(unknown(f"{where} {name!r}", str(name), list(registry)))
     return registry[name]

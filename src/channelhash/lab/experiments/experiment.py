@@ -177,6 +177,8 @@ def choose_losses(names: Sequence[str], losses: Losses) -> Losses:
     """
     chosen: dict[str, Mapping[str, Any]] = {}
     for name in (name.strip() for name in names):
+        if not name:
+            raise InputError("--losses: a name is missing; write it as dsch,rsch")
         default = (name.rpartition(":")[2], {"name": name})
         candidates = (*losses.items(), *METHODS.items())
         method, loss = next((known for known in candidates if known[1]["name"] == name), default)
