@@ -24,6 +24,7 @@ def prepare_inputs(model: HashModel, records: Records, modality: str, progress: 
     Returns:
         ``n`` rows: pixels as uint8, token ids as int32 (OpenCLIP's as int64), features as float32.
 
+    >>> import numpy as np
     >>> from channelhash.models import MODELS
     >>> records = Records(("a", "b"), {"text": np.eye(2)}, np.ones((2, 1), dtype=bool), ("label",))
     >>> model = MODELS["features"].create(records, 8, hidden=[4])
