@@ -144,3 +144,8 @@ def test_index_needs_a_model_for_a_new_store(tmp_path):
     with pytest.raises(InputError, match=r"photos\.store: there is no store yet; name the model"):
         ch.index(photos)
     assert not (tmp_path / "photos.store").exists()
+
+
+def test_train_takes_a_list_of_overrides(config, tmp_path):
+    with pytest.raises(InputError, match=r"overrides: 'train\.epochs=3' is one string; give a list"):
+        ch.train(config, "train.epochs=3", out=tmp_path / "run")

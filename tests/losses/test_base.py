@@ -175,3 +175,13 @@ def test_a_name_that_is_no_loss_is_one_line(name, says, in_folder):
         resolve_loss(name)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("value", "says"), [(torch.ones(3), r"shape \(3,\)"), (0.5, "not 0.5")])
+def test_a_loss_that_returns_no_scalar_is_refused(value, says):
+    class Odd(HashLoss):
+        def compute(self, batch):
+            return value
+
+    with pytest.raises(ValueError, match=rf"Odd.compute has to return a scalar tensor, .*{says}"):
+        Odd()({"text": torch.ones(2, 4)}, torch.eye(2))

@@ -129,7 +129,11 @@ class HashLoss(nn.Module, ABC):
         else:
             values = checked_labels(labels, codes)
         with torch.autocast(codes.device.type, enabled=False):
-            return self.compute_shard(Batch(outputs, values, anchor, rows, shard))
+            value = self.compute_shard(Batch(outputs, values, anchor, rows, shard))
+        if not isinstance(value, Tensor) or value.ndim:
+            result = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+            raise ValueError(f"{type(self).__name__}.compute has to return a scalar tensor, not {result}")
+        return value
 
     def compute_shard(self, batch: Batch) -> Tensor:
         """Return the shard of the loss that ``batch`` asks for, of losses that cannot be sharded an even fraction."""

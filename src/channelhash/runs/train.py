@@ -36,8 +36,8 @@ def train(
         progress: stage -> its callback.
 
     Raises:
-        InputError: the configuration or the data cannot be used, the folder is in use or holds another run, or ``out``
-            is missing where ``config`` is a mapping.
+        InputError: the configuration, the overrides or the data cannot be used, the folder is in use or holds another
+            run, or ``out`` is missing where ``config`` is a mapping.
         JobError: the loss became NaN, or memory ran out.
 
     Example::
@@ -45,6 +45,8 @@ def train(
         run = ch.train("configs/table.yaml", ["data.path=items.csv", "train.epochs=30"])
         run.validation["text->image"], run.load_model()
     """
+    if isinstance(overrides, str):
+        raise InputError(f"overrides: {overrides!r} is one string; give a list, such as ['train.epochs=3']")
     if isinstance(config, Mapping):
         if out is None:
             raise InputError("out: a configuration that is no file has no name to take; name the run's folder")
