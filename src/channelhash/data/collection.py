@@ -20,6 +20,9 @@ class DataSource:
         arguments: arguments of the loader of that kind.
         only_labels: take the rows that have one of these labels; all if None.
         without_labels: leave out the rows that have one of these, and the labels themselves.
+
+    >>> DataSource("table", {"path": "items.csv"}, only_labels=["dog"]).kind
+    'table'
     """
 
     kind: str

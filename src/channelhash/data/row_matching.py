@@ -20,6 +20,10 @@ class Partners:
         of_student: ``(n_student,)`` the teacher's row, or −1.
         of_teacher: ``(n_teacher,)`` the student's row, or −1.
         unmatched: a line for each item that only one of the two has.
+
+    >>> partners = Partners(np.array([1, 0]), np.array([1, 0]), unmatched=())  # the same items in another order
+    >>> partners.splits(Splits(*(np.array([row]) for row in (0, 1, 1, 0, 1)))).query.tolist()
+    [1]
     """
 
     of_student: Rows

@@ -267,7 +267,15 @@ def open_filled_store(address: str | Path) -> Store:
 
 
 def find_image(store: Store, item_id: str) -> Path | None:
-    """Return the path of an item's image, if it has one."""
+    """Return the path of an item's image, if it has one.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.local.store import open_codes
+    >>> codes = {"image": np.array([[0], [7]], np.uint8)}
+    >>> store = open_codes(ch.CodeSet(["a", "b"], codes, None, n_bits=8, images=("a.jpg", "")))
+    >>> str(find_image(store, "a")), find_image(store, "b")
+    ('a.jpg', None)
+    """
     image = store.get([item_id])[0].metadata.get("image")
     return Path(str(image)) if image else None
 

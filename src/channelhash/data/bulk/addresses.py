@@ -15,7 +15,11 @@ _VERSIONS = ("mtime", "ETag", "etag", "LastModified", "last_modified", "updated"
 
 
 class File(NamedTuple):
-    """A file, with the version of its content as far as the file system knows."""
+    """A file, with the version of its content as far as the file system knows.
+
+    >>> File("s3://bucket/a.tar", size=10240, version="etag 1").address
+    's3://bucket/a.tar'
+    """
 
     address: str
     size: int

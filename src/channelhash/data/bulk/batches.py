@@ -28,6 +28,9 @@ class Shard(NamedTuple):
         first: first row group of a Parquet file.
         last: row group after the last one.
         items: number of items, including bad ones.
+
+    >>> Shard("items.parquet", first=0, last=2, items=16384).items
+    16384
     """
 
     file: str
@@ -37,14 +40,22 @@ class Shard(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A shard and the label names that occur in it."""
+    """A shard and the label names that occur in it.
+
+    >>> sorted(Planned(Shard("a.tar", 0, 1, 2), frozenset({"sea", "dog"})).labels)
+    ['dog', 'sea']
+    """
 
     shard: Shard
     labels: frozenset[str]
 
 
 class Bad(NamedTuple):
-    """The id (or place) of an item that cannot be encoded, and the reason."""
+    """The id (or place) of an item that cannot be encoded, and the reason.
+
+    >>> Bad("photo7", "not a readable image").item
+    'photo7'
+    """
 
     item: str
     reason: str
