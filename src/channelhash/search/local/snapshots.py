@@ -105,7 +105,12 @@ class SortedCodes:
 
 @dataclass(frozen=True)
 class Layer:
-    """The codes with serials up to ``last`` that are in no lower layer: modality -> codes."""
+    """The codes with serials up to ``last`` that are in no lower layer: modality -> codes.
+
+    >>> rows = [("a", 1, 1, bytes([7])), ("b", 2, 2, bytes([0]))]
+    >>> len(Layer({"image": SortedCodes.build(rows, n_bits=8)}, last=2))
+    2
+    """
 
     codes: dict[str, SortedCodes]
     last: int
@@ -116,7 +121,12 @@ class Layer:
 
 @dataclass(frozen=True)
 class Part:
-    """A layer's codes of one modality, and which of them count: all, or those that are ``True``."""
+    """A layer's codes of one modality, and which of them count: all, or those that are ``True``.
+
+    >>> codes = SortedCodes.build([("a", 1, 1, bytes([7])), ("b", 2, 2, bytes([0]))], n_bits=8)
+    >>> len(Part(codes, allowed=np.array([True, False])).codes)
+    2
+    """
 
     codes: SortedCodes
     allowed: NDArray[np.bool_] | None
@@ -124,7 +134,11 @@ class Part:
 
 @dataclass(frozen=True)
 class View:
-    """All codes as they were at one version of the database: by modality, and by filter and modality."""
+    """All codes as they were at one version of the database: by modality, and by filter and modality.
+
+    >>> View(version=3, parts={}).filtered
+    {}
+    """
 
     version: int
     parts: dict[str, list[Part]]
