@@ -82,11 +82,11 @@ def read_source(path: Path, root: Path | None = None) -> Source:
 
 
 def _folder(root: Path) -> Source:
-    pictures = tuple(images_below(root))
-    if not pictures:
+    images = tuple(images_below(root))
+    if not images:
         raise InputError(f"{root}: no pictures in this folder or below it")
-    ids = tuple(picture.relative_to(root).as_posix() for picture in pictures)
-    records = Records(ids, {"image": pictures}, np.zeros((len(ids), 0), dtype=bool), ())
+    ids = tuple(image.relative_to(root).as_posix() for image in images)
+    records = Records(ids, {"image": images}, np.zeros((len(ids), 0), dtype=bool), ())
     return Source(records, _metadata(records), Path(os.path.abspath(root)))
 
 

@@ -139,9 +139,9 @@ class Extractor:
         """
         for item in items:
             if not isinstance(item, _ITEM_TYPES[self._modality]):
-                given, wanted = type(item).__name__, _ITEM_WORDS[self._modality]
+                given, expected = type(item).__name__, _ITEM_WORDS[self._modality]
                 raise InputError(
-                    f"{self._modality} items of type {given}: give {wanted}, or features as one NumPy array"
+                    f"{self._modality} items of type {given}: give {expected}, or features as one NumPy array"
                 )
         if self._extract is None:
             importlib.import_module("channelhash.utils.torchvision_compat")  # before anyone's own import of torchvision

@@ -89,19 +89,19 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
                 f"model.pretrained: {tag} of {name} cannot be fetched ({_first_lines(error)}); "
                 f"fetch it elsewhere and give {tag}@FILE"
             ) from None
-    wanted = {**clip.visual.preprocess_cfg, **(open_clip.get_pretrained_cfg(name, tag) if tag else {})}
+    options = {**clip.visual.preprocess_cfg, **(open_clip.get_pretrained_cfg(name, tag) if tag else {})}
     visual, config = clip.visual, open_clip.get_model_config(name)
     del clip.visual
     return OpenClip(
-        image=nn.Sequential(Normalize(tuple(wanted["mean"]), tuple(wanted["std"])), visual),
+        image=nn.Sequential(Normalize(tuple(options["mean"]), tuple(options["std"])), visual),
         text=TextTower(clip),
-        resize=_resize(visual.image_size, wanted, preprocess),
+        resize=_resize(visual.image_size, options, preprocess),
         tokenize=tokenize,
         n_features=int(config["embed_dim"]),
     )
 
 
-def _resize(image_size: Any, wanted: dict[str, Any], preprocess: Preprocess) -> Resize:
+def _resize(image_size: Any, options: dict[str, Any], preprocess: Preprocess) -> Resize:
     height, width = image_size if isinstance(image_size, tuple | list) else (image_size, image_size)
     if height != width:
         raise InputError(f"model.backbone: takes pictures of {width} x {height} pixels; only squares are supported")
@@ -109,9 +109,9 @@ def _resize(image_size: Any, wanted: dict[str, Any], preprocess: Preprocess) -> 
         return Resize(int(height))
     return Resize(
         int(height),
-        filter=wanted["interpolation"],
-        mode=wanted["resize_mode"],
-        fill=int(wanted.get("fill_color", 0)),
+        filter=options["interpolation"],
+        mode=options["resize_mode"],
+        fill=int(options.get("fill_color", 0)),
     )
 
 

@@ -72,8 +72,8 @@ def export_faiss(
     index.add_with_ids(np.stack(codes), numbers)
     facts = {"channelhash.format": _FORMAT, "n_bits": str(n_bits), "model": store.model, "modality": chosen}
     table = pa.table({"number": numbers, "id": names, "metadata": metadata}).replace_schema_metadata(facts)
-    with atomic_path(items_file(file)) as beside, atomic_path(file) as temporary:
-        pq.write_table(table, beside)
+    with atomic_path(items_file(file)) as items_path, atomic_path(file) as temporary:
+        pq.write_table(table, items_path)
         faiss.write_index_binary(index, str(temporary))
     return len(names)
 
