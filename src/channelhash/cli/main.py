@@ -88,6 +88,11 @@ def main() -> None:
     except OSError as error:
         file = f"{error.filename}: " if error.filename else ""
         _fail(f"{file}{error.strerror or error}", 1, debug)
+    except MemoryError as error:
+        reason = f" ({error})" if str(error) else ""
+        _fail(f"out of memory{reason}; take a smaller input, or a machine with more memory", 1, debug)
+    except Exception as error:
+        _fail(f"{type(error).__name__}: {error}; this is a bug, please report it; --debug shows where", 1, debug)
 
 
 def _fail(message: str, status: int, debug: bool) -> None:
