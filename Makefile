@@ -25,8 +25,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: install  ## the whole job on the embedded data set, a few minutes
 	$(BIN)/channelhash demo
 
-test: dev lint  ## style, types and tests (no GPU, no browser, no network)
-	$(BIN)/python -m pytest -m "not slow and not gpu and not browser and not docs"
+# A file's tests stay in one process: they share what they made. One thread each, so that processes do not fight for cores.
+test: dev lint  ## style, types and tests on all cores (no GPU, no browser, no network)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile \
+		-m "not slow and not gpu and not browser and not docs"
 
 test-browser: dev  ## tests of pages, with Debian's chromium
 	$(BIN)/python -m pytest -m browser
