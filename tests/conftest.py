@@ -1,3 +1,4 @@
+import signal
 import sys
 from pathlib import Path
 
@@ -15,3 +16,13 @@ def own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHANNELHASH_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_signals():
+    """Commands that tests run in this process take SIGINT and SIGTERM for themselves; each test gives them back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    sys.unraisablehook = sys.__unraisablehook__

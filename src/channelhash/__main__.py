@@ -1,5 +1,15 @@
-"""``python -m channelhash``: what ``torchrun`` starts."""
+"""The process ``channelhash``; also ``python -m channelhash``, which is what ``torchrun`` starts."""
 
-from channelhash.cli.main import main
+from channelhash.cli.stopping import listen
 
-main()
+
+def main() -> None:
+    """Obey signals from here on, then import and run the command line."""
+    listen()
+    from channelhash.cli.main import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

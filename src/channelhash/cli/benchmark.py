@@ -6,6 +6,7 @@ import typer
 
 from channelhash.cli.options import AsJson, Device, PictureFolder
 from channelhash.cli.output import print_json, print_table
+from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Measure speed on this machine, beside an alternative.", no_args_is_help=True, rich_markup_mode=None
 )
+
+
+@app.callback()
+def _begin() -> None:
+    """Measure speed on this machine, beside an alternative."""
+    when_stopped("measurements are not kept")
 
 
 @app.command()

@@ -7,6 +7,7 @@ import typer
 
 from channelhash.cli.options import AsJson, Seed, SkipBad
 from channelhash.cli.output import messages, percent, print_json, print_table, progress_bars
+from channelhash.cli.stopping import when_stopped
 
 app = typer.Typer(help="Make, inspect and check data sets.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -24,6 +25,7 @@ def synthesize(
     """
     from channelhash.data import synthetic
 
+    when_stopped(f"finished pictures are kept in {root}")
     with progress_bars() as progress:
         synthetic.synthesize(root, images, seed, progress("draw pictures"))
     if as_json:
@@ -49,6 +51,7 @@ def download(
     from channelhash.data import download as archives
     from channelhash.data.nuswide import IMAGE_LAYOUTS, count_images
 
+    when_stopped(f"all bytes fetched so far are kept in {root}")
     with progress_bars() as progress:
         fetched = archives.download(name, root, progress=progress)
     result: dict[str, object] = {"root": str(root), "fetched": fetched}

@@ -6,6 +6,7 @@ import typer
 
 from channelhash.cli.options import AsJson, Quick
 from channelhash.cli.output import messages, print_json, print_tasks, progress_bars
+from channelhash.cli.stopping import when_stopped
 
 
 def demo(
@@ -21,6 +22,7 @@ def demo(
     """
     from channelhash.runs.demo import run_demo
 
+    when_stopped(f"finished parts are kept in {out}")
     with progress_bars() as progress:
         result = run_demo(out, quick, progress, lambda line: messages.print(line))
     if as_json:

@@ -8,6 +8,7 @@ import typer
 
 from channelhash.cli.options import AsJson, Modalities, Overrides, Resume
 from channelhash.cli.output import percent, percent_or_dash, print_json, print_table, progress_bars
+from channelhash.cli.stopping import resumed_command, when_stopped
 
 #: Problems that are printed; all of them are in ``problems.txt``.
 _SHOWN = 3
@@ -43,6 +44,7 @@ def distill(
     teacher = open_run(run)
     config = student_config(teacher.config, student, data, settings)
     folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
+    when_stopped(f"{folder} keeps all up to its last checkpoint", resumed_command)
     with progress_bars() as progress:
         result = train_student(teacher, config, folder, modalities, resume, progress)
     if launched_rank() > 0:

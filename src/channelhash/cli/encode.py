@@ -7,6 +7,7 @@ import typer
 
 from channelhash.cli.options import AsJson, Engine, EngineName, SavedModel, SkipBad, Workers
 from channelhash.cli.output import messages, print_json, progress_bars
+from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
 
 
@@ -43,6 +44,7 @@ def encode(
 
         if skip_bad:
             raise InputError("--skip-bad: bad items never stop the encoding of shards; leave it out")
+        when_stopped(f"finished shards are kept in {out}")
         on = engines.Workers((engine or Engine.local).value, workers)
         with progress_bars() as progress:
             result = encode_bulk(run, data, out, on, root, shard_items or SHARD_ITEMS, progress("encode"))

@@ -9,6 +9,7 @@ import typer
 
 from channelhash.cli.options import AsJson, Engine, EngineName, Workers
 from channelhash.cli.output import print_json, print_scores, progress_bars
+from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
 
 
@@ -66,6 +67,7 @@ def evaluate(
     if run and out:
         raise InputError("--out: a run's scores and plots go into its own folder; leave it out")
     written = f"Scores in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
+    when_stopped("scores are written at the end, none are lost")
     if run:
         result, title, written = _evaluate_run(run, split or Split.test, checkpoint or Checkpoint.last, leak_free)
     elif codes:

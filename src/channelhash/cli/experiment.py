@@ -8,6 +8,7 @@ import typer
 
 from channelhash.cli.options import AsJson, Overrides, Quick
 from channelhash.cli.output import messages, print_json
+from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.studies import EXPERIMENTS
 
@@ -50,6 +51,7 @@ def experiment(
     command = shlex.join(["channelhash", *sys.argv[1:]])
     grid = make_grid(study, base, _numbers(bits) if bits else None, seeds, chosen, command)
     places = devices.split(",") if devices else ()
+    when_stopped(f"finished runs and the last checkpoints of the others are kept in {folder}")
     results = study.run(grid, folder, Execution(jobs, places, messages.print))
     tables = write_outputs(study, folder)
     if as_json:

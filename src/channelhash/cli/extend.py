@@ -7,6 +7,7 @@ import typer
 
 from channelhash.cli.options import AsJson, Overrides, Resume, SkipBad, TableRoot, read_overrides
 from channelhash.cli.output import print_json, print_trained, progress_bars
+from channelhash.cli.stopping import resumed_command, when_stopped
 
 
 def extend(
@@ -37,6 +38,7 @@ def extend(
     overrides = read_overrides(settings, skip_bad)
     config = extension_config(run, data, root, codes, overrides)
     folder = out or run.with_name(f"{run.name}-extended")
+    when_stopped(f"{folder} keeps all up to its last checkpoint", resumed_command)
     with progress_bars() as progress:
         result = start_run(config, folder, resume, progress).as_dict()
     if launched_rank() > 0:

@@ -1,5 +1,6 @@
 """``channelhash index``"""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ import typer
 from channelhash.cli.index_transfer import export_faiss, import_faiss, push
 from channelhash.cli.options import AsJson, SearchableStore, TableRoot, Where
 from channelhash.cli.output import messages, print_json, print_table, progress_bars
+from channelhash.cli.stopping import same_command, when_stopped
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,8 +36,13 @@ def create(
 
     Example: channelhash index create photos.store photos --model runs/table
     """
-    from channelhash.indexing.stores import create_store
+    from channelhash.indexing.stores import create_store, is_store
 
+    def go_on() -> list[str]:
+        added = "://" in store or is_store(Path(store))
+        return ["channelhash", "index", "add", *sys.argv[3:]] if source and added else same_command()
+
+    when_stopped(f"{store} keeps the items written so far", go_on)
     with progress_bars() as progress:
         done = create_store(store, model, source, root, progress)
     _report(store, done, as_json)
@@ -58,6 +65,7 @@ def add(
     """
     from channelhash.indexing.stores import add_to_store
 
+    when_stopped(f"{store} keeps the items written so far")
     with progress_bars() as progress:
         done = add_to_store(store, source, model, root, progress, prune)
     _report(store, done, as_json)

@@ -7,6 +7,7 @@ import typer
 
 from channelhash.cli.options import AsJson, SearchableStore
 from channelhash.cli.output import print_json, progress_bars
+from channelhash.cli.stopping import when_stopped
 
 
 def push(
@@ -22,6 +23,7 @@ def push(
     """
     from channelhash.search.copy_store import push as move
 
+    when_stopped(f"{target} keeps the items written so far")
     with progress_bars() as progress:
         done = move(store, target, progress("push"))
     if as_json:
@@ -45,6 +47,7 @@ def export_faiss(
     from channelhash.search.faiss_files import export_faiss as export
     from channelhash.search.faiss_files import items_file
 
+    when_stopped(f"{out} is not half written")
     opened = open_store(store)
     try:
         with progress_bars() as progress:
@@ -69,6 +72,7 @@ def import_faiss(
     """
     from channelhash.search.faiss_files import import_faiss as read
 
+    when_stopped(f"{store} keeps the items written so far")
     with progress_bars() as progress:
         count = read(file, store, modality, progress("import"))
     if as_json:

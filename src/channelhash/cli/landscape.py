@@ -6,6 +6,7 @@ import typer
 
 from channelhash.cli.options import AsJson
 from channelhash.cli.output import print_json
+from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
 
 
@@ -26,6 +27,7 @@ def landscape(
         raise InputError(f"--out {out}: is a folder; name the page, such as {out / 'landscape.html'}")
     if plots and plots.exists() and not plots.is_dir():
         raise InputError(f"--plots {plots}: is a file; name a folder")
+    when_stopped("finished pictures are kept")
     write_page(out)
     paths: list[Path] = []
     if plots:

@@ -24,6 +24,7 @@ from channelhash.cli import (
     serve,
     train,
 )
+from channelhash.cli.stopping import obey_signals
 from channelhash.errors import InputError, JobError
 
 app = typer.Typer(
@@ -73,14 +74,13 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; exit 0, 1 for a failed job, 2 for bad usage or input."""
+    """Run the command line; exit 0, 1 for a failed job, 2 for bad usage or input, 130 or 143 for a signal."""
     debug = "--debug" in sys.argv
     if debug:  # anywhere on the command line
         sys.argv = [sys.argv[0], *[argument for argument in sys.argv[1:] if argument != "--debug"]]
     try:
-        app()
-    except KeyboardInterrupt:
-        _fail("interrupted; long jobs continue with --resume", 1, debug)
+        with obey_signals():
+            app()
     except InputError as error:
         _fail(str(error), 2, debug)
     except JobError as error:

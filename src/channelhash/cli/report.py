@@ -6,6 +6,7 @@ import typer
 
 from channelhash.cli.options import AsJson
 from channelhash.cli.output import print_json
+from channelhash.cli.stopping import when_stopped
 
 
 def report(
@@ -21,6 +22,7 @@ def report(
     """
     from channelhash.lab.report import write_report
 
+    when_stopped("the page is written at the end")
     path = write_report(folder)
     if as_json:
         print_json({"report": path})

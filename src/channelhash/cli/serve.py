@@ -6,6 +6,7 @@ import typer
 
 from channelhash.cli.options import SearchableStore, StoreModel
 from channelhash.cli.output import messages
+from channelhash.cli.stopping import when_stopped
 
 
 def serve(
@@ -31,9 +32,12 @@ def serve(
     limits = Limits(
         upload_bytes=round(max_upload * 1e6), pixels=round(max_pixels * 1e6), k=max_k, concurrency=max_concurrency
     )
+    when_stopped(f"{store} keeps every write that was answered")
     with listen(host, port) as listening:
         app = open_app(store, model, limits, token_file, allowed_hosts(host, allow_host))
         for modality, problem in app.state.service.problems.items():
             messages.print(f"no search with a new {modality}: {problem}", markup=False)
-        run_server(app, listening, lambda: typer.echo(f"Searching {store} at {format_address(listening)}"))
-    typer.echo("Stopped.")
+        try:
+            run_server(app, listening, lambda: typer.echo(f"Searching {store} at {format_address(listening)}"))
+        finally:
+            typer.echo("Stopped.")

@@ -7,6 +7,7 @@ import typer
 
 from channelhash.cli.options import AsJson, Overrides, Resume, SkipBad, read_overrides
 from channelhash.cli.output import print_json, print_table, print_trained, progress_bars
+from channelhash.cli.stopping import resumed_command, when_stopped
 
 
 def train(
@@ -38,6 +39,7 @@ def train(
             print_table("Plan", ["what", "value"], _plan_rows(plan))
         return
     folder = out or Path("runs") / config.stem
+    when_stopped(f"{folder} keeps all up to its last checkpoint", resumed_command)
     with progress_bars() as progress:
         result = start_run(resolved, folder, resume, progress).as_dict()
     if launched_rank() > 0:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from channelhash.utils.processes import interrupts_held
+
 
 class ImageFiles(Dataset[Tensor]):
     """Images prepared for a model, by row number: ``(3, s, s)`` uint8.
@@ -43,10 +45,13 @@ def image_batches(images: Dataset[Tensor], batches: Iterable[Sequence[Any]], wor
     >>> [len(batch) for batch in image_batches(images, [[0, 1], [2]], workers=0)]
     [2, 1]
     """
-    yield from DataLoader(
+    loader: DataLoader[Tensor] = DataLoader(
         images,
         batch_sampler=batches,  # type: ignore[arg-type]
         num_workers=workers,
         pin_memory=torch.cuda.is_available(),
         generator=torch.Generator(),  # or the loader draws from the generator that dropout draws from
     )
+    with interrupts_held():
+        loaded = iter(loader)
+    yield from loaded

@@ -20,6 +20,7 @@ from channelhash.models import HashModel
 from channelhash.search.store import Store
 from channelhash.search.validation import Value
 from channelhash.utils.environment import usable_cores
+from channelhash.utils.processes import interrupts_held
 from channelhash.utils.progress import StageProgress, no_stage_progress
 
 _BATCH = 256  # items encoded and written at once
@@ -169,7 +170,9 @@ def _encoded(model: HashModel, source: Source, todo: Sequence[int]) -> Iterator[
     loader: DataLoader[Any] = DataLoader(
         _Files(source, model), batch_sampler=batches, num_workers=workers, collate_fn=list, generator=torch.Generator()
     )
-    for numbers, readings in zip(batches, loader, strict=True):
+    with interrupts_held():
+        loaded = iter(loader)
+    for numbers, readings in zip(batches, loaded, strict=True):
         rows, pixels, states, problems = [], [], [], []
         for row, (reading, state) in zip(numbers, readings, strict=True):
             if isinstance(reading, Tensor):

@@ -98,7 +98,7 @@ def index(
 def _holds_items(address: str) -> bool:
     """Return whether there is a store at an address."""
     if not address.startswith(tuple(STORES)):
-        return _is_store(Path(address))
+        return is_store(Path(address))
     store = open_store(address)
     try:
         return len(store) > 0
@@ -157,7 +157,7 @@ def add_to_store(
         InputError: there is no such store, it cannot be written to, its codes are another model's; or as `read_source`
             and `index_source`.
     """
-    if not address.startswith(tuple(STORES)) and not _is_store(Path(address)):
+    if not address.startswith(tuple(STORES)) and not is_store(Path(address)):
         raise InputError(f"{address}: no store; make one with `channelhash index create {address} --model RUN`")
     store = open_store(address)
     if not store.writable:
@@ -193,7 +193,7 @@ def _add(
 
 def _claim(folder: Path) -> None:
     """Refuse a folder that is not empty, unless an earlier attempt ended in it before its model was written."""
-    if _is_store(folder):
+    if is_store(folder):
         raise InputError(f"{folder}: already a store; add to it with `channelhash index add {folder} SOURCE`")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is a file; name a folder for the store")
@@ -201,5 +201,6 @@ def _claim(folder: Path) -> None:
         raise InputError(f"{folder}: is not empty and no store; choose another folder")
 
 
-def _is_store(folder: Path) -> bool:
+def is_store(folder: Path) -> bool:
+    """Return whether a folder holds a store, perhaps one whose first items are yet to come."""
     return (folder / "model" / "config.json").exists() or (folder / "store.json").exists()

@@ -1,7 +1,6 @@
 """Run the application: a socket, signals, and an end that lets running requests finish."""
 
 import ipaddress
-import signal
 import socket
 from collections.abc import Callable, Collection
 
@@ -70,6 +69,8 @@ def is_loopback(host: str) -> bool:
 def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
     """Answer requests until SIGTERM or SIGINT; then finish the running ones and end the application.
 
+    The signal that stopped the server is raised again after that.
+
     Args:
         app: the application.
         listening: from `listen`.
@@ -78,8 +79,5 @@ def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE, lifespan="on"
     )
-    # After its end the server raises the signal that stopped it again: that is not a failure here.
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: None)
     ready()
     uvicorn.Server(config).run(sockets=[listening])

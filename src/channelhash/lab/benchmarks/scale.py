@@ -1,10 +1,8 @@
 """Growth of bulk encoding and evaluation over shards with the collection, in seconds and in memory."""
 
-import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +20,7 @@ from channelhash.scale.encode import encode_bulk
 from channelhash.scale.evaluate import evaluate_shards
 from channelhash.scale.job import shard_files
 from channelhash.utils.files import atomic_path
+from channelhash.utils.processes import interrupts_held, process_pool
 from channelhash.utils.seeds import generator
 from channelhash.utils.timing import Row, measure_extra_memory, single_row
 
@@ -66,8 +65,10 @@ def _measure_size(n: int, model: Path, folder: Path) -> list[Row]:
 
 def _run_apart(run: Callable[[], Result]) -> Result:
     """Call ``run`` in a fresh process, so that measurements do not share memory."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        return process.submit(run).result()
+    with process_pool(1) as pool:
+        with interrupts_held():
+            result = pool.submit(run)
+        return result.result()
 
 
 def _measure(what: str, size: str, n: int, run: Callable[[], object]) -> Row:

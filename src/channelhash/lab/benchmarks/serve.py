@@ -25,6 +25,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import Records
 from channelhash.errors import JobError
 from channelhash.models import MODELS, HashModel
+from channelhash.utils.processes import interrupts_held
 from channelhash.utils.seeds import generator
 from channelhash.utils.timing import Row, single_row
 
@@ -158,7 +159,9 @@ def _encode(queries: Sequence[Mapping[str, str]]) -> list[bytes]:
 def _measure(what: str, n_codes: int, clients: _Clients, pid: int) -> LoadRow:
     """Measure one load, after a second of warm-up."""
     context = multiprocessing.get_context("spawn")
-    with context.Pool(1) as pool:
+    with interrupts_held():
+        pool = context.Pool(1)
+    with pool:
         pool.apply(load, clients._replace(seconds=min(1.0, clients.seconds)))
         running = pool.apply_async(load, clients)
         memory = []

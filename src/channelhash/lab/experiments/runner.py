@@ -1,12 +1,9 @@
 """Run a grid of trainings: none twice, several at once, and one failure stops no other."""
 
 import json
-import multiprocessing
-import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,6 +26,7 @@ from channelhash.runs.folder import open_run
 from channelhash.runs.train import start_run
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked, write_text
+from channelhash.utils.processes import interrupts_held, process_pool
 
 Notify = Callable[[str], None]
 #: AP_T of each query of one task, and the task's scores by name.
@@ -203,11 +201,12 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> It
     while waiting:
         started: dict[Future[str], GridRun] = {}
         threads = max(1, usable_cores() // jobs)
-        with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start_job, (threads,)) as pool:
-            started = {
-                pool.submit(run_and_evaluate, run.name, run.config.to_yaml(), folder, run.teacher): run
-                for run in waiting
-            }
+        with process_pool(jobs, _start_job, (threads,)) as pool:
+            with interrupts_held():
+                started = {
+                    pool.submit(run_and_evaluate, run.name, run.config.to_yaml(), folder, run.teacher): run
+                    for run in waiting
+                }
             for future in as_completed(started):
                 run = started[future]
                 try:
@@ -228,15 +227,6 @@ def _start_job(threads: int) -> None:
     torch.set_num_threads(threads)
     # Numba's loops would set PyTorch's number of threads back to all cores.
     numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]  # set on import
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """End this job when its grid is killed: it would hold the folders of runs that the next call goes on with."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _place(run: GridRun, device: str) -> GridRun:
