@@ -21,8 +21,8 @@ def own_cache(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def own_signals():
     """Commands that tests run in this process take SIGINT and SIGTERM for themselves; each test gives them back."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before, hook = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}, sys.unraisablehook
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-    sys.unraisablehook = sys.__unraisablehook__
+    sys.unraisablehook = hook

@@ -63,6 +63,46 @@ def test_rows_of_one_id_stay_on_one_side(seed, queries, train):
     assert not asked & {ids[row] for row in s.retrieval}
 
 
+@given(st.lists(st.integers(1, 6), min_size=2, max_size=30), st.integers(0, 10**6), st.data())
+def test_ids_of_any_number_of_rows_are_drawn_whole(rows_an_id, seed, data):
+    ids = [f"im{i}" for i, rows in enumerate(rows_an_id) for _ in range(rows)]
+    n, most = len(ids), max(rows_an_id)
+    queries = data.draw(st.integers(1, n - 1))
+    train = data.draw(st.integers(0, n - queries))
+    asked_for_validation = data.draw(st.integers(0, max(n - queries - train - 1, 0)))
+    order = data.draw(st.permutations(range(n)))
+    drawn = draw_splits(records(ids), queries, train, asked_for_validation, seed)
+    parts = {name: {ids[row] for row in rows} for name, rows in vars(drawn).items()}
+    apart = [parts[name] for name in ("query", "train", "validation_query", "validation_retrieval")]
+    assert sum(map(len, apart)) == len(set(ids)) == len(set.union(*apart))
+    assert parts["retrieval"] == set(ids) - parts["query"] != set()
+    assert sum(drawn.counts().values()) - len(drawn.retrieval) == n
+    assert 0 < len(drawn.query) < n
+    assert abs(len(drawn.query) - queries) < most
+    left = n - len(drawn.query)
+    assert abs(len(drawn.train) - min(train, left)) < most
+    left -= len(drawn.train)
+    assert abs(len(drawn.validation_query) - min(asked_for_validation, left)) < most
+    again = draw_splits(records([ids[row] for row in order]), queries, train, asked_for_validation, seed)
+    assert [{ids[order[row]] for row in rows} for rows in vars(again).values()] == list(parts.values())
+
+
+def test_rows_that_all_have_one_id_cannot_be_split():
+    with pytest.raises(InputError, match="all 3 usable rows have the same id"):
+        draw_splits(records(["a", "a", "a"]), 1, 1)
+
+
+def test_default_sizes_are_those_of_the_docstring():
+    def sizes(n, *asked):
+        return list(draw_splits(numbered(n), *asked).counts().values())
+
+    assert sizes(2) == [1, 1, 0, 0, 1]
+    assert sizes(100) == [10, 90, 45, 10, 35]
+    assert sizes(20_010) == [2000, 18_010, 9005, 2000, 7005]
+    assert sizes(30, 12) == [12, 18, 9, 4, 5]
+    assert sizes(30, 3, 26) == [3, 27, 26, 0, 1]
+
+
 def test_splits_come_back_and_are_bound_to_their_data(tmp_path):
     data, path = numbered(40), tmp_path / "splits.json"
     splits = draw_splits(data, 10, 20)

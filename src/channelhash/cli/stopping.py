@@ -95,7 +95,7 @@ def listen() -> None:
         return
     global _ending
     _ending = _Ending()
-    owner, report = os.getpid(), sys.__unraisablehook__
+    owner, report = os.getpid(), sys.unraisablehook
 
     def handle(number: int, _: FrameType | None) -> None:
         if os.getpid() != owner:  # a forked worker: its parent ends it and speaks

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,8 +59,9 @@ def draw_splits(
     """Draw Q from D, T from R = D∖Q, V_q from R∖T; V_r is the rest of R∖T (``protocol.md`` § 1).
 
     The draw depends on ``seed`` and the ids alone, not on the order of the rows. Rows that share an id are drawn
-    together, so they never lie on both sides of query and retrieval. Defaults: a tenth of the rows (at most 2,000)
-    as queries, half of the rest as training rows, as many validation as test queries (at most half of R∖T).
+    together, into one of Q, T, V_q and V_r; a size that whole ids cannot make is missed by fewer rows than one id has.
+    Defaults: a tenth of the rows (at most 2,000) as queries, half of the rest as training rows, as many validation as
+    test queries (at most half of R∖T).
 
     Args:
         records: collection D.
@@ -73,7 +75,7 @@ def draw_splits(
             T and R = T ∪ database from a features file that comes in parts and draws V_q alone.
 
     Raises:
-        InputError: a count is negative or larger than the rows allow; the method needs unique ids, counts, or parts
+        InputError: a count is negative or larger than the rows allow; all rows have the same id; the method needs unique ids, counts, or parts
             that are missing.
 
     >>> records = Records(tuple("abcdefghij"), {"text": ("",) * 10}, np.ones((10, 1), dtype=bool), ("letter",))
@@ -88,13 +90,16 @@ def draw_splits(
     queries, train, validation_queries = _sizes(len(records), queries, train, validation_queries)
     draw = _shuffled_rows(records, generator(seed, "splits"))
     query, remainder = _cut(draw, queries, records)
+    if not len(remainder):
+        raise InputError(f"all {len(records)} usable rows have the same id; give each item an id of its own")
     trained, remainder = _cut(remainder, train, records)
+    validation_query, validation_retrieval = _cut(remainder, validation_queries, records)
     return Splits(
         query=np.sort(query),
         retrieval=np.sort(np.concatenate([trained, remainder])),
         train=np.sort(trained),
-        validation_query=np.sort(remainder[:validation_queries]),
-        validation_retrieval=np.sort(remainder[validation_queries:]),
+        validation_query=np.sort(validation_query),
+        validation_retrieval=np.sort(validation_retrieval),
     )
 
 
@@ -166,27 +171,37 @@ def _splits_of_parts(
     _, _, count = _sizes(len(records), len(rows["query"]), len(rows["train"]), validation_queries)
     shuffled = _shuffled_rows(records, generator(seed, "splits"))
     rest = shuffled[np.isin(shuffled, rows["database"])]
+    validation_query, validation_retrieval = _cut(rest, count, records)
     return Splits(
         query=rows["query"],
         retrieval=np.sort(np.concatenate([rows["train"], rows["database"]])),
         train=rows["train"],
-        validation_query=np.sort(rest[:count]),
-        validation_retrieval=np.sort(rest[count:]),
+        validation_query=np.sort(validation_query),
+        validation_retrieval=np.sort(validation_retrieval),
     )
 
 
 def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
-    """Split off the first ``count`` rows; where the cut would divide the rows of an id, move another whole id first."""
-    if 0 < count < len(rows) and records.ids[rows[count - 1]] == records.ids[rows[count]]:
-        start = count - 1
-        while start > 0 and records.ids[rows[start - 1]] == records.ids[rows[count]]:
-            start -= 1
-        end = count
-        while end < len(rows) and records.ids[rows[end]] == records.ids[rows[count]]:
-            end += 1
-        rows = np.concatenate([rows[:start], rows[end:], rows[start:end]])
-        return _cut(rows, count, records) if end < len(rows) else (rows[:count], rows[count:])
-    return rows[:count], rows[count:]
+    """Split off ``count`` rows, as whole ids in the order of the rows; an id with too many rows is left for the rest.
+
+    If the ids do not add up to ``count``, fewer rows are split off, but one id at least. The ids that were left come
+    last in the rest.
+    """
+    ids = [records.ids[row] for row in rows]
+    changes = np.array([first != second for first, second in pairwise(ids)], dtype=bool)
+    id_number = np.concatenate([[0], np.cumsum(changes)])[: len(ids)]
+    sizes = np.bincount(id_number).tolist()
+    taken, tried, left = [], 0, count
+    while left and tried < len(sizes):
+        if sizes[tried] <= left:
+            taken.append(tried)
+            left -= sizes[tried]
+        tried += 1
+    if count and sizes and not taken:
+        taken = [int(np.argmin(sizes))]
+    is_taken = np.isin(id_number, taken)
+    is_rest = id_number >= tried
+    return rows[is_taken], np.concatenate([rows[is_rest & ~is_taken], rows[~is_rest & ~is_taken]])
 
 
 def save_splits(splits: Splits, records: Records, path: Path, settings: dict[str, Any]) -> None:

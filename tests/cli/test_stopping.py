@@ -1,0 +1,121 @@
+"""Signals: real processes that are stopped at once, in the middle, twice, and where a library swallows the stop."""
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from small_runs import feature_config, run_command, write_features
+
+#: A command of the command line's that is in the middle of its work: it waits for the signal.
+WAITING = """
+import os, sys, time
+from channelhash.cli import main, stopping
+def wait():
+    stopping.when_stopped("the half is kept")
+    try:
+        {body}
+    finally:
+        print("closed", flush=True)
+main.app.command("wait")(wait)
+sys.argv = ["channelhash", "wait", "--now"]
+sys.argv.pop()
+main.main()
+"""
+SLEEPING = "print('begun', flush=True); time.sleep(60)"
+
+
+def begun(body: str = SLEEPING) -> subprocess.Popen[str]:
+    """A process that is in the middle of its work."""
+    command = [sys.executable, "-c", WAITING.format(body=body)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "begun\n"
+    return process
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "name"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")]
+)
+def test_a_stopped_command_closes_its_files_and_says_how_to_go_on(number, status, name):
+    process = begun()
+    process.send_signal(number)
+    out, error = process.communicate(timeout=60)
+    assert (process.returncode, out) == (status, "closed\n")
+    assert error == f"stopped by {name}: the half is kept; continue with: channelhash wait\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{SLEEPING}\n    except BaseException: raise ValueError('closing failed') from None",
+        f"{SLEEPING}\n    except BaseException: pass",
+    ],
+)
+def test_a_stop_that_becomes_another_error_or_none_is_a_stop(body):
+    process = begun(body)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert error == "stopped by SIGTERM: the half is kept; continue with: channelhash wait\n"
+
+
+def test_a_second_signal_ends_a_command_that_does_not_come_to_its_end():
+    process = begun(f"{SLEEPING}\n    except BaseException: print('closing', flush=True); time.sleep(60)")
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "closing\n"
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=50)
+    assert (process.returncode, out) == (130, "")
+    assert error == "stopped by Ctrl-C: the half is kept; continue with: channelhash wait\n"
+
+
+def test_a_stop_in_a_finaliser_is_not_lost():
+    body = (
+        "class Slow:\n            def __del__(self): print('begun', flush=True); time.sleep(60)\n"
+        "        Slow(); time.sleep(60)"
+    )
+    process = begun(body)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=50)
+    assert process.returncode == 143
+    assert error == "stopped by SIGTERM: the half is kept; continue with: channelhash wait\n"
+
+
+def obeys(process: subprocess.Popen[str]) -> bool:
+    """Whether a process has installed its handlers."""
+    caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text())[1]
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def test_a_command_that_only_imports_ends_at_once(tmp_path):
+    command = [sys.executable, "-m", "channelhash", "train", "no such file.yaml"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    while not obeys(process):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert error == ("stopped by Ctrl-C: nothing half is left; continue with: channelhash train 'no such file.yaml'\n")
+
+
+def test_a_stopped_training_goes_on_with_the_command_it_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = feature_config(tmp_path / "run.yaml", write_features(tmp_path / "f.npz"), epochs=150)
+    command = [sys.executable, "-m", "channelhash", "train", str(config), "--out", "run"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "run" / "checkpoints" / "last.pt").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 143, error
+    assert "Traceback" not in error
+    line = error.splitlines()[-1]
+    assert line.startswith("stopped by SIGTERM: run keeps all up to its last checkpoint; continue with: channelhash ")
+    assert run_command(*shlex.split(line.partition("continue with: ")[2])[1:]) == 0
+    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 150
