@@ -75,8 +75,8 @@ def draw_splits(
             T and R = T ∪ database from a features file that comes in parts and draws V_q alone.
 
     Raises:
-        InputError: a count is negative or larger than the rows allow; all rows have the same id; the method needs unique ids, counts, or parts
-            that are missing.
+        InputError: a count is negative or larger than the rows allow; all rows have the same id; the method needs
+            unique ids, counts, or parts that are missing.
 
     >>> records = Records(tuple("abcdefghij"), {"text": ("",) * 10}, np.ones((10, 1), dtype=bool), ("letter",))
     >>> splits = draw_splits(records, queries=2, train=4, seed=1)
