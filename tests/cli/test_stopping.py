@@ -105,7 +105,7 @@ def test_a_command_that_only_imports_ends_at_once(tmp_path):
 
 def test_a_stopped_training_goes_on_with_the_command_it_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config = feature_config(tmp_path / "run.yaml", write_features(tmp_path / "f.npz"), epochs=150)
+    config = feature_config(tmp_path / "run.yaml", write_features(tmp_path / "f.npz"), epochs=60)
     command = [sys.executable, "-m", "channelhash", "train", str(config), "--out", "run"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "run" / "checkpoints" / "last.pt").exists():
@@ -118,4 +118,4 @@ def test_a_stopped_training_goes_on_with_the_command_it_names(tmp_path, monkeypa
     line = error.splitlines()[-1]
     assert line.startswith("stopped by SIGTERM: run keeps all up to its last checkpoint; continue with: channelhash ")
     assert run_command(*shlex.split(line.partition("continue with: ")[2])[1:]) == 0
-    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 150
+    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 60

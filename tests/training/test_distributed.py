@@ -77,3 +77,40 @@ def test_a_batch_that_cannot_be_shared_evenly_is_refused(tmp_path):
     result = run_two(config, tmp_path / "run")
     assert result.returncode != 0
     assert "train.batch_size is 33: 2 processes cannot share it evenly" in result.stderr
+
+
+#: Proxies and outputs on two ranks, the proxies' gradient as `Steps.run` makes it.
+RANK = """
+import sys, torch, torch.distributed as dist
+from channelhash.losses import make_loss
+from channelhash.losses.tiled_pairs import Shard
+from channelhash.training.distributed import gather_outputs, rank, sum_gradients, world_size
+if world_size() == 1 and len(sys.argv) > 2:
+    dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
+torch.set_num_threads(1)
+torch.manual_seed(0)
+for name in ("dnph", "sch-shaped", "greedyhash"):
+    loss = make_loss(name, n_bits=8, n_labels=3, **({"shape": "learned"} if name == "sch-shaped" else {}))
+    outputs = {modality: torch.randn(6, 8) for modality in ("image", "text")}
+    labels = torch.rand(6, 3) < 0.5
+    n = 6 // world_size()
+    mine = {modality: values[rank() * n :][:n].requires_grad_() for modality, values in outputs.items()}
+    value = loss(gather_outputs(mine), labels, shard=Shard(rank(), world_size()))
+    value.backward()
+    sum_gradients(loss)
+    torch.save([parameter.grad for parameter in loss.parameters()], f"{sys.argv[1]}.{name}.{rank()}-{world_size()}")
+"""
+
+
+def test_parameters_of_a_loss_have_the_same_gradient_on_two_ranks_as_on_one(tmp_path):
+    def start(*rank):
+        return subprocess.Popen([sys.executable, "-c", RANK, tmp_path / "shared", *rank])
+
+    processes = [start(), start("0"), start("1")]
+    assert [process.wait(120) for process in processes] == [0, 0, 0]
+    for name in ("dnph", "sch-shaped", "greedyhash"):
+        one, first, second = (torch.load(tmp_path / f"shared.{name}.{rank}") for rank in ("0-1", "0-2", "1-2"))
+        assert len(one) == 1
+        assert one[0].abs().sum() > 0
+        torch.testing.assert_close(first, one)
+        torch.testing.assert_close(second, one)

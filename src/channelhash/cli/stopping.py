@@ -1,5 +1,6 @@
 """End a command that Ctrl-C or SIGTERM stops: say what was kept and how to go on, and exit with 130 or 143."""
 
+import atexit
 import os
 import shlex
 import signal
@@ -117,3 +118,5 @@ def listen() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handle)
     sys.unraisablehook = unraisable
+    # Python takes its handlers away while it ends; a signal would then change the exit status.
+    atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})

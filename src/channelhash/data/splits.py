@@ -28,9 +28,8 @@ class Splits:
     """Sorted row numbers of each partition. Q ∩ R = ∅, T ⊂ R, V_q and V_r lie in R∖T and are disjoint (§ 1).
 
     >>> rows = [np.array(rows) for rows in ([0], [1, 2, 3, 4], [1, 2], [3], [4])]
-    >>> splits = Splits(*rows)
-    >>> splits.counts()["retrieval"], splits.leak_free_retrieval().tolist()
-    (4, [3, 4])
+    >>> Splits(*rows).counts()["retrieval"]
+    4
     """
 
     query: Rows
@@ -42,10 +41,6 @@ class Splits:
     def counts(self) -> dict[str, int]:
         """Count the rows of each partition, by name."""
         return {name: len(rows) for name, rows in vars(self).items()}
-
-    def leak_free_retrieval(self) -> Rows:
-        """Return R∖T, the retrieval rows that were not trained on."""
-        return np.setdiff1d(self.retrieval, self.train)
 
 
 def draw_splits(

@@ -51,7 +51,7 @@ class ShapedSCHLoss(HashLoss):
         super().__init__()
         if n_bits < 1:
             raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
-        if tau < 0:
+        if not tau >= 0:
             raise ValueError(f"tau is {tau}; no channel is that narrow")
         if shape not in get_args(Shape):
             raise ValueError(f"shape is {shape}; there are {', '.join(get_args(Shape))}")

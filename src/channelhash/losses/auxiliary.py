@@ -42,7 +42,8 @@ class Terms:
     memory: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:
-        if min(self.contrastive, self.balance, self.average_precision, self.memory) < 0 or self.temperature <= 0:
+        weights = (self.contrastive, self.balance, self.average_precision, self.memory)
+        if not (all(weight >= 0 for weight in weights) and self.temperature > 0):
             raise ValueError("weights and the size of the memory are 0 or more, the temperature is above 0")
 
     @property

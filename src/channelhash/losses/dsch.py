@@ -47,7 +47,7 @@ class DSCHLoss(ChannelLoss):
         super().__init__(n_bits, alpha, beta, gamma_l, kappa_q, hardness)
         self.lambda_neg = n_bits / 2 if lambda_neg is None else lambda_neg
         self.tau, self.gamma_w = tau, gamma_w
-        if self.lambda_neg > n_bits or tau < 0:
+        if not (self.lambda_neg <= n_bits and tau >= 0):
             raise ValueError(
                 f"lambda_neg is {self.lambda_neg} of {n_bits} bits, tau is {tau}; no channel is that narrow"
             )

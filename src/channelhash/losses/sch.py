@@ -40,7 +40,7 @@ class SCHLoss(ChannelLoss):
         hardness: Hardness = 0.0,
     ) -> None:
         super().__init__(n_bits, alpha, beta, kappa_q=kappa_q, hardness=hardness)
-        if tau < 0:
+        if not tau >= 0:
             raise ValueError(f"tau is {tau}; no channel is that narrow")
         self.tau = tau
 

@@ -37,6 +37,8 @@ class SCHOriginalLoss(HashLoss):
 
     def __init__(self, n_bits: int, tau: float = 3.0, alpha: float = 1.0, beta: float = 1.0) -> None:
         super().__init__()
+        if not tau >= 0:
+            raise ValueError(f"tau is {tau}; no channel is that narrow")
         self.n_bits, self.tau, self.alpha, self.beta = n_bits, tau, alpha, beta
 
     def compute(self, batch: Batch) -> Tensor:
