@@ -15,6 +15,9 @@ Metadata = Mapping[str, Value]
 
 DEFAULT_MODALITY = "image"
 
+#: Distances are counted with 16 bits, the highest number of which means that there is none.
+MOST_BITS = 2**16 - 2
+
 _NO_TEXT = "holds half a surrogate pair, which is no character"
 _INTEGERS = range(-(2**63), 2**63)
 
@@ -61,6 +64,8 @@ def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:
     (1, 1)
     """
     packed = np.asarray(codes)
+    if n_bits > MOST_BITS:
+        raise InputError(f"{what}: codes of {n_bits} bits cannot be searched, only those of up to {MOST_BITS}")
     try:
         check_packed(packed, n_bits)
     except ValueError as error:

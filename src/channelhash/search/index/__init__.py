@@ -1,5 +1,6 @@
-"""Exact search over many codes, in memory or in mapped files."""
+"""Exact search over many codes, in memory."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from channelhash.codes import PackedCodes, check_packed
 from channelhash.search.index import linear_scan as scan
 from channelhash.search.index import multi_index_hashing as multi_index
 from channelhash.search.index.brute_force import Matches
-from channelhash.search.index.deduplicate import DistinctCodes, Mask, code_words, distinct_codes
-from channelhash.search.index.multi_index_hashing import Tables, build_tables
+from channelhash.search.index.deduplicate import DistinctCodes, Mask, check_distinct, code_words, distinct_codes
+from channelhash.search.index.multi_index_hashing import Tables, build_tables, check_tables
 from channelhash.search.index.top_k import Search
+from channelhash.utils.npy_files import read_npy
 
 # Tables are worth their memory for at least so many distinct codes, of at most so many bits: the neighbours of longer
 # codes are too many bits away.
@@ -20,6 +22,8 @@ _FEWEST, _LONGEST = 1 << 18, 64
 # A search in the tables may look at one of so many codes before it is left to the scan.
 _FRACTION = 8
 _ALL = np.empty(0, dtype=np.bool_)
+# What the names of a table's arrays begin with.
+_TABLE = "table_"
 
 
 class CodeIndex:
@@ -39,7 +43,7 @@ class CodeIndex:
         self.n_bits = n_bits
         self._distinct = distinct
         self._tables = tables
-        # Kernels are compiled at first use, for arrays that cannot be written to, as those of mapped files.
+        # Kernels are compiled at first use, for arrays that cannot be written to, as those of files.
         for values in self._arrays().values():
             values.flags.writeable = False
 
@@ -59,22 +63,50 @@ class CodeIndex:
             tables = distinct.codes.shape[1] >= _FEWEST and n_bits <= _LONGEST
         return cls(distinct, build_tables(distinct.codes, n_bits) if tables else None, n_bits)
 
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "CodeIndex":
+        """Return the index of `arrays`, whoever has written those: they are checked, so that no search leaves them.
+
+        Raises:
+            ValueError: an array is missing, of another type, or does not fit the others.
+
+        O(n) for ``n`` rows, and as much for each table.
+
+        >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
+        >>> len(CodeIndex.from_arrays(index.arrays()))
+        3
+        """
+        try:
+            n_bits, distinct = arrays["n_bits"], DistinctCodes(*(arrays[name] for name in DistinctCodes._fields))
+            listed = [arrays[f"{_TABLE}{name}"] for name in Tables._fields] if f"{_TABLE}layout" in arrays else None
+        except KeyError as error:
+            raise ValueError(f"an index without {error.args[0]}") from None
+        if n_bits.shape != () or n_bits.dtype.kind != "i":
+            raise ValueError(f"n_bits is one number, not {n_bits.shape} {n_bits.dtype}")
+        check_distinct(distinct, int(n_bits))
+        tables = None if listed is None else Tables(*listed)
+        if tables is not None:
+            check_tables(tables, distinct.codes)
+        return cls(distinct, tables, int(n_bits))
+
     def save(self, folder: Path) -> None:
         """Write the index into an existing folder; rename that when it is whole: the files are written in place."""
-        np.save(folder / "n_bits.npy", self.n_bits)
-        for name, values in self._arrays().items():
+        for name, values in self.arrays().items():
             np.save(folder / f"{name}.npy", values)
 
     @classmethod
     def load(cls, folder: Path) -> "CodeIndex":
-        """Return the index that `save` wrote, in mapped files: memory is taken as it is read."""
+        """Read the index that `save` wrote; the arrays are checked as in `from_arrays`.
 
-        def arrays(fields: tuple[str, ...], prefix: str) -> list[Any]:
-            return [np.asarray(np.load(folder / f"{prefix}{name}.npy", mmap_mode="r")) for name in fields]
+        Raises:
+            ValueError: a file is missing or damaged, or does not fit the others.
+            OSError: a file cannot be read.
+        """
+        return cls.from_arrays({path.stem: read_npy(path) for path in sorted(folder.glob("*.npy"))})
 
-        has_tables = (folder / "table_layout.npy").exists()
-        tables = Tables(*arrays(Tables._fields, "table_")) if has_tables else None
-        return cls(DistinctCodes(*arrays(DistinctCodes._fields, "")), tables, int(np.load(folder / "n_bits.npy")))
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by name, ``n_bits`` among them, for `from_arrays`."""
+        return {"n_bits": np.array(self.n_bits), **self._arrays()}
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -152,6 +184,6 @@ class CodeIndex:
         return np.require(allowed, requirements=["C", "W"])
 
     def _arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Return all arrays by the name of their file."""
+        """Return what is searched, by name."""
         tables = {} if self._tables is None else self._tables._asdict()
-        return self._distinct._asdict() | {f"table_{name}": values for name, values in tables.items()}
+        return self._distinct._asdict() | {f"{_TABLE}{name}": values for name, values in tables.items()}

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, words
+from channelhash.search.validation import MOST_BITS
 
 #: Codes as words of 32 bits where one is enough, else of 64.
 Words = NDArray[Any]
@@ -37,13 +38,14 @@ def distinct_codes(packed: PackedCodes, n_bits: int) -> DistinctCodes:
     """Find the distinct ones of ``(n, ceil(n_bits / 8))`` packed codes.
 
     Raises:
-        ValueError: there are 2³² rows or more.
+        ValueError: there are 2³² rows or more, or codes of more than 65,534 bits.
 
     >>> distinct_codes(np.array([[7], [1], [7]], np.uint8), n_bits=8).codes.shape
     (1, 2)
     """
     if len(packed) >= _MOST_ROWS:
         raise ValueError(f"{len(packed)} codes are too many for one index: it numbers rows with 32 bits")
+    _check_length(n_bits)
     codes = code_words(packed, n_bits)
     order = np.lexsort(codes.T[::-1])  # stable: rows of one code stay in ascending order
     codes = codes[order]
@@ -51,6 +53,46 @@ def distinct_codes(packed: PackedCodes, n_bits: int) -> DistinctCodes:
     first[1:] = (codes[1:] != codes[:-1]).any(axis=1)
     starts = np.append(np.flatnonzero(first), len(codes)).astype(np.uint32)
     return DistinctCodes(np.ascontiguousarray(codes[first].T), starts, order.astype(np.uint32))
+
+
+def check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
+    """Raise ``ValueError`` unless arrays, whoever made them, are such that no loop over them can leave one.
+
+    >>> check_distinct(distinct_codes(np.array([[7], [1], [7]], np.uint8), n_bits=8), n_bits=8)
+    """
+    _check_length(n_bits)
+    codes, starts, rows = distinct
+    word = np.dtype(np.uint32 if n_bits <= 32 else np.uint64)
+    if codes.dtype != word or codes.ndim != 2 or len(codes) != -(-n_bits // 64):
+        raise ValueError(f"codes of {n_bits} bits are ({-(-n_bits // 64)}, m) {word}, not {codes.shape} {codes.dtype}")
+    padding = 8 * word.itemsize * len(codes) - n_bits
+    if (codes[-1] & word.type((1 << padding) - 1)).any():
+        raise ValueError(f"bits past the {n_bits}th are set")
+    if starts.dtype != np.uint32 or starts.shape != (codes.shape[1] + 1,):
+        raise ValueError(f"starts of {codes.shape[1]} codes are {starts.shape} {starts.dtype}")
+    if rows.dtype != np.uint32 or rows.ndim != 1 or len(rows) >= _MOST_ROWS:
+        raise ValueError(f"rows are {rows.shape} {rows.dtype}")
+    if starts[0] != 0 or starts[-1] != len(rows) or (starts[1:] <= starts[:-1]).any():
+        raise ValueError(f"starts do not ascend from 0 to the {len(rows)} rows")
+    if not is_permutation(rows):
+        raise ValueError("rows are not each there once")
+
+
+def is_permutation(numbers: Rows) -> bool:
+    """Return whether each number below their count is there once.
+
+    >>> is_permutation(np.array([1, 0, 2])), is_permutation(np.array([1, 1, 2]))
+    (True, False)
+    """
+    found = np.zeros(len(numbers), dtype=np.bool_)
+    if len(numbers) and int(numbers.max()) < len(numbers):
+        found[numbers] = True
+    return bool(found.all())
+
+
+def _check_length(n_bits: int) -> None:
+    if not 1 <= n_bits <= MOST_BITS:
+        raise ValueError(f"codes of {n_bits} bits cannot be searched, only those of 1 to {MOST_BITS}")
 
 
 def code_words(packed: PackedCodes, n_bits: int) -> Words:

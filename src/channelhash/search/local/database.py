@@ -196,6 +196,16 @@ class ItemsDatabase:
         """Return the number of codes of a higher serial."""
         return int(self._rows("SELECT count(*) FROM codes WHERE serial > ?", serial)[0][0])
 
+    def count_until(self, modality: str, serial: int) -> int:
+        """Return the number of a modality's codes up to a serial."""
+        sql = "SELECT count(*) FROM codes WHERE modality = ?"
+        later = f"{sql.replace('modality', '+modality')} AND serial > ?"  # by serial, as in `codes`
+        return int(self._rows(sql, modality)[0][0]) - int(self._rows(later, modality, serial)[0][0])
+
+    def any_removed_is_there(self) -> bool:
+        """Return whether a code is there that is noted as gone."""
+        return bool(self._rows("SELECT 1 FROM removed CROSS JOIN codes USING (serial) LIMIT 1"))
+
     def removed(self) -> NDArray[np.int64]:
         """Return the serials of codes that are gone and may be in the current snapshot."""
         rows = self._rows("SELECT serial FROM removed")

@@ -1,106 +1,40 @@
 """The codes of an items database in the form that is searched, kept up to date with what is written.
 
-They lie in layers: a snapshot in mapped files, which holds nearly all of them; what was written since, in memory; and
-what was written since *that*. Each layer is searched, and the answers are merged.
+They lie in layers: a snapshot, which holds nearly all of them and is kept in files; what was written since, in memory;
+and what was written since *that*. Each layer is searched, and the answers are merged.
+
+The database is the record of truth. A snapshot that is missing or damaged is made again from it before an answer is
+given; where that cannot be written, all codes are held in memory instead.
 """
 
-import os
-import shutil
-import uuid
-from collections.abc import Iterable
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
-from channelhash.search.index import CodeIndex
-from channelhash.search.local.database import CodeRow, ItemsDatabase, State
+from channelhash.search.local.database import ItemsDatabase, State
 from channelhash.search.local.folder import StoreFolder
+from channelhash.search.local.snapshot_files import (
+    PREFIX,
+    DamagedSnapshotError,
+    Snapshot,
+    damaged_files,
+    has_manifest,
+    open_snapshot,
+    remove_others,
+    write_snapshot,
+)
+from channelhash.search.local.sorted_codes import SortedCodes
 from channelhash.utils.files import locked
 
 # A layer is made again when the changes since are more than this, and more than this fraction of it.
 _LEAST_IN_SNAPSHOT, _LEAST_IN_MEMORY, _FRACTION = 10_000, 1_000, 0.1
-# Filters whose result is kept; each takes one byte a code.
-_FILTERS = 16
-
-_PREFIX = "snapshot-"
-# Rows held as Python objects at a time while codes are read.
-_CHUNK = 1 << 16
-
-
-@dataclass(frozen=True)
-class SortedCodes:
-    """What a search needs of ``n`` codes. Row order is id order, so equal distances by row are equal distances by id.
-
-    Attributes:
-        index: the codes.
-        items: ``(n,)`` int64 item numbers.
-        serials: ``(n,)`` int64 serials of the codes.
-        names: the ids as UTF-8, one behind the other, uint8.
-        ends: ``(n,)`` int64, where each id ends in ``names``.
-
-    >>> codes = SortedCodes.build([("a", 1, 1, bytes([7])), ("b", 2, 2, bytes([0]))], n_bits=8)
-    >>> codes.ids(np.array([1]))
-    ['b']
-    """
-
-    index: CodeIndex
-    items: NDArray[np.int64]
-    serials: NDArray[np.int64]
-    names: NDArray[np.uint8]
-    ends: NDArray[np.int64]
-
-    @classmethod
-    def build(cls, rows: Iterable[CodeRow], n_bits: int) -> "SortedCodes":
-        """Build from rows in the order of their ids."""
-        numbers: list[NDArray[np.int64]] = []
-        codes, names = bytearray(), bytearray()
-        iterator = iter(rows)
-        while chunk := list(islice(iterator, _CHUNK)):
-            ids, items, serials, packed = zip(*chunk, strict=True)
-            encoded = [name.encode() for name in ids]
-            numbers.append(np.array((items, serials, list(map(len, encoded))), dtype=np.int64))
-            codes += b"".join(packed)
-            names += b"".join(encoded)
-        items, serials, lengths = np.concatenate([np.zeros((3, 0), np.int64), *numbers], axis=1)
-        shape = (len(items), -(-n_bits // 8))
-        return cls(
-            CodeIndex.build(np.frombuffer(bytes(codes), np.uint8).reshape(shape), n_bits),
-            items,
-            serials,
-            np.frombuffer(bytes(names), np.uint8),
-            np.cumsum(lengths),
-        )
-
-    def save(self, folder: Path) -> None:
-        """Write a new folder that `load` reads; it is on the disk when this returns."""
-        (folder / "index").mkdir(parents=True)
-        self.index.save(folder / "index")
-        for name in ("items", "serials", "names", "ends"):
-            np.save(folder / f"{name}.npy", getattr(self, name))
-        for file in folder.rglob("*.npy"):
-            with open(file, "rb") as written:
-                os.fsync(written.fileno())
-
-    @classmethod
-    def load(cls, folder: Path) -> "SortedCodes":
-        """Open a saved folder; nothing is read before it is needed."""
-        arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("items", "serials", "names", "ends")]
-        return cls(CodeIndex.load(folder / "index"), *arrays)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def ids(self, rows: NDArray[np.int64]) -> list[str]:
-        """Return the ids of some rows."""
-        starts = np.where(rows > 0, self.ends[rows - 1], 0)
-        return [
-            self.names[start:end].tobytes().decode()
-            for start, end in zip(starts.tolist(), self.ends[rows].tolist(), strict=True)
-        ]
+# Filters whose result is kept, each for one modality; each takes one byte a code.
+_FILTERS = 32
 
 
 @dataclass(frozen=True)
@@ -112,7 +46,7 @@ class Layer:
     2
     """
 
-    codes: dict[str, SortedCodes]
+    codes: Mapping[str, SortedCodes]
     last: int
 
     def __len__(self) -> int:
@@ -134,15 +68,23 @@ class Part:
 
 @dataclass(frozen=True)
 class View:
-    """All codes as they were at one version of the database: by modality, and by filter and modality.
+    """All codes as they were at one version of the database.
 
-    >>> View(version=3, parts={}).filtered
+    Attributes:
+        version: of the database.
+        layers: the codes.
+        removed: serials of codes that do not count.
+        parts: what is searched, by modality, once it has been searched; ``filtered`` by filter and modality.
+
+    >>> View(version=3, layers=(), removed=np.empty(0, np.int64)).parts
     {}
     """
 
     version: int
-    parts: dict[str, list[Part]]
-    filtered: dict[str, dict[str, list[Part]]] = field(default_factory=dict)
+    layers: tuple[Layer, ...]
+    removed: NDArray[np.int64]
+    parts: dict[str, list[Part]] = field(default_factory=dict)
+    filtered: dict[tuple[str, str], list[Part]] = field(default_factory=dict)
 
 
 class CodeLayers:
@@ -161,53 +103,99 @@ class CodeLayers:
         self._snapshot_name = ""
         self._snapshot = Layer({}, 0)
         self._middle = Layer({}, 0)
-        self._view = View(-1, {})
+        self._view = View(-1, (), np.empty(0, np.int64))
+        self._agreed: set[str] = set()
 
-    def parts(self, where: Filter | None) -> dict[str, list[Part]]:
-        """Return modality -> the codes to search of the items that pass a filter, as of now."""
+    def parts(self, modality: str, where: Filter | None) -> list[Part]:
+        """Return the codes of a modality to search, of the items that pass a filter, as of now."""
         while True:
             with self._database.reading() as state:
-                if state.version == self._view.version or self._renew(state):
-                    return self._view.parts if where is None else self._filtered(where)
-            self._make_snapshot(state)
+                try:
+                    if self._renew(state):
+                        return self._parts(modality) if where is None else self._filtered(modality, where)
+                except DamagedSnapshotError:
+                    self._view = View(-1, (), np.empty(0, np.int64))
+                    if state.snapshot != self._snapshot_name:
+                        continue  # another process has made a new one and thrown this one away
+            self._make_or_do_without(state)
 
     def settle(self) -> None:
         """Make the snapshot that the next search would make."""
         with self._database.reading() as state:
             due = self._snapshot_due(state)
         if due:
-            self._make_snapshot(state)
+            self._make_or_do_without(state)
+
+    def make_snapshot(self, in_place_of: str) -> None:
+        """Write a snapshot of all codes in the place of another, unless another process has done so.
+
+        A snapshot counts from the moment the database names it, so one that is killed before leaves but a folder, which
+        `remove_leftovers` and the next snapshot remove.
+
+        Args:
+            in_place_of: name of the current snapshot, empty if there is none.
+
+        Raises:
+            OSError, InputError, JobError: it cannot be written, or the database is damaged or being written to.
+        """
+        assert self._folder is not None
+        if not self._folder.description.exists():
+            raise FileNotFoundError(f"{self._folder.path}: has been removed")
+        with locked(self._folder.lock):
+            with self._database.reading() as state:
+                if state.snapshot != in_place_of:
+                    return
+                removed, layer = self._database.removed(), self._read_layer(0, state)
+            kept = in_place_of
+            try:
+                name = write_snapshot(self._folder.path, layer.codes, self._n_bits, layer.last)
+                with self._database.writing():
+                    self._database.set_snapshot(name, layer.last, len(layer))
+                    self._database.forget_removed(removed)
+                kept = name
+            finally:
+                remove_others(self._folder.path, kept)
+        self._snapshot_name, self._snapshot, self._middle = name, layer, Layer({}, layer.last)
+
+    def remove_leftovers(self) -> None:
+        """Remove what killed processes have left of snapshots, unless it is in use or cannot be removed."""
+        if self._folder is not None and any(self._folder.path.glob(f"{PREFIX}*")):
+            with suppress(OSError), locked(self._folder.lock, wait=False), self._database.reading() as state:
+                remove_others(self._folder.path, state.snapshot)
 
     def _renew(self, state: State) -> bool:
         """Bring the view to ``state``. Returns False if that takes a new snapshot."""
+        if state.version == self._view.version:
+            return True
         if self._snapshot_due(state):
             return False
-        if state.snapshot != self._snapshot_name:
-            try:
-                self._snapshot = self._load(state)
-            except (OSError, ValueError):  # thrown away: by another process that has made a new one, or by hand
-                return False
+        if self._folder is not None and state.snapshot != self._snapshot_name:
             self._snapshot_name = state.snapshot
+            self._agreed = set()
+            self._snapshot = self._open_snapshot(state)
             self._middle = Layer({}, self._snapshot.last)
         if self._database.count_after(self._middle.last) > max(_LEAST_IN_MEMORY, _FRACTION * len(self._middle)):
             self._middle = self._read_layer(self._snapshot.last, state)
         layers = (self._snapshot, self._middle, self._read_layer(self._middle.last, state))
-        removed = self._database.removed()
-        parts = {
-            modality: [_part(layer.codes[modality], removed) for layer in layers if modality in layer.codes]
-            for modality in self._database.modalities()
-        }
-        self._view = View(state.version, parts)
+        self._view = View(state.version, layers, self._database.removed())
         return True
 
-    def _filtered(self, where: Filter) -> dict[str, list[Part]]:
+    def _parts(self, modality: str) -> list[Part]:
+        """Return the parts of the view. Of a snapshot, the codes are read here."""
+        view = self._view
+        if modality not in view.parts:
+            parts = [_part(layer.codes[modality], view.removed) for layer in view.layers if modality in layer.codes]
+            if modality in self._snapshot.codes:
+                self._check_agrees(modality, parts[0])
+            view.parts[modality] = parts
+        return view.parts[modality]
+
+    def _filtered(self, modality: str, where: Filter) -> list[Part]:
         """Return the parts of the view, where the items that do not pass the filter do not count."""
-        filtered, key = self._view.filtered, repr(where)  # equal filters are not the same: to Python, 1 == True
+        filtered, key = self._view.filtered, (repr(where), modality)  # equal filters differ: to Python, 1 == True
         if key not in filtered:
-            numbers = self._database.numbers(where)
-            filtered[key] = {
-                modality: [_passing(part, numbers) for part in parts] for modality, parts in self._view.parts.items()
-            }
+            parts, numbers = self._parts(modality), self._database.numbers(where)
+            filtered[key] = [_passing(part, numbers) for part in parts]
             if len(filtered) > _FILTERS:
                 del filtered[next(iter(filtered))]
         return filtered[key]
@@ -227,35 +215,77 @@ class CodeLayers:
         }
         return Layer({modality: codes[modality] for modality in codes if len(codes[modality])}, state.last_serial)
 
-    def _load(self, state: State) -> Layer:
-        """Return the snapshot that ``state`` names."""
+    def _open_snapshot(self, state: State) -> Layer:
+        """Return the snapshot that ``state`` names.
+
+        Raises:
+            DamagedSnapshotError: it is missing, damaged, or another one.
+        """
         if not state.snapshot:
             return Layer({}, 0)
         assert self._folder is not None
-        folders = (self._folder.path / state.snapshot).iterdir()
-        return Layer({folder.name: SortedCodes.load(folder) for folder in folders}, state.snapshot_serial)
+        return Layer(_named_snapshot(self._folder, state, self._n_bits), state.snapshot_serial)
 
-    def _make_snapshot(self, old: State) -> None:
-        """Write a snapshot of all codes in the place of that which ``old`` names, unless another process has done so.
+    def _check_agrees(self, modality: str, part: Part) -> None:
+        """Check once that the codes of a snapshot that count are those that the database still has.
 
-        A snapshot counts from the moment the database names it, so one that is killed before leaves but a folder, which
-        the next one removes. Who still searches in the former one goes on: a removed file lasts while it is mapped.
+        Serials of a snapshot hold all those of the database up to its last. If none of the removed ones is there, and
+        what is left of the snapshot is as many as there are, it is the same ones.
         """
-        assert self._folder is not None
-        with locked(self._folder.lock):
-            name = f"{_PREFIX}{uuid.uuid4().hex}"
-            with self._database.reading() as state:
-                if state.snapshot != old.snapshot:
-                    return
-                removed, layer = self._database.removed(), self._read_layer(0, state)
-            for modality, codes in layer.codes.items():
-                codes.save(self._folder.path / name / modality)
-            with self._database.writing():
-                self._database.set_snapshot(name, layer.last, len(layer))
-                self._database.forget_removed(removed)
-            for folder in self._folder.path.glob(f"{_PREFIX}*"):
-                if folder.name != name:
-                    shutil.rmtree(folder)
+        if modality in self._agreed or not isinstance(self._snapshot.codes, Snapshot):
+            return
+        counted = len(part.codes) if part.allowed is None else int(part.allowed.sum())
+        there = self._database.count_until(modality, self._snapshot.last)
+        if counted != there or self._database.any_removed_is_there():
+            raise DamagedSnapshotError(f"{self._snapshot_name}: {counted} {modality} codes, not {there}")
+        self._agreed.add(modality)
+
+    def _make_or_do_without(self, old: State) -> None:
+        """Make a snapshot; if it cannot be written, hold all codes in memory from now on."""
+        try:
+            self.make_snapshot(old.snapshot)
+        except (OSError, InputError, JobError):  # what is wrong with the database is said when it is read next
+            self._folder = None
+            self._snapshot = self._middle = Layer({}, 0)
+        self._view = View(-1, (), np.empty(0, np.int64))
+
+
+def check_snapshot(database: ItemsDatabase, n_bits: int, folder: StoreFolder) -> list[str]:
+    """Return a line for everything that is wrong with the current snapshot; all of it is read and compared.
+
+    What is wrong is mended by the next search. So is a snapshot of version 0.1, of which nothing can be said.
+    O(n) for ``n`` codes, one modality in memory at a time.
+    """
+    with database.reading() as state:
+        if not state.snapshot or ((folder.path / state.snapshot).is_dir() and not has_manifest(state.snapshot)):
+            return []
+        if lines := damaged_files(folder.path / state.snapshot):
+            return lines
+        try:
+            snapshot = _named_snapshot(folder, state, n_bits)
+            removed = database.removed()
+            for modality in sorted({*snapshot, *database.modalities()}):
+                rows = (row for row in database.codes(modality, 0) if row[2] <= snapshot.serial)
+                truth = SortedCodes.build(rows, n_bits)
+                codes = snapshot.load(modality) if modality in snapshot else SortedCodes.build((), n_bits)
+                counted = ~np.isin(codes.serials, removed)
+                if not (
+                    np.array_equal(codes.serials[counted], truth.serials)
+                    and np.array_equal(codes.items[counted], truth.items)
+                ):
+                    return [f"{state.snapshot}/{modality}: other codes than in the database"]
+        except DamagedSnapshotError as error:
+            return [str(error)]
+    return []
+
+
+def _named_snapshot(folder: StoreFolder, state: State, n_bits: int) -> Snapshot:
+    """Return the snapshot that ``state`` names, if it is the one that was made then."""
+    snapshot = open_snapshot(folder.path / state.snapshot)
+    expected = n_bits, state.snapshot_serial, state.snapshot_size
+    if (snapshot.n_bits, snapshot.serial, sum(snapshot.counts.values())) != expected:
+        raise DamagedSnapshotError(f"{snapshot.path}: not the snapshot that the database knows")
+    return snapshot
 
 
 def _part(codes: SortedCodes, removed: NDArray[np.int64]) -> Part:

@@ -156,14 +156,14 @@ class EmbeddedStore(Store):
                 return items.delete(ids)
 
     def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
-        parts = self._parts(where).get(modality, [])
+        parts = self._parts(modality, where)
         matches = [part.codes.index.nearest(queries, min(k, len(part.codes)), part.allowed) for part in parts]
         return _merged(parts, matches, len(queries), k)
 
     def _within(
         self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
     ) -> Answers:
-        parts = self._parts(where).get(modality, [])
+        parts = self._parts(modality, where)
         matches = [
             part.codes.index.within(queries, radius, part.allowed, limit and min(limit, len(part.codes)))
             for part in parts
@@ -172,19 +172,19 @@ class EmbeddedStore(Store):
 
     def _facts(self) -> dict[str, Any]:
         """``distinct_codes`` leaves out modalities of which codes were written a short time ago."""
-        distinct = {
-            modality: parts[0].codes.index.n_distinct
-            for modality, parts in self._parts(None).items()
-            if len(parts) == 1 and parts[0].allowed is None
-        }
         with self._items() as items:
             codes = items.code_counts()
+        distinct = {
+            modality: parts[0].codes.index.n_distinct
+            for modality in codes
+            if len(parts := self._parts(modality, None)) == 1 and parts[0].allowed is None
+        }
         return {"codes": codes, "distinct_codes": distinct, "bytes": self._folder.n_bytes() if self._folder else None}
 
-    def _parts(self, where: Filter | None) -> dict[str, list[Part]]:
-        """Return modality -> the codes to search, of the items that pass a filter."""
+    def _parts(self, modality: str, where: Filter | None) -> list[Part]:
+        """Return the codes of a modality to search, of the items that pass a filter."""
         with self._reading:
-            return self._open().layers.parts(where)
+            return self._open().layers.parts(modality, where)
 
     @contextmanager
     def _items(self) -> Iterator[ItemsDatabase]:
@@ -204,6 +204,7 @@ class EmbeddedStore(Store):
                 check_opened_as(self.address, facts, self._n_bits, self._model)
                 reader, writer = ItemsDatabase(self._folder.database), ItemsDatabase(self._folder.database)
                 self._opened = _Opened(facts, reader, CodeLayers(reader, facts.n_bits, self._folder), writer)
+                self._opened.layers.remove_leftovers()
             return self._opened
 
     def _created(self, n_bits: int) -> _Opened:

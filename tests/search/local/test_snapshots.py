@@ -1,0 +1,252 @@
+"""Snapshots: damage is noticed before an answer is given, and mended from the database."""
+
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import channelhash as ch
+from channelhash.search.local import snapshot_files
+from channelhash.search.local import snapshots as layers
+from channelhash.search.local.database import ItemsDatabase
+from channelhash.search.local.folder import StoreFolder
+from channelhash.search.local.snapshots import check_snapshot
+
+N = 40
+QUERIES = np.random.default_rng(5).integers(0, 256, (3, 2), dtype=np.uint8)
+CODES = {
+    modality: np.random.default_rng(seed).integers(0, 256, (N, 2), dtype=np.uint8)
+    for seed, modality in enumerate(("image", "text"))
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A store with a snapshot, from which an item was deleted, and its right answers."""
+    folder = tmp_path_factory.mktemp("made") / "store"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layers, "_LEAST_IN_SNAPSHOT", 6)
+        store = ch.open_store(folder)
+        store.add([f"i{row} é" for row in range(N)], CODES, metadata=[{"row": row} for row in range(N)])
+        store.close()
+        store = ch.open_store(folder)
+        store.delete(["i3 é"])
+        expected = answers(store)
+        store.close()
+    assert len(list(folder.glob("snapshot-*/*/index/*.npy"))) == 8
+    return folder, expected
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    return Path(shutil.copytree(made[0], tmp_path / "store"))
+
+
+def answers(store: ch.search.Store, modality: str | None = None) -> object:
+    """What a store says to some questions."""
+    return {
+        name: (
+            *(lists(store.search(QUERIES, k, name)) for k in (1, 99)),
+            lists(store.search_radius(QUERIES, 6, name)),
+            lists(store.search(QUERIES, 5, name, where="row > 10")),
+        )
+        for name in ([modality] if modality else CODES)
+    }
+
+
+def lists(found: ch.search.Answers) -> tuple[list[list[str]], list[list[int]]]:
+    return found.ids, [distances.tolist() for distances in found.distances]
+
+
+def snapshot(folder: Path) -> Path:
+    (path,) = folder.glob("snapshot-*")
+    return path
+
+
+def damage_of(folder: Path) -> list[str]:
+    database = ItemsDatabase(folder / "items.sqlite")
+    try:
+        return check_snapshot(database, 16, StoreFolder(folder))
+    finally:
+        database.close()
+
+
+def flip(path: Path, place: float) -> None:
+    content = bytearray(path.read_bytes())
+    content[int(place * (len(content) - 1))] ^= 4
+    path.write_bytes(content)
+
+
+LAST_REMOVED = "SELECT max(serial) FROM removed"
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "first byte": lambda path: flip(path, 0),
+    "byte in the middle": lambda path: flip(path, 0.5),
+    "last byte": lambda path: flip(path, 1),
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "cut": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "empty": lambda path: os.truncate(path, 0),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"more"),
+    "removed": Path.unlink,
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("share", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_damage_to_every_file_is_noticed_and_mended(made, tmp_path, share):
+    names = sorted(path.relative_to(snapshot(made[0])) for path in snapshot(made[0]).rglob("*.*"))
+    assert len(names) == 17
+    for name, kind in [*product(names, DAMAGES)][::share]:
+        folder = Path(shutil.copytree(made[0], tmp_path / "damaged"))
+        damaged = snapshot(folder)
+        DAMAGES[kind](damaged / name)
+        (line,) = damage_of(folder)
+        assert f"{damaged.name}/{name}: " in line
+        store = ch.open_store(folder)
+        assert answers(store) == made[1], (name, kind)
+        assert snapshot(folder) != damaged, (name, kind)
+        assert damage_of(folder) == []
+        store.close()
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("lost", ["text", "text/index", "image", "."])
+def test_a_lost_folder_is_noticed_and_mended(folder, made, lost):
+    damaged = snapshot(folder)
+    shutil.rmtree(damaged / lost)
+    assert damage_of(folder)
+    assert answers(ch.open_store(folder)) == made[1]
+    assert snapshot(folder) != damaged
+    assert damage_of(folder) == []
+
+
+def test_one_of_version_0_1_is_made_again(folder, made):
+    (snapshot(folder) / "manifest.json").unlink()
+    former = snapshot(folder).rename(folder / f"snapshot-{'0' * 32}")
+    database = ItemsDatabase(folder / "items.sqlite")
+    with database.reading() as state:
+        pass
+    with database.writing():
+        database.set_snapshot(former.name, state.snapshot_serial, state.snapshot_size)
+    database.close()
+    assert damage_of(folder) == []
+    assert answers(ch.open_store(folder)) == made[1]
+    assert snapshot(folder) != former
+
+
+def test_a_modality_is_read_when_it_is_searched(folder, made, monkeypatch):
+    damaged = snapshot(folder)
+    flip(damaged / "text" / "index" / "codes.npy", 1)
+    store = ch.open_store(folder)
+    assert answers(store, "image") == {"image": made[1]["image"]}
+    assert snapshot(folder) == damaged
+    assert answers(store, "text") == {"text": made[1]["text"]}
+    assert snapshot(folder) != damaged
+
+
+def test_what_happens_to_the_files_of_an_open_store_changes_no_answer(folder, made):
+    store = ch.open_store(folder)
+    assert answers(store) == made[1]
+    for path in snapshot(folder).rglob("*.npy"):
+        with open(path, "r+b") as file:  # the same file, not another one in its place
+            file.truncate(10)
+    assert answers(store) == made[1]
+    store.delete(["i4 é"])
+    assert "i4 é" not in store.search(QUERIES, 99, "text").ids[0]
+
+
+def test_another_process_makes_a_new_snapshot_before_a_modality_is_read(folder, made):
+    store = ch.open_store(folder)
+    assert answers(store, "image") == {"image": made[1]["image"]}
+    former = snapshot(folder)
+    other = ch.open_store(folder)
+    other._open().layers.make_snapshot(former.name)
+    newer = snapshot(folder)
+    assert newer != former
+    assert answers(store) == made[1]
+    assert snapshot(folder) == newer
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        # A code that is there counts as gone, and the other way round.
+        f"UPDATE removed SET serial = serial + 1 WHERE serial = ({LAST_REMOVED})",
+        f"UPDATE removed SET serial = 0 WHERE serial = ({LAST_REMOVED})",
+        f"UPDATE removed SET serial = 1000000 WHERE serial = ({LAST_REMOVED})",
+        "DELETE FROM removed",
+        "INSERT INTO removed VALUES (20)",
+        "UPDATE state SET snapshot_size = snapshot_size + 1",
+        "UPDATE state SET snapshot_serial = snapshot_serial - 1",
+        "UPDATE state SET snapshot = 'snapshot-of-something-else'",
+    ],
+)
+def test_a_snapshot_that_the_database_contradicts_is_made_again(folder, made, statement):
+    database = ItemsDatabase(folder / "items.sqlite")
+    with database.writing():
+        database._connection.execute(statement)
+    database.close()
+    assert damage_of(folder)
+    store = ch.open_store(folder)
+    assert answers(store) == made[1]
+    assert damage_of(folder) == []
+
+
+@pytest.mark.parametrize("failing", ["save", "fsync", "rename"])
+def test_where_no_snapshot_can_be_written_answers_come_from_memory(folder, made, monkeypatch, failing):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    owner = {"save": np, "fsync": snapshot_files.os, "rename": Path}[failing]
+    monkeypatch.setattr(owner, failing, fail)
+    damaged = snapshot(folder)
+    flip(damaged / "image" / "items.npy", 1)
+    store = ch.open_store(folder)
+    assert answers(store) == made[1]
+    assert snapshot(folder) == damaged  # nothing of the new one is left
+    store.delete(["i4 é"])
+    assert "i4 é" not in store.search(QUERIES, 99).ids[0]
+    store.close()
+
+
+def test_a_folder_that_cannot_be_written_to_is_searched(folder, made, monkeypatch):
+    damaged = snapshot(folder)
+    shutil.rmtree(damaged / "text")
+    (folder / ".lock").unlink()
+    (folder / ".lock").mkdir()  # as for a user without the right to write; root has it everywhere
+    assert answers(ch.open_store(folder)) == made[1]
+
+
+def test_a_removed_store_is_not_made_again_by_a_snapshot(folder, monkeypatch):
+    store = ch.open_store(folder)
+    shutil.rmtree(folder)
+    monkeypatch.setattr(layers, "_LEAST_IN_SNAPSHOT", 0)
+    with pytest.raises(FileNotFoundError, match="has been removed"):
+        store._open().layers.make_snapshot("")
+    assert not folder.exists()
+
+
+def test_what_killed_processes_left_goes_with_the_next_start(folder, made):
+    current = snapshot(folder)
+    for name in ("snapshot-" + "1" * 64, "snapshot-" + "2" * 32 + ".tmp"):
+        (folder / name / "image").mkdir(parents=True)
+    with layers.locked(folder / ".lock"):  # one is being made
+        done = threading.Thread(target=lambda: ch.open_store(folder).close())
+        done.start()
+        done.join()
+        assert len(list(folder.glob("snapshot-*"))) == 3
+    assert answers(ch.open_store(folder)) == made[1]
+    assert snapshot(folder) == current
+
+
+def test_a_modality_that_is_no_name_makes_no_folder(tmp_path):
+    codes = layers.SortedCodes.build([("a", 1, 1, b"1")], 8)
+    with pytest.raises(ch.errors.InputError, match="which is no modality"):
+        snapshot_files.write_snapshot(tmp_path, {"../x": codes}, 8, 1)
+    assert list(tmp_path.iterdir()) == []
