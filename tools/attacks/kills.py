@@ -55,8 +55,8 @@ ATTACKS = {
     "distill": Attack("distill run --student features --out new", ("new/model/model.safetensors",)),
     "encode": Attack("encode shown --data items.csv --out codes.parquet", ("codes.parquet",)),
     "encode shards": Attack("encode shown --data images --out codes --shard-items 40", ("codes/*.parquet",)),
-    "index create": Attack("index create new.store images --model shown", ("new.store/items",)),
-    "index add": Attack("index add photos.store images", ("photos.store/items",), ("photos.store",)),
+    "index create": Attack("index create new.store INPUTS/images --model shown", ("new.store/items",)),
+    "index add": Attack("index add photos.store INPUTS/images", ("photos.store/items",), ("photos.store",)),
     "experiment": Attack(
         "experiment losses --config run.yaml --bits 8 --seeds 2 --losses dsch,sch --out grid", ("grid/figures.csv",)
     ),
@@ -110,7 +110,7 @@ def write_inputs(folder: Path) -> None:
         "train short.yaml --out run",
         "evaluate run",
         "train shown.yaml --out shown",
-        "index create photos.store images --model shown",
+        f"index create photos.store {folder}/images --model shown",
     ):
         done = _run(words, folder)
         if done.returncode:
@@ -276,6 +276,7 @@ def attack_all(names: Sequence[str], count: int, seed: int, full: bool) -> Itera
         write_inputs(inputs)
         for name in names:
             attack, draws = ATTACKS[name], random.Random(f"{seed} {name}")
+            attack = attack._replace(words=attack.words.replace("INPUTS", str(inputs)))
             began = time.monotonic()
             done = _run(attack.words, _copy(inputs, attack, work))
             seconds, whole = time.monotonic() - began, _result(attack, work)

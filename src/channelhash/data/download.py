@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 
 from channelhash.data.archives import unpack
 from channelhash.errors import InputError, JobError
-from channelhash.utils.files import write_text
+from channelhash.utils.files import space_for, write_text
 from channelhash.utils.progress import Progress, StageProgress
 from channelhash.utils.typed_settings import pick
 
@@ -116,7 +116,8 @@ def _fetch(source: Source, archive: Path, progress: Progress, wait: float) -> No
     for attempt in range(_ATTEMPTS):
         before = part.stat().st_size if part.exists() else 0
         try:
-            _one_connection(source, part, tag_file, progress)
+            with space_for(part):
+                _one_connection(source, part, tag_file, progress)
             part.replace(archive)
             tag_file.unlink(missing_ok=True)
             return

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import sys
-import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from torch import Tensor
 from channelhash.codes import binarize
 from channelhash.errors import InputError, JobError
 from channelhash.models.hash_model import Branch, HashModel
+from channelhash.utils.files import temporary_folder
 from channelhash.utils.optional_imports import library
 from channelhash.utils.seeds import generator
 
@@ -201,14 +201,9 @@ def _no_output() -> Iterator[None]:
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder, renamed to ``folder`` (empty or missing before) when the block ends without error."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
-    temporary.mkdir()
-    try:
+    with temporary_folder(folder) as temporary:
         yield temporary
         for path in temporary.iterdir():  # on the disk before the name is
             with open(path, "rb") as written:
                 os.fsync(written.fileno())
         temporary.replace(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

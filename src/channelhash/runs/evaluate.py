@@ -19,7 +19,7 @@ from channelhash.models.encode_records import encode_records
 from channelhash.runs.folder import open_run
 from channelhash.runs.stored_codes import database_codes, stored_codes
 from channelhash.training.feature_inputs import collection_features
-from channelhash.utils.files import write_text
+from channelhash.utils.files import sweep, write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.typed_settings import pick
 
@@ -79,6 +79,7 @@ def evaluate_run(
         InputError: see `run_codes` and `RunCodes.without_training_rows`.
     """
     config = read_run_config(folder)
+    sweep(folder)
     codes = run_codes(folder, split, checkpoint, progress)
     database = codes.without_training_rows() if leak_free else codes.retrieval
     where = f"{folder}, {split} partition"

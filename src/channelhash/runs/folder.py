@@ -26,7 +26,7 @@ from channelhash.training.distributed import (
 from channelhash.training.trainer import Validation, read_log
 from channelhash.utils.device import pick_device
 from channelhash.utils.environment import environment, record_environment
-from channelhash.utils.files import locked, remove_leftovers, write_text
+from channelhash.utils.files import locked, sweep, write_text
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
     could not be read, say), whose splits are dropped. A run to resume must have the same configuration.
     """
     path = folder / "config.yaml"
-    remove_leftovers(path)
+    sweep(folder)
     if not path.exists():
         if any(entry.name != ".lock" for entry in folder.iterdir()):
             raise InputError(f"{folder}: is not empty and not a run's folder; choose another --out")

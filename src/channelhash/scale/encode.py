@@ -20,7 +20,7 @@ from channelhash.models.encode_records import encode_records
 from channelhash.scale.engines import LOCAL, Workers
 from channelhash.scale.job import BulkJob, bad_path, open_job, shard_path
 from channelhash.utils.device import pick_device
-from channelhash.utils.files import atomic_path, locked, write_text
+from channelhash.utils.files import atomic_path, locked, sweep, write_text
 from channelhash.utils.progress import Progress, no_progress
 
 #: Default number of items of a shard: a killed worker loses minutes even of a large model's work.
@@ -76,6 +76,7 @@ def encode_bulk(
     next(input_files(data))  # where there is nothing to encode, nothing is written
     try:
         with locked(out / "job" / "lock", wait=False):
+            sweep(out)
             job = open_job(load_model(model), data, out.resolve(), root, shard_items)
             todo = [number for number in range(len(job.shards)) if not shard_path(out, number).exists()]
             done = 0
@@ -179,8 +180,7 @@ def _one_thread() -> Iterator[None]:
 
 def _gather_bad(out: Path, n_shards: int) -> int:
     """Join the shards' files of bad items to ``bad.jsonl``, remove what killed workers left, and count the lines."""
-    for leftover in [*out.glob(".codes-*.tmp"), *bad_path(out, 0).parent.glob(".*.tmp")]:
-        leftover.unlink()
+    sweep(out)
     lines = 0
     with atomic_path(out / "bad.jsonl") as temporary, open(temporary, "wb") as gathered:
         for number in range(n_shards):

@@ -3,11 +3,8 @@
 import hashlib
 import json
 import os
-import shutil
-import time
-import uuid
 from collections.abc import Generator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.files import content_hash
+from channelhash.utils.files import content_hash, temporary_folder
+from channelhash.utils.memmap_cache import reserved_memmap
 from channelhash.utils.progress import Progress
 
 _FORMAT = "channelhash word vectors 2"
@@ -24,7 +22,6 @@ _BLOCK = 1 << 20
 _SAMPLES = 16  # blocks of a file that enter its hash, with its size
 _FILES = ("vectors.npy", "hashes.npy", "rows.npy", "offsets.npy", "words.bin")
 _LONGEST_WORD = 10_000  # bytes; a longer run without a space is no word
-_ABANDONED = 24 * 3600  # seconds after which no process works on an unfinished build
 
 DType = Literal["float16", "float32"]
 Entries = Generator[tuple[str, NDArray[np.float32]], None, None]
@@ -117,15 +114,7 @@ def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progre
 
     Processes that open the file at the same time each build a folder; the first one stays.
     """
-    cache = folder.parent
-    cache.mkdir(parents=True, exist_ok=True)
-    for entry in cache.iterdir():
-        with suppress(FileNotFoundError):  # another process may have removed it
-            if entry.name.startswith(f".{folder.name}.") and time.time() - entry.stat().st_mtime > _ABANDONED:
-                shutil.rmtree(entry, ignore_errors=True)
-    temporary = cache / f".{folder.name}.{uuid.uuid4().hex}.tmp"
-    temporary.mkdir()
-    try:
+    with temporary_folder(folder) as temporary:
         _convert(path, temporary, dtype, progress)
         files = {name: _sampled_hash(temporary / name) for name in _FILES}
         (temporary / "meta.json").write_text(json.dumps({"source": source, "dtype": dtype, "files": files}))
@@ -137,8 +126,6 @@ def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progre
         except OSError:
             if not folder.is_dir():
                 raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _convert(path: Path, folder: Path, dtype: DType, progress: Progress | None) -> None:
@@ -150,7 +137,7 @@ def _convert(path: Path, folder: Path, dtype: DType, progress: Progress | None) 
     if not places:
         raise InputError(f"{path}: ends in word 1 of {count}; the file is truncated or its first line is wrong")
     everything = folder / "everything.npy"
-    vectors = np.lib.format.open_memmap(everything, mode="w+", dtype=dtype, shape=(places, width))
+    vectors = reserved_memmap(everything, (places, width), dtype)
     hashes, ends, blob = np.zeros(places, np.uint64), np.zeros(places + 1, np.int64), bytearray()
     with closing(entries), np.errstate(over="ignore"):
         for row, (word, vector) in enumerate(entries):

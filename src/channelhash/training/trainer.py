@@ -20,7 +20,7 @@ from channelhash.training.checkpoints import load_checkpoint, save_checkpoint
 from channelhash.training.distributed import from_first, rank
 from channelhash.training.sources import TrainingSet
 from channelhash.training.step import Steps
-from channelhash.utils.files import write_text
+from channelhash.utils.files import space_for, write_text
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import derive_seed
 
@@ -176,17 +176,21 @@ def _recorder(folder: Path, start: int, writes: bool) -> Iterator[Callable[[list
         return
     from torch.utils.tensorboard import SummaryWriter  # a second of import that only training pays
 
-    events = SummaryWriter(str(folder / "tensorboard"), purge_step=start)
+    events_folder = folder / "tensorboard"
+    with space_for(events_folder):
+        events = SummaryWriter(str(events_folder), purge_step=start)
 
     def record(log: list[Entry]) -> None:
         write_text(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in log))
         entry = log[-1]
         scalars = {"loss": entry["loss"], "learning_rate": entry["learning_rate"]}
         scalars |= {f"validation map_tie_aware/{task}": value for task, value in entry.get("validation", {}).items()}
-        for name, value in scalars.items():
-            events.add_scalar(name, value, entry["epoch"])
+        with space_for(events_folder):
+            for name, value in scalars.items():
+                events.add_scalar(name, value, entry["epoch"])
 
     try:
         yield record
     finally:
-        events.close()
+        with space_for(events_folder):
+            events.close()

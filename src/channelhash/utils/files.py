@@ -1,12 +1,28 @@
 """Write files in one step: a reader sees the old file or the new one, never a part."""
 
+import errno
 import fcntl
+import glob
 import hashlib
 import os
+import re
+import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
+
+from channelhash.errors import InputError, JobError
+
+#: What the system says of a disk or a quota that is full, and of a file that may not grow.
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+#: Likewise libraries that write by themselves: PyArrow, safetensors and FAISS, then PyTorch, SQLite and NumPy.
+_FULL_WORDS = re.compile(
+    "|".join(map(os.strerror, FULL)) + r"|failed writing file|unexpected pos|disk is full|requested and \d+ written"
+)
+#: Names of temporary files and folders.
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp", re.DOTALL)
 
 
 @contextmanager
@@ -15,22 +31,116 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
     The content is flushed to the disk before the rename, so after a power cut ``target`` is the complete old file or
     the complete new one. If the block raises, the temporary file is removed and ``target`` stays as it is.
+
+    Raises:
+        JobError: there is no space left for the file.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")  # as `remove_leftovers` expects
-    try:
+    _sweep_once(target.parent)
+    with space_for(target), _held(target, is_folder=False) as temporary:
         yield temporary
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
         os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_folder(target: Path) -> Iterator[Path]:
+    """Yield a new folder beside ``target``, which the block renames to it; otherwise the folder goes.
+
+    Raises:
+        JobError: there is no space left for a file in it.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _sweep_once(target.parent)
+    with space_for(target), _held(target, is_folder=True) as temporary:
+        yield temporary
+
+
+@contextmanager
+def space_for(target: Path) -> Iterator[None]:
+    """Name ``target`` if the block finds the disk full.
+
+    Raises:
+        JobError: it does.
+
+    >>> with space_for(Path("codes.parquet")):
+    ...     raise OSError(errno.ENOSPC, "No space left on device")
+    Traceback (most recent call last):
+    channelhash.errors.JobError: codes.parquet: No space left on device; make room, then run the command again
+    """
+    try:
+        yield
+    except (InputError, JobError):
+        raise
+    except Exception as error:  # libraries that write by themselves have errors of their own
+        if getattr(error, "errno", None) not in FULL and not _FULL_WORDS.search(str(error)):
+            raise
+        reason = getattr(error, "strerror", None) or os.strerror(errno.ENOSPC)
+        raise JobError(f"{target}: {reason}; make room, then run the command again") from error
+
+
+@contextmanager
+def _held(target: Path, is_folder: bool) -> Iterator[Path]:
+    """Yield a new temporary file or folder that is locked, so that nobody takes it for a leftover; remove it."""
+    with ExitStack() as stack:
+        while True:
+            temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+            if is_folder:
+                temporary.mkdir()
+            flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
+            handle = os.open(temporary, flags, 0o666)
+            stack.callback(os.close, handle)
+            with suppress(OSError):  # not every file system has locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if temporary.exists():  # nobody has swept it away before it was locked
+                break
+        stack.callback(_remove, temporary)
+        yield temporary
+
+
+def sweep(folder: Path) -> None:
+    """Remove, anywhere below a folder, the temporary files and folders that killed processes left.
+
+    Those of living processes are locked and stay, and so do all where the file system has no locks.
+    """
+    for parent, _, _ in os.walk(folder):
+        _sweep(Path(parent))
+
+
+def _sweep(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if _TEMPORARY.fullmatch(entry.name):
+            _remove_dead(entry)
+
+
+@cache
+def _sweep_once(folder: Path) -> None:
+    """Sweep a folder before the first file that this process writes into it."""
+    with suppress(OSError):  # a folder that may be written to, not read
+        _sweep(folder)
 
 
 def remove_leftovers(target: Path) -> None:
-    """Remove temporary files that killed processes left beside ``target``; the caller holds its lock."""
-    for temporary in target.parent.glob(f".{target.name}.{'[0-9a-f]' * 32}.tmp"):
-        temporary.unlink()
+    """Remove the temporary files that killed processes left beside ``target``, see `sweep`."""
+    for temporary in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 32}.tmp"):
+        _remove_dead(temporary)
+
+
+def _remove_dead(temporary: Path) -> None:
+    with suppress(OSError), ExitStack() as stack:
+        flags = os.O_RDONLY if temporary.is_dir() else os.O_RDWR
+        handle = os.open(temporary, flags | os.O_NOFOLLOW)
+        stack.callback(os.close, handle)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove(temporary)
+
+
+def _remove(temporary: Path) -> None:
+    if temporary.is_dir():
+        shutil.rmtree(temporary, ignore_errors=True)
+    else:
+        temporary.unlink(missing_ok=True)
 
 
 def write_text(target: Path, text: str) -> None:

@@ -1,6 +1,5 @@
 """A memory-mapped file of float rows, computed once, block by block."""
 
-import errno
 import json
 import os
 import zlib
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError, JobError
-from channelhash.utils.files import content_hash, locked, write_text
+from channelhash.utils.files import FULL, content_hash, locked, space_for, write_text
 from channelhash.utils.progress import Progress
 
 DType = Literal["float16", "float32"]
@@ -93,7 +92,7 @@ def row_file(
     whole = {**key, "dtype": dtype, "rows": str(sum(sizes)), "width": str(width)}
     digest = content_hash(json.dumps(whole, sort_keys=True).encode())[:16]
     path = stem.with_name(f"{stem.name}-{digest}.npy")
-    with locked(path.with_suffix(".lock")):
+    with locked(path.with_suffix(".lock")), space_for(path):
         if not path.exists():
             _build(path, whole, tuple(sizes), width, dtype, compute, progress)
     try:
@@ -163,20 +162,36 @@ def _reopen(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[A
 
 
 def _reserve(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any]":
-    """Create a file with all its space reserved: writing to a mapping on a full disk would kill the process."""
-    rows = np.lib.format.open_memmap(partial, mode="w+", dtype=dtype, shape=shape)
     try:
-        with open(partial, "r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, partial.stat().st_size))
+        return reserved_memmap(partial, shape, dtype)
     except OSError as error:
-        partial.unlink(missing_ok=True)
-        if error.errno != errno.ENOSPC:
+        if error.errno not in FULL:
             raise
-        size = rows.nbytes / 1e9
+        size = shape[0] * shape[1] * np.dtype(dtype).itemsize / 1e9
         raise JobError(
             f"{partial.parent}: no space left for {size:.1f} GB of features; free some, or set CHANNELHASH_CACHE to "
             "another disk, or train.feature_dtype to float16"
         ) from None
+
+
+def reserved_memmap(path: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[Any, Any]":
+    """Create a file of rows with all its space reserved: writing to a mapping on a full disk would kill the process.
+
+    Raises:
+        OSError: there is no space; nothing is left.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     reserved_memmap(Path(folder, "rows.npy"), (2, 3), "float32").shape
+    (2, 3)
+    """
+    try:
+        rows = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        with open(path, "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, path.stat().st_size))
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
     return rows
 
 

@@ -12,7 +12,7 @@ from channelhash.data.records import Records
 from channelhash.data.synthetic.hashtags import write_hashtags
 from channelhash.data.synthetic.scenes import LABELS, draw_scene
 from channelhash.errors import InputError
-from channelhash.utils.files import locked, remove_leftovers, write_text
+from channelhash.utils.files import locked, remove_leftovers, space_for, write_text
 from channelhash.utils.seeds import generator
 
 _FORMAT = 1  # part of the marker: raise it when the drawing changes
@@ -73,8 +73,9 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Callable[[int, int
             relevant[min(labels)].append(number)
         if not (images / f"im{number}.jpg").exists():
             tags = write_hashtags(labels, generator(seed, "hashtags", number))
-            (meta / "tags_raw" / f"tags{number}.txt").write_text("".join(f"{tag}\n" for tag in tags))
-            (meta / "tags" / f"tags{number}.txt").write_text("".join(f"{tag.lower()}\n" for tag in tags))
+            with space_for(meta):
+                (meta / "tags_raw" / f"tags{number}.txt").write_text("".join(f"{tag}\n" for tag in tags))
+                (meta / "tags" / f"tags{number}.txt").write_text("".join(f"{tag.lower()}\n" for tag in tags))
             _write_jpeg(images / f"im{number}.jpg", image)  # last: the image exists only if the sample is complete
         if progress:
             progress(number, n_images)
@@ -114,6 +115,10 @@ def load_synthetic(
 def _write_jpeg(path: Path, image: Image.Image) -> None:
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=90)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(buffer.getvalue())
-    temporary.replace(path)
+    temporary = path.with_suffix(".tmp")  # without atomic_path: 25,000 files are not flushed to the disk one by one
+    try:
+        with space_for(path):
+            temporary.write_bytes(buffer.getvalue())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
 from channelhash.runs.train import start_run
 from channelhash.utils.environment import usable_cores
-from channelhash.utils.files import atomic_path, locked, write_text
+from channelhash.utils.files import atomic_path, locked, sweep, write_text
 from channelhash.utils.processes import interrupts_held, process_pool
 
 Notify = Callable[[str], None]
@@ -99,6 +99,7 @@ def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> li
     _refuse_missing_data(grid)
     folder.mkdir(parents=True, exist_ok=True)
     with _lock_folder(folder):
+        sweep(folder)
         _refuse_other_runs(grid, folder)
         listed = [
             {"name": run.name, "method": run.method, "settings": yaml.safe_load(run.config.to_yaml())}

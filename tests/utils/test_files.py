@@ -1,0 +1,150 @@
+"""Files in one step: what killed writers leave goes, what living ones write stays, a full disk is named."""
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from channelhash.errors import JobError
+from channelhash.utils import files
+from channelhash.utils.files import atomic_path, remove_leftovers, space_for, sweep, temporary_folder
+from small_runs import assert_refused, feature_config, run_command, write_features
+
+#: Writes a half of a file and of a folder, says so, and waits.
+HALF = """
+import sys, time
+from pathlib import Path
+from channelhash.utils.files import atomic_path, temporary_folder
+folder = Path(sys.argv[1])
+with atomic_path(folder / "codes.parquet") as temporary, temporary_folder(folder / "words") as inner:
+    temporary.write_bytes(b"half")
+    (inner / "vectors.npy").write_bytes(b"half")
+    print("half", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """A process in the middle of writing into ``tmp_path``."""
+    process = subprocess.Popen([sys.executable, "-c", HALF, tmp_path], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"half\n"
+    files._sweep_once.cache_clear()  # as in a new process
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda folder: files.write_text(folder / "other.txt", "the next start"),
+        lambda folder: sweep(folder.parent),
+        lambda folder: [remove_leftovers(folder / name) for name in ("codes.parquet", "words")],
+    ],
+    ids=["write", "sweep", "remove_leftovers"],
+)
+def test_the_files_of_a_killed_writer_go_and_those_of_a_living_one_stay(tmp_path, writer, begin):
+    begin(tmp_path)
+    assert sum(path.suffix == ".tmp" for path in tmp_path.iterdir()) == 2
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    files._sweep_once.cache_clear()
+    begin(tmp_path)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_sweep_leaves_files_that_only_look_like_leftovers(tmp_path):
+    for name in (".tmp", "a.tmp", f"codes.{uuid.uuid4().hex}.tmp", f".codes.{uuid.uuid4().hex}", ".codes.0123.tmp"):
+        (tmp_path / name).touch()
+    before = set(tmp_path.iterdir())
+    (tmp_path / f".a.{uuid.uuid4().hex}.tmp").symlink_to(tmp_path / "a.tmp")
+    os.mkfifo(tmp_path / f".b.{uuid.uuid4().hex}.tmp")
+    sweep(tmp_path)
+    assert before <= set(tmp_path.iterdir())
+
+
+@contextmanager
+def largest_file(n_bytes: int):
+    """No file of this process may grow beyond a size: the system refuses as it does where the disk is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def write_faiss(path: Path) -> None:
+    index = faiss.IndexBinaryFlat(64)
+    index.add(np.zeros((10_000, 8), np.uint8))
+    faiss.write_index_binary(index, str(path))
+
+
+NUMBERS = np.random.default_rng(0).integers(0, 256, 80_000, dtype=np.uint8)
+WRITERS = {
+    "bytes": lambda path: path.write_bytes(NUMBERS.tobytes()),
+    "numpy": lambda path: np.save(path.open("wb"), NUMBERS),
+    "pyarrow": lambda path: pq.write_table(pa.table({"a": NUMBERS}), path),
+    "torch": lambda path: torch.save({"a": torch.from_numpy(NUMBERS)}, path),
+    "safetensors": lambda path: save_file({"a": torch.from_numpy(NUMBERS)}, path),
+    "pillow": lambda path: Image.fromarray(NUMBERS.reshape(200, 400)).save(path, format="PNG"),
+    "faiss": write_faiss,
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_whoever_writes_a_full_disk_is_named_and_nothing_half_is_left(tmp_path, write):
+    target = tmp_path / "file"
+    target.write_text("old")
+    with largest_file(10_000), pytest.raises(JobError, match=f"{target}: .*; make room"), atomic_path(target) as path:
+        write(path)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "old")]
+    with atomic_path(target) as path:
+        write(path)
+    assert target.stat().st_size > 20_000
+
+
+def test_a_folder_that_does_not_fit_goes(tmp_path):
+    words = tmp_path / "words"
+    with (
+        largest_file(10_000),
+        pytest.raises(JobError, match=rf"{words}: .*make room"),
+        temporary_folder(words) as folder,
+    ):
+        (folder / "vectors.npy").write_bytes(NUMBERS.tobytes())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_a_quota_and_a_limit_are_alike(number):
+    with pytest.raises(JobError, match=f"codes: {os.strerror(number)}; make room"), space_for(Path("codes")):
+        raise OSError(number, os.strerror(number))
+
+
+def test_other_errors_stay_what_they_are():
+    with pytest.raises(PermissionError), space_for(Path("codes")):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_a_training_without_room_names_the_file_and_goes_on_when_there_is(tmp_path, capsys):
+    config = feature_config(tmp_path / "run.yaml", write_features(tmp_path / "f.npz"), epochs=2)
+    out = tmp_path / "run"
+    with largest_file(6000):
+        assert_refused(capsys, "train", config, "--out", out, says="make room, then run the command again", status=1)
+    assert not [path for path in out.rglob("*") if path.name.endswith(".tmp")]
+    assert run_command("train", config, "--out", out, "--resume") == 0
