@@ -10,3 +10,7 @@ class InputError(Exception):
 
 class JobError(Exception):
     """A job that was set up correctly failed while it ran (a loss turned NaN, a disk filled up); exit status 1."""
+
+
+class NoSpaceError(JobError):
+    """A disk or a quota is full: what was written before is kept, and the job goes on when there is room."""

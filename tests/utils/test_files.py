@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from channelhash.errors import JobError
+from channelhash.errors import NoSpaceError
 from channelhash.utils import files
 from channelhash.utils.files import atomic_path, remove_leftovers, space_for, sweep, temporary_folder
 from small_runs import assert_refused, feature_config, run_command, write_features
@@ -111,7 +111,11 @@ WRITERS = {
 def test_whoever_writes_a_full_disk_is_named_and_nothing_half_is_left(tmp_path, write):
     target = tmp_path / "file"
     target.write_text("old")
-    with largest_file(10_000), pytest.raises(JobError, match=f"{target}: .*; make room"), atomic_path(target) as path:
+    with (
+        largest_file(10_000),
+        pytest.raises(NoSpaceError, match=f"{target}: .*; make room"),
+        atomic_path(target) as path,
+    ):
         write(path)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "old")]
     with atomic_path(target) as path:
@@ -123,7 +127,7 @@ def test_a_folder_that_does_not_fit_goes(tmp_path):
     words = tmp_path / "words"
     with (
         largest_file(10_000),
-        pytest.raises(JobError, match=rf"{words}: .*make room"),
+        pytest.raises(NoSpaceError, match=rf"{words}: .*make room"),
         temporary_folder(words) as folder,
     ):
         (folder / "vectors.npy").write_bytes(NUMBERS.tobytes())
@@ -132,7 +136,7 @@ def test_a_folder_that_does_not_fit_goes(tmp_path):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_a_quota_and_a_limit_are_alike(number):
-    with pytest.raises(JobError, match=f"codes: {os.strerror(number)}; make room"), space_for(Path("codes")):
+    with pytest.raises(NoSpaceError, match=f"codes: {os.strerror(number)}; make room"), space_for(Path("codes")):
         raise OSError(number, os.strerror(number))
 
 
@@ -145,6 +149,8 @@ def test_a_training_without_room_names_the_file_and_goes_on_when_there_is(tmp_pa
     config = feature_config(tmp_path / "run.yaml", write_features(tmp_path / "f.npz"), epochs=2)
     out = tmp_path / "run"
     with largest_file(6000):
-        assert_refused(capsys, "train", config, "--out", out, says="make room, then run the command again", status=1)
+        assert_refused(
+            capsys, "train", config, "--out", out, says="; make room, then continue with: channelhash train ", status=1
+        )
     assert not [path for path in out.rglob("*") if path.name.endswith(".tmp")]
     assert run_command("train", config, "--out", out, "--resume") == 0

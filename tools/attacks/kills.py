@@ -265,7 +265,8 @@ def fill(attack: Attack, folder: Path, limit: int) -> tuple[str, str]:
     if not any(name in lines[0] for name in ("/", ".store", ".parquet", ".html", ".png")):
         return "no file", lines[0]
     left = [name for name in _leftovers(folder) if not name.startswith("cache")]
-    return ("leftovers", ", ".join(left)) if left else ("right", attack.words)
+    words = lines[0].partition("continue with: channelhash ")[2] or attack.words
+    return ("leftovers", ", ".join(left)) if left else ("right", words)
 
 
 def attack_all(names: Sequence[str], count: int, seed: int, full: bool) -> Iterator[tuple[str, str, str, str]]:
@@ -286,7 +287,7 @@ def attack_all(names: Sequence[str], count: int, seed: int, full: bool) -> Itera
             for limit in limits:
                 kind, wrong = fill(attack, _copy(inputs, attack, work), limit)
                 if kind == "right":
-                    kind, wrong = go_on(attack, work, attack.words, whole)
+                    kind, wrong = go_on(attack, work, wrong, whole)
                 yield name, f"{limit} bytes", kind, wrong
             moments = [] if full else [(number, place) for number in STATUS for place in range(count)]
             for number, place in moments:

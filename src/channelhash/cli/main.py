@@ -1,5 +1,6 @@
 """The command ``channelhash``. The files of this package only parse, call and print."""
 
+import shlex
 import sys
 import traceback
 
@@ -24,8 +25,8 @@ from channelhash.cli import (
     serve,
     train,
 )
-from channelhash.cli.stopping import obey_signals
-from channelhash.errors import InputError, JobError
+from channelhash.cli.stopping import next_command, obey_signals
+from channelhash.errors import InputError, JobError, NoSpaceError
 
 app = typer.Typer(
     name="channelhash",
@@ -83,6 +84,8 @@ def main() -> None:
             app()
     except InputError as error:
         _fail(str(error), 2, debug)
+    except NoSpaceError as error:
+        _fail(f"{error}, then continue with: {shlex.join(next_command())}", 1, debug)
     except JobError as error:
         _fail(str(error), 1, debug)
     except OSError as error:

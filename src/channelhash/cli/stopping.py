@@ -72,6 +72,11 @@ def when_stopped(kept: str, go_on: Callable[[], list[str]] = same_command) -> No
     _ending.begun, _ending.kept, _ending.go_on = True, kept, go_on
 
 
+def next_command() -> list[str]:
+    """Return the words of the command that goes on where the one that runs ends."""
+    return _ending.go_on()
+
+
 @contextmanager
 def obey_signals() -> Iterator[None]:
     """Let SIGINT and SIGTERM end the process from now on, the block in order.
@@ -87,7 +92,7 @@ def obey_signals() -> Iterator[None]:
         if _ending.signal:
             _ending.say()
             sys.exit(_ending.status)
-        _ending.begun, _ending.kept = False, "all was done"
+        _ending.begun = False
 
 
 def listen() -> None:

@@ -5,7 +5,9 @@ its files by task and attempt; here a task is a whole shard, so that what is fin
 """
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -152,9 +154,12 @@ def _cluster() -> Iterator[Any]:
     address = os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {} if address else {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
     try:
+        before = signal.getsignal(signal.SIGTERM)
         ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(f"Ray cannot be reached at {address or 'this machine'}: {error}") from None
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)  # Ray would exit with status 15
     try:
         yield ray
     finally:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, JobError, NoSpaceError
 
 #: What the system says of a disk or a quota that is full, and of a file that may not grow.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -33,7 +33,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
     the complete new one. If the block raises, the temporary file is removed and ``target`` stays as it is.
 
     Raises:
-        JobError: there is no space left for the file.
+        NoSpaceError: there is none for the file.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep_once(target.parent)
@@ -49,7 +49,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     """Yield a new folder beside ``target``, which the block renames to it; otherwise the folder goes.
 
     Raises:
-        JobError: there is no space left for a file in it.
+        NoSpaceError: there is none for a file in it.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     _sweep_once(target.parent)
@@ -62,12 +62,12 @@ def space_for(target: Path) -> Iterator[None]:
     """Name ``target`` if the block finds the disk full.
 
     Raises:
-        JobError: it does.
+        NoSpaceError: it does.
 
     >>> with space_for(Path("codes.parquet")):
     ...     raise OSError(errno.ENOSPC, "No space left on device")
     Traceback (most recent call last):
-    channelhash.errors.JobError: codes.parquet: No space left on device; make room, then run the command again
+    channelhash.errors.NoSpaceError: codes.parquet: No space left on device; make room
     """
     try:
         yield
@@ -77,7 +77,7 @@ def space_for(target: Path) -> Iterator[None]:
         if getattr(error, "errno", None) not in FULL and not _FULL_WORDS.search(str(error)):
             raise
         reason = getattr(error, "strerror", None) or os.strerror(errno.ENOSPC)
-        raise JobError(f"{target}: {reason}; make room, then run the command again") from error
+        raise NoSpaceError(f"{target}: {reason}; make room") from error
 
 
 @contextmanager

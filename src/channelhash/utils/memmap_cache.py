@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, NoSpaceError
 from channelhash.utils.files import FULL, content_hash, locked, space_for, write_text
 from channelhash.utils.progress import Progress
 
@@ -80,7 +80,7 @@ def row_file(
 
     Raises:
         InputError: the file belongs to another key or has another shape, or a row is not finite in ``dtype``.
-        JobError: the disk is full.
+        NoSpaceError: the disk is full.
 
     >>> import tempfile
     >>> def compute(first):
@@ -168,9 +168,9 @@ def _reserve(partial: Path, shape: tuple[int, int], dtype: DType) -> "np.memmap[
         if error.errno not in FULL:
             raise
         size = shape[0] * shape[1] * np.dtype(dtype).itemsize / 1e9
-        raise JobError(
-            f"{partial.parent}: no space left for {size:.1f} GB of features; free some, or set CHANNELHASH_CACHE to "
-            "another disk, or train.feature_dtype to float16"
+        raise NoSpaceError(
+            f"{partial.parent}: no space left for {size:.1f} GB of features; set CHANNELHASH_CACHE to another disk, or "
+            "train.feature_dtype to float16, or make room"
         ) from None
 
 
