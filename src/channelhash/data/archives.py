@@ -1,8 +1,6 @@
 """Unpack archives without trusting them."""
 
-import shutil
 import tarfile
-import uuid
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from channelhash.errors import InputError
+from channelhash.utils.files import temporary_folder
 
 #: MIRFLICKR-25k has about 76,000 members and 3 GB; NUS-WIDE's tag archive expands to about 1 GB.
 MOST_MEMBERS = 500_000
@@ -40,9 +39,8 @@ def unpack(archive: Path, target: Path) -> None:
         InputError: the archive is damaged; a member's path is absolute or leads outside; a member is a link or a
             device; there are too many members or bytes, or a member expands suspiciously.
     """
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with _opened(archive) as (members, read):
+        with temporary_folder(target) as temporary, _opened(archive) as (members, read):
             checked = list(members)
             _check(archive, checked)
             for member in checked:
@@ -53,12 +51,9 @@ def unpack(archive: Path, target: Path) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with read(member) as source, open(path, "xb") as sink:
                     _copy(archive, member, source, sink)
-        temporary.mkdir(parents=True, exist_ok=True)
-        temporary.replace(target)
+            temporary.replace(target)
     except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
         raise InputError(f"{archive}: damaged archive ({error}); remove it and download again") from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _check(archive: Path, members: list[_Member]) -> None:
