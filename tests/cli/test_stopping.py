@@ -86,6 +86,20 @@ def test_a_stop_in_a_finaliser_is_not_lost():
     assert error == "stopped by SIGTERM: the half is kept; continue with: channelhash wait\n"
 
 
+def test_a_signal_while_python_ends_changes_nothing():
+    body = (
+        "class Last:\n            def __del__(self, write=os.write, sleep=time.sleep): write(1, b'last\\n'); sleep(1)\n"
+        f"        main.last = Last(); {SLEEPING}"
+    )
+    process = begun(body)
+    process.send_signal(signal.SIGTERM)
+    assert [process.stdout.readline() for _ in range(2)] == ["closed\n", "last\n"]
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert error == "stopped by SIGTERM: the half is kept; continue with: channelhash wait\n"
+
+
 def obeys(process: subprocess.Popen[str]) -> bool:
     """Whether a process has installed its handlers."""
     caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text())[1]

@@ -120,8 +120,8 @@ def listen() -> None:
         if not _ending.signal:
             report(failure)
 
+    sys.unraisablehook = unraisable
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handle)
-    sys.unraisablehook = unraisable
-    # Python takes its handlers away while it ends; a signal would then change the exit status.
-    atexit.register(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        # Python takes its handlers away while it ends; a signal would then change the exit status.
+        atexit.register(signal.signal, number, signal.SIG_IGN)
