@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import channelhash as ch
 from channelhash.codes.code_set import joined
 from channelhash.errors import InputError
+from channelhash.utils.checked_json import dump_checked
 
 
 def make(n: int = 5, k: int = 12, labelled: bool = True) -> ch.CodeSet:
@@ -77,16 +78,11 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
 
 
 def described(table: pa.Table, **changes: object) -> pa.Table:
-    """The table with other values in its description."""
+    """The table with other values in its description, or without those that are None; it is not damaged."""
     description = json.loads(table.schema.metadata[b"channelhash"]) | changes
-    return table.replace_schema_metadata({**table.schema.metadata, b"channelhash": json.dumps(description)})
-
-
-def without_key(table: pa.Table, key: str) -> pa.Table:
-    """The table without a key of its description."""
-    description = json.loads(table.schema.metadata[b"channelhash"])
-    del description[key]
-    return table.replace_schema_metadata({**table.schema.metadata, b"channelhash": json.dumps(description)})
+    del description["checksum"]
+    text = dump_checked({key: value for key, value in description.items() if value is not None})
+    return table.replace_schema_metadata({**table.schema.metadata, b"channelhash": text})
 
 
 @pytest.mark.parametrize(
@@ -94,7 +90,7 @@ def without_key(table: pa.Table, key: str) -> pa.Table:
     [
         (lambda t: described(t, n_bits=20), "column code_image is fixed_size_binary.*20 bits"),
         (lambda t: described(t, n_bits=9), "bits past the 9th are set"),
-        (lambda t: without_key(t, "n_bits"), "the description lacks 'n_bits'"),
+        (lambda t: described(t, n_bits=None), "the description lacks 'n_bits'"),
         (lambda t: described(t, n_labels=1, label_names=[]), "labels has numbers outside 0 … 0"),
         (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 1"}), "description.*damaged"),
         (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 2"}), "'channelhash codes 2'"),
@@ -153,3 +149,44 @@ def test_a_file_is_read_in_parts_that_join_to_the_whole(tmp_path):
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "c.parquet").read_bytes()[:-9])
     with pytest.raises(InputError, match="perhaps truncated"):
         list(ch.CodeSet.stream(tmp_path / "cut.parquet", rows=4))
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_no_flipped_bit_gives_other_codes(tmp_path, labelled):
+    path, codes = tmp_path / "c.parquet", make(40, labelled=labelled)
+    codes.save(path)
+    content = path.read_bytes()
+    random = np.random.default_rng(0)
+    refused = 0
+    for offset in random.choice(len(content), 250, replace=False).tolist():
+        damaged = bytearray(content)
+        damaged[offset] ^= 1 << int(random.integers(8))
+        path.write_bytes(damaged)
+        for load in (ch.CodeSet.load, lambda path: joined(list(ch.CodeSet.stream(path, 7)))):
+            try:
+                assert_equal(load(path), codes)
+            except InputError:
+                refused += 1
+    assert refused > 250  # most bits mean something
+
+
+def test_a_renamed_column_is_noticed(tmp_path):
+    make().save(tmp_path / "c.parquet")
+    table = pq.read_table(tmp_path / "c.parquet")
+    names = [name.replace("code_image", "code_imafe") for name in table.column_names]
+    renamed = table.rename_columns(names).replace_schema_metadata(table.schema.metadata)
+    pq.write_table(renamed, tmp_path / "c.parquet")
+    with pytest.raises(InputError, match="code_imafe is not as it was written"):
+        ch.CodeSet.load(tmp_path / "c.parquet")
+
+
+def test_files_without_checksums_are_read(tmp_path):
+    codes = make()
+    codes.save(tmp_path / "c.parquet")
+    table = pq.read_table(tmp_path / "c.parquet")
+    description = json.loads(table.schema.metadata[b"channelhash"])
+    del description["columns"], description["checksum"]
+    metadata = {**table.schema.metadata, b"channelhash": json.dumps(description)}
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "c.parquet")
+    assert_equal(ch.CodeSet.load(tmp_path / "c.parquet"), codes)
+    assert_equal(joined(list(ch.CodeSet.stream(tmp_path / "c.parquet", 2))), codes)

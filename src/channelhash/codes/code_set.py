@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed
+from channelhash.codes.column_checksums import ColumnChecksum, column_checksums
 from channelhash.errors import InputError
+from channelhash.utils.checked_json import dump_checked, load_checked
 from channelhash.utils.files import atomic_path
 
 _FORMAT = "channelhash codes 1"
@@ -103,7 +105,8 @@ class CodeSet:
         """Write a Parquet file in one step.
 
         Columns: ``id``; ``code_<modality>`` (binary of fixed size); ``labels`` (list of label numbers);
-        ``text``; ``image``. The schema's metadata holds n_bits, number and names of labels, and the model.
+        ``text``; ``image``. The schema's metadata holds n_bits, number and names of labels, the model, and checksums of
+        the columns and of itself; pages have their own.
         """
         width = -(-self.n_bits // 8)
         columns: dict[str, pa.Array] = {"id": pa.array(self.ids, pa.string())}
@@ -117,26 +120,30 @@ class CodeSet:
             columns["text"] = pa.array(self.texts, pa.string())
         if self.images is not None:
             columns["image"] = pa.array(self.images, pa.string())
+        table = pa.table(columns)
         description = {
             "n_bits": self.n_bits,
             "n_labels": None if self.labels is None else self.labels.shape[1],
             "label_names": list(self.label_names),
             "model": self.model,
+            "columns": column_checksums(table),
         }
-        metadata = {"channelhash.format": _FORMAT, "channelhash": json.dumps(description)}
-        table = pa.table(columns).replace_schema_metadata(metadata)
+        metadata = {"channelhash.format": _FORMAT, "channelhash": dump_checked(description)}
         with atomic_path(Path(path)) as temporary:
-            pq.write_table(table, temporary)
+            pq.write_table(table.replace_schema_metadata(metadata), temporary, write_page_checksum=True)
 
     @classmethod
     def load(cls, path: str | Path) -> "CodeSet":
         """Read what `save` wrote.
 
         Raises:
-            InputError: the file is missing, truncated, or not a file of codes.
+            InputError: the file is missing, damaged, or not a file of codes. A file of version 0.1 has no checksums.
         """
         with _open(path) as (file, description):
-            return _described(file.read(), description)
+            table = file.read()
+            codes = _described(table, description)
+            _check_columns(description, _checksums(table, description, {}))
+            return codes
 
     @classmethod
     def stream(cls, path: str | Path, rows: int) -> Iterator["CodeSet"]:
@@ -146,8 +153,12 @@ class CodeSet:
             InputError: as `load`; damage further down is found when it is read.
         """
         with _open(path) as (file, description):
+            found = _checksums(file.schema_arrow.empty_table(), description, {})
             for batch in file.iter_batches(rows):
-                yield _described(pa.Table.from_batches([batch]), description)
+                table = pa.Table.from_batches([batch])
+                yield _described(table, description)
+                found = _checksums(table, description, found)
+            _check_columns(description, found)
 
 
 def joined(parts: Sequence[CodeSet]) -> CodeSet:
@@ -177,19 +188,21 @@ def _open(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file of codes")
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             metadata = file.schema_arrow.metadata or {}
-            written_as = metadata.get(b"channelhash.format", b"").decode()
+            written_as = metadata.get(b"channelhash.format", b"").decode(errors="replace")
             if not written_as.startswith("channelhash codes "):
                 raise InputError(f"{path}: a Parquet file, but not one of codes (written by `channelhash encode`)")
             if written_as != _FORMAT:
                 raise InputError(f"{path}: written as {written_as!r}, this version reads {_FORMAT!r}; encode again")
             try:
                 description = json.loads(metadata.get(b"channelhash", b""))
-            except ValueError:
+                if "columns" in description or "checksum" in description:
+                    description = load_checked(metadata[b"channelhash"].decode())
+            except (ValueError, TypeError):
                 raise InputError(f"{path}: the description in its metadata is damaged; encode again") from None
             yield file, description
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         first = " ".join(str(error).split())
         raise InputError(f"{path}: not a readable Parquet file, perhaps truncated ({first}); encode again") from None
     except _MisfitError as error:
@@ -198,6 +211,22 @@ def _open(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
 
 class _MisfitError(Exception):
     """A table and its description do not fit together."""
+
+
+def _checksums(
+    table: pa.Table, description: dict[str, Any], before: dict[str, ColumnChecksum]
+) -> dict[str, ColumnChecksum]:
+    """Return the checksums of the rows so far; of a file of version 0.1 none."""
+    try:
+        return column_checksums(table, before) if "columns" in description else {}
+    except ValueError as error:
+        raise _MisfitError(str(error)) from None
+
+
+def _check_columns(description: dict[str, Any], found: dict[str, ColumnChecksum]) -> None:
+    expected = description.get("columns", {})
+    if names := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
+        raise _MisfitError(f"damaged: the column {names[0]} is not as it was written")
 
 
 def _described(table: pa.Table, description: dict[str, Any]) -> CodeSet:
