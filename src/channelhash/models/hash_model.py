@@ -19,6 +19,12 @@ from channelhash.data.records import Items
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import Frozen, Precision, load_weights, read_weights
 from channelhash.models.model_card import ModelFacts, model_card
+from channelhash.models.saved_checksums import (
+    check_weights,
+    described_with_checksum,
+    read_description,
+    weights_metadata,
+)
 from channelhash.utils.files import atomic_path, content_hash, write_text
 from channelhash.utils.progress import Progress
 from channelhash.utils.python_names import check_trusted
@@ -292,9 +298,10 @@ class HashModel(nn.Module, ModelHubMixin):
     def _save_pretrained(self, save_directory: Path) -> None:
         with atomic_path(save_directory / "model.safetensors") as path:
             # Not `save_file`: only the owner may read its files.
-            path.write_bytes(save({name: values.contiguous() for name, values in self.trained_state().items()}))
+            weights = {name: values.contiguous() for name, values in self.trained_state().items()}
+            path.write_bytes(save(weights, weights_metadata(weights)))
         extends = {"extends": list(self.extends)} if self.extends else {}
-        write_text(save_directory / "config.json", json.dumps(self._description() | extends, indent=2))
+        write_text(save_directory / "config.json", described_with_checksum(self._description() | extends))
 
     def generate_model_card(self, *args: Any, **training: Any) -> ModelCard:
         """Generate the card that `save_pretrained` writes; ``training`` are arguments of `model_card.model_card`."""
@@ -315,7 +322,7 @@ class HashModel(nn.Module, ModelHubMixin):
         from channelhash.models import resolve_model  # the registry imports the model files, which import this one
 
         try:
-            description = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            description = read_description(folder / "config.json")
             name, n_bits, architecture = (description[key] for key in ("name", "n_bits", "architecture"))
             check_trusted(name, folder / "config.json", trust_code)
             try:
@@ -332,7 +339,9 @@ class HashModel(nn.Module, ModelHubMixin):
         model.extends = tuple(description.get("extends", ()))
         model._check_backbones(description.get("backbones", {}), folder)
         file = folder / "model.safetensors"
-        load_weights(model.trained_state(), read_weights(file), str(file))
+        weights = read_weights(file)
+        check_weights(file, weights)
+        load_weights(model.trained_state(), weights, str(file))
         return model.eval()
 
     def _check_backbones(self, saved: dict[str, dict[str, str]], folder: Path) -> None:
