@@ -55,7 +55,7 @@ def serving(
     """A client of an application over `small_store`."""
     encoder = model or small_model(folder)
     store = small_store(folder, encoder)
-    hosts = {"testserver", "127.0.0.1"}
+    hosts = {"testserver", "127.0.0.1", "localhost"}
     app = create_app(store, encoder, limits, token, hosts, folder / "store" / "pictures")
     with TestClient(app, raise_server_exceptions=False) as client:
         client.app_store = store  # type: ignore[attr-defined]

@@ -233,7 +233,7 @@ def test_damage_anywhere_in_a_picture_never_fails_the_server(cautious):
 
 
 def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_so(cautious):
-    refused(cautious, cautious.post("/search", json={"text": "a" * 1_100_000}), 413, "larger than 1 MB")
+    refused(cautious, cautious.post("/search", json={"text": "a" * 260_000}), 413, "larger than 0.256 MB")
     refused(cautious, cautious.post("/search/image", files={"image": bytes(1_100_000)}), 413, "larger than 1 MB")
 
     def chunks():
@@ -241,7 +241,7 @@ def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_so(cautious):
             yield bytes(100_000)
 
     headers = {"Content-Type": "application/json"}
-    refused(cautious, cautious.post("/search", content=chunks(), headers=headers), 413, "larger than 1 MB")
+    refused(cautious, cautious.post("/search", content=chunks(), headers=headers), 413, "larger than 0.256 MB")
 
 
 def test_a_server_without_a_model_searches_by_id_and_says_why_words_do_not(tmp_path):

@@ -15,6 +15,8 @@ def serve(
     host: str = typer.Option("127.0.0.1", help="Address to listen on; by default only this machine has access."),
     port: int = typer.Option(8080, min=0, max=65535, help="Port to listen on; 0 takes any free port."),
     token_file: Path | None = typer.Option(None, help="File with the token for requests that add or delete items."),
+    read_token_file: Path | None = typer.Option(None, help="File with a token that all other requests need."),
+    audit_log: Path | None = typer.Option(None, help="File to which every write is noted, as lines of JSON."),
     allow_host: list[str] = typer.Option([], help="Another host name of this server. May be repeated."),
     max_upload: float = typer.Option(16, min=0.001, help="Largest request, in MB."),
     max_pixels: float = typer.Option(40, min=0.001, help="Largest picture, in million pixels."),
@@ -34,7 +36,8 @@ def serve(
     )
     when_stopped(f"{store} keeps every write that was answered")
     with listen(host, port) as listening:
-        app = open_app(store, model, limits, token_file, allowed_hosts(host, allow_host))
+        hosts = allowed_hosts(host, allow_host)
+        app = open_app(store, model, limits, token_file, hosts, read_token_file, audit_log)
         for modality, problem in app.state.service.problems.items():
             messages.print(f"no search with a new {modality}: {problem}", markup=False)
         try:

@@ -1,18 +1,23 @@
 """The web application: routes, middleware around them, and an orderly end."""
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.routing import APIRoute
 
 from channelhash._version import __version__
 from channelhash.models import HashModel
 from channelhash.search.store import Store
-from channelhash.serve.error_handlers import handle_errors
+from channelhash.serve.audit import AuditLog
+from channelhash.serve.auth import BEARER, Tokens
+from channelhash.serve.error_handlers import TOKEN_PROBLEM, handle_errors
 from channelhash.serve.limits import Limits
 from channelhash.serve.metrics import measure_requests
-from channelhash.serve.middleware import add_security_headers, check_host, limit_body_size, limit_concurrency
+from channelhash.serve.middleware import add_security_headers, check_host
 from channelhash.serve.routes import explain as explain_routes
 from channelhash.serve.routes import info as info_routes
 from channelhash.serve.routes import items as item_routes
@@ -25,9 +30,10 @@ def create_app(
     store: Store,
     model: HashModel | None,
     limits: Limits | None = None,
-    token: str | None = None,
+    token: str | Tokens | None = None,
     hosts: Collection[str] | None = None,
     image_folder: Path | None = None,
+    audit: AuditLog | None = None,
 ) -> FastAPI:
     """Create a web application that searches a store, and closes the store when it ends.
 
@@ -35,15 +41,17 @@ def create_app(
         store: the store to search.
         model: encoder of queries; without one, only ids and codes are queries.
         limits: limits of one request.
-        token: token that write calls must send; None allows no writing.
+        token: token that write calls must send, or the tokens of writing and reading; None allows no writing.
         hosts: host names that requests may name; None allows any.
         image_folder: folder for small copies of uploaded images; None keeps none.
+        audit: log of the writes; None keeps none.
 
     Raises:
         InputError: the store holds codes of another model.
     """
     limits = limits or Limits()
-    service = make_service(store, model, limits, token, image_folder)
+    tokens = token if isinstance(token, Tokens) else Tokens(token)
+    service = make_service(store, model, limits, tokens, image_folder, audit)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -60,14 +68,23 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
-    handle_errors(app)
-    routers = (search_routes.router, explain_routes.router, item_routes.readers, item_routes.writers)
-    for router in (*routers, info_routes.router, make_page_router()):
+    needs_token: dict[str, Any] = {"dependencies": [Depends(BEARER)], "responses": TOKEN_PROBLEM}
+    readers = (search_routes.router, explain_routes.router, item_routes.readers, info_routes.router)
+    for router in readers:
+        app.include_router(router, **(needs_token if tokens.read else {}))
+    app.include_router(item_routes.writers, **needs_token)
+    page = make_page_router()
+    for router in (info_routes.health_router, page):
         app.include_router(router)
+    handle_errors(app, partial(_allowed_methods, (*readers, item_routes.writers, info_routes.health_router, page)))
     # The last one is the outermost.
-    app.add_middleware(limit_body_size, limit=limits.upload_bytes)
-    app.add_middleware(limit_concurrency, limit=limits.concurrency)
     app.add_middleware(check_host, hosts=hosts)
     app.add_middleware(measure_requests, metrics=service.metrics)
     app.add_middleware(add_security_headers)
     return app
+
+
+def _allowed_methods(routers: Sequence[APIRouter], path: str) -> set[str]:
+    """Return the methods of all routes whose pattern a path matches."""
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    return {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}

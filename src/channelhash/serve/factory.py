@@ -9,13 +9,20 @@ from channelhash.errors import InputError
 from channelhash.models import load_model
 from channelhash.search import STORES, open_store
 from channelhash.serve.app import create_app
-from channelhash.serve.auth import read_token
+from channelhash.serve.audit import AuditLog
+from channelhash.serve.auth import Tokens, read_token
 from channelhash.serve.limits import Limits
 from channelhash.utils.device import pick_device
 
 
 def open_app(
-    address: str, model: Path | None, limits: Limits, token_file: Path | None, hosts: Collection[str] | None
+    address: str,
+    model: Path | None,
+    limits: Limits,
+    token_file: Path | None,
+    hosts: Collection[str] | None,
+    read_token_file: Path | None = None,
+    audit_log: Path | None = None,
 ) -> FastAPI:
     """Open a store and create its application; see `create_app`.
 
@@ -25,6 +32,8 @@ def open_app(
         limits: limits of one request.
         token_file: file of the token that write calls need.
         hosts: host names that requests may name.
+        read_token_file: file of the token that other calls need; None allows everybody to read.
+        audit_log: file to which writes are noted.
 
     Raises:
         InputError: there is no such store, its codes are another model's, or a token is given for a store that can only
@@ -34,6 +43,10 @@ def open_app(
     if is_path and not Path(address).exists():
         raise InputError(f"{address}: no such store; make one with `channelhash index create {address} --model RUN`")
     token = read_token(token_file) if token_file else None
+    tokens = Tokens(token, read_token(read_token_file, "--read-token-file") if read_token_file else None)
+    if token is not None and token == tokens.read:
+        raise InputError("--read-token-file: holds the token of --token-file, so that whoever reads could write")
+    audit = AuditLog(audit_log) if audit_log else None
     store = open_store(address)
     if token is not None and not store.writable:
         raise InputError(f"--token-file: {address} can only be read; make a store with `channelhash index create`")
@@ -48,4 +61,4 @@ def open_app(
         )
     # Uploaded images are kept beside the codes where the store is a folder of its own.
     image_folder = Path(address).resolve() / "pictures" if is_path and store.writable else None
-    return create_app(store, encoder, limits, token, hosts, image_folder)
+    return create_app(store, encoder, limits, tokens, hosts, image_folder, audit)

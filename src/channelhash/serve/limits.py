@@ -4,19 +4,24 @@ from dataclasses import dataclass
 
 from fastapi import HTTPException
 
+from channelhash.serve.json_bodies import Shape
+
 
 @dataclass(frozen=True)
 class Limits:
     """Upper bounds, inclusive.
 
     Attributes:
-        upload_bytes: size of a request's body.
+        upload_bytes: size of a body with a picture, or of a write.
+        question_bytes: size of any other body.
         pixels: width times height of an image, read from its header before anything is decoded.
-        characters: length of a text and of a filter.
+        side: longer side of an image, read likewise.
+        characters: length of a text, an id and a filter.
         k: results of one search.
         rerank: nearest codes that one search may rank again by real-valued outputs.
         items: items in one write call.
-        concurrency: requests processed at one time.
+        concurrency: requests processed at one time; a request counts as soon as its body is there.
+        receiving_seconds: time for a body, and for each further `receiving.PACE` bytes of a long one.
         patches: patches of an image that one explanation may hide in turn.
         words: words of a text that one explanation leaves out in turn.
 
@@ -25,14 +30,31 @@ class Limits:
     """
 
     upload_bytes: int = 16_000_000
+    question_bytes: int = 256_000
     pixels: int = 40_000_000
+    side: int = 20_000
     characters: int = 2000
     k: int = 1000
     rerank: int = 10_000
     items: int = 1000
     concurrency: int = 64
+    receiving_seconds: int = 10
     patches: int = 400
     words: int = 100
+
+    @property
+    def question(self) -> Shape:
+        """Return the bounds of a question as JSON."""
+        return Shape(depth=4, entries=64, marks=1000)
+
+    @property
+    def write(self) -> Shape:
+        """Return the bounds of a write as JSON: an item may have a few hundred values."""
+        return Shape(depth=6, entries=max(self.items, 1000), marks=max(500 * self.items, 100_000))
+
+
+#: Bounds of a picture's metadata as JSON.
+METADATA = Shape(depth=2, entries=1000, marks=10_000)
 
 
 def check_number(name: str, value: int | None, limit: int) -> None:

@@ -3,13 +3,10 @@
 import json
 from collections.abc import Collection
 
-from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: Host names by which this machine reaches a server of its own.
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-#: Paths for monitoring, answered however busy the server is.
-_MONITORING = frozenset({"/health", "/metrics"})
 _HEADERS = [
     (
         b"content-security-policy",
@@ -58,60 +55,10 @@ def check_host(app: ASGIApp, hosts: Collection[str] | None) -> ASGIApp:
     return middleware
 
 
-def limit_body_size(app: ASGIApp, limit: int) -> ASGIApp:
-    """Refuse bodies of more than ``limit`` bytes with status 413, whether or not they declare their length."""
-    line = f"the request is larger than {limit / 1e6:g} MB, this server's limit"
-
-    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
-        declared = _header(scope, b"content-length")
-        if declared.isdigit() and int(declared[:20]) > limit:
-            await send_error(send, 413, line)
-            return
-        size = 0
-
-        async def receive_counting() -> Message:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
-            if size > limit:
-                raise HTTPException(413, line)
-            return message
-
-        await app(scope, receive_counting, send)
-
-    return middleware
-
-
-def limit_concurrency(app: ASGIApp, limit: int) -> ASGIApp:
-    """Refuse requests beyond ``limit`` at one time with status 503, which is faster than an endless queue."""
-    running = 0
-
-    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal running
-        if scope["type"] != "http" or scope["path"] in _MONITORING:
-            await app(scope, receive, send)
-            return
-        if running >= limit:
-            await send_error(send, 503, "too many requests at one time; try again in a second", retry_after=1)
-            return
-        running += 1
-        try:
-            await app(scope, receive, send)
-        finally:
-            running -= 1
-
-    return middleware
-
-
-async def send_error(send: Send, status: int, line: str, retry_after: int | None = None) -> None:
+async def send_error(send: Send, status: int, line: str) -> None:
     """Send an error response as JSON, from outside the routes."""
     body = json.dumps({"error": line}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if retry_after is not None:
-        headers.append((b"retry-after", str(retry_after).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

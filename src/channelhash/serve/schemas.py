@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, JsonValue
 
 
 def _check_characters(text: str) -> str:
@@ -20,6 +20,14 @@ Metadata = dict[str, bool | int | Annotated[float, Field(allow_inf_nan=False)] |
 HexCode = Annotated[str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Natural = Annotated[int, Field(ge=0, strict=True)]
+
+
+_QUERIES = ("text", "id", "code")
+#: Exactly one of text, id and code; the others may be null.
+_ONE_QUERY: list[JsonValue] = [
+    {"required": [name], "properties": {other: {"type": "string" if other == name else "null"} for other in _QUERIES}}
+    for name in _QUERIES
+]
 
 
 class _Request(BaseModel):
@@ -42,7 +50,8 @@ class SearchRequest(SearchOptions):
     """Exactly one of ``text``, ``id`` and ``code`` is the query."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"text": "a dog on a beach", "k": 5}, {"id": "17"}]}
+        extra="forbid",
+        json_schema_extra={"oneOf": _ONE_QUERY, "examples": [{"text": "a dog on a beach", "k": 5}, {"id": "17"}]},
     )
 
     text: Text | None = Field(None, description="Words.")
@@ -79,6 +88,8 @@ class SearchResponse(BaseModel):
 
 class ExplainItem(_Request):
     """One item of a pair: exactly one of ``text``, ``id`` and ``code``."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"oneOf": _ONE_QUERY})
 
     text: Text | None = Field(None, description="Words.")
     id: Text | None = Field(None, description="An item that is in the store.")
@@ -211,7 +222,7 @@ class NewItems(_Request):
         },
     )
 
-    items: Annotated[list[NewItem], Field(min_length=1)]
+    items: Annotated[list[NewItem], FailFast(), Field(min_length=1)]
     replace: bool = Field(False, strict=True, description="Replace codes that an item already has.")
 
 

@@ -2,16 +2,20 @@
 
 import ipaddress
 import socket
+import sys
 from collections.abc import Callable, Collection
 
 import uvicorn
 from fastapi import FastAPI
 
 from channelhash.errors import InputError
+from channelhash.serve.connections import Connection, allow_connections, most_connections
 from channelhash.serve.middleware import LOOPBACK
 
 # Seconds that running requests have to finish after the signal to stop.
 _GRACE = 30
+# Seconds after which a thread that works lets the event loop go on; Python's own 0.005 add up.
+_SWITCH = 0.001
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -76,8 +80,18 @@ def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]
         listening: from `listen`.
         ready: called before the first request is accepted.
     """
+    allow_connections()
+    sys.setswitchinterval(_SWITCH)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE, lifespan="on"
+        app,
+        http=Connection,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE,
+        lifespan="on",
+        backlog=most_connections() * 3 // 4,  # so many are accepted at once, before one of them can be closed
     )
     ready()
     uvicorn.Server(config).run(sockets=[listening])

@@ -1,8 +1,9 @@
 """The service that all routes share: the store, the model behind its batches, limits and counters."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,10 +20,13 @@ from channelhash.errors import InputError
 from channelhash.explanation.sides import encode_items
 from channelhash.models import HashModel
 from channelhash.search.store import Item, Store
+from channelhash.serve.audit import AuditLog
+from channelhash.serve.auth import Tokens
 from channelhash.serve.batching import Batcher, Outputs
 from channelhash.serve.bit_labels import BitLabelCache
 from channelhash.serve.limits import Limits
 from channelhash.serve.metrics import Metrics
+from channelhash.serve.places import Places, Room
 from channelhash.serve.thumbnails import Thumbnails
 from channelhash.serve.uploads import open_upload
 
@@ -38,13 +42,22 @@ class Service:
         batchers: modality -> encoder of its items.
         problems: modality -> why the model cannot encode its items, where it cannot.
         limits: limits of one request.
-        token: token that write calls must send; None forbids writing.
+        tokens: tokens that requests must send.
+        audit: log of the writes; None keeps none.
         metrics: counters.
         thumbnails: small copies of the images of stored items.
         image_folder: folder of the copies of uploaded images; None keeps none.
         thread: thread that runs the model.
         bit_labels: labels that go with bits, counted at their first use.
-        decoding: decoded images are large, so only a few are in memory at one time.
+        places: places for requests at one time.
+        uploading: places for large bodies at one time, which are kept in memory.
+        reading: bodies of JSON that are read at one time.
+        reading_forms: forms that are read at one time.
+        searching: searches at one time; more threads would only keep the event loop from the interpreter.
+        decoding: images that are decoded at one time.
+        pixels: room for pixels of decoded images.
+        drawing: thumbnails that are drawn at one time.
+        monitoring: threads for ``/health`` and ``/metrics``, which wait for no other request.
         explaining: an explanation encodes hundreds of items, so only a few run at one time.
     """
 
@@ -52,19 +65,35 @@ class Service:
     batchers: dict[str, Batcher]
     problems: dict[str, str]
     limits: Limits
-    token: str | None
+    tokens: Tokens
+    audit: AuditLog | None
     metrics: Metrics
     thumbnails: Thumbnails
     image_folder: Path | None
     thread: ThreadPoolExecutor
     bit_labels: BitLabelCache
+    places: Places
+    pixels: Room
+    uploading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
+    reading: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
+    reading_forms: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
+    searching: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(4))
     decoding: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
+    drawing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(4))
+    monitoring: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(4))
     explaining: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
 
     @property
     def writable(self) -> bool:
         """Return whether requests with the token may write."""
-        return self.token is not None and self.store.writable
+        return self.tokens.write is not None and self.store.writable
+
+    def check_access(self, authorization: str, writes: bool) -> None:
+        """Refuse a request to a store that it may not read or write; see `Tokens.check`."""
+        if writes and not self.store.writable:
+            line = "this store can only be read: make one to write to with `channelhash index create`"
+            raise HTTPException(403, line)
+        self.tokens.check(authorization, writes)
 
     async def encode(self, modality: str, item: Any) -> Outputs:
         """Encode a text or an image to real-valued outputs ``(k,)``, in a batch shared with other requests.
@@ -84,11 +113,27 @@ class Service:
 
         return np.stack(anyio.from_thread.run(encode_all))
 
-    async def open_image(self, upload: UploadFile) -> tuple[Image.Image, bytes]:
-        """Return an uploaded image and its file's content, checked by `uploads.open_upload`."""
+    @asynccontextmanager
+    async def open_image(self, upload: UploadFile) -> AsyncIterator[tuple[Image.Image, bytes]]:
+        """Return an uploaded image and its file's content, checked by `uploads.open_upload`, with room to decode it."""
         content = await upload.read()
-        check = partial(open_upload, content, self.limits.pixels)
-        return await anyio.to_thread.run_sync(check, limiter=self.decoding), content
+        check = partial(open_upload, content, self.limits.pixels, self.limits.side)
+        image = await anyio.to_thread.run_sync(check, limiter=self.decoding)
+        async with self.pixels.take(image.width * image.height):
+            yield image, content
+
+    @contextmanager
+    def noted(self, request: Request, ids: Sequence[str]) -> Iterator[None]:
+        """Note a write in the audit log, if there is one; see `AuditLog.noted`."""
+        if self.audit is None:
+            yield
+            return
+        route = getattr(request.scope.get("route"), "path_format", "")
+        address = request.client.host if request.client else ""
+        with self.audit.noted(
+            method=request.method, route=route, address=address, token=self.tokens.writer, items=len(ids), ids=list(ids)
+        ):
+            yield
 
     def get_item(self, item_id: str) -> Item:
         """Return a stored item, or refuse with status 404."""
@@ -104,7 +149,12 @@ class Service:
 
 
 def make_service(
-    store: Store, model: HashModel | None, limits: Limits, token: str | None, image_folder: Path | None
+    store: Store,
+    model: HashModel | None,
+    limits: Limits,
+    tokens: Tokens,
+    image_folder: Path | None,
+    audit: AuditLog | None,
 ) -> Service:
     """Make the parts of an application.
 
@@ -126,8 +176,21 @@ def make_service(
         for modality in ("text", "image")
         if model is not None and modality not in problems
     }
-    thumbnails, bit_labels = Thumbnails(limits.pixels), BitLabelCache(store)
-    return Service(store, batchers, problems, limits, token, metrics, thumbnails, image_folder, thread, bit_labels)
+    return Service(
+        store,
+        batchers,
+        problems,
+        limits,
+        tokens,
+        audit,
+        metrics,
+        thumbnails=Thumbnails(limits.pixels),
+        image_folder=image_folder,
+        thread=thread,
+        bit_labels=BitLabelCache(store),
+        places=Places(limits.concurrency),
+        pixels=Room(2 * limits.pixels),
+    )
 
 
 def check_model(store: Store, model: HashModel) -> None:
@@ -154,7 +217,7 @@ def _problem(model: HashModel | None, modality: str) -> str:
     return ""
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
 

@@ -12,20 +12,21 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 UploadedImage = Annotated[UploadFile, File(description="A picture: JPEG, PNG, WebP, GIF, BMP or TIFF.")]
 
 
-def open_upload(content: bytes, max_pixels: int) -> Image.Image:
+def open_upload(content: bytes, max_pixels: int, max_side: int) -> Image.Image:
     """Open an uploaded image that is sure to decode; the model decodes it, as it does with files.
 
     Args:
         content: the upload.
         max_pixels: largest width times height; read from the header, so that a small file of a large image is refused
             without decoding it.
+        max_side: longest width and height; models may work along the short side.
 
     Raises:
         HTTPException: 422, it is empty, not an image or damaged; 413, it is too large.
 
     >>> file = io.BytesIO()
     >>> Image.new("RGB", (40, 30)).save(file, "PNG")
-    >>> open_upload(file.getvalue(), max_pixels=10_000).size
+    >>> open_upload(file.getvalue(), max_pixels=10_000, max_side=100).size
     (40, 30)
     """
     if not content:
@@ -36,6 +37,8 @@ def open_upload(content: bytes, max_pixels: int) -> Image.Image:
         raise HTTPException(
             413, f"image: {width} x {height} pixels are more than {max_pixels / 1e6:g} million, this server's limit"
         )
+    if max(width, height) > max_side:
+        raise HTTPException(413, f"image: {width} x {height} pixels; a side may have {max_side}, this server's limit")
     try:
         with checked:
             checked.draft("RGB", (1, 1))  # a JPEG file is still read to its end, in half the time

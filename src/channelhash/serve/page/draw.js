@@ -1,4 +1,6 @@
-// Drawing: codes as strips of bits, distances as bars, items as cards. Knows nothing of requests or addresses.
+// Drawing: codes as strips of bits, distances as bars, items as cards.
+
+import { showPicture } from "./requests.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -66,8 +68,9 @@ export const nameOf = (item) => item.text || item.id;
 /** The picture of an item, or its words where there is none. */
 export function picture(item, size) {
   if (!item.image) return element("span", { className: "words" }, nameOf(item));
-  const img = element("img", { src: `${item.image}?size=${size}`, alt: item.text || `picture ${item.id}`, loading: "lazy" });
+  const img = element("img", { alt: item.text || `picture ${item.id}`, loading: "lazy" });
   img.addEventListener("error", () => img.replaceWith(element("span", { className: "words" }, nameOf(item))));
+  showPicture(img, `${item.image}?size=${size}`);
   return img;
 }
 

@@ -1,6 +1,7 @@
 // The page: what is asked stands in the address, so that a search can be shared and the back button works.
 
 import { bitsWord, card, details, element, nameOf, picture, skeleton, strip } from "./draw.js";
+import { fetched } from "./requests.js";
 import { explanation } from "./why.js";
 
 const DEFAULT_K = 24;
@@ -67,20 +68,6 @@ async function go(state) {
 }
 
 // Requests. --------------------------------------------------------------------------------------
-
-/** JSON of the server, or an error that says what the server said. */
-async function fetched(address, options = {}) {
-  let response;
-  try {
-    response = await fetch(address, options);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer. Is it still running?");
-  }
-  const body = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(body.error ?? `The server answered with status ${response.status}.`);
-  return body;
-}
 
 /** Label chips and the free filter as one condition. */
 function condition(state) {

@@ -1,6 +1,7 @@
 // Drawing: why two items match. Bits with their meanings, the picture's parts and the words that matter.
 
 import { bitsWord, element } from "./draw.js";
+import { showPicture } from "./requests.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const MEANINGS_SHOWN = 3;
@@ -47,8 +48,9 @@ function mapped(side, src) {
     toggle.setAttribute("aria-pressed", String(!shown));
     heat.classList.toggle("off", shown);
   });
-  const img = element("img", { src, alt: `picture ${side.name}` });
+  const img = element("img", { alt: `picture ${side.name}` });
   img.addEventListener("load", () => { img.style.width = `${(HEIGHT * img.naturalWidth) / img.naturalHeight}px`; });
+  showPicture(img, src);
   return element(
     "figure", {},
     element("div", { className: "mapped" }, img, heat),

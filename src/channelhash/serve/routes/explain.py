@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import anyio.to_thread
-from fastapi import APIRouter, Depends, Form, HTTPException
+from fastapi import APIRouter, Depends, Form, HTTPException, Response
 from PIL import Image
 
 from channelhash.errors import InputError
@@ -21,15 +21,16 @@ from channelhash.search.validation import choose_modality
 from channelhash.serve.error_handlers import PROBLEMS
 from channelhash.serve.limits import check_length
 from channelhash.serve.routes.search import unpack_hex
+from channelhash.serve.routing import Route
 from channelhash.serve.schemas import ExplainItem, ExplainRequest, ExplainResponse, MapOptions, Modality
 from channelhash.serve.service import CurrentService, Service
 from channelhash.serve.uploads import UploadedImage, open_upload
 
-router = APIRouter(tags=["explain"], responses=PROBLEMS)
+router = APIRouter(tags=["explain"], responses=PROBLEMS, route_class=Route)
 
 
-@router.post("/explain")
-async def explain(request: ExplainRequest, service: CurrentService) -> ExplainResponse:
+@router.post("/explain", response_model=ExplainResponse)
+async def explain(request: ExplainRequest, service: CurrentService) -> Response:
     """Explain why two of words, stored items and codes match: bits, their labels, and what parts and words matter."""
     start = time.perf_counter()
     for name, item in (("first", request.first), ("second", request.second)):
@@ -41,6 +42,7 @@ async def explain(request: ExplainRequest, service: CurrentService) -> ExplainRe
         if item.text is not None and item.modality == "image":
             raise HTTPException(422, f"{name}.modality: a text has the modality text; leave it out")
         check_length(f"{name}.text", item.text, service.limits.characters)
+        check_length(f"{name}.id", item.id, service.limits.characters)
         if item.text is not None and not item.text.strip():
             raise HTTPException(422, f"{name}.text: is empty; give some words")
 
@@ -59,37 +61,38 @@ def _read_form(
     return MapOptions(maps=maps, cells=cells, patch=patch, fill=fill)
 
 
-@router.post("/explain/image")
+@router.post("/explain/image", response_model=ExplainResponse)
 async def explain_image(
     service: CurrentService,
     image: UploadedImage,
     id: Annotated[str, Form(min_length=1, description="The item of the store that it is compared with.")],
     options: Annotated[MapOptions, Depends(_read_form)],
     modality: Annotated[Modality | None, Form(description="Which of the item's codes.")] = None,
-) -> ExplainResponse:
+) -> Response:
     """Explain why an uploaded picture matches a stored item. The picture is not kept."""
     start = time.perf_counter()
-    _, content = await service.open_image(image)
+    async with service.open_image(image) as (_, content):
 
-    def make_sides() -> tuple[Side, Side]:
-        uploaded = _encode_file(content, "your picture", _encoder(service, "image"))
-        return uploaded, _make_side(service, ExplainItem(id=id, modality=modality))
+        def make_sides() -> tuple[Side, Side]:
+            uploaded = _encode_file(content, "your picture", _encoder(service, "image"))
+            return uploaded, _make_side(service, ExplainItem(id=id, modality=modality))
 
-    return await _explain(service, make_sides, options, start)
+        return await _explain(service, make_sides, options, start)
 
 
 async def _explain(
     service: Service, make_sides: Callable[[], tuple[Side, Side]], options: MapOptions, start: float
-) -> ExplainResponse:
-    """Encode the pair, find its labels and draw its maps, in a worker thread."""
+) -> Response:
+    """Encode the pair, find its labels, draw its maps and write the answer, in a worker thread."""
 
-    def work() -> ExplainResponse:
+    def work() -> Response:
         limits = service.limits
         settings = MapSettings(options.cells, options.patch, options.fill, limits.words, limits.patches)
         explanation = explain_pair(
             make_sides(), service.bit_labels(), _encoders(service), settings if options.maps else None
         )
-        return ExplainResponse(**explanation.as_dict(), seconds=time.perf_counter() - start)
+        answer = ExplainResponse(**explanation.as_dict(), seconds=time.perf_counter() - start)
+        return Response(answer.model_dump_json(), media_type="application/json")
 
     return await anyio.to_thread.run_sync(work, limiter=service.explaining)
 
@@ -131,7 +134,7 @@ def _load_image(service: Service, item: Item, path: Path) -> Side:
     code, n_bits = item.codes["image"], service.store.n_bits or 0
     try:
         content = path.read_bytes()
-        open_upload(content, service.limits.pixels)
+        open_upload(content, service.limits.pixels, service.limits.side)
     except (OSError, HTTPException):
         return unpack_side(code, "image", item.id, n_bits, "its picture is not there any more, or cannot be read")
     return compare_with_stored(_encode_file(content, item.id, _encoder(service, "image")), code, n_bits)

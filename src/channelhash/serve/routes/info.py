@@ -1,14 +1,20 @@
 """The state of the server: ``/info``, ``/labels``, ``/health``, ``/metrics``."""
 
 from dataclasses import asdict
+from typing import Any
 
+import anyio.to_thread
 from fastapi import APIRouter, Response
 
 from channelhash.serve.error_handlers import PROBLEMS
+from channelhash.serve.routing import MonitoringRoute, Route
 from channelhash.serve.schemas import Health, Info, Labels
 from channelhash.serve.service import CurrentService
 
-router = APIRouter(tags=["server"], responses={500: PROBLEMS[500], 503: PROBLEMS[503]})
+_STATUSES: dict[int | str, dict[str, Any]] = {500: PROBLEMS[500], 503: PROBLEMS[503]}
+router = APIRouter(tags=["server"], responses=_STATUSES, route_class=Route)
+#: ``/health`` needs no token: a balancer or a container's check has none.
+health_router = APIRouter(tags=["server"], responses=_STATUSES)
 
 
 @router.get("/info")
@@ -32,17 +38,23 @@ def labels(service: CurrentService) -> Labels:
     return Labels(labels=service.store.label_counts())
 
 
-@router.get("/health")
-def health(service: CurrentService) -> Health:
-    """Return ``ok`` if the server works and its store can be read."""
-    return Health(status="ok", items=len(service.store))
+@health_router.get("/health")
+async def health(service: CurrentService) -> Health:
+    """Return ``ok`` if the server works and its store can be read. Needs no token and waits for no other request."""
+    items = await anyio.to_thread.run_sync(len, service.store, limiter=service.monitoring)
+    return Health(status="ok", items=items)
 
 
-@router.get(
+async def metrics(service: CurrentService) -> Response:
+    """Return requests, seconds, batch sizes and items, for Prometheus. Waits for no other request."""
+    text = await anyio.to_thread.run_sync(service.metrics.text, limiter=service.monitoring)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+router.add_api_route(
     "/metrics",
+    metrics,
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}, "description": "Prometheus's text format."}},
+    route_class_override=MonitoringRoute,
 )
-def metrics(service: CurrentService) -> Response:
-    """Return requests, seconds, batch sizes and items, for Prometheus."""
-    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Depends, Form, HTTPException, Query, Response
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Form, HTTPException, Query, Request, Response
 from pydantic import TypeAdapter, ValidationError
-from starlette.concurrency import run_in_threadpool
 from starlette.convertors import Convertor, register_url_convertor
 
 from channelhash.codes import PackedCodes, binarize, pack
-from channelhash.serve.auth import check_token
 from channelhash.serve.error_handlers import PROBLEMS, WRITE_PROBLEMS
-from channelhash.serve.limits import check_length, check_number
+from channelhash.serve.json_bodies import check_shape
+from channelhash.serve.limits import METADATA, check_length, check_number
 from channelhash.serve.responses import make_item_response
+from channelhash.serve.routing import Route, WriteRoute
 from channelhash.serve.schemas import ItemResponse, Metadata, NewItem, NewItems, WriteResponse
 from channelhash.serve.service import CurrentService, Service
 from channelhash.serve.thumbnails import MAX_SIDE
@@ -37,22 +37,8 @@ class _AnyText(Convertor[str]):
 
 
 register_url_convertor("id", _AnyText())
-_bearer = HTTPBearer(auto_error=False, description="The token in the file of --token-file.")
-
-
-def _writer(
-    service: CurrentService, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> Service:
-    """Return the service to a request that may write, or refuse it."""
-    if not service.store.writable:
-        raise HTTPException(403, "this store can only be read: make one to write to with `channelhash index create`")
-    check_token(service.token, credentials.credentials if credentials else None)
-    return service
-
-
-Writer = Annotated[Service, Depends(_writer)]
-readers = APIRouter(tags=["items"], responses=PROBLEMS)
-writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS)
+readers = APIRouter(tags=["items"], responses=PROBLEMS, route_class=Route)
+writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS, route_class=WriteRoute)
 
 
 @readers.get("/items/{item_id:id}")
@@ -66,24 +52,29 @@ def get_item(item_id: str, service: CurrentService) -> ItemResponse:
     response_class=Response,
     responses={200: {"content": {"image/jpeg": {}}, "description": "A JPEG file."}},
 )
-def get_image(
+async def get_image(
     item_id: str,
     service: CurrentService,
     size: Annotated[int, Query(ge=16, le=MAX_SIDE, description="Long side.")] = 256,
 ) -> Response:
     """Return the thumbnail of a stored item's picture."""
-    path = service.get_item(item_id).metadata.get("image")
-    if not isinstance(path, str) or not path:
-        raise HTTPException(404, "this item has no picture")
-    content = service.thumbnails.jpeg(Path(path), size)
+
+    def draw() -> bytes:
+        path = service.get_item(item_id).metadata.get("image")
+        if not isinstance(path, str) or not path:
+            raise HTTPException(404, "this item has no picture")
+        return service.thumbnails.jpeg(Path(path), size)
+
+    content = await run_sync(draw, limiter=service.drawing)
     return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=300"})
 
 
 @writers.post("/items", status_code=201)
-async def add_items(new: NewItems, service: Writer) -> WriteResponse:
+async def add_items(request: Request, new: NewItems, service: CurrentService) -> WriteResponse:
     """Add items, all of them or none: texts are encoded here, codes are stored as they are."""
     check_number("items", len(new.items), service.limits.items)
     for item in new.items:
+        check_length("id", item.id, service.limits.characters)
         check_length("text", item.text, service.limits.characters)
         _check_metadata(item.metadata)
     encoded = await asyncio.gather(*[_encode_item(service, item) for item in new.items])
@@ -97,14 +88,20 @@ async def add_items(new: NewItems, service: Writer) -> WriteResponse:
             )
     packed = {modality: _stack([codes[modality] for codes in encoded], modality) for modality in modalities}
     metadata = [item.metadata | ({} if item.text is None else {"text": item.text}) for item in new.items]
-    write = service.store.upsert if new.replace else service.store.add
-    await run_in_threadpool(write, [item.id for item in new.items], packed, None, metadata)
-    return WriteResponse(items=len(new.items))
+    ids = [item.id for item in new.items]
+
+    def write() -> None:
+        with service.noted(request, ids):
+            (service.store.upsert if new.replace else service.store.add)(ids, packed, None, metadata)
+
+    await run_sync(write)
+    return WriteResponse(items=len(ids))
 
 
 @writers.post("/items/image", status_code=201)
 async def add_image(
-    service: Writer,
+    request: Request,
+    service: CurrentService,
     id: Annotated[str, Form(min_length=1)],
     image: UploadedImage,
     text: Annotated[str | None, Form(description="Encoded as well, and shown.")] = None,
@@ -112,27 +109,33 @@ async def add_image(
     replace: Annotated[bool, Form(description="Replace the codes that the item has already.")] = False,
 ) -> WriteResponse:
     """Add one item by its picture, and a text if there is one. A small copy of the picture is kept to be shown."""
+    check_length("id", id, service.limits.characters)
     check_length("text", text, service.limits.characters)
+    check_length("metadata", metadata, service.limits.question_bytes)
     values = _parse_metadata(metadata)
-    opened, content = await service.open_image(image)
-    outputs = {"image": await service.encode("image", opened)}
-    if text is not None:
-        values["text"] = text
-        outputs["text"] = await service.encode("text", _check_text(text))
-    codes = {modality: pack(binarize(rows[None])) for modality, rows in outputs.items()}
-    if service.image_folder is not None:
-        values["image"] = str(image_copy(service.image_folder, id))
-    await run_in_threadpool(_write_image, service, id, codes, values, content, replace)
+    async with service.open_image(image) as (opened, content):
+        outputs = {"image": await service.encode("image", opened)}
+        if text is not None:
+            values["text"] = text
+            outputs["text"] = await service.encode("text", _check_text(text))
+        codes = {modality: pack(binarize(rows[None])) for modality, rows in outputs.items()}
+
+        def write() -> None:
+            with service.noted(request, [id]):
+                _write_image(service, id, codes, values, content, replace)
+
+        await run_sync(write)
     return WriteResponse(items=1)
 
 
 @writers.delete("/items/{item_id:id}")
-def delete_item(item_id: str, service: Writer) -> WriteResponse:
+def delete_item(request: Request, item_id: str, service: CurrentService) -> WriteResponse:
     """Remove an item with all its codes."""
     service.get_item(item_id)
-    deleted = service.store.delete([item_id])
-    if service.image_folder is not None:
-        image_copy(service.image_folder, item_id).unlink(missing_ok=True)
+    with service.noted(request, [item_id]):
+        deleted = service.store.delete([item_id])
+        if service.image_folder is not None:
+            image_copy(service.image_folder, item_id).unlink(missing_ok=True)
     return WriteResponse(items=deleted)
 
 
@@ -149,6 +152,8 @@ def _write_image(
     service: Service, item_id: str, codes: dict[str, PackedCodes], metadata: Metadata, content: bytes, replace: bool
 ) -> None:
     """Write the item, then the copy of its image."""
+    if service.image_folder is not None:
+        metadata["image"] = str(image_copy(service.image_folder, item_id))
     write = service.store.upsert if replace else service.store.add
     write([item_id], codes, None, [metadata])
     if service.image_folder is not None:
@@ -181,6 +186,7 @@ def _check_text(text: str) -> str:
 
 
 def _parse_metadata(text: str) -> Metadata:
+    check_shape(text, METADATA, "metadata")
     try:
         metadata = TypeAdapter(Metadata).validate_json(text)
     except ValidationError as error:

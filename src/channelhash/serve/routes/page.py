@@ -11,6 +11,7 @@ _FILES = {
     "/script.js": ("script.js", "text/javascript"),
     "/draw.js": ("draw.js", "text/javascript"),
     "/why.js": ("why.js", "text/javascript"),
+    "/requests.js": ("requests.js", "text/javascript"),
     "/docs.js": ("docs.js", "text/javascript"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
@@ -26,7 +27,7 @@ def make_page_router() -> APIRouter:
 
 
 def _sender(content: bytes, media_type: str):  # type: ignore[no-untyped-def]
-    def send() -> Response:
+    async def send() -> Response:
         return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
 
     return send

@@ -4,8 +4,8 @@ import time
 from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, Depends, Form, HTTPException
-from starlette.concurrency import run_in_threadpool
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Depends, Form, HTTPException, Response
 
 from channelhash.codes import PackedCodes, binarize, check_packed, pack
 from channelhash.errors import InputError
@@ -15,15 +15,16 @@ from channelhash.serve.batching import Outputs
 from channelhash.serve.error_handlers import PROBLEMS
 from channelhash.serve.limits import check_length, check_number
 from channelhash.serve.responses import format_code, make_result
+from channelhash.serve.routing import Route
 from channelhash.serve.schemas import Modality, SearchOptions, SearchRequest, SearchResponse
 from channelhash.serve.service import CurrentService, Service
 from channelhash.serve.uploads import UploadedImage
 
-router = APIRouter(tags=["search"], responses=PROBLEMS)
+router = APIRouter(tags=["search"], responses=PROBLEMS, route_class=Route)
 
 
-@router.post("/search")
-async def search(request: SearchRequest, service: CurrentService) -> SearchResponse:
+@router.post("/search", response_model=SearchResponse)
+async def search(request: SearchRequest, service: CurrentService) -> Response:
     """Return the items nearest to words, to an item of the store, or to a code."""
     start = time.perf_counter()
     queries = [name for name in ("text", "id", "code") if getattr(request, name) is not None]
@@ -32,16 +33,20 @@ async def search(request: SearchRequest, service: CurrentService) -> SearchRespo
     if request.query_modality is not None and request.id is None:
         raise HTTPException(422, "query_modality: says which code of an item asks; give it with id")
     _check_options(request, service)
+    for name in ("text", "id"):
+        check_length(name, getattr(request, name), service.limits.characters)
     if request.text is not None:
-        check_length("text", request.text, service.limits.characters)
         if not request.text.strip():
             raise HTTPException(422, "text: is empty; give some words")
         return await _search_outputs(service, request, await service.encode("text", request.text), "text", start)
     if request.rerank:
         raise HTTPException(422, "rerank: needs the query's real-valued outputs; ask with words or a picture")
     make_query = _query_like if request.id is not None else _query_code
-    query, query_modality = await run_in_threadpool(make_query, service, request)
-    return await run_in_threadpool(_search, service, request, query, query_modality, start)
+
+    def work() -> Response:
+        return _search(service, request, *make_query(service, request), start)
+
+    return await run_sync(work, limiter=service.searching)
 
 
 def _read_form(
@@ -54,15 +59,16 @@ def _read_form(
     return SearchOptions(modality=modality, k=k, radius=radius, where=where, rerank=rerank)
 
 
-@router.post("/search/image")
+@router.post("/search/image", response_model=SearchResponse)
 async def search_by_image(
     service: CurrentService, image: UploadedImage, options: Annotated[SearchOptions, Depends(_read_form)]
-) -> SearchResponse:
+) -> Response:
     """Return the items nearest to an uploaded picture. The picture is not kept."""
     start = time.perf_counter()
     _check_options(options, service)
-    opened, _ = await service.open_image(image)
-    return await _search_outputs(service, options, await service.encode("image", opened), "image", start)
+    async with service.open_image(image) as (opened, _):
+        outputs = await service.encode("image", opened)
+    return await _search_outputs(service, options, outputs, "image", start)
 
 
 def unpack_hex(service: Service, code: str) -> PackedCodes:
@@ -105,14 +111,13 @@ def _query_code(service: Service, request: SearchRequest) -> tuple[Query, str]:
 
 async def _search_outputs(
     service: Service, options: SearchOptions, outputs: Outputs, query_modality: str, start: float
-) -> SearchResponse:
+) -> Response:
     query = Query(pack(binarize(outputs[None]))[0], outputs)
-    return await run_in_threadpool(_search, service, options, query, query_modality, start)
+    return await run_sync(_search, service, options, query, query_modality, start, limiter=service.searching)
 
 
-def _search(
-    service: Service, options: SearchOptions, query: Query, query_modality: str, start: float
-) -> SearchResponse:
+def _search(service: Service, options: SearchOptions, query: Query, query_modality: str, start: float) -> Response:
+    """Search, and write the answer: in this thread, for it may be long."""
     store = service.store
     n_bits = store.n_bits or 8 * len(query.code)
     check_number("radius", options.radius, n_bits)
@@ -127,7 +132,7 @@ def _search(
             hits = search_hits(store, query, store_options)
         except InputError:  # a hit may have been deleted before it was read
             hits = search_hits(store, query, store_options)
-    return SearchResponse(
+    answer = SearchResponse(
         query_code=format_code(query.code),
         query_modality=query_modality,
         modality=modality,
@@ -135,3 +140,4 @@ def _search(
         results=[make_result(hit) for hit in hits],
         seconds=time.perf_counter() - start,
     )
+    return Response(answer.model_dump_json(), media_type="application/json")
