@@ -87,6 +87,9 @@ class View:
     filtered: dict[tuple[str, str], list[Part]] = field(default_factory=dict)
 
 
+_NO_VIEW = View(-1, (), np.empty(0, np.int64))
+
+
 class CodeLayers:
     """Views of one database. It is not for several threads at once: the caller holds a lock.
 
@@ -103,7 +106,7 @@ class CodeLayers:
         self._snapshot_name = ""
         self._snapshot = Layer({}, 0)
         self._middle = Layer({}, 0)
-        self._view = View(-1, (), np.empty(0, np.int64))
+        self._view = _NO_VIEW
         self._agreed: set[str] = set()
 
     def parts(self, modality: str, where: Filter | None) -> list[Part]:
@@ -114,7 +117,7 @@ class CodeLayers:
                     if self._renew(state):
                         return self._parts(modality) if where is None else self._filtered(modality, where)
                 except DamagedSnapshotError:
-                    self._view = View(-1, (), np.empty(0, np.int64))
+                    self._view = _NO_VIEW
                     if state.snapshot != self._snapshot_name:
                         continue  # another process has made a new one and thrown this one away
             self._make_or_do_without(state)
@@ -247,7 +250,7 @@ class CodeLayers:
         except (OSError, InputError, JobError):  # what is wrong with the database is said when it is read next
             self._folder = None
             self._snapshot = self._middle = Layer({}, 0)
-        self._view = View(-1, (), np.empty(0, np.int64))
+        self._view = _NO_VIEW
 
 
 def check_snapshot(database: ItemsDatabase, n_bits: int, folder: StoreFolder) -> list[str]:

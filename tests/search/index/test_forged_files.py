@@ -1,0 +1,126 @@
+"""An index from files that nobody vouches for: whatever they hold is refused, or searched without leaving an array."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.search.index.test_index import draw
+
+from channelhash.search.index import CodeIndex
+from channelhash.search.validation import MOST_BITS
+
+BITS = 44
+HUGE = np.iinfo(np.int64).max
+
+
+def arrays() -> dict[str, np.ndarray]:
+    """The arrays of an index of 300 codes in four tables."""
+    index = CodeIndex.build(draw(300, BITS, 2, 0), BITS, tables=True)
+    return {name: values.copy() for name, values in index.arrays().items()}
+
+
+def put(name: str, place: object, value: object) -> object:
+    def forge(of: dict[str, np.ndarray]) -> None:
+        of[name][place] = value
+
+    return forge
+
+
+FORGERIES = {
+    "no rows": lambda of: of.pop("rows"),
+    "no numbers of the tables": lambda of: of.pop("table_numbers"),
+    "n_bits of another type": lambda of: of.update(n_bits=np.array(44.0)),
+    "two n_bits": lambda of: of.update(n_bits=np.array([44, 44])),
+    "no bits": lambda of: of.update(n_bits=np.array(0)),
+    "other n_bits": lambda of: of.update(n_bits=np.array(32)),
+    "fewer n_bits": lambda of: of.update(n_bits=np.array(43)),
+    "more n_bits than a distance holds": lambda of: of.update(n_bits=np.array(MOST_BITS + 1)),
+    "padding": put("codes", (0, 7), 1),
+    "codes of another type": lambda of: of.update(codes=of["codes"].astype(np.int64)),
+    "fewer codes": lambda of: of.update(codes=of["codes"][:, :-1].copy()),
+    "codes in a row": lambda of: of.update(codes=of["codes"][0].copy()),
+    "more words": lambda of: of.update(codes=of["codes"].repeat(2, axis=0)),
+    "starts of another type": lambda of: of.update(starts=of["starts"].astype(np.int64)),
+    "starts behind the rows": put("starts", -1, 301),
+    "starts not from 0": put("starts", 0, 1),
+    "starts that go back": put("starts", 1, 200),
+    "a code without rows": lambda of: put("starts", 2, of["starts"][1])(of),
+    "a row behind the last": put("rows", 5, 300),
+    "a row twice": lambda of: put("rows", 5, of["rows"][6])(of),
+    "fewer rows": lambda of: of.update(rows=of["rows"][:-1].copy()),
+    "no tables": lambda of: of.update(table_layout=of["table_layout"][:0].copy()),
+    "a word that is not there": put("table_layout", (1, 0), 1),
+    "a word before the first": put("table_layout", (1, 0), -1),
+    "a shift out of the word": put("table_layout", (1, 1), 63),
+    "a huge shift": put("table_layout", (1, 1), HUGE),
+    "a shift below 0": put("table_layout", (1, 1), -1),
+    "a wide table": put("table_layout", (1, 2), 25),
+    "a huge table": put("table_layout", (1, 2), HUGE),
+    "an empty table": put("table_layout", (1, 2), 0),
+    "offsets elsewhere": put("table_layout", (1, 3), 0),
+    "first offsets elsewhere": put("table_layout", (0, 3), 1),
+    "an offset behind the codes": put("table_offsets", -1, 1 << 31),
+    "an offset not from 0": put("table_offsets", 0, 1),
+    "offsets that go back": lambda of: put("table_offsets", of["table_layout"][1, 3] + 3, 1 << 31)(of),
+    "fewer offsets": lambda of: of.update(table_offsets=of["table_offsets"][:-1].copy()),
+    "codes of fewer tables": lambda of: of.update(table_codes=of["table_codes"][:-1].copy()),
+    "codes of tables of another type": lambda of: of.update(table_codes=of["table_codes"].astype(np.uint32)),
+    "a number behind the codes": put("table_numbers", (0, 0), 300),
+    "a number twice": lambda of: put("table_numbers", (1, 0), of["table_numbers"][1, 1])(of),
+    "numbers of fewer tables": lambda of: of.update(table_numbers=of["table_numbers"][:-1].copy()),
+    "numbers of another type": lambda of: of.update(table_numbers=of["table_numbers"].astype(np.int64)),
+}
+
+
+def search_in(index: CodeIndex) -> None:
+    queries = draw(3, index.n_bits, 2, 1)
+    for k in (1, 400):
+        index.nearest(queries, k)
+        index.nearest(queries, k, np.arange(len(index)) % 3 == 0)
+    index.within(queries, index.n_bits)
+    index.within(queries, 4)
+
+
+def test_what_is_not_forged_is_taken():
+    search_in(CodeIndex.from_arrays(arrays()))
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_arrays_that_do_not_fit_are_refused(forgery):
+    of = arrays()
+    FORGERIES[forgery](of)
+    with pytest.raises(ValueError, match=r"^.+$"):
+        CodeIndex.from_arrays(of)
+
+
+@pytest.mark.parametrize("n", [100, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_files_with_changed_bytes_are_refused_or_searched(tmp_path, n):
+    """A search of the changed arrays would end the tests by a signal if it left one of them."""
+    random = np.random.default_rng(0)
+    index = CodeIndex.build(draw(300, BITS, 2, 0), BITS, tables=True)
+    index.save(tmp_path)
+    files = sorted(tmp_path.iterdir())
+    refused = 0
+    for _ in range(n):
+        file: Path = files[random.integers(len(files))]
+        whole = file.read_bytes()
+        content = bytearray(whole[: random.integers(len(whole))] if random.random() < 0.2 else whole)
+        for place in random.integers(0, len(content), random.integers(0, 4)) if content else ():
+            content[place] = random.integers(256)
+        file.write_bytes(content)
+        try:
+            search_in(CodeIndex.load(tmp_path))
+        except ValueError:
+            refused += 1
+        file.write_bytes(whole)
+    assert 0 < refused < n
+
+
+def test_codes_of_more_bits_than_a_distance_holds_are_refused():
+    longest = np.full((2, -(-MOST_BITS // 8)), 255, np.uint8)
+    longest[:, -1] = 0b11111100
+    index = CodeIndex.build(longest, MOST_BITS)
+    (found,) = index.nearest(np.zeros_like(longest[:1]), 5)
+    assert found.distances.tolist() == [MOST_BITS] * 2
+    with pytest.raises(ValueError, match="65535 bits cannot be searched"):
+        CodeIndex.build(longest, MOST_BITS + 1)
