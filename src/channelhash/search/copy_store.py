@@ -10,7 +10,7 @@ import numpy as np
 
 from channelhash.errors import InputError, JobError
 from channelhash.search import open_store
-from channelhash.search.local.database import ItemsDatabase
+from channelhash.search.local.store import open_folder
 from channelhash.search.store import Item, Store
 from channelhash.utils.files import content_hash, locked, remove_leftovers, write_text
 from channelhash.utils.progress import Progress
@@ -70,11 +70,10 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
     try:
         with locked(journal.with_suffix(".lock"), wait=False):
             remove_leftovers(journal)
-            version = _version(database)
-            from_store = open_store(source)
+            from_store = open_folder(source, None, "")
             to_store = open_store(target, from_store.n_bits, from_store.model)
             try:
-                return _push(from_store, to_store, journal, version, progress)
+                return _push(from_store, to_store, journal, from_store.version, progress)
             finally:
                 from_store.close()
                 to_store.close()
@@ -112,12 +111,3 @@ def _upsert(target: Store, items: list[Item]) -> None:
     for modalities, group in alike.items():
         codes = {modality: np.stack([item.codes[modality] for item in group]) for modality in modalities}
         target.upsert([item.id for item in group], codes, metadata=[item.metadata for item in group])
-
-
-def _version(database: Path) -> int:
-    items = ItemsDatabase(database)
-    try:
-        with items.reading() as state:
-            return state.version
-    finally:
-        items.close()

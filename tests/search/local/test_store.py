@@ -16,8 +16,10 @@ from tests.search.contract import KINDS, bits_of, check_any_calls
 import channelhash as ch
 from channelhash.errors import InputError, JobError
 from channelhash.search import store as store_contract
+from channelhash.search.local import connection
 from channelhash.search.local import database as items_database
 from channelhash.search.local import snapshots as layers
+from channelhash.search.local.check import check_store
 
 
 @pytest.fixture
@@ -52,8 +54,23 @@ def test_what_was_acknowledged_outlives_a_kill_and_nothing_is_there_by_half(tmp_
     for number in range(kills + 1):
         acknowledged = (tmp_path / f"{number}.acknowledged").read_text().splitlines()
         unfinished.add(len(acknowledged))
+        if (tmp_path / str(number) / "store.json").exists():
+            assert check_store(tmp_path / str(number)) == []
+            check_without_log(tmp_path / str(number), acknowledged)
         check_after_kill(tmp_path / str(number), acknowledged)
     assert len(unfinished) > adding.BATCHES  # the kills fell into different calls
+
+
+def check_without_log(folder: Path, acknowledged: list[str]) -> None:
+    """Check that what was acknowledged is there, or its loss is noticed, if the log is lost after a kill."""
+    without = folder.with_name(f"{folder.name} without log")
+    shutil.copytree(folder, without)
+    (without / "items.sqlite-wal").unlink(missing_ok=True)
+    try:
+        ch.open_store(without)
+    except InputError:
+        return  # noticed
+    check_after_kill(without, acknowledged)
 
 
 def check_after_kill(folder: Path, acknowledged: list[str]) -> None:
@@ -87,6 +104,7 @@ def check_after_kill(folder: Path, acknowledged: list[str]) -> None:
         found = store.search_radius(np.stack(list(code.values())), 0, modality)
         assert all(name in answers for name, answers in zip(code, found.ids, strict=True))
     store.close()
+    assert check_store(folder) == []
 
 
 def test_a_search_sees_what_other_processes_have_written(tmp_path):
@@ -161,9 +179,9 @@ def test_threads_write_and_search_at_once(tmp_path, small_layers):
 def test_a_full_disk_is_one_line_and_keeps_what_is_stored(tmp_path):
     store = ch.open_store(tmp_path / "store")
     store.add(["a"], codes(1))
-    connection = store._open().writer._connection
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    connection.execute(f"PRAGMA max_page_count = {pages}")
+    writer = store._open().writer._connection
+    (pages,) = writer.execute("PRAGMA page_count").fetchone()
+    writer.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(JobError, match=r"cannot be written \(database or disk is full\); make room on the disk"):
         store.add(["b"], codes(1), metadata=[{"text": "x" * 10**5}])
     assert store.ids() == ["a"]
@@ -173,7 +191,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_stored(tmp_path):
 def test_a_second_writer_waits_and_then_gives_up_in_one_line(tmp_path, monkeypatch):
     folder = tmp_path / "store"
     ch.open_store(folder).add(["a"], codes(1))
-    monkeypatch.setattr(items_database, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.05)
     store = ch.open_store(folder)
     other = sqlite3.connect(folder / "items.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -265,7 +283,7 @@ def spoil(folder: Path, name: str, content: bytes | None) -> None:
         ("store.json", b'{"format": "channelhash store 9", "n_bits": 8, "model": ""}', "written as 'channelhash s"),
         ("items.sqlite", None, "is missing"),
         ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "not a store's database, or damaged"),
-        ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "not a store's database, or damaged"),
+        ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "is damaged, or another program has changed it"),
     ],
 )  # fmt: skip
 def test_damage_is_named_in_one_line(tmp_path, name, content, message):

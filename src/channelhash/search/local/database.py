@@ -3,49 +3,32 @@
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import count, repeat
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError
 from channelhash.search.filters import Filter
+from channelhash.search.local.connection import APPLICATION, connect, damaged, one_line_errors
 from channelhash.search.local.filters import to_sqlite
+from channelhash.search.local.guard import Guard
+from channelhash.search.local.tables import (
+    State,
+    Totals,
+    code_checksum,
+    create_tables,
+    item_checksum,
+    read_state,
+    read_totals,
+    set_totals,
+    utf8,
+)
 from channelhash.search.store import Item
 from channelhash.search.validation import Metadata, Value
-
-#: How long a call waits for another writer before it gives up.
-BUSY_SECONDS = 30.0
-
-# How SQLite files of a store are told from others: "chst".
-_APPLICATION = 0x63687374
-
-# A code never changes in place and its serial is never used again, so that whoever has read the codes up to some serial
-# is up to date with those of higher serials and without those in `removed`.
-_SCHEMA = """
-CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, metadata TEXT NOT NULL);
-CREATE TABLE codes (
-    serial INTEGER PRIMARY KEY, item INTEGER NOT NULL, modality TEXT NOT NULL, code BLOB NOT NULL,
-    UNIQUE (modality, item)
-);
-CREATE TABLE removed (serial INTEGER PRIMARY KEY);
-CREATE TABLE labels (label TEXT NOT NULL, item INTEGER NOT NULL, PRIMARY KEY (label, item)) WITHOUT ROWID;
-CREATE INDEX labels_of_item ON labels (item);
-CREATE TABLE keys (name TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE state (
-    version INTEGER NOT NULL, last_serial INTEGER NOT NULL,
-    snapshot TEXT NOT NULL, snapshot_serial INTEGER NOT NULL, snapshot_size INTEGER NOT NULL
-);
-INSERT INTO state VALUES (0, 0, '', 0, 0);
-CREATE TRIGGER code_removed AFTER DELETE ON codes BEGIN INSERT INTO removed VALUES (old.serial); END;
-"""
-
-# The item of an id.
-_NUMBER = "(SELECT number FROM items WHERE id = ?)"
 
 # One seek a modality; DISTINCT would read all codes.
 _MODALITIES = """
@@ -56,28 +39,10 @@ WITH RECURSIVE found(name) AS (
 """
 
 
-class State(NamedTuple):
-    """Where the database is.
+# Ids that are looked up in one statement; SQLite takes 999 parameters in any build.
+_AT_ONCE = 500
 
-    Attributes:
-        version: grows with every write.
-        last_serial: the highest serial that any code has had.
-        snapshot: name of the current snapshot's folder, empty if there is none.
-        snapshot_serial: the last code that may be in the snapshot.
-        snapshot_size: number of codes in the snapshot.
-
-    >>> items = ItemsDatabase(None)
-    >>> with items.reading() as state:
-    ...     state.version
-    0
-    """
-
-    version: int
-    last_serial: int
-    snapshot: str
-    snapshot_serial: int
-    snapshot_size: int
-
+_NOTHING: Metadata = {}
 
 #: One code with its item: (id, item number, serial, packed code).
 CodeRow = tuple[str, int, int, bytes]
@@ -86,8 +51,11 @@ CodeRow = tuple[str, int, int, bytes]
 class ItemsDatabase:
     """One connection. It is not for several threads at once: the caller holds a lock.
 
+    What is read for an answer is held against its checksum, and so is what is changed.
+
     Args:
         path: the file, made if it is not there; None for one in memory.
+        guard: sees to it that the file is the store's and sealed when it is closed; None for a file that has no seal.
 
     Raises:
         InputError: the file is not such a database, or damaged.
@@ -100,43 +68,64 @@ class ItemsDatabase:
     (['a'], ['year'])
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, guard: Guard | None = None) -> None:
         self._name = str(path) if path else "items"
-        with self._errors():
-            self._connection = sqlite3.connect(
-                path or ":memory:", timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            for setting in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -65536"):
-                self._connection.execute(f"PRAGMA {setting}")
-            self._connection.execute("PRAGMA case_sensitive_like = ON")
-            if not self._rows("SELECT 1 FROM sqlite_master LIMIT 1"):
+        self._guard = guard
+        self._totals = Totals(0, 0, 0, 0)
+        with one_line_errors(self._name):
+            self._connection = connect(path, create=guard is None)
+            if guard is None:
                 self._create()
-            if self._rows("PRAGMA application_id") != [(_APPLICATION,)]:
+            if self._rows("PRAGMA application_id") != [(APPLICATION,)]:
                 raise InputError(f"{self._name}: a database, but not one of a store")
 
     def _create(self) -> None:
-        with self.writing():
-            if self._rows("SELECT 1 FROM sqlite_master LIMIT 1"):
-                return  # another process was quicker
-            self._connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-            for statement in _statements(_SCHEMA):
-                self._connection.execute(statement)
+        is_new = "SELECT 1 FROM sqlite_master LIMIT 1"
+        if not self._rows(is_new):
+            with self._transaction("BEGIN IMMEDIATE"):
+                if not self._rows(is_new):  # otherwise another process was quicker
+                    create_tables(self._connection)
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
+    def seal(self) -> None:
+        """Seal the file if it has a guard and nobody else has it open, before this connection is closed."""
+        if self._guard:
+            with one_line_errors(self._name):
+                self._guard.seal(self._connection)
+
+    def copy_to(self, path: Path) -> None:
+        """Write the database as it is now to a new file, which has no seal, while others read and write this one.
+
+        Raises:
+            JobError: the disk is full.
+        """
+        with one_line_errors(str(path)), closing(connect(path, create=True)) as copy:
+            self._connection.backup(copy)
+
     @contextmanager
     def reading(self) -> Iterator[State]:
         """Open a block that sees the database as it is at its beginning, whatever others write."""
         with self._transaction("BEGIN"):
-            yield self._state()
+            yield read_state(self._connection)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Open a block whose writes happen together when it ends, or not at all if it raises or the process dies."""
         with self._transaction("BEGIN IMMEDIATE"):
+            state = read_state(self._connection)
+            self._totals = read_totals(self._connection)
+            if self._totals.state != state.checksum():
+                raise damaged(self._name, "the state is not as it was written")
+            if self._guard:
+                self._guard.before_write(state.version)
             yield
+            state = read_state(self._connection)
+            set_totals(self._connection, self._totals._replace(state=state.checksum()))
+        if self._guard:
+            self._guard.written(state.version)
 
     # Within `reading` or `writing`:
 
@@ -171,26 +160,42 @@ class ItemsDatabase:
         return np.fromiter((number for (number,) in rows), dtype=np.int64)
 
     def get(self, item_id: str) -> Item | None:
-        """Return one item, or None."""
-        rows = self._rows("SELECT number, metadata FROM items WHERE id = ?", item_id)
+        """Return one item, or None.
+
+        Raises:
+            InputError: it is damaged.
+        """
+        rows = self._rows("SELECT number, metadata, checksum FROM items WHERE id = ?", item_id)
         if not rows:
             return None
-        number, metadata = rows[0]
+        number, metadata = self._whole_item(item_id, *rows[0])
         codes = {}
+        read = "SELECT serial, code, checksum FROM codes WHERE modality = ? AND item = ?"
         for modality in self.modalities():
-            for (code,) in self._rows("SELECT code FROM codes WHERE modality = ? AND item = ?", modality, number):
+            for serial, code, checksum in self._rows(read, modality, number):
+                if code_checksum(item_id.encode(), number, serial, modality.encode(), code) != checksum:
+                    raise self._damaged(item_id)
                 codes[modality] = np.frombuffer(code, np.uint8)
         return Item(item_id, codes, json.loads(metadata))
 
     def codes(self, modality: str, after: int) -> Iterator[CodeRow]:
-        """Return the codes of a modality whose serial is higher than ``after``, in the order of their items' ids."""
+        """Return the codes of a modality whose serial is higher than ``after``, in the order of their items' ids.
+
+        Raises:
+            InputError: one of them is damaged.
+        """
         # Codes are read in the order of their serials and then sorted: in the order of ids, each would be a seek.
         # The + keeps SQLite from taking the index on modalities instead.
-        return self._connection.execute(
-            "SELECT id, item, serial, code FROM codes CROSS JOIN items ON number = item"
+        rows = self._connection.execute(
+            "SELECT id, item, serial, code, codes.checksum FROM codes CROSS JOIN items ON number = item"
             " WHERE serial > ? AND +modality = ? ORDER BY id",
             (after, modality),
         )
+        searched = modality.encode()
+        for name, number, serial, code, checksum in rows:
+            if code_checksum(utf8(name), number, serial, searched, code) != checksum:
+                raise self._damaged(name)
+            yield name, number, serial, code
 
     def count_after(self, serial: int) -> int:
         """Return the number of codes of a higher serial."""
@@ -229,35 +234,44 @@ class ItemsDatabase:
         Raises:
             InputError: a code is there already.
         """
-        execute = self._connection.executemany
-        if metadata is None:
-            execute("INSERT INTO items (id, metadata) VALUES (?, '{}') ON CONFLICT DO NOTHING", zip(ids))
-        else:
-            self._write_metadata(ids, metadata)
-        serial = self._state().last_serial
+        names = [name.encode() for name in ids]
+        numbers = self._write_items(ids, names, metadata)
+        serial = read_state(self._connection).last_serial
         for modality, packed in codes.items():
             if replace:
-                execute(
-                    f"DELETE FROM codes WHERE modality = ? AND item = {_NUMBER}", ((modality, name) for name in ids)
+                self._remove_codes(modality, numbers)
+            rows = [
+                (number, serial, modality, code, code_checksum(name, number, serial, modality.encode(), code))
+                for serial, (name, number, code) in enumerate(
+                    zip(names, numbers, _as_bytes(packed), strict=False), start=serial + 1
                 )
-            rows = zip(ids, count(serial + 1), repeat(modality), _as_bytes(packed), strict=False)
-            serial += len(ids)
+            ]
+            serial += len(rows)
             try:
-                execute(f"INSERT INTO codes (item, serial, modality, code) VALUES ({_NUMBER}, ?, ?, ?)", rows)
+                self._connection.executemany(
+                    "INSERT INTO codes (item, serial, modality, code, checksum) VALUES (?, ?, ?, ?, ?)", rows
+                )
             except sqlite3.IntegrityError:
-                raise InputError(self._already_there(ids, modality)) from None
+                raise self._already_there(ids, modality) from None
+            self._add_up(codes=sum(row[-1] for row in rows))
         self._connection.execute("UPDATE state SET version = version + 1, last_serial = ?", (serial,))
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove items; returns how many were there."""
-        numbers = [row for name in ids for row in self._rows("SELECT number FROM items WHERE id = ?", name)]
-        modalities = self.modalities()
-        of_modality = [(modality, number) for modality in modalities for (number,) in numbers]
-        self._connection.executemany("DELETE FROM codes WHERE modality = ? AND item = ?", of_modality)
-        self._connection.executemany("DELETE FROM labels WHERE item = ?", numbers)
-        self._connection.executemany("DELETE FROM items WHERE number = ?", numbers)
+        find = "SELECT number, coalesce(checksum, 0) FROM items WHERE id = ?"
+        rows = [row for name in ids for row in self._rows(find, name)]
+        numbers = [number for number, _ in rows]
+        for modality in self.modalities():
+            self._remove_codes(modality, numbers)
+        for statement in ("DELETE FROM labels WHERE item = ?", "DELETE FROM items WHERE number = ?"):
+            self._connection.executemany(statement, zip(numbers))
+        self._add_up(items=-sum(checksum for _, checksum in rows))
         self._connection.execute("UPDATE state SET version = version + 1")
-        return len(numbers)
+        return len(rows)
+
+    def raise_version(self, version: int) -> None:
+        """Set the version, which is higher than any that a reader has seen."""
+        self._connection.execute("UPDATE state SET version = ?", (version,))
 
     def set_snapshot(self, name: str, serial: int, size: int) -> None:
         """Make a snapshot the current one."""
@@ -267,40 +281,95 @@ class ItemsDatabase:
 
     def forget_removed(self, serials: NDArray[np.int64]) -> None:
         """Drop removals that the current snapshot knows of."""
-        self._connection.executemany("DELETE FROM removed WHERE serial = ?", ((int(serial),) for serial in serials))
+        gone = [int(serial) for serial in serials]
+        self._connection.executemany("DELETE FROM removed WHERE serial = ?", zip(gone))
+        self._add_up(removed=-sum(gone))
 
-    def _write_metadata(self, ids: Sequence[str], metadata: Sequence[Metadata]) -> None:
+    def _write_items(self, ids: Sequence[str], names: list[bytes], metadata: Sequence[Metadata] | None) -> list[int]:
+        """Add items and metadata, and return the items' numbers."""
+        known = self._known(ids)
+        (last,) = self._rows("SELECT coalesce(max(number), 0) FROM items")[0]
+        new, changed, numbers, added = [], [], [], 0
+        for row, name in enumerate(ids):
+            given = metadata[row] if metadata else _NOTHING
+            if name not in known:
+                last += 1
+                text = _as_json(given)
+                checksum = item_checksum(last, names[row], text.encode())
+                new.append((last, name, text, checksum))
+                added += checksum
+                numbers.append(last)
+                continue
+            number, former = self._whole_item(name, *known[name])
+            numbers.append(number)
+            if given:
+                text = _as_json({**json.loads(former), **given})
+                checksum = item_checksum(number, names[row], text.encode())
+                changed.append((text, checksum, number))
+                added += checksum - known[name][-1]
+        self._connection.executemany("INSERT INTO items (number, id, metadata, checksum) VALUES (?, ?, ?, ?)", new)
+        self._connection.executemany("UPDATE items SET metadata = ?, checksum = ? WHERE number = ?", changed)
+        self._add_up(items=added)
+        if metadata is not None:
+            self._write_labels(numbers, metadata)
+        return numbers
+
+    def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str, int]]:
+        """Return number, metadata and checksum of those ids that are there."""
+        known: dict[str, tuple[int, str, int]] = {}
+        for start in range(0, len(ids), _AT_ONCE):
+            some = ids[start : start + _AT_ONCE]
+            marks = ",".join("?" * len(some))
+            sql = f"SELECT id, number, metadata, checksum FROM items WHERE id IN ({marks})"
+            known.update({name: (number, text, checksum) for name, number, text, checksum in self._rows(sql, *some)})
+        return known
+
+    def _write_labels(self, numbers: list[int], metadata: Sequence[Metadata]) -> None:
         execute = self._connection.executemany
-        # `json_patch` is RFC 7396: given keys replace, those given as null go.
+        execute("INSERT OR IGNORE INTO keys VALUES (?)", zip({key for values in metadata for key in values}))
+        labelled = [(number, values) for number, values in zip(numbers, metadata, strict=True) if "labels" in values]
+        execute("DELETE FROM labels WHERE item = ?", ((number,) for number, _ in labelled))
         execute(
-            "INSERT INTO items (id, metadata) VALUES (?, json_patch('{}', ?))"
-            " ON CONFLICT (id) DO UPDATE SET metadata = json_patch(metadata, excluded.metadata)",
-            zip(ids, map(_as_json, metadata), strict=True),
-        )
-        keys = {key for values in metadata for key in values}
-        execute("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys))
-        labelled = [(name, _labels(values)) for name, values in zip(ids, metadata, strict=True) if "labels" in values]
-        execute(f"DELETE FROM labels WHERE item = {_NUMBER}", ((name,) for name, _ in labelled))
-        execute(
-            f"INSERT OR IGNORE INTO labels VALUES (?, {_NUMBER})",
-            ((label, name) for name, labels in labelled for label in labels),
+            "INSERT OR IGNORE INTO labels VALUES (?, ?)",
+            ((label, number) for number, values in labelled for label in _labels(values)),
         )
 
-    def _already_there(self, ids: Sequence[str], modality: str) -> str:
-        """Return what to say when one of ``ids`` has a code of ``modality``."""
+    def _remove_codes(self, modality: str, numbers: list[int]) -> None:
+        """Remove the codes of some items; a trigger notes their serials."""
+        find = "SELECT serial, coalesce(checksum, 0) FROM codes WHERE modality = ? AND item = ?"
+        rows = [row for number in numbers for row in self._rows(find, modality, number)]
+        self._connection.executemany("DELETE FROM codes WHERE serial = ?", ((serial,) for serial, _ in rows))
+        self._add_up(codes=-sum(checksum for _, checksum in rows), removed=sum(serial for serial, _ in rows))
+
+    def _add_up(self, items: int = 0, codes: int = 0, removed: int = 0) -> None:
+        totals = self._totals
+        self._totals = Totals(totals.items + items, totals.codes + codes, totals.removed + removed, totals.state)
+
+    def _whole_item(self, name: str, number: int, metadata: str, checksum: int) -> tuple[int, str]:
+        """Return number and metadata of a row, if it is as it was written."""
+        if item_checksum(number, name.encode(), utf8(metadata)) != checksum:
+            raise self._damaged(name)
+        return number, metadata
+
+    def _damaged(self, name: str) -> InputError:
+        return damaged(self._name, f"the item {name!r} is not as it was written")
+
+    def _already_there(self, ids: Sequence[str], modality: str) -> InputError:
+        """Return what to raise when codes of ``ids`` cannot be added."""
         sql = "SELECT 1 FROM items JOIN codes ON item = number WHERE id = ? AND modality = ?"
-        name = next(name for name in ids if self._rows(sql, name, modality))
-        return f"{self._name}: {name!r} has a code for {modality} already; replace it with upsert"
-
-    def _state(self) -> State:
-        return State(*self._rows("SELECT * FROM state")[0])
+        name = next((name for name in ids if self._rows(sql, name, modality)), None)
+        if name is None:
+            return damaged(self._name, "a serial is there twice")
+        return InputError(f"{self._name}: {name!r} has a code for {modality} already; replace it with upsert")
 
     def _rows(self, sql: str, *parameters: Value) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, parameters).fetchall()
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
-        with self._errors():
+        with one_line_errors(self._name):
+            if self._guard:
+                self._guard.check_there()
             self._connection.execute(begin)
             try:
                 yield
@@ -310,39 +379,12 @@ class ItemsDatabase:
                     self._connection.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Raise SQLite's errors as one line for the user."""
-        try:
-            yield
-        except sqlite3.DatabaseError as error:
-            reason = str(error)
-            if "locked" in reason or "busy" in reason:
-                raise InputError(f"{self._name}: another process is writing to it; try again later") from None
-            if "full" in reason or "disk I/O" in reason:
-                raise JobError(f"{self._name}: cannot be written ({reason}); make room on the disk") from None
-            if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
-                raise
-            raise InputError(
-                f"{self._name}: not a store's database, or damaged or not accessible ({reason}); restore or remake it"
-            ) from None
-
 
 def _condition(where: Filter | None) -> tuple[str, tuple[Value, ...]]:
     if where is None:
         return "1", ()
     condition = to_sqlite(where)
     return condition.sql, condition.parameters
-
-
-def _statements(script: str) -> Iterator[str]:
-    """Return the statements of a script; `executescript` would end the transaction."""
-    statement = ""
-    for line in script.splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
 
 
 def _as_bytes(packed: PackedCodes) -> list[bytes]:
@@ -356,8 +398,11 @@ def _labels(values: Metadata) -> list[str]:
 
 
 # One for all items: `json.dumps` would make an encoder for each.
-_encoder = json.JSONEncoder(ensure_ascii=False)
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def _as_json(values: Metadata) -> str:
-    return _encoder.encode(dict(values))
+    """Return metadata without the keys that are taken away."""
+    if not values:
+        return "{}"
+    return _encoder.encode({key: value for key, value in values.items() if value is not None})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from channelhash.errors import InputError
+from channelhash.utils.checked_json import dump_checked, load_checked
 from channelhash.utils.files import write_text
 
 _FORMAT = "channelhash store 1"
@@ -34,6 +35,21 @@ class StoreFolder:
         return self.path / "items.sqlite"
 
     @property
+    def seal(self) -> Path:
+        """What the database was when it was last closed, see `seal.Seal`."""
+        return self.path / "items.seal"
+
+    @property
+    def in_use(self) -> Path:
+        """Held, shared, by everyone who has the store open; alone by who checks, seals or repairs it."""
+        return self.path / ".in-use"
+
+    @property
+    def gate(self) -> Path:
+        """Held while a process finds out how it opens the database, so that only one checks it."""
+        return self.path / ".gate"
+
+    @property
     def lock(self) -> Path:
         """Held while the store or a snapshot is made."""
         return self.path / ".lock"
@@ -48,11 +64,20 @@ class StoreFolder:
         if self.path.is_file():
             raise InputError(f"{self.path}: is a file, neither a store's folder nor a Parquet file of codes")
         if self.path.is_dir() and not self.description.exists():
+            if self.seal.exists():
+                raise self.damaged("is missing")
             # A process that was killed while it made the store leaves a database without a description.
             prefixes = (self.database.name, self.model.name, ".")
             foreign = sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith(prefixes))
             if foreign:
                 raise InputError(f"{self.path}: holds {foreign[0]}, but no store; choose a new folder")
+
+    def damaged(self, what: str) -> InputError:
+        """Return what to raise where the description is not whole."""
+        return InputError(
+            f"{self.description}: {what}; restore it, or try `channelhash index repair {self.path}`, or remove the"
+            " folder and add the items again"
+        )
 
     def n_bytes(self) -> int:
         """Add up the sizes of all files but the model's. Other processes may remove some meanwhile."""
@@ -78,28 +103,33 @@ class Facts(NamedTuple):
 
 
 def write_facts(folder: StoreFolder, facts: Facts) -> None:
-    """Write the description of a new store."""
-    described = {"format": _FORMAT, "n_bits": facts.n_bits, "model": facts.model}
-    write_text(folder.description, json.dumps(described) + "\n")
+    """Write the description of a store."""
+    write_text(folder.description, dump_checked({"format": _FORMAT, "n_bits": facts.n_bits, "model": facts.model}))
 
 
 def read_facts(folder: StoreFolder) -> Facts:
-    """Read what `write_facts` wrote.
+    """Read what `write_facts` wrote. Version 0.1 wrote the same without a checksum.
 
     Raises:
         InputError: the description is damaged or of another format, or the database is missing.
     """
-    path = folder.description
     try:
-        described = json.loads(path.read_text(encoding="utf-8"))
+        text = folder.description.read_text(encoding="utf-8")
+        described = json.loads(text)
+        if described.keys() != {"format", "n_bits", "model"}:
+            described = load_checked(text)
         written_as, n_bits, model = described["format"], described["n_bits"], described["model"]
-        whole = isinstance(n_bits, int) and n_bits > 0 and isinstance(model, str)
-    except (ValueError, KeyError, TypeError):
+        whole = type(n_bits) is int and n_bits > 0 and isinstance(model, str)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         whole, written_as = False, _FORMAT
+    except OSError as error:
+        raise folder.damaged(f"cannot be read ({error.strerror})") from None
     if written_as != _FORMAT:
-        raise InputError(f"{path}: written as {written_as!r}, this version reads {_FORMAT!r}; add the items again")
+        raise InputError(
+            f"{folder.description}: written as {written_as!r}, this version reads {_FORMAT!r}; add the items again"
+        )
     if not whole:
-        raise InputError(f"{path}: is damaged; restore it, or remove the folder and add the items again")
+        raise folder.damaged("is damaged")
     if not folder.database.exists():
         raise InputError(f"{folder.database}: is missing; restore it, or remove the folder and add the items again")
     return Facts(n_bits, model)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
-from channelhash.search.local.database import ItemsDatabase, State
+from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import StoreFolder
 from channelhash.search.local.snapshot_files import (
     PREFIX,
@@ -29,6 +29,7 @@ from channelhash.search.local.snapshot_files import (
     write_snapshot,
 )
 from channelhash.search.local.sorted_codes import SortedCodes
+from channelhash.search.local.tables import State
 from channelhash.utils.files import locked
 
 # A layer is made again when the changes since are more than this, and more than this fraction of it.

@@ -1,8 +1,9 @@
 """The store in a folder, and the same over a file of codes that is only read."""
 
 import threading
+import weakref
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,11 +11,12 @@ import numpy as np
 
 from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
-from channelhash.errors import InputError
+from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.index.brute_force import Matches
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import Facts, StoreFolder, read_facts, write_facts
+from channelhash.search.local.guard import Guard
 from channelhash.search.local.snapshots import CodeLayers, Part
 from channelhash.search.store import Answers, Item, Store
 from channelhash.search.validation import Metadata, check_ids, check_opened_as
@@ -29,12 +31,25 @@ class _Opened(NamedTuple):
         reader: the connection of reading calls.
         layers: the codes as they are searched, over the reader.
         writer: the connection of writing calls; the reader where nothing is written.
+        guard: the hold on the folder's database; None in memory.
     """
 
     facts: Facts | None
     reader: ItemsDatabase
     layers: CodeLayers
     writer: ItemsDatabase
+    guard: Guard | None = None
+
+    def close(self) -> None:
+        """Close the connections, and seal the database if nobody else has it open."""
+        try:
+            if self.guard:
+                self.writer.seal()
+        finally:
+            self.reader.close()
+            self.writer.close()
+            if self.guard:
+                self.guard.release()
 
 
 class EmbeddedStore(Store):
@@ -74,6 +89,8 @@ class EmbeddedStore(Store):
         self._reading = threading.RLock()
         self._writing = threading.RLock()
         self._wrote = self._closed = False
+        # Also of a store that nobody closes, at the latest when the process ends: an unsealed one is checked anew.
+        self._finalizer = weakref.finalize(self, _close_quietly, opened)
         self._open()
 
     @property
@@ -101,6 +118,12 @@ class EmbeddedStore(Store):
     def writable(self) -> bool:
         return self._folder is not None
 
+    @property
+    def version(self) -> int:
+        """A number that grows with every write."""
+        with self._reading, self._open().reader.reading() as state:
+            return state.version
+
     def __len__(self) -> int:
         with self._items() as items:
             return len(items)
@@ -108,6 +131,14 @@ class EmbeddedStore(Store):
     def label_counts(self) -> dict[str, int]:
         with self._items() as items:
             return items.label_counts()
+
+    def make_snapshot(self) -> None:
+        """Make a new snapshot of all codes now."""
+        with self._reading:
+            opened = self._open()
+            with opened.reader.reading() as state:
+                pass
+            opened.layers.make_snapshot(state.snapshot)
 
     def close(self) -> None:
         """Close the store. If anything was written, make the snapshot that the next search would make."""
@@ -119,8 +150,8 @@ class EmbeddedStore(Store):
                 if self._wrote:
                     self._opened.layers.settle()
             finally:
-                self._opened.reader.close()
-                self._opened.writer.close()
+                self._finalizer.detach()
+                self._opened.close()
 
     def _keys(self) -> Collection[str]:
         with self._items() as items:
@@ -144,16 +175,17 @@ class EmbeddedStore(Store):
     ) -> None:
         with self._writing:
             items = self._created(n_bits).writer
-            self._wrote = True
             with items.writing():
                 items.write(ids, codes, metadata, replace)
+            self._wrote = True
 
     def _delete(self, ids: list[str]) -> int:
         with self._writing:
             items = self._open().writer
-            self._wrote = True
             with items.writing():
-                return items.delete(ids)
+                n_deleted = items.delete(ids)
+            self._wrote = True
+            return n_deleted
 
     def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
         parts = self._parts(modality, where)
@@ -202,8 +234,9 @@ class EmbeddedStore(Store):
             if self._opened.facts is None and self._folder is not None and self._folder.description.exists():
                 facts = read_facts(self._folder)
                 check_opened_as(self.address, facts, self._n_bits, self._model)
-                reader, writer = ItemsDatabase(self._folder.database), ItemsDatabase(self._folder.database)
-                self._opened = _Opened(facts, reader, CodeLayers(reader, facts.n_bits, self._folder), writer)
+                self._opened = _in_folder(self._folder, facts)
+                self._finalizer()
+                self._finalizer = weakref.finalize(self, _close_quietly, self._opened)
                 self._opened.layers.remove_leftovers()
             return self._opened
 
@@ -213,6 +246,7 @@ class EmbeddedStore(Store):
         if self._open().facts is None:
             with locked(self._folder.lock):
                 if not self._folder.description.exists():
+                    _check_empty(self._folder)
                     ItemsDatabase(self._folder.database).close()
                     write_facts(self._folder, Facts(n_bits, self._model))
         opened = self._open()
@@ -235,6 +269,7 @@ def open_folder(path: Path, n_bits: int | None, model: str) -> EmbeddedStore:
     """
     folder = StoreFolder(path)
     folder.check_own()
+    _check_empty(folder)
     return EmbeddedStore(str(path), folder, _in_memory(None), n_bits, model)
 
 
@@ -265,6 +300,35 @@ def open_codes(
 def _in_memory(facts: Facts | None) -> _Opened:
     items = ItemsDatabase(None)
     return _Opened(facts, items, CodeLayers(items, facts.n_bits if facts else 0, None), items)
+
+
+def _in_folder(folder: StoreFolder, facts: Facts) -> _Opened:
+    guard = Guard(folder, facts)
+    try:
+        reader, writer = ItemsDatabase(folder.database, guard), ItemsDatabase(folder.database, guard)
+    except BaseException:
+        guard.release()
+        raise
+    return _Opened(facts, reader, CodeLayers(reader, facts.n_bits, folder), writer, guard)
+
+
+def _close_quietly(opened: _Opened) -> None:
+    """Close where nobody can be told of an error; a database that is not sealed is checked when it is opened."""
+    with suppress(InputError, JobError):
+        opened.close()
+
+
+def _check_empty(folder: StoreFolder) -> None:
+    """Raise `InputError` if the database holds items although the description is missing."""
+    if folder.description.exists() or not folder.database.exists():
+        return
+    items = ItemsDatabase(folder.database)
+    try:
+        with items.reading() as state:
+            if state.version and not folder.description.exists():
+                raise folder.damaged("is missing")
+    finally:
+        items.close()
 
 
 def _metadata(codes: CodeSet) -> list[Metadata] | None:

@@ -1,0 +1,69 @@
+"""Connections to a store's SQLite file, and SQLite's errors as one line."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from channelhash.errors import InputError, JobError
+
+#: How long a call waits for another writer before it gives up.
+BUSY_SECONDS = 30.0
+
+#: How SQLite files of a store are told from others: "chst".
+APPLICATION = 0x63687374
+
+
+def connect(path: Path | None, create: bool = False) -> sqlite3.Connection:
+    """Open a database in autocommit mode.
+
+    Args:
+        path: the file; None for one in memory.
+        create: make the file where there is none.
+
+    >>> connect(None).execute("PRAGMA cell_size_check").fetchone()
+    (1,)
+    """
+    name = ":memory:"
+    if path is not None:
+        name = f"file:{quote(str(path.absolute()))}?mode={'rwc' if create else 'rw'}"
+    connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
+    for setting in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -65536", "cell_size_check = ON"):
+        connection.execute(f"PRAGMA {setting}")
+    return connection
+
+
+@contextmanager
+def one_line_errors(name: str) -> Iterator[None]:
+    """Raise SQLite's errors as one line for the user.
+
+    Args:
+        name: the file.
+    """
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        reason = str(error)
+        if "locked" in reason or "busy" in reason:
+            raise InputError(f"{name}: another process is writing to it; try again later") from None
+        if "full" in reason or "disk I/O" in reason:
+            raise JobError(f"{name}: cannot be written ({reason}); make room on the disk") from None
+        if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
+            raise
+        raise damaged(name, reason) from None
+
+
+def damaged(name: str, reason: str) -> InputError:
+    """Return what to raise where a database is not whole."""
+    return InputError(
+        f"{name}: not a store's database, or damaged or not accessible ({' '.join(reason.split())});"
+        f" {what_to_do(Path(name).parent)}"
+    )
+
+
+def what_to_do(folder: Path) -> str:
+    """Return what a person can do about a damaged store."""
+    return (
+        f"`channelhash index check {folder}` lists the damage, `channelhash index repair {folder}` keeps what is whole"
+    )

@@ -1,0 +1,224 @@
+"""Opening and closing the database of a store, so that damage between two openings is noticed.
+
+Who has the store open holds a shared lock on `.in-use`. Who gets it alone is the first or the last: the first checks
+the database, the last seals it.
+"""
+
+import fcntl
+import os
+import sqlite3
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from channelhash.errors import InputError, JobError
+from channelhash.search.local.connection import connect, damaged, one_line_errors, what_to_do
+from channelhash.search.local.database_check import Finding, check_database
+from channelhash.search.local.folder import Facts, StoreFolder, write_facts
+from channelhash.search.local.seal import Seal, read_seal, renew_seal, write_seal
+from channelhash.search.local.tables import add_checksums, has_checksums, read_state
+from channelhash.utils.files import locked, remove_leftovers
+from channelhash.utils.held_file import HeldFile
+
+#: How an SQLite file begins.
+MAGIC = b"SQLite format 3\0"
+
+
+class Guard:
+    """A hold on a store's database: checked when it is taken, sealed by the last who lets go.
+
+    * Sealed: the file's digest is compared, about 0.6 s a gigabyte.
+    * Not sealed, and nobody has it open: a process was killed, or version 0.1 made it. All is checked, see
+      `check_database`, checksums are added where version 0.1 left them out, and the database is sealed.
+    * Not sealed, and others have it open: they have checked it.
+
+    Args:
+        folder: of the store, which is there.
+        facts: what its description says.
+
+    Raises:
+        InputError: the database is damaged, or lacks what was written to it.
+        JobError: the disk is full.
+    """
+
+    def __init__(self, folder: StoreFolder, facts: Facts) -> None:
+        self._folder, self._facts = folder, facts
+        self._path = str(folder.database)
+        self._pid = os.getpid()
+        self._bound: int | None = None
+        try:
+            self._file = HeldFile(folder.database)
+        except OSError as error:
+            raise InputError(f"{folder.database}: cannot be read ({error.strerror}); restore it") from None
+        self._in_use = -1
+        try:
+            self._in_use = open_lock(folder)
+            with one_line_errors(str(folder.database)):
+                self._enter()
+        except OSError as error:
+            self.release()
+            raise InputError(f"{folder.path}: cannot be opened ({error.strerror}: {error.filename})") from None
+        except BaseException:
+            self.release()
+            raise
+
+    def check_there(self) -> None:
+        """Raise an error if the open database is not the store's any more; costs two microseconds.
+
+        Raises:
+            JobError: it was removed or replaced, so what is written would be lost and what is read be of the past.
+            InputError: this is a forked process, in which SQLite's locks do not hold.
+        """
+        if not self._file.is_at(self._path):
+            raise JobError(f"{self._folder.path}: the store was removed or replaced while it was open; open it again")
+        if os.getpid() != self._pid:
+            raise InputError(f"{self._folder.path}: was opened before this process was forked; open it in each process")
+
+    def before_write(self, version: int) -> None:
+        """Say durably that the database is written to, before the first commit.
+
+        Args:
+            version: the database's now.
+        """
+        if self._bound is None:
+            seal = read_seal(self._folder.seal)
+            if seal is None or seal.closed:
+                write_seal(self._folder.seal, Seal(version, self._facts))
+            self._bound = version
+
+    def written(self, version: int) -> None:
+        """Raise the seal's lower bound after a commit; costs no wait for the disk."""
+        if self._bound is not None and version > self._bound:
+            with suppress(OSError):  # then the lower bound stays as low
+                renew_seal(self._folder.seal, Seal(version, self._facts))
+                self._bound = version
+
+    def seal(self, connection: sqlite3.Connection) -> None:
+        """Seal the database if somebody has written to it and nobody else has it open."""
+        seal = read_seal(self._folder.seal)
+        if os.getpid() != self._pid or not self._file.is_at(self._folder.database):
+            return
+        if (seal is None or not seal.closed) and alone(self._in_use):
+            seal_database(self._folder, self._facts, connection, self._file)
+
+    def release(self) -> None:
+        """Let go; all connections to the database are closed."""
+        if os.getpid() == self._pid:
+            self._file.close()
+            if self._in_use >= 0:
+                os.close(self._in_use)
+            self._in_use = -1
+
+    def _enter(self) -> None:
+        if (
+            self._file.read(len(MAGIC)) != MAGIC
+        ):  # beside an empty file SQLite throws the log away, with what is in there
+            raise damaged(str(self._folder.database), "it does not begin as an SQLite file")
+        while True:
+            with locked(self._folder.gate):
+                fcntl.flock(self._in_use, fcntl.LOCK_SH)
+                seal = read_seal(self._folder.seal)
+                if seal and seal.facts != self._facts:
+                    raise self._folder.damaged("is another store's, or items.seal is")
+                if (seal is None or not seal.closed) and alone(self._in_use):
+                    self._check_all(seal)
+                    fcntl.flock(self._in_use, fcntl.LOCK_SH)
+                    return
+                fcntl.flock(self._in_use, fcntl.LOCK_SH)  # who tries to be alone gives up the shared lock
+                seal = read_seal(self._folder.seal)
+            if seal is None or not seal.closed:
+                self._check_version(seal)
+                return
+            if not seal_differs(self._folder, seal, self._file):
+                return
+            if read_seal(self._folder.seal) == seal:
+                raise InputError(
+                    f"{self._folder.database}: is damaged, or another program has changed it; "
+                    + what_to_do(self._folder.path)
+                )
+            fcntl.flock(self._in_use, fcntl.LOCK_UN)
+
+    def _check_all(self, seal: Seal | None) -> None:
+        remove_leftovers(self._folder.seal)
+        connection = connect(self._folder.database)
+        try:
+            if seal is not None:
+                _check_bound(self._folder, connection, seal)
+            findings = list(islice(check_database(connection, self._facts.n_bits), 2))
+            if findings:
+                raise _damaged(self._folder, findings)
+            connection.text_factory = str
+            if not has_checksums(connection):
+                connection.execute("BEGIN IMMEDIATE")
+                add_checksums(connection)
+                connection.execute("COMMIT")
+                write_facts(self._folder, self._facts)
+            seal_database(self._folder, self._facts, connection, self._file)
+        finally:
+            connection.close()
+
+    def _check_version(self, seal: Seal | None) -> None:
+        if seal is not None:
+            connection = connect(self._folder.database)
+            try:
+                _check_bound(self._folder, connection, seal)
+            finally:
+                connection.close()
+
+
+def open_lock(folder: StoreFolder) -> int:
+    """Open the file that is locked by who has the store open, and return its descriptor."""
+    return os.open(folder.in_use, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+def alone(descriptor: int) -> bool:
+    """Lock a file for oneself if nobody else holds it. If somebody does, one's own shared lock is lost too."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def seal_differs(folder: StoreFolder, seal: Seal, file: HeldFile) -> bool:
+    """Return whether a sealed database is not what was sealed."""
+    return _log_size(folder) > 0 or file.sha256() != (seal.n_bytes, seal.sha256)
+
+
+def seal_database(folder: StoreFolder, facts: Facts, connection: sqlite3.Connection, file: HeldFile) -> None:
+    """Seal a database that nobody else has open, unless a foreign program writes to it.
+
+    Raises:
+        JobError: the disk is full.
+    """
+    (busy, *_), *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    if busy:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if _log_size(folder) == 0:
+            seal = Seal(read_state(connection).version, facts, *file.sha256())
+            write_seal(folder.seal, seal)
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _check_bound(folder: StoreFolder, connection: sqlite3.Connection, seal: Seal) -> None:
+    version = read_state(connection).version
+    if version < seal.version:
+        raise InputError(
+            f"{folder.database}: lacks the last {seal.version - version:,} or more writes (its log was cut or removed,"
+            f" or an old copy put back); {what_to_do(folder.path)}"
+        )
+
+
+def _damaged(folder: StoreFolder, findings: list[Finding]) -> InputError:
+    more = ", and more" if len(findings) > 1 else ""
+    return InputError(f"{folder.path}: is damaged ({findings[0]}{more}); {what_to_do(folder.path)}")
+
+
+def _log_size(folder: StoreFolder) -> int:
+    try:
+        return os.stat(Path(f"{folder.database}-wal")).st_size
+    except FileNotFoundError:
+        return 0

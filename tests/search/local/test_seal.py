@@ -1,0 +1,357 @@
+"""Damage to a store's record of truth is harmless, refused in one line, or mended; nothing is answered wrongly."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import channelhash as ch
+from channelhash.errors import InputError, JobError
+from channelhash.search.local import seal as seals
+from channelhash.search.local.check import check_store
+from channelhash.search.local.database import ItemsDatabase
+from channelhash.search.local.folder import StoreFolder
+from channelhash.search.local.repair import repair_store
+
+N = 120
+NAMES = [f"i{row}" for row in range(N)]
+CODES = np.random.default_rng(0).integers(0, 256, (N, 2), dtype=np.uint8)
+METADATA = [{"labels": [f"l{row % 3}"], "text": "x" * (row % 70), "row": row} for row in range(N)]
+
+
+def fill(folder: Path) -> ch.Store:
+    """A store of all items but the first, which was written and deleted."""
+    store = ch.open_store(folder)
+    for start in range(0, N, 40):
+        rows = slice(start, start + 40)
+        store.add(NAMES[rows], {"image": CODES[rows], "text": ~CODES[rows]}, metadata=METADATA[rows])
+    store.upsert(NAMES[5:9], CODES[5:9])
+    store.delete(NAMES[:1])
+    return store
+
+
+@pytest.fixture
+def closed(tmp_path):
+    fill(tmp_path / "store").close()
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def killed(tmp_path):
+    """The files as they are when the process is killed that wrote them."""
+    store = fill(tmp_path / "open")
+    shutil.copytree(tmp_path / "open", tmp_path / "store")
+    store.close()
+    return tmp_path / "store"
+
+
+def seal_of(folder: Path) -> seals.Seal | None:
+    return seals.read_seal(StoreFolder(folder).seal)
+
+
+def check_whole(folder: Path) -> None:
+    store = ch.open_store(folder)
+    assert store.ids() == sorted(NAMES[1:])
+    for row, item in enumerate(store.get(NAMES[1:]), start=1):
+        assert item.metadata == METADATA[row]
+        assert [item.codes[modality].tolist() for modality in ("image", "text")] == [
+            CODES[row].tolist(),
+            (~CODES[row]).tolist(),
+        ]
+    assert store.label_counts() == {"l1": 40, "l2": 40, "l0": 39}
+    assert store.search(CODES[3:4], 1).ids == [["i3"]]
+    store.close()
+
+
+def flip(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(InputError) as refused:
+        ch.open_store(folder)
+    assert "\n" not in str(refused.value)
+    assert f"`channelhash index repair {folder}`" in str(refused.value)
+    return str(refused.value)
+
+
+def test_a_store_is_sealed_when_the_last_who_has_it_open_closes_it(tmp_path):
+    folder = tmp_path / "store"
+    first = fill(folder)
+    second = ch.open_store(folder)
+    assert not seal_of(folder).closed
+    first.close()
+    assert not seal_of(folder).closed
+    assert seal_of(folder).version == second.version
+    second.close()
+    assert seal_of(folder).closed
+    assert not list(folder.glob("*-wal"))
+    content = (folder / "items.sqlite").read_bytes()
+    check_whole(folder)
+    assert (folder / "items.sqlite").read_bytes() == content
+
+
+def test_a_store_that_nobody_closes_is_sealed_when_the_process_ends(tmp_path):
+    program = (
+        "import sys, numpy, channelhash as ch; s = ch.open_store(sys.argv[1]); s.add(['a'], numpy.zeros((1, 2), 'u1'))"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "store")], check=True)
+    assert seal_of(tmp_path / "store").closed
+
+
+@pytest.mark.parametrize("offset", [30, 4096 + 4, -700, -1])
+def test_a_flipped_bit_of_a_closed_database_is_refused(closed, offset):
+    flip(closed / "items.sqlite", offset)
+    assert "is damaged, or another program has changed it" in refusal(closed)
+    assert check_store(closed)
+
+
+@pytest.mark.parametrize("damage", ["remove", "flip", "cut"])
+def test_a_seal_that_is_damaged_is_made_again(closed, damage):
+    path = closed / "items.seal"
+    if damage == "remove":
+        path.unlink()
+    elif damage == "flip":
+        flip(path, 40)
+    else:
+        path.write_bytes(path.read_bytes()[:50])
+    check_whole(closed)
+    assert seal_of(closed).closed
+
+
+def test_a_killed_writer_leaves_a_whole_store(killed):
+    assert not seal_of(killed).closed
+    assert not check_store(killed)
+    check_whole(killed)
+    assert seal_of(killed).closed
+
+
+@pytest.mark.parametrize("damage", ["remove", "zero", "cut"])
+def test_writes_that_are_lost_with_the_log_are_noticed(killed, damage):
+    log = killed / "items.sqlite-wal"
+    if damage == "remove":
+        log.unlink()
+    elif damage == "cut":
+        log.write_bytes(log.read_bytes()[:-5000])
+    else:
+        log.write_bytes(bytes(log.stat().st_size))
+    assert "lacks the last" in refusal(killed) or damage == "remove"
+    assert any("writes" in finding.what for finding in check_store(killed))
+    repaired = repair_store(killed)
+    assert repaired.damaged
+    assert not check_store(killed)
+    store = ch.open_store(killed)
+    assert len(store) == repaired.n_items
+    assert set(store.ids()) != set(NAMES[1:]) or damage == "cut"
+    store.close()
+
+
+def test_an_old_copy_of_the_database_is_noticed(closed):
+    old = (closed / "items.sqlite").read_bytes()
+    store = ch.open_store(closed)
+    store.delete(["i3"])
+    store.close()
+    (closed / "items.sqlite").write_bytes(old)
+    refusal(closed)
+    assert [str(finding) for finding in check_store(closed)] == [
+        "items.sqlite: is not as it was when the store was closed",
+        "items.sqlite: lacks the last 1 or more writes",
+    ]
+    assert repair_store(closed).n_items == N - 1
+    check_whole(closed)
+
+
+def change(folder: Path, sql: str) -> None:
+    """Change the database behind the store's back, so that SQLite finds nothing wrong with it."""
+    items = ItemsDatabase(folder / "items.sqlite")
+    items._connection.execute(sql)
+    items.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "finding"),
+    [
+        ("UPDATE items SET metadata = replace(metadata, '3', '4') WHERE id = 'i3'", "i3: the item is damaged"),
+        ("UPDATE items SET id = 'j3' WHERE id = 'i3'", "j3: the item is damaged"),
+        ("UPDATE items SET checksum = NULL WHERE id = 'i3'", "i3: the item is damaged"),
+        ("UPDATE codes SET code = x'0102' WHERE serial = 20", "the image code is damaged (row 20)"),
+        ("UPDATE codes SET item = 999 WHERE serial = 20", "the image code 20 belongs to no item"),
+        ("DELETE FROM items WHERE id = 'i3'", "belongs to no item"),
+        ("DELETE FROM codes WHERE serial = 20", "the table codes is not as it was written"),
+        ("DELETE FROM removed WHERE serial = 1", "the table removed is not as it was written"),
+        ("UPDATE labels SET label = 'l9' WHERE item = 5", "the table of labels does not agree"),
+        ("DELETE FROM keys WHERE name = 'row'", "the table of metadata's keys lacks row"),
+        ("UPDATE state SET last_serial = 3", "the serials of codes contradict each other"),
+        ("UPDATE state SET snapshot_serial = 100", "the table state is not as it was written"),
+        ("DROP TRIGGER code_removed", "the trigger code_removed is not defined as it should be"),
+    ],
+)
+def test_a_check_finds_what_sqlite_does_not(closed, sql, finding):
+    change(closed, sql)
+    (closed / "items.seal").unlink()  # as if the change had come before a seal
+    assert any(finding in str(found) for found in check_store(closed))
+    assert "is damaged (" in refusal(closed)
+    repaired = repair_store(closed)
+    assert check_store(closed) == []
+    store = ch.open_store(closed)
+    assert len(store) == repaired.n_items >= N - 2
+    store.close()
+
+
+def test_a_damaged_row_is_not_answered(closed):
+    store = ch.open_store(closed)
+    for row, sql in ((3, "UPDATE items SET metadata = '{}' WHERE id = 'i3'"), (5, "UPDATE codes SET code = x'0102'")):
+        change(closed, sql)
+        with pytest.raises(InputError, match=rf"the item 'i{row}' is not as it was written"):
+            store.get([f"i{row}"])
+        with pytest.raises(InputError, match="is not as it was written"):
+            store.upsert([NAMES[3]], CODES[:1], metadata=[{"row": 1}])
+    with pytest.raises(InputError, match="is not as it was written"):
+        store.search(CODES[:1])
+
+
+def test_a_repair_lists_what_is_lost_and_keeps_the_rest(closed):
+    path = closed / "items.sqlite"
+    content = bytearray(path.read_bytes())
+    page = content.index(b'"row":60') // 4096
+    content[page * 4096 : (page + 1) * 4096] = bytes(4096)
+    path.write_bytes(content)
+    refusal(closed)
+    repaired = repair_store(closed)
+    lost = {finding.where for finding in repaired.lost}
+    assert "i60" in lost
+    assert (closed / "items.sqlite.damaged").read_bytes() == content
+    store = ch.open_store(closed)
+    assert set(store.ids()) == set(NAMES[1:]) - lost
+    assert all(item.metadata == METADATA[int(item.id[1:])] for item in store.get(store.ids()))
+    store.close()
+    assert repair_store(closed) == ([], [], N - 1 - len(lost))
+
+
+def test_a_whole_store_is_not_touched_by_a_repair(closed):
+    before = {path.name: path.read_bytes() for path in closed.iterdir() if not path.name.startswith(".")}
+    assert repair_store(closed) == ([], [], N - 1)
+    assert {path.name: path.read_bytes() for path in closed.iterdir() if not path.name.startswith(".")} == before
+
+
+def test_a_store_in_use_is_checked_but_not_repaired(closed):
+    store = ch.open_store(closed)
+    store.add(["new"], CODES[:1])
+    assert check_store(closed) == []
+    with pytest.raises(InputError, match="is open in another process; stop that before a repair"):
+        repair_store(closed)
+    store.close()
+
+
+@pytest.mark.parametrize("damage", ["remove", "flip", "cut"])
+def test_a_damaged_description_comes_back_from_the_seal(closed, damage):
+    path = closed / "store.json"
+    content = path.read_bytes()
+    if damage == "remove":
+        path.unlink()
+    elif damage == "flip":
+        flip(path, content.index(b"16"))
+    else:
+        path.write_bytes(content[:20])
+    assert "store.json" in refusal(closed)
+    assert [finding.where for finding in repair_store(closed).damaged] == ["store.json"]
+    assert path.read_bytes() == content
+    check_whole(closed)
+
+
+@pytest.mark.parametrize("name", ["store.json", "items.seal", "items.sqlite"])
+def test_a_file_of_another_store_is_noticed(closed, tmp_path, name):
+    other = ch.open_store(tmp_path / "other", model="abc")
+    other.add(["a"], CODES[:1])
+    other.close()
+    own = (closed / "store.json").read_bytes()
+    shutil.copy(tmp_path / "other" / name, closed / name)
+    refusal(closed)
+    assert check_store(closed)
+    repair_store(closed)
+    assert (closed / "store.json").read_bytes() == own
+    if name != "items.sqlite":
+        check_whole(closed)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_store_removed_under_a_server_is_neither_written_nor_read(closed, replaced):
+    store = ch.open_store(closed)
+    shutil.move(closed, closed.with_name("moved"))
+    if replaced:
+        shutil.copytree(closed.with_name("moved"), closed)
+    for call in (lambda: store.add(["x"], CODES[:1]), lambda: store.search(CODES[:1]), lambda: store.get(["i3"])):
+        with pytest.raises(JobError, match="the store was removed or replaced while it was open; open it again"):
+            call()
+    assert closed.exists() == replaced
+    store.close()
+
+
+def test_a_forked_process_does_not_use_the_store_of_its_parent(closed):
+    store = ch.open_store(closed)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            store.search(CODES[:1])
+        except InputError as error:
+            os.write(writing, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    assert b"was opened before this process was forked; open it in each process" in os.read(reading, 1000)
+    store.add(["new"], CODES[:1])
+    store.close()
+    assert seal_of(closed).closed
+
+
+def test_a_full_disk_while_sealing_is_one_line_and_leaves_nothing_half(closed, monkeypatch):
+    store = ch.open_store(closed)
+    sealed = (closed / "items.seal").read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(seals.os, "replace", full)
+    with pytest.raises(JobError, match=r"items\.seal: cannot be written \(No space left on device\); make room"):
+        store.add(["new"], CODES[:1])
+    assert (closed / "items.seal").read_bytes() == sealed
+    assert not list(closed.glob(".items.seal*"))
+    monkeypatch.undo()
+    store.close()
+    check_whole(closed)
+
+
+def test_a_store_of_version_0_1_is_sealed_and_gets_checksums(tmp_path):
+    folder = tmp_path / "store"
+    shutil.copytree(Path(__file__).parents[2] / "made_by_0_1" / "store", folder)
+    assert check_store(folder) == []
+    ch.open_store(folder).close()
+    assert seal_of(folder).closed
+    assert "checksum" in json.loads((folder / "store.json").read_text())
+    assert check_store(folder) == []
+    flip(folder / "items.sqlite", -1)
+    refusal(folder)
+
+
+def test_a_copy_is_what_the_store_was_while_others_write(closed, tmp_path):
+    store = ch.open_store(closed)
+    items = ItemsDatabase(closed / "items.sqlite")
+    with items.reading():
+        pass
+    store.add(["new"], CODES[:1])
+    (tmp_path / "copy").mkdir()
+    items.copy_to(tmp_path / "copy" / "items.sqlite")
+    items.close()
+    shutil.copy(closed / "store.json", tmp_path / "copy")
+    copy = ch.open_store(tmp_path / "copy")
+    assert copy.ids() == store.ids()
+    copy.close()
+    store.close()
