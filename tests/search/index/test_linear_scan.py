@@ -69,9 +69,9 @@ def test_every_core_has_two_tasks_where_there_are_many_pairs(n_queries, n_codes,
 
 @pytest.mark.parametrize("n_bits", [32, 64, 128])
 @pytest.mark.parametrize("density", [None, 0.3, 0.0])
-@pytest.mark.parametrize("k", [1, 3, 8, 40])
-def test_the_first_limit_is_the_kth_distance_around_a_querys_place(n_bits, density, k, monkeypatch):
-    monkeypatch.setattr(scan, "_AROUND", 24)
+@pytest.mark.parametrize(("k", "least"), [(1, 24), (1, 65), (3, 24), (8, 24), (40, 24)])
+def test_the_first_limit_is_the_kth_distance_around_a_querys_place(n_bits, density, k, least, monkeypatch):
+    monkeypatch.setattr(scan, "_AROUND", least)
     monkeypatch.setattr(scan, "_BLOCK", 64)
     n, begin, end = 700, 30, 670
     packed = scattered(n, 0, n_bits // 8)
@@ -79,12 +79,15 @@ def test_the_first_limit_is_the_kth_distance_around_a_querys_place(n_bits, densi
         packed[:, :8] = packed[np.arange(n) % 4, :8]  # a query's place is before all codes that share its first word
     distinct = distinct_codes(packed, n_bits)
     mask = NO_MASK if density is None else np.random.default_rng(1).random(n) < density
+    mask[:1] = True  # of no density, the first row alone
     sorted_codes = packed[distinct.rows]  # all different
     counts = mask[distinct.rows] if len(mask) else np.ones(n, bool)
-    queries = np.concatenate([scattered(6, 2, n_bits // 8), sorted_codes[[30, 350, 669]], sorted_codes[[0, 699]]])
+    queries = np.concatenate(
+        [scattered(6, 2, n_bits // 8), sorted_codes[[30, 350, 669]], packed[:1], sorted_codes[[0, 699]]]
+    )
     words = code_words(queries, n_bits)
     search = Search(words, *distinct, mask, k, n_bits, n_bits)
-    around = max(24, 8 * k)
+    around = max(least, 8 * k)
     tally = np.zeros(n_bits + 1, np.int64)
     for query, packed_query in zip(words, queries, strict=True):
         place = begin + int(np.searchsorted(distinct.codes[0, begin:end], query[0]))
