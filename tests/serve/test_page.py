@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from channelhash.models import load_model
 from channelhash.search import open_store
 from channelhash.serve import Limits, create_app
+from channelhash.serve.auth import Tokens
 from picture_runs import picture_config, write_pictures
 from serve.served import ODD_ID, on_loopback, small_model, small_store
 from small_runs import run_command
@@ -244,6 +245,21 @@ def test_a_server_that_is_gone_is_said(browser, folder, tmp_path):
     page.keyboard.press("Enter")
     expect(page.locator("#error")).to_contain_text("does not answer")
     page.close()
+
+
+def test_where_reading_needs_a_token_the_page_asks_for_it_once(page, tmp_path):
+    model, token = small_model(tmp_path), "a-token-to-read-with"
+    with on_loopback(create_app(small_store(tmp_path, model), model, token=Tokens(read=token))) as address:
+        page.goto(f"{address}?q=picture")
+        for given in ("not-the-token-at-all", token):
+            expect(page.locator("#token")).to_be_visible()
+            page.fill("#token-value", given)
+            page.keyboard.press("Enter")
+        expect(page.locator("#status")).to_contain_text("24 answers")
+        expect(page.locator("#results img").first).to_have_js_property("naturalWidth", 52)
+        page.reload()
+        expect(page.locator("#status")).to_contain_text("24 answers")
+        expect(page.locator("#token")).not_to_be_visible()
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])
