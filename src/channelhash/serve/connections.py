@@ -16,6 +16,8 @@ HEADER_SECONDS, READING_SECONDS = 10, 30
 HEADER_BYTES = 16_384
 #: Connections at one time, of which half of the process's files may be.
 MAX_CONNECTIONS = 1000
+# Files of the process: these, as many that wait to be closed, and the store's.
+_FILES = 4 * MAX_CONNECTIONS
 # Pieces of a body in chunks that may be small; on average the others have at least so many bytes.
 _FREE_CHUNKS, _CHUNK_BYTES = 256, 64
 # Bytes that are read from a connection before it is others' turn.
@@ -130,8 +132,8 @@ class _Pieces(h11.Connection):
 def allow_connections() -> None:
     """Allow this process as many files as `MAX_CONNECTIONS` need, or as the system lets it have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < 4 * MAX_CONNECTIONS:
-        enough = 4 * MAX_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, 4 * MAX_CONNECTIONS)
+    if soft != resource.RLIM_INFINITY and soft < _FILES:
+        enough = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
 
 
@@ -141,5 +143,19 @@ def most_connections() -> int:
     >>> 0 < most_connections() <= 1000
     True
     """
+    return min(MAX_CONNECTIONS, _files() // 2)
+
+
+def most_accepted() -> int:
+    """Return how many connections may be accepted at once, before one of them can be closed.
+
+    >>> most_accepted() + most_connections() <= 4000
+    True
+    """
+    return (_files() - most_connections()) * 2 // 3
+
+
+def _files() -> int:
+    """Return how many files this process may have open, of those that it needs."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, soft // 2)
+    return _FILES if soft == resource.RLIM_INFINITY else min(_FILES, soft)

@@ -9,7 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from channelhash.errors import InputError
-from channelhash.serve.connections import Connection, allow_connections, most_connections
+from channelhash.serve.connections import Connection, allow_connections, most_accepted
 from channelhash.serve.middleware import LOOPBACK
 
 # Seconds that running requests have to finish after the signal to stop.
@@ -91,7 +91,7 @@ def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]
         server_header=False,
         timeout_graceful_shutdown=_GRACE,
         lifespan="on",
-        backlog=most_connections() * 3 // 4,  # so many are accepted at once, before one of them can be closed
+        backlog=most_accepted(),
     )
     ready()
     uvicorn.Server(config).run(sockets=[listening])
