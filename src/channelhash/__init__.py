@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from channelhash._version import __version__
-from channelhash.utils import moved_modules
+from channelhash.utils import forks, moved_modules
 
 if TYPE_CHECKING:
     from channelhash import channels, codes, losses, metrics
@@ -59,6 +59,7 @@ if "OMP_NUM_THREADS" in os.environ and "numba" not in sys.modules:
 
 
 moved_modules.install()
+forks.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -8,10 +8,11 @@ through in blocks that stay in the first cache, each block for a few queries.
 from typing import NamedTuple
 
 import numpy as np
-from numba import float64, get_num_threads, int64, njit, prange, types, uint64, void
+from numba import float64, int64, njit, prange, types, uint64, void
 from numpy.typing import NDArray
 
 from channelhash.codes.popcount import popcount
+from channelhash.utils.parallel_loops import loop_threads, parallel_loop
 
 # Items whose distances are held at once: the buffers of 8 bytes an item stay in the first cache.
 _BLOCK = 1024
@@ -56,7 +57,7 @@ def group_size(n_queries: int) -> int:
     >>> group_size(100_000)
     8
     """
-    return max(1, min(_GROUP, n_queries // (2 * get_num_threads())))
+    return max(1, min(_GROUP, n_queries // (2 * loop_threads())))
 
 
 @njit(inline="always")
@@ -120,11 +121,7 @@ def _add_cell(count, d, a, unit, total, relevant, gained):  # type: ignore[no-un
         gained[d] += count * unit
 
 
-@njit(
-    void(_PAIRS, int64[::1], int64[::1], int64[:, ::1], int64, _TOTALS, int64[:, :, ::1]),
-    cache=True,
-    parallel=True,
-)
+@parallel_loop(void(_PAIRS, int64[::1], int64[::1], int64[:, ::1], int64, _TOTALS, int64[:, :, ::1]))
 def count_by_distance(pairs, widths, ends, units, group, totals, shared):  # type: ignore[no-untyped-def]
     """Add to each query's counts by distance: all items, relevant ones, gains; and to its counts by shared labels.
 
@@ -177,7 +174,7 @@ def count_by_distance(pairs, widths, ends, units, group, totals, shared):  # typ
             begin = end
 
 
-@njit(void(_PAIRS, int64, int64[:, :, ::1]), cache=True, parallel=True)
+@parallel_loop(void(_PAIRS, int64, int64[:, :, ::1]))
 def count_jointly(pairs, group, counts):  # type: ignore[no-untyped-def]
     """Add all pairs to ``counts[task, distance, shared labels]``, a task being ``group`` queries; arguments as in
     `count_by_distance`. The last axis has one more than the most labels that a query has."""
@@ -225,7 +222,7 @@ def _sum_of_precisions(places, n):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(void(_PAIRS, int64[:, ::1], int64[:, ::1], int64, float64[::1]), cache=True, parallel=True)
+@parallel_loop(void(_PAIRS, int64[:, ::1], int64[:, ::1], int64, float64[::1]))
 def sum_precisions_in_order(pairs, before, relevant_before, group, sums):  # type: ignore[no-untyped-def]
     """Write each query's sum of precisions at its relevant items, ties in the order of the items.
 

@@ -179,7 +179,12 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
+        holder = os.getpid()
+        try:
+            yield
+        finally:
+            if os.getpid() == holder:  # a child that was forked meanwhile has the file open too, and is not the holder
+                fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def cache_folder() -> Path:

@@ -294,13 +294,16 @@ def test_a_store_removed_under_a_server_is_neither_written_nor_read(closed, repl
     store.close()
 
 
-def test_a_forked_process_does_not_use_the_store_of_its_parent(closed):
+def test_a_forked_process_opens_the_store_of_its_parent_anew(closed):
     store = ch.open_store(closed)
+    guard = store._opened.guard
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            store.search(CODES[:1])
+            store.add(["child's"], CODES[:1])
+            store.close()
+            guard.check_there()
         except InputError as error:
             os.write(writing, str(error).encode())
         os._exit(0)
@@ -308,6 +311,7 @@ def test_a_forked_process_does_not_use_the_store_of_its_parent(closed):
     os.close(writing)
     assert b"was opened before this process was forked; open it in each process" in os.read(reading, 1000)
     store.add(["new"], CODES[:1])
+    assert "child's" in store
     store.close()
     assert seal_of(closed).closed
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import get_num_threads, njit, prange
+from numba import njit, prange
 
 from channelhash.codes.popcount import popcount
 from channelhash.search.index.brute_force import Matches
@@ -20,6 +20,7 @@ from channelhash.search.index.top_k import (
     matches,
     no_candidates,
 )
+from channelhash.utils.parallel_loops import loop_threads, parallel_loop
 
 # Codes whose distances are held at once, and those among them that are looked at one by one if any of them is near.
 _BLOCK = 1024
@@ -138,7 +139,7 @@ def _nearest_task(task, division, search, found):  # type: ignore[no-untyped-def
                         add(distances[i], c, k, entries, counts, state)
 
 
-@njit(cache=True, parallel=True)
+@parallel_loop()
 def _nearest_tasks(division, search, found):  # type: ignore[no-untyped-def]
     for task in prange(division.tasks):
         _nearest_task(task, division, search, found)
@@ -168,7 +169,7 @@ def _division(search: Search) -> _Division:
     nq = len(search.queries)
     if search.queries.size * search.codes.shape[1] < _FEW:
         return _Division(-(-nq // _GROUP), _GROUP, 1)
-    threads = get_num_threads()
+    threads = loop_threads()
     group = max(1, min(_GROUP, nq // (2 * threads)))
     groups = -(-nq // group)
     segments = -(-2 * threads // groups)
@@ -199,7 +200,7 @@ def _within_task(task, division, search, places, keys):  # type: ignore[no-untyp
                                 places[segment, q] += 1
 
 
-@njit(cache=True, parallel=True)
+@parallel_loop()
 def _within_tasks(division, search, places, keys):  # type: ignore[no-untyped-def]
     for task in prange(division.tasks):
         _within_task(task, division, search, places, keys)

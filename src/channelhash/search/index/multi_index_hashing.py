@@ -37,6 +37,7 @@ from channelhash.search.index.top_k import (
     make_room,
     no_candidates,
 )
+from channelhash.utils.parallel_loops import parallel_loop
 
 # A probe (two places in memory that nothing is known of) costs about as much as so many neighbouring codes.
 _PROBE = 40
@@ -228,7 +229,7 @@ def _search_one(q, search, tables, budget, candidates, complete):  # type: ignor
     complete[q] = True
 
 
-@njit(cache=True, parallel=True)
+@parallel_loop()
 def _search_all(search, tables, budget, candidates, complete):  # type: ignore[no-untyped-def]
     for q in prange(len(complete)):
         _search_one(q, search, tables, budget, candidates, complete)

@@ -109,6 +109,15 @@ class Guard:
                 os.close(self._in_use)
             self._in_use = -1
 
+    def abandon(self) -> None:
+        """Close what a forked process inherited of its parent's hold, which the parent keeps.
+
+        The file stays open: closing it would end the SQLite locks that this process may have by then.
+        """
+        if self._in_use >= 0:
+            os.close(self._in_use)
+        self._in_use = -1
+
     def _enter(self) -> None:
         if (
             self._file.read(len(MAGIC)) != MAGIC

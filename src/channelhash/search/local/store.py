@@ -21,6 +21,7 @@ from channelhash.search.local.snapshots import CodeLayers, Part
 from channelhash.search.store import Answers, Item, Store
 from channelhash.search.validation import Metadata, check_ids, check_opened_as
 from channelhash.utils.files import locked
+from channelhash.utils.forks import keep_forever, tell_of_fork
 
 
 class _Opened(NamedTuple):
@@ -50,6 +51,13 @@ class _Opened(NamedTuple):
             self.writer.close()
             if self.guard:
                 self.guard.release()
+
+    def abandon(self) -> None:
+        """Leave everything to the process that this one was forked from: SQLite lets a child neither use nor close it."""
+        keep_forever(self.reader)
+        keep_forever(self.writer)
+        if self.guard:
+            self.guard.abandon()
 
 
 class EmbeddedStore(Store):
@@ -91,7 +99,9 @@ class EmbeddedStore(Store):
         self._wrote = self._closed = False
         # Also of a store that nobody closes, at the latest when the process ends: an unsealed one is checked anew.
         self._finalizer = weakref.finalize(self, _close_quietly, opened)
+        self._problem = ""
         self._open()
+        tell_of_fork(self)
 
     @property
     def n_bits(self) -> int | None:
@@ -152,6 +162,18 @@ class EmbeddedStore(Store):
             finally:
                 self._finalizer.detach()
                 self._opened.close()
+
+    def after_fork(self) -> None:
+        """Give a forked child connections of its own, at its next call, and locks that no thread holds."""
+        was_idle = self._reading.acquire(blocking=False)
+        self._reading, self._writing, self._wrote = threading.RLock(), threading.RLock(), False
+        if self._folder is not None:
+            self._finalizer.detach()
+            self._opened.abandon()
+            self._opened = _in_memory(None)
+            self._finalizer = weakref.finalize(self, _close_quietly, self._opened)
+        elif not was_idle:
+            self._problem = "another thread searched in it when this process was forked; open it again"
 
     def _keys(self) -> Collection[str]:
         with self._items() as items:
@@ -231,6 +253,8 @@ class EmbeddedStore(Store):
         with self._reading:
             if self._closed:
                 raise ValueError(f"{self.address}: this store is closed")
+            if self._problem:
+                raise JobError(f"{self.address}: {self._problem}")
             if self._opened.facts is None and self._folder is not None and self._folder.description.exists():
                 facts = read_facts(self._folder)
                 check_opened_as(self.address, facts, self._n_bits, self._model)

@@ -1,6 +1,7 @@
 """Requests to one collection of Milvus: how it is made, what it says of itself, its rows."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -53,6 +54,7 @@ class MilvusCollection:
         self._address = address
         self._name = address.collection
         self._client = client
+        self._process = os.getpid()
         self._quote = milvus_lite.quote if address.lite else quote
         self._pymilvus = library("pymilvus", "milvus")
         self._grpc = library("grpc", "milvus")
@@ -166,11 +168,14 @@ class MilvusCollection:
         return f"[{', '.join(map(self._quote, texts))}]"
 
     def close(self) -> None:
-        """Give the connection back."""
-        self._client.close()
+        """Give the connection back, if it is this process's."""
+        if os.getpid() == self._process:
+            self._client.close()
 
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
+        if os.getpid() != self._process:  # gRPC hangs
+            raise JobError(f"{self._address.text}: was opened before this process was forked; open it again here")
         try:
             yield
         except self._pymilvus.MilvusException as error:

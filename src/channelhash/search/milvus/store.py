@@ -18,6 +18,7 @@ from channelhash.search.milvus.filters import ALL, known_keys, server_dialect, t
 from channelhash.search.milvus.rows import MODALITIES, Row, is_storable, to_item, to_row
 from channelhash.search.store import Answers, Item, Store, merge_item
 from channelhash.search.validation import Metadata, check_opened_as
+from channelhash.utils.forks import tell_of_fork
 
 # Answers of one request, over all its queries: some MB.
 _ANSWERS_A_REQUEST = 200_000
@@ -63,6 +64,7 @@ class MilvusStore(Store):
         self._item_id = milvus_lite.item_id if address.lite else str
         self._lock = threading.RLock()
         self._look()
+        tell_of_fork(self)
 
     @property
     def n_bits(self) -> int | None:
@@ -89,6 +91,10 @@ class MilvusStore(Store):
             return {}
         counts = Counter(label for row in self._collection.walk(ALL, ["id", "labels"]) for label in set(row["labels"]))
         return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+
+    def after_fork(self) -> None:
+        """Let a forked child refuse at once: another thread may have held the lock."""
+        self._lock = threading.RLock()
 
     def close(self) -> None:
         """Close the connection. The server of a milvus-lite file ends with this process."""
