@@ -1,6 +1,7 @@
 """A run's configuration: read from YAML, overridden by ``--set a.b=value``, checked, and written back complete."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from channelhash.data.splits import Method
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss
 from channelhash.models import MODELS, resolve_model
-from channelhash.utils.python_names import is_python_name
+from channelhash.utils.python_names import check_trusted, is_python_name, python_names, trusting
 from channelhash.utils.typed_settings import Settings, SettingsType, read_settings, settings_of, unknown
 
 _SECTIONS = ("data", "model", "loss", "train", "evaluate", "extend")
@@ -187,8 +188,14 @@ class RunConfig:
     @property
     def sources(self) -> list[DataSource]:
         """Sources of the run's collection: those of the extended run, if any, then the section ``data``."""
-        old = [] if self.extend is None else read_run_config(self.extend.run).sources
+        with trusting(self.python_names):  # as this one names them too
+            old = [] if self.extend is None else read_run_config(self.extend.run).sources
         return [*old, DataSource(self.kind, vars(self.source), self.split.only_labels, self.split.without_labels)]
+
+    @property
+    def python_names(self) -> list[str]:
+        """Names of a person's own code in the configuration."""
+        return python_names(yaml.safe_load(self.to_yaml()))
 
     def to_yaml(self) -> str:
         """Return the complete configuration as text that `read_config` reads."""
@@ -284,11 +291,13 @@ def read_run_config(folder: Path) -> RunConfig:
     """Read the configuration of a run's folder.
 
     Raises:
-        InputError: the folder holds none, or as `read_config`.
+        InputError: the folder holds none, it names code that is not trusted, or as `read_config`.
     """
-    if not (folder / "config.yaml").exists():
+    path = folder / "config.yaml"
+    if not path.exists():
         raise InputError(f"{folder}: not a run's folder (no config.yaml); give the folder that `train` wrote")
-    return read_config(folder / "config.yaml")
+    check_trusted(read_sections(path), path)
+    return read_config(path)
 
 
 def _check_train(
@@ -374,15 +383,10 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         value = text if is_python_name(text) else yaml.safe_load(text)  # YAML reads `python:` as a mapping
     except yaml.YAMLError:
         raise InputError(f"--set {override}: {text!r} is not a YAML value") from None
-    # YAML 1.1 reads 1e-4 as a string; a number is what a person means.
-    values.setdefault(section, {})[key] = _number(value) if isinstance(value, str) else value
-
-
-def _number(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    if isinstance(value, str):
+        with suppress(ValueError):  # YAML 1.1 reads 1e-4 as a string; a number is what a person means
+            value = float(value)
+    values.setdefault(section, {})[key] = value
 
 
 def _absolute(settings: SettingsType) -> SettingsType:

@@ -1,4 +1,4 @@
-"""Forks: a child of a process that has searched, evaluated and encoded does the same, and harms nothing of its parent's."""
+"""Forks: a child of a process that has searched, evaluated and encoded does so too, and harms nothing of its parent."""
 
 import sys
 
@@ -6,9 +6,9 @@ import pytest
 
 from pages import ROOT
 
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools" / "attacks"))
 
-from attacks.forks import CASES, run_case
+from forks import CASES, run_case
 
 FEW = ("search_in_child", "map_in_pool", "evaluate_in_child", "write_from_both", "exit_with_open_store")
 

@@ -7,8 +7,10 @@ import pytest
 from channelhash.config import make_config, read_run_config
 from channelhash.errors import InputError
 from channelhash.models import HashModel, load_model
-from channelhash.runs.evaluate import evaluate_run
+from channelhash.runs.evaluate import evaluate
+from channelhash.runs.folder import open_run
 from channelhash.runs.train import start_run
+from channelhash.utils.python_names import check_trusted, python_names, trusting
 
 OWN = """
 import numpy as np
@@ -61,9 +63,13 @@ def test_code_of_ones_own_is_trained_resumed_evaluated_and_loaded_by_consent(in_
     config, folder = make_config(SECTIONS), in_folder / "run"
     start_run(config, folder)
     assert (config.source.n, config.model.bias, config.loss.target) == (50, False, 2.0)
-    assert read_run_config(folder) == config
-    start_run(config, folder, resume=True)
-    assert evaluate_run(folder)["n_bits"] == 8
+    with trusting(True):
+        assert read_run_config(folder) == config
+    assert start_run(config, folder, resume=True).load_model().n_bits == 8
+    for read in (read_run_config, evaluate, open_run):
+        with pytest.raises(InputError, match=r"config\.yaml: names python:code_of_mine:\w+, code that would run"):
+            read(folder)
+    assert evaluate(folder, trust_code=True)["image->text"]["queries"] > 0
     saved = folder / "model"
     assert json.loads((saved / "config.json").read_text())["name"] == "python:code_of_mine:LINEAR"
     for load in (load_model, HashModel.from_pretrained):
@@ -100,3 +106,16 @@ def test_what_a_name_does_not_lead_to_is_one_line(in_folder, section, key, name,
         make_config({**SECTIONS, section: {**SECTIONS[section], key: name}})
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_names_are_found_at_any_depth_and_in_circles(tmp_path):
+    values: dict = {"a": [1, {"b": ("python:x:Y", None)}], "python:key:K": 2}
+    values["self"] = values
+    assert sorted(python_names(values)) == ["python:key:K", "python:x:Y"]
+    with trusting(["python:x:Y"]):
+        with pytest.raises(InputError, match="names python:key:K,"), trusting(False):
+            check_trusted(values, tmp_path)
+        with trusting(["python:key:K"]):
+            check_trusted(values, tmp_path)
+    with pytest.raises(InputError, match="names python:"):
+        check_trusted(values, tmp_path)

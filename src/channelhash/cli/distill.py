@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from channelhash.cli.options import AsJson, Modalities, Overrides, Resume
+from channelhash.cli.options import AsJson, Modalities, Overrides, Resume, TrustCode
 from channelhash.cli.output import percent, percent_or_dash, print_json, print_table, progress_bars
 from channelhash.cli.stopping import resumed_command, when_stopped
 
@@ -26,6 +26,7 @@ def distill(
     out: Path | None = typer.Option(None, help="The student's folder; runs/<run>-<student> by default."),
     settings: Overrides = [],
     resume: Resume = False,
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a small model to reproduce a large model's codes, and compare the two.

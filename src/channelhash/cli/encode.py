@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from channelhash.cli.options import AsJson, Engine, EngineName, SavedModel, SkipBad, Workers
+from channelhash.cli.options import AsJson, Engine, EngineName, SavedModel, SkipBad, TrustCode, Workers
 from channelhash.cli.output import messages, print_json, progress_bars
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
@@ -22,6 +22,7 @@ def encode(
     engine: EngineName = None,
     workers: Workers = None,
     shard_items: int | None = typer.Option(None, min=1, help="For shards: items per shard, 16384 by default."),
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the hash codes of a table, of features, or of pictures, as one file or as shards.

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from channelhash.cli.options import AsJson, Engine, EngineName, Workers
+from channelhash.cli.options import AsJson, Engine, EngineName, TrustCode, Workers
 from channelhash.cli.output import print_json, print_scores, progress_bars
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
@@ -42,6 +42,7 @@ def evaluate(
     array: list[str] = typer.Option([], help="With --codes: the file's name of an array, such as B_q=codes_test."),
     task: str | None = typer.Option(None, help='With --codes: modalities of B_q and B_r, such as "image->text".'),
     out: Path | None = typer.Option(None, help="With --query or --codes: folder for metrics.json and plots."),
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Compute all scores of all tasks, tie-aware, for a run, for code files, or for another toolbox's codes.

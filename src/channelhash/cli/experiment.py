@@ -41,6 +41,7 @@ def experiment(
     from channelhash.lab.experiments.base import base_configuration
     from channelhash.lab.experiments.experiment import load_experiment, make_grid, write_outputs
     from channelhash.lab.experiments.runner import Execution
+    from channelhash.utils.python_names import trusting
 
     study, options = load_experiment(name), {"losses": losses, "new_labels": new_labels, "student": student}
     folder = (
@@ -52,8 +53,9 @@ def experiment(
     grid = make_grid(study, base, _numbers(bits) if bits else None, seeds, chosen, command)
     places = devices.split(",") if devices else ()
     when_stopped(f"finished runs and the last checkpoints of the others are kept in {folder}")
-    results = study.run(grid, folder, Execution(jobs, places, messages.print))
-    tables = write_outputs(study, folder)
+    with trusting(grid.python_names):
+        results = study.run(grid, folder, Execution(jobs, places, messages.print))
+        tables = write_outputs(study, folder)
     if as_json:
         print_json({"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]})
     else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from channelhash.cli.options import AsJson, Modality, Sheet, StoreModel
+from channelhash.cli.options import AsJson, Modality, Sheet, StoreModel, TrustCode
 from channelhash.cli.output import percent, print_json, print_table, progress_bars
 from channelhash.errors import InputError
 
@@ -35,6 +35,7 @@ def explain(
     maps: bool = typer.Option(True, "--maps/--no-maps", help="Hide parts of pictures and leave out words in turn."),
     sheet: Sheet = None,
     check: int | None = typer.Option(None, min=2, help="Instead of a pair: test the maps on so many pairs of a run."),
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Explain why two items match: which bits agree, what they mean, which parts of a picture and which words matter.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from channelhash.cli.options import AsJson, Modalities, SavedModel
+from channelhash.cli.options import AsJson, Modalities, SavedModel, TrustCode
 from channelhash.cli.output import print_json
 from channelhash.errors import InputError
 
@@ -14,6 +14,7 @@ def export(
     onnx: bool = typer.Option(False, "--onnx", help="Write one ONNX file per modality, described by export.json."),
     modalities: Modalities = [],
     out: Path | None = typer.Option(None, help="Folder to write, new or empty; RUN/onnx by default."),
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Export a trained model's encoders for programs without PyTorch; each file is run and compared with the model.

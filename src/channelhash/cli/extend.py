@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from channelhash.cli.options import AsJson, Overrides, Resume, SkipBad, TableRoot, read_overrides
+from channelhash.cli.options import AsJson, Overrides, Resume, SkipBad, TableRoot, TrustCode, read_overrides
 from channelhash.cli.output import print_json, print_trained, progress_bars
 from channelhash.cli.stopping import resumed_command, when_stopped
 
@@ -24,6 +24,7 @@ def extend(
     settings: Overrides = [],
     resume: Resume = False,
     skip_bad: SkipBad = False,
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a run further on new items, with new labels if they have any; its existing codes stay valid.

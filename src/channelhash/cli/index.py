@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from channelhash.cli.index_transfer import export_faiss, import_faiss, push
-from channelhash.cli.options import AsJson, SearchableStore, TableRoot, Where
+from channelhash.cli.options import AsJson, SearchableStore, TableRoot, TrustCode, Where
 from channelhash.cli.output import messages, print_json, print_table, progress_bars
 from channelhash.cli.stopping import same_command, when_stopped
 from channelhash.errors import InputError
@@ -30,6 +30,7 @@ def create(
     source: Path | None = typer.Argument(None, help=_SOURCE),
     model: Path = typer.Option(..., help="A run's folder or a saved model; a store in a folder gets a copy."),
     root: TableRoot = None,
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a store with the model that makes its codes, and the items of SOURCE.
@@ -57,6 +58,7 @@ def add(
     ),
     root: TableRoot = None,
     prune: bool = typer.Option(False, "--prune", help="Remove items whose picture is no longer in the folder."),
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Encode what is new or changed in SOURCE and leave the rest as it is; the same command continues a killed job.

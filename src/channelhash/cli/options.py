@@ -22,6 +22,14 @@ class Engine(StrEnum):
     ray = "ray"
 
 
+def _consent(context: typer.Context, trust_code: bool) -> bool:
+    """Let the option count for all that its command reads."""
+    from channelhash.utils.python_names import trusting
+
+    context.with_resource(trusting(trust_code))
+    return trust_code
+
+
 SavedModel = Annotated[Path, typer.Argument(help="A run's folder or a saved model.")]
 SearchableStore = Annotated[
     str, typer.Argument(help="A store, a run's folder (its retrieval set), a file of codes, or a Milvus address.")
@@ -42,6 +50,14 @@ Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG 
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip bad rows; they are counted and listed.")]
 StoreModel = Annotated[Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")]
 TableRoot = Annotated[Path | None, typer.Option(help="Folder that a table's picture paths are relative to.")]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code",
+        callback=_consent,
+        help="Run code of this machine that the folder of the run, model or store names (python:module:NAME).",
+    ),
+]
 Where = Annotated[str | None, typer.Option(help="Only items that pass a filter: \"label = 'dog' AND year > 2019\".")]
 Workers = Annotated[int | None, typer.Option(min=1, help="With --engine ray: workers; by default one per core or GPU.")]
 

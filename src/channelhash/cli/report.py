@@ -4,13 +4,14 @@ from pathlib import Path
 
 import typer
 
-from channelhash.cli.options import AsJson
+from channelhash.cli.options import AsJson, TrustCode
 from channelhash.cli.output import print_json
 from channelhash.cli.stopping import when_stopped
 
 
 def report(
     folder: Path = typer.Argument(..., metavar="DIR", help="Folder of a run or of an experiment."),
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML page about a run or an experiment, DIR/report.html, that needs no other file.

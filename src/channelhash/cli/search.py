@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from channelhash.cli.options import AsJson, Modality, SearchableStore, Sheet, StoreModel, Where
+from channelhash.cli.options import AsJson, Modality, SearchableStore, Sheet, StoreModel, TrustCode, Where
 from channelhash.cli.output import print_json, print_table
 
 
@@ -21,6 +21,7 @@ def search(
     rerank: int | None = typer.Option(None, help="Reorder the nearest so many by the query's real-valued outputs."),
     model: StoreModel = None,
     sheet: Sheet = None,
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the items nearest to words, a picture or another item, by Hamming distance; ties by id.

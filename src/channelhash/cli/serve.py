@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from channelhash.cli.options import SearchableStore, StoreModel
+from channelhash.cli.options import SearchableStore, StoreModel, TrustCode
 from channelhash.cli.output import messages
 from channelhash.cli.stopping import when_stopped
 
@@ -22,6 +22,7 @@ def serve(
     max_pixels: float = typer.Option(40, min=0.001, help="Largest picture, in million pixels."),
     max_k: int = typer.Option(1000, min=1, help="Largest number of results of one search."),
     max_concurrency: int = typer.Option(64, min=1, help="Largest number of requests at one time."),
+    trust_code: TrustCode = False,
 ) -> None:
     """Serve a store over HTTP, with a search page for the browser, until Ctrl-C.
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from channelhash.cli.options import AsJson, Overrides, Resume, SkipBad, read_overrides
+from channelhash.cli.options import AsJson, Overrides, Resume, SkipBad, TrustCode, read_overrides
 from channelhash.cli.output import print_json, print_table, print_trained, progress_bars
 from channelhash.cli.stopping import resumed_command, when_stopped
 
@@ -19,6 +19,7 @@ def train(
     dry_run: bool = typer.Option(
         False, "--dry-run", help="Check everything, time a few steps, print sizes and estimates."
     ),
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model into a run's folder.

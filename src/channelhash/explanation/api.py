@@ -36,6 +36,7 @@ def explain(
     by: Sequence[str] = (),
     model: Path | None = None,
     settings: MapSettings | None = DEFAULT_MAPS,
+    trust_code: bool = False,
 ) -> Explanation:
     """Explain why two items have codes as near as they are.
 
@@ -47,6 +48,7 @@ def explain(
         by: for each like, the modality of its code, ``"image"`` or ``"text"``; by default that of a search.
         model: run or saved model that made the codes, if the store knows none.
         settings: how parts are hidden for the maps; None makes no maps.
+        trust_code: consent to run code of this machine that the model's folder names (``python:module:NAME``).
 
     Returns:
         Bits, their labels, and maps where the raw items are known and the model can encode them.
@@ -64,7 +66,7 @@ def explain(
     store = open_filled_store(address)
     try:
         needs_model = images or texts or model or store.model_folder
-        encoders = make_encoders(load_encoder(store, model)) if needs_model else {}
+        encoders = make_encoders(load_encoder(store, model, trust_code)) if needs_model else {}
         items: list[tuple[str, Any]] = [("image", Path(image) if isinstance(image, str) else image) for image in images]
         items += [("text", text) for text in texts]
         sides = [encode_side(modality, item, _encoder(encoders, modality)) for modality, item in items]

@@ -16,6 +16,7 @@ from channelhash.search.query import Hit, SearchOptions, load_encoder, search_st
 from channelhash.search.store import Store
 from channelhash.utils.device import pick_device
 from channelhash.utils.progress import StageProgress, no_stage_progress
+from channelhash.utils.python_names import trusting
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def index(
     model: str | PathLike[str] | None = None,
     root: str | Path | None = None,
     prune: bool = False,
+    trust_code: bool = False,
     progress: StageProgress = no_stage_progress,
 ) -> Index:
     """Make a store of a collection, or bring it up to date, and open it for searching.
@@ -72,10 +74,12 @@ def index(
         model: a run, its folder or a saved model. A store that keeps its model needs none once it is made.
         root: for a table, the folder of its images.
         prune: for a folder, remove the items whose image is no longer in it.
+        trust_code: consent to run code of this machine that the model or the store names (``python:module:NAME``).
         progress: stage -> its callback.
 
     Raises:
-        InputError: there is no store yet and no ``model``; or as `create_store` and `add_to_store`.
+        InputError: there is no store yet and no ``model``, the model names code and ``trust_code`` is false; or as
+            `create_store` and `add_to_store`.
 
     Example::
 
@@ -85,14 +89,15 @@ def index(
     path = Path(source).resolve()
     address = str(path.with_name(f"{path.stem if path.is_file() else path.name}.store") if store is None else store)
     folder, saved = None if root is None else Path(root), None if model is None else Path(model)
-    if _holds_items(address):
-        indexed = add_to_store(address, path, saved, folder, progress, prune)
-    elif saved is None:
-        raise InputError(f"{address}: there is no store yet; name the model that encodes its items (model=)")
-    else:
-        indexed = create_store(address, saved, path, folder, progress)
-    opened = open_store(address)
-    return Index(opened, load_encoder(opened, saved), indexed)
+    with trusting(trust_code):
+        if _holds_items(address):
+            indexed = add_to_store(address, path, saved, folder, progress, prune)
+        elif saved is None:
+            raise InputError(f"{address}: there is no store yet; name the model that encodes its items (model=)")
+        else:
+            indexed = create_store(address, saved, path, folder, progress)
+        opened = open_store(address)
+        return Index(opened, load_encoder(opened, saved), indexed)
 
 
 def _holds_items(address: str) -> bool:

@@ -41,7 +41,8 @@ def load_model(path: str | Path, trust_code: bool = False) -> HashModel:
 
     Args:
         path: the folder.
-        trust_code: consent to run code of your own machine that the folder names (``python:module:NAME``).
+        trust_code: consent to run code of this machine that the folder names (``python:module:NAME``) as model or
+            extractor.
 
     Raises:
         InputError: there is no model, the run has not finished, its files are damaged, or it names code and

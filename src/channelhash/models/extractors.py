@@ -68,7 +68,9 @@ class SentenceTransformers:
         """Return the model's ``encode``."""
         sentence_transformers = library("sentence_transformers", "extractors")
         try:
-            model = sentence_transformers.SentenceTransformer(self.what, local_files_only=self.file is not None)
+            model = sentence_transformers.SentenceTransformer(
+                self.what, local_files_only=self.file is not None, trust_remote_code=False
+            )
         except Exception as error:  # the hub, tokenizers and transformers each have their own types
             raise InputError(
                 f"cannot be loaded ({_first_line(error)}); give a folder that the library has saved, or a name on "

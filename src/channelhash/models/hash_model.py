@@ -27,7 +27,7 @@ from channelhash.models.saved_checksums import (
 )
 from channelhash.utils.files import atomic_path, content_hash, write_text
 from channelhash.utils.progress import Progress
-from channelhash.utils.python_names import check_trusted
+from channelhash.utils.python_names import check_trusted, trusting
 
 _ENCODE_BATCH = 256
 
@@ -324,7 +324,8 @@ class HashModel(nn.Module, ModelHubMixin):
         try:
             description = read_description(folder / "config.json")
             name, n_bits, architecture = (description[key] for key in ("name", "n_bits", "architecture"))
-            check_trusted(name, folder / "config.json", trust_code)
+            with trusting(trust_code):
+                check_trusted(description, folder / "config.json")
             try:
                 kind = resolve_model(name)
             except InputError as error:

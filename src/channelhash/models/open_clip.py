@@ -119,9 +119,12 @@ def _register(path: Path) -> str:
     import open_clip
 
     try:
-        keys = json.loads(path.read_text(encoding="utf-8")).keys()
+        text = path.read_text(encoding="utf-8")
+        keys = json.loads(text).keys()
     except (OSError, ValueError, AttributeError) as error:
         raise InputError(f"model.backbone: {path}: not a readable JSON file ({error})") from None
+    if "trust_remote_code" in json.dumps(json.loads(text)):  # OpenCLIP hands such keys to a tokenizer's loader
+        raise InputError(f"model.backbone: {path}: asks to trust_remote_code, which is never done; remove the key")
     if missing := {"embed_dim", "vision_cfg", "text_cfg"} - keys:
         raise InputError(f"model.backbone: {path}: no model configuration of OpenCLIP, {min(missing)} is missing")
     open_clip.add_model_config(path)

@@ -27,6 +27,7 @@ from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.feature_inputs import feature_records
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
+from channelhash.utils.python_names import trusting
 
 
 def distill(
@@ -69,7 +70,7 @@ def distill(
     path = folder / "distillation.json"
     _check_origin(path, origin)
 
-    with claim_folder(config, folder, resume) as is_new:
+    with trusting(config.python_names), claim_folder(config, folder, resume) as is_new:
         if is_new:
             if rank() == 0:
                 write_text(path, json.dumps(origin, indent=2))
@@ -83,7 +84,9 @@ def distill(
         return run
     description: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if "map" not in description:
-        description = origin | compare_runs(teacher, open_run(folder), partners, tuple(labelled.items), progress)
+        with trusting(config.python_names):
+            student = open_run(folder)
+        description = origin | compare_runs(teacher, student, partners, tuple(labelled.items), progress)
         write_text(path, json.dumps(description, indent=2))
     return run | description
 

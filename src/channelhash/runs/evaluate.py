@@ -21,6 +21,7 @@ from channelhash.runs.stored_codes import database_codes, stored_codes
 from channelhash.training.feature_inputs import collection_features
 from channelhash.utils.files import sweep, write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
+from channelhash.utils.python_names import trusting
 from channelhash.utils.typed_settings import pick
 
 #: split -> what the names of its parts in `Splits` begin with.
@@ -33,21 +34,26 @@ def evaluate(
     *,
     checkpoint: str = "last",
     leak_free: bool = False,
+    trust_code: bool = False,
     progress: StageProgress = no_stage_progress,
 ) -> dict[str, dict[str, Any]]:
     """Return task -> all scores of a finished run, as ``channelhash evaluate`` does.
 
     Args:
-        run: what `ch.train` returned, or a run's folder. The other arguments are those of `evaluate_run`.
+        run: what `ch.train` returned, or a run's folder.
+        trust_code: consent to run code of this machine that the run's folder names (``python:module:NAME``). The other
+            arguments are those of `evaluate_run`.
 
     Raises:
-        InputError: there is no such run, the split is empty, or there are no training rows to leave out.
+        InputError: there is no such run, the split is empty, there are no training rows to leave out, or the run names
+            code and ``trust_code`` is false.
 
     Example::
 
         ch.evaluate("runs/table")["text->image"]["map_tie_aware"]
     """
-    tasks: dict[str, dict[str, Any]] = evaluate_run(Path(run), split, checkpoint, leak_free, progress)["tasks"]
+    with trusting(trust_code):
+        tasks: dict[str, dict[str, Any]] = evaluate_run(Path(run), split, checkpoint, leak_free, progress)["tasks"]
     return tasks
 
 

@@ -81,7 +81,7 @@ def extend(
 
 def _extended_model(run: Path) -> HashModel:
     """Return the model of the extended run; from here on it says so, see `HashModel.extends`."""
-    model = load_model(run, trust_code=True)
+    model = load_model(run)
     model.extends = (*model.extends, model.fingerprint())
     return model
 

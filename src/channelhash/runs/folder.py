@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from channelhash.config import RunConfig, read_config, read_run_config
+from channelhash.config import RunConfig, read_run_config, read_sections
 from channelhash.data.collection import Collection, load_collection
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits, load_splits, save_splits
@@ -27,6 +27,7 @@ from channelhash.training.trainer import Validation, read_log
 from channelhash.utils.device import pick_device
 from channelhash.utils.environment import environment, record_environment
 from channelhash.utils.files import locked, sweep, write_text
+from channelhash.utils.python_names import python_names, trusting
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,9 @@ class Run:
         return str(self.folder)
 
     def load_model(self) -> HashModel:
-        """Return the model as it was after the last epoch."""
-        return load_model(self.folder, trust_code=True)
+        """Return the model as it was after the last epoch; code that the run was trained with is trusted."""
+        with trusting(python_names(read_sections(self.folder / "config.yaml"))):
+            return load_model(self.folder)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what ``channelhash train --json`` prints."""
@@ -74,17 +76,22 @@ class OpenedRun:
     splits: Splits
 
 
-def open_run(folder: Path, checkpoint: str = "last") -> OpenedRun:
+def open_run(folder: Path, checkpoint: str = "last", trust_code: bool = False) -> OpenedRun:
     """Open a finished run with the model of the ``"last"`` epoch, or of the one ``"best"`` on validation.
 
-    Naming a run is consent to the code of one's own that its configuration names (`utils.python_names`).
+    Args:
+        folder: the run's folder.
+        checkpoint: ``"last"`` or ``"best"``.
+        trust_code: consent to run code of this machine that the folder names (``python:module:NAME``).
 
     Raises:
-        InputError: there is no such run, it has not finished, or its data cannot be used any more.
+        InputError: there is no such run, it has not finished, its data cannot be used any more, or it names code and
+            ``trust_code`` is false.
     """
-    config = read_run_config(folder)
-    model = load_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder, trust_code=True)
-    collection = load_collection(config.sources)
+    with trusting(trust_code):
+        config = read_run_config(folder)
+        model = load_model(folder / "checkpoints" / "best" if checkpoint == "best" else folder)
+        collection = load_collection(config.sources)
     splits = load_splits(folder / "splits.json", collection.records)
     return OpenedRun(folder, config, model.to(pick_device(config.train.device)), collection, splits)
 
@@ -184,7 +191,7 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
         write_text(path, config.to_yaml())
     elif not resume:
         raise InputError(f"{folder}: already holds a run; add --resume to go on with it, or choose another --out")
-    elif (before := read_config(path).to_yaml()) != config.to_yaml():  # an older version knew fewer keys
+    elif (before := read_run_config(folder).to_yaml()) != config.to_yaml():  # an older version knew fewer keys
         raise InputError(
             f"{path}: was made with another configuration ({_difference(before, config)}); choose another --out"
         )

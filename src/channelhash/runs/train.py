@@ -16,6 +16,7 @@ from channelhash.runs.extension_config import check_extension
 from channelhash.runs.fit import fit, prepare
 from channelhash.runs.folder import Run, claim_folder, describe_run, keep_splits, read_run, save_model
 from channelhash.utils.progress import StageProgress, no_stage_progress
+from channelhash.utils.python_names import trusting
 
 
 def train(
@@ -24,6 +25,7 @@ def train(
     *,
     out: str | Path | None = None,
     resume: bool = False,
+    trust_code: bool = False,
     progress: StageProgress = no_stage_progress,
 ) -> Run:
     """Train a model and evaluate it on the validation split, as ``channelhash train`` does.
@@ -33,11 +35,13 @@ def train(
         overrides: each ``"section.key=value"``, like the option ``--set``.
         out: the run's folder; ``runs/<name of the file>`` by default.
         resume: go on with a run that was interrupted. A finished run is left as it is.
+        trust_code: consent to code of this machine (``python:module:NAME``) that only the folder of a run that is
+            extended names. Code that ``config`` names is your own word.
         progress: stage -> its callback.
 
     Raises:
         InputError: the configuration, the overrides or the data cannot be used, the folder is in use or holds another
-            run, or ``out`` is missing where ``config`` is a mapping.
+            run, ``out`` is missing where ``config`` is a mapping, or an extended run names code that is not trusted.
         JobError: the loss became NaN, or memory ran out.
 
     Example::
@@ -57,7 +61,8 @@ def train(
     else:
         resolved = read_config(Path(config), overrides)
         out = out or Path("runs") / Path(config).stem
-    return start_run(resolved, Path(out), resume, progress)
+    with trusting(trust_code):
+        return start_run(resolved, Path(out), resume, progress)
 
 
 def start_run(
@@ -68,7 +73,7 @@ def start_run(
     The folder gets ``config.yaml``, ``splits.json``, ``environment.json``, ``log.jsonl``, ``checkpoints/``, TensorBoard
     events and, at the end, ``model/`` (the last epoch's weights, the primary result of ``protocol.md`` § 6).
     """
-    with claim_folder(config, folder, resume) as is_new:
+    with trusting(config.python_names), claim_folder(config, folder, resume) as is_new:
         if is_new:
             save_model(_train(config, folder, progress), config, folder)
     return read_run(folder)

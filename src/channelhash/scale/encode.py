@@ -1,7 +1,7 @@
 """Bulk encoding: an input of any size to a folder of shards of codes, each of them written exactly once."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,6 +22,7 @@ from channelhash.scale.job import BulkJob, bad_path, open_job, shard_path
 from channelhash.utils.device import pick_device
 from channelhash.utils.files import atomic_path, locked, sweep, write_text
 from channelhash.utils.progress import Progress, no_progress
+from channelhash.utils.python_names import python_names, trusting
 
 #: Default number of items of a shard: a killed worker loses minutes even of a large model's work.
 SHARD_ITEMS = 16384
@@ -77,11 +78,13 @@ def encode_bulk(
     try:
         with locked(out / "job" / "lock", wait=False):
             sweep(out)
-            job = open_job(load_model(model), data, out.resolve(), root, shard_items)
+            encoder = load_model(model)
+            job = open_job(encoder, data, out.resolve(), root, shard_items)
             todo = [number for number in range(len(job.shards)) if not shard_path(out, number).exists()]
             done = 0
             total = sum(job.shards[number].items for number in todo)
-            make = partial(ShardEncoder, model.resolve(), out.resolve(), job)
+            trusted = python_names([encoder.name, encoder.architecture])  # or it would not have been loaded here
+            make = partial(ShardEncoder, model.resolve(), out.resolve(), job, trusted)
             with closing(workers.run(make, todo)) as results:
                 for written in results:
                     done += written.items + written.bad
@@ -107,13 +110,15 @@ class ShardEncoder:
         model: folder of the model.
         out: folder of codes.
         job: the job.
+        trusted: names of code that the model's folder may hold.
 
     Raises:
         InputError: the model there is not the job's: perhaps this machine sees another folder under that name.
     """
 
-    def __init__(self, model: Path, out: Path, job: BulkJob) -> None:
-        self._model, self._out, self._job = load_model(model), out, job
+    def __init__(self, model: Path, out: Path, job: BulkJob, trusted: Sequence[str] = ()) -> None:
+        with trusting(trusted):
+            self._model, self._out, self._job = load_model(model), out, job
         if self._model.fingerprint() != job.model:
             raise InputError(f"{model}: holds model {self._model.fingerprint()} for a worker, the job's is {job.model}")
         self._model.to(pick_device("auto"))

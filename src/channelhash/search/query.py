@@ -110,15 +110,17 @@ class Hit:
         return {name: getattr(self, name) for name in names}
 
 
-def load_encoder(store: Store, model: Path | HashModel | None = None) -> HashModel:
+def load_encoder(store: Store, model: Path | HashModel | None = None, trust_code: bool = False) -> HashModel:
     """Load the model that encodes queries to a store.
 
     Args:
         store: the store to search.
         model: a run or saved model, or one that is loaded; the store's own if None.
+        trust_code: consent to run code of this machine that the model's folder names (``python:module:NAME``).
 
     Raises:
-        InputError: the store has no model and none is given, it cannot be loaded, or another model made the codes.
+        InputError: the store has no model and none is given, it cannot be loaded, it names code and ``trust_code`` is
+            false, or another model made the codes.
     """
     if isinstance(model, HashModel):
         return model
@@ -128,7 +130,7 @@ def load_encoder(store: Store, model: Path | HashModel | None = None) -> HashMod
             f"{store.address}: to encode a question, add --model with the run that made these codes; the store holds "
             "no model"
         )
-    encoder = load_model(folder)
+    encoder = load_model(folder, trust_code)
     if store.model and not encoder.comparable(store.model):
         raise InputError(f"{store.address}: these codes were made by another model than {folder}; encode them again")
     return encoder

@@ -1,13 +1,15 @@
 """Names of a person's own Python objects in a configuration: ``python:package.module:Name``.
 
-Resolving a name imports its module, which runs its code. A name in a configuration or on the command line is a
-person's own word, and so is one in the ``config.yaml`` of a run that a person names to a command. A name in the folder
-of a saved model, which may have been downloaded, needs consent: see `check_trusted`.
+Resolving a name imports its module, which runs its code. A name in a person's own configuration or on the command line
+is that person's word. A name in the folder of a run, a saved model or a store, which may have been downloaded, needs
+consent: whatever reads such a file calls `check_trusted`, and a person consents through `trusting`.
 """
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,11 @@ from channelhash.errors import InputError
 from channelhash.utils.typed_settings import pick
 
 _PREFIX = "python:"
+
+#: The names that saved files may hold: all of them, or these.
+Trust = bool | Collection[str]
+
+_trusted: ContextVar[tuple[Trust, ...]] = ContextVar("trusted", default=())
 
 
 def is_python_name(name: object) -> bool:
@@ -86,13 +93,65 @@ def look_up(registry: Mapping[str, Any], name: Any, where: str) -> Any:
         raise InputError(f"{where} {name}: {error}") from error
 
 
-def check_trusted(name: object, file: Path, trust_code: bool) -> None:
-    """Refuse to run code that a saved file names, unless the person consents.
+@contextmanager
+def trusting(trust: Trust) -> Iterator[None]:
+    """Consent within the block to code that saved files name, beside what a block around it consents to.
+
+    >>> with trusting(["python:math:sqrt"]):
+    ...     check_trusted({"name": "python:math:sqrt"}, Path("config.json"))
+    """
+    before = _trusted.set((*_trusted.get(), trust))
+    try:
+        yield
+    finally:
+        _trusted.reset(before)
+
+
+def is_trusted(name: str) -> bool:
+    """Return whether the blocks around this call consent to a ``python:`` name.
+
+    >>> is_trusted("python:os:system")
+    False
+    """
+    return any(trust if isinstance(trust, bool) else name in trust for trust in _trusted.get())
+
+
+def check_trusted(values: object, file: Path) -> None:
+    """Refuse to run code that a saved file names, unless a person consents.
+
+    Args:
+        values: what the file holds; names are looked for at any depth.
+        file: the file, for the message.
 
     Raises:
-        InputError: ``name`` is a ``python:`` name and ``trust_code`` is false.
+        InputError: there is a ``python:`` name in it that is not trusted.
+
+    >>> check_trusted({"model": {"name": "python:os:system"}}, Path("config.yaml"))
+    Traceback (most recent call last):
+    channelhash.errors.InputError: config.yaml: names python:os:system, code that would run on this machine; if you \
+trust it, add --trust-code (in Python, trust_code=True)
     """
-    if is_python_name(name) and not trust_code:
-        raise InputError(
-            f"{file}: names {name}, code that would run on this machine; if you trust it, pass trust_code=True"
-        )
+    for name in python_names(values):
+        if not is_trusted(name):
+            printable = "".join(filter(str.isprintable, name))[:200]
+            raise InputError(
+                f"{file}: names {printable}, code that would run on this machine; if you trust it, add --trust-code "
+                "(in Python, trust_code=True)"
+            )
+
+
+def python_names(values: object) -> list[str]:
+    """Return the ``python:`` names in nested lists and dictionaries.
+
+    >>> python_names({"model": {"name": "python:mine:NET"}, "loss": ["dsch"]})
+    ['python:mine:NET']
+    """
+    found, seen, waiting = [], set[int](), [values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            found += [value] * is_python_name(value)
+        elif isinstance(value, Mapping | list | tuple) and id(value) not in seen:  # YAML's anchors can make circles
+            seen.add(id(value))
+            waiting += [*value, *value.values()] if isinstance(value, Mapping) else value
+    return found

@@ -33,6 +33,7 @@ from channelhash.training.feature_inputs import feature_records
 from channelhash.utils.device import pick_device
 from channelhash.utils.files import write_text
 from channelhash.utils.progress import no_stage_progress
+from channelhash.utils.python_names import trusting
 
 Kind = Literal["floor", "ceiling"]
 Array = NDArray[np.float64]
@@ -155,7 +156,8 @@ def _evaluate(point: ReferencePoint, data: _Data, folder: Path) -> Mapping[str, 
         return {task: (histograms[task].average_precision(), scores) for task, scores in tasks.items()}
     if point.method == FEATURES:
         return _feature_cosines(data, config)
-    outputs = run_outputs(load_model(folder / "runs" / point.run.name, trust_code=True), config, data.records)
+    with trusting(config.python_names):
+        outputs = run_outputs(load_model(folder / "runs" / point.run.name), config, data.records)
     return _cosines(outputs, data, config)
 
 

@@ -16,7 +16,7 @@ import torch
 import yaml
 from numpy.typing import NDArray
 
-from channelhash.config import RunConfig, make_config, read_config
+from channelhash.config import RunConfig, make_config, read_run_config
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.metrics.code_files import evaluate_sets
@@ -27,6 +27,7 @@ from channelhash.runs.train import start_run
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked, sweep, write_text
 from channelhash.utils.processes import interrupts_held, process_pool
+from channelhash.utils.python_names import check_trusted, python_names, trusting
 
 Notify = Callable[[str], None]
 #: AP_T of each query of one task, and the task's scores by name.
@@ -70,6 +71,11 @@ class Grid:
     trials: tuple[GridRun, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def python_names(self) -> list[str]:
+        """Names of a person's own code in the configurations; the files of these runs may hold them."""
+        return [name for run in (*self.runs, *self.trials) for name in run.config.python_names]
+
 
 @dataclass(frozen=True)
 class Execution:
@@ -98,7 +104,7 @@ def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> li
     """
     _refuse_missing_data(grid)
     folder.mkdir(parents=True, exist_ok=True)
-    with _lock_folder(folder):
+    with trusting(grid.python_names), _lock_folder(folder):
         sweep(folder)
         _refuse_other_runs(grid, folder)
         listed = [
@@ -130,12 +136,15 @@ def run_and_evaluate(name: str, configuration: str, folder: Path, teacher: Path 
         resume = (run / "config.yaml").exists()
         # An interrupted run goes on where it was, also on the device that it had then.
         text = (run / "config.yaml").read_text(encoding="utf-8") if resume else configuration
-        config = make_config(yaml.safe_load(text))
-        if teacher is None:
-            start_run(config, run, resume=resume)
-        else:
-            distill(open_run(teacher), config, run, resume=resume)
-        epochs = _evaluate(config, run)
+        sections = yaml.safe_load(text)
+        with trusting(python_names(yaml.safe_load(configuration))):
+            check_trusted(sections, run / "config.yaml")
+            config = make_config(sections)
+            if teacher is None:
+                start_run(config, run, resume=resume)
+            else:
+                distill(open_run(teacher), config, run, resume=resume)
+            epochs = _evaluate(config, run)
         write_result(run, epochs, round(time.perf_counter() - start, 2))
     except Exception as error:  # whatever it is, the other runs go on and the tables show it
         line = " ".join(f"{type(error).__name__}: {error}".split())
@@ -249,7 +258,7 @@ def _refuse_other_runs(grid: Grid, folder: Path) -> None:
         raise InputError(f"two runs of the grid are called {min(repeated)!r}")
     for run in grid.runs:
         path = folder / "runs" / run.name / "config.yaml"
-        if path.exists() and _without_device(read_config(path)) != _without_device(run.config):
+        if path.exists() and _without_device(read_run_config(path.parent)) != _without_device(run.config):
             raise InputError(
                 f"{path}: this run was made with another configuration or version; choose another --out, or remove "
                 f"the folder {path.parent}"

@@ -126,7 +126,7 @@ def _joint_splits(config: RunConfig, records: Records) -> Splits:
 def _codes_of_old_model(old_run: Path, folder: Path) -> tuple[CodeSet, CodeSet]:
     """Return queries and retrieval set of an extension, as the run that it extends encodes them."""
     config = read_run_config(folder)
-    collection, model = load_collection(config.sources), load_model(old_run, trust_code=True)
+    collection, model = load_collection(config.sources), load_model(old_run)
     features = collection_features(model, collection, config.train, no_stage_progress)
     splits = load_splits(folder / "splits.json", collection.records)
     feature_model, fingerprint = model.on_features(), model.fingerprint()

@@ -1,0 +1,151 @@
+"""Code that a downloaded folder names never runs without consent, and nested loaders never trust any."""
+
+import ast
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from channelhash.errors import InputError
+from channelhash.models.extractors import Extractor
+from channelhash.models.open_clip import load_open_clip
+from pages import ROOT
+
+sys.path.insert(0, str(ROOT / "tools" / "attacks"))
+
+from consent import NEVER, cases, try_case, write_sources
+
+#: A case a way in and a kind; the rest is slow.
+QUICK = [
+    ("loss", "evaluate"),
+    ("data", "train --resume"),
+    ("model", "search STORE"),
+    ("extractor", "search STORE"),
+    ("extractor", "serve"),
+    ("extractor", "load_model"),
+    ("model", "ch.index"),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("consent").resolve()
+    path, before = list(sys.path), Path.cwd()
+    sys.path.append("")  # what a person's own folder is to `python -m`
+    os.chdir(folder)
+    write_sources(folder)
+    yield folder
+    os.chdir(before)
+    sys.path[:] = path
+
+
+def assert_only_by_consent(place, kind, entry):
+    outcome = try_case(place, kind, entry, consent=False)
+    assert outcome == ("left" if entry == "report" else "refused"), (kind, entry, outcome)
+    if entry not in NEVER:
+        outcome = try_case(place, kind, entry, consent=True)
+        assert outcome in ("ran", "needless"), (kind, entry, outcome)
+        assert outcome == "ran" or kind == "extractor"
+
+
+@pytest.mark.parametrize(("kind", "entry"), QUICK)
+def test_code_that_a_folder_names_runs_by_consent_only(place, kind, entry):
+    assert_only_by_consent(place, kind, entry)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "entry"), [case for case in cases() if case not in QUICK])
+def test_code_that_a_folder_names_runs_by_consent_only_wherever_a_folder_is_read(place, kind, entry):
+    assert_only_by_consent(place, kind, entry)
+
+
+def test_every_command_that_reads_a_model_has_the_option():
+    from typer.main import get_command
+
+    from channelhash.cli.main import app
+
+    commands = get_command(app).commands
+    commands |= {f"index {name}": command for name, command in commands["index"].commands.items()}
+    without = {name for name, command in commands.items() if "trust_code" not in {each.name for each in command.params}}
+    groups = {"data", "index", "benchmark"}
+    no_model = {"demo", "experiment", "landscape", "scale"}  # made anew, or read where no other name is trusted
+    of_stores = {f"index {name}" for name in ("delete", "info", "push", "export-faiss", "import-faiss")}
+    more = {f"index {name}" for name in ("check", "repair", "backup")}
+    assert without - more == groups | no_model | of_stores
+
+
+_CALLS = {
+    "torch.load": ("weights_only", True),
+    "SentenceTransformer": ("trust_remote_code", False),
+}
+_NEVER = ("pickle", "cPickle", "dill", "joblib", "cloudpickle", "marshal", "shelve")
+
+
+def _calls():
+    for file in (ROOT / "src" / "channelhash").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
+                assert not {name.partition(".")[0] for name in names} & {*_NEVER}, file
+            if isinstance(node, ast.Call):
+                given = {word.arg: getattr(word.value, "value", None) for word in node.keywords}
+                yield file.name, ast.unparse(node.func), given
+
+
+def test_nothing_in_the_package_unpickles_or_trusts_code_of_others():
+    seen = set()
+    for file, name, given in _calls():
+        where = f"{file}: {name}"
+        for call, (option, value) in _CALLS.items():
+            if name.endswith(call):
+                assert given.get(option) is value, where
+                seen.add(call)
+        assert not given.get("allow_pickle"), where  # NumPy's default is False
+        assert not given.get("trust_remote_code"), where
+        assert name not in ("eval", "exec", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "torch.jit.load"), where
+    assert seen == {*_CALLS}
+
+
+@pytest.mark.slow
+def test_a_sentence_transformer_that_brings_code_is_refused(tmp_path):
+    pytest.importorskip("sentence_transformers")
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')\nclass Evil: pass\n")
+    (tmp_path / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "evil.Evil"}]))
+    (tmp_path / "config_sentence_transformers.json").write_text("{}")
+    with contextlib.chdir(tmp_path), pytest.raises(InputError) as caught:
+        Extractor(f"sentence-transformers:{tmp_path}", "text", 3)(["a dog"])
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_an_open_clip_configuration_cannot_ask_for_code_of_others(tmp_path):
+    config = {"embed_dim": 8, "vision_cfg": {}, "text_cfg": {"tokenizer_kwargs": {"trust_remote_code": True}}}
+    (tmp_path / "m.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"m\.json: asks to trust_remote_code, which is never done"):
+        load_open_clip(str(tmp_path / "m.json"), None)
+
+
+@pytest.mark.parametrize("location", ["../weights.bin", "{}/weights.bin", "link.bin"])
+def test_an_onnx_file_reads_weights_of_its_own_folder_only(tmp_path, location):
+    onnx = pytest.importorskip("onnx")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    np.zeros(3, np.float32).tofile(tmp_path / "weights.bin")
+    (folder / "link.bin").symlink_to(tmp_path / "weights.bin")
+    tensor = onnx.TensorProto(name="w", data_type=1, dims=[1, 3, 1, 1], data_location=onnx.TensorProto.EXTERNAL)
+    for key, value in (("location", location.format(tmp_path)), ("offset", "0"), ("length", "12")):
+        tensor.external_data.add(key=key, value=value)
+    shape = ["n", 3, 4, 4]
+    ends = [onnx.helper.make_tensor_value_info(name, 1, shape) for name in ("pixels", "features")]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["pixels", "w"], ["features"])], "g", ends[:1], ends[1:], [tensor]
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    (folder / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(InputError, match="not an ONNX file that can be run"):
+        Extractor(f"onnx:{folder / 'm.onnx'}?pixels=unit", "image", 3)([Image.new("RGB", (4, 4))])
