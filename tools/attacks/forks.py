@@ -5,9 +5,12 @@ Usage: ``python tools/attacks/forks.py``. Each case runs in a process of its own
 """
 
 import argparse
+import atexit
+import gc
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -212,7 +215,10 @@ def exit_with_open_store(folder: Path) -> None:
     for number in range(1000, 1010):
         pid = os.fork()
         if pid == 0:
-            sys.exit(0)
+            del store
+            gc.collect()
+            atexit._run_exitfuncs()
+            os._exit(0)
         store.add([f"{number:06}"], {"image": queries(number)[:1]})
         assert os.waitpid(pid, 0)[1] == 0
     assert len(store) == 510
@@ -299,8 +305,9 @@ def _main() -> None:
         return
     try:
         for name in names:
-            with tempfile.TemporaryDirectory() as folder:
-                CASES[name](Path(folder))
+            folder = tempfile.mkdtemp()  # a TemporaryDirectory would go with the first child that ends
+            CASES[name](Path(folder))
+            shutil.rmtree(folder)
     except (TimeoutError, multiprocessing.TimeoutError):
         os._exit(3)  # children that hang would be waited for
 

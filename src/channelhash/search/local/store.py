@@ -53,7 +53,7 @@ class _Opened(NamedTuple):
                 self.guard.release()
 
     def abandon(self) -> None:
-        """Leave everything to the process that this one was forked from: SQLite lets a child neither use nor close any."""
+        """Leave everything to the process that this one was forked from; SQLite lets a child not even close it."""
         keep_forever(self.reader)
         keep_forever(self.writer)
         if self.guard:
