@@ -101,8 +101,8 @@ def channel_error(
         A scalar. Time O(m² r c k), memory O(m² r c).
 
     >>> code = torch.full((1, 1, 4), 0.5)  # of length 1, at distance 0 from itself
-    >>> channel_error(code, code, (torch.tensor([[1.0]]), torch.tensor([[2.0]]))).item()
-    1.0
+    >>> channel_error(code, code, (torch.tensor([[2.0]]), torch.tensor([[3.0]]))).item()
+    2.0
     """
     lower, upper = bounds
     m, r, k = a.shape

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, NoSpaceError
 
 #: How long a call waits for another writer before it gives up.
 BUSY_SECONDS = 30.0
@@ -48,7 +48,7 @@ def one_line_errors(name: str) -> Iterator[None]:
         if "locked" in reason or "busy" in reason:
             raise InputError(f"{name}: another process is writing to it; try again later") from None
         if "full" in reason or "disk I/O" in reason:
-            raise JobError(f"{name}: cannot be written ({reason}); make room on the disk") from None
+            raise NoSpaceError(f"{name}: cannot be written ({reason}); make room on the disk") from None
         if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
             raise
         raise damaged(name, reason) from None
