@@ -23,7 +23,7 @@ from channelhash.utils.held_file import HeldFile
 def check_store(path: Path) -> list[Finding]:
     """Return what is damaged in a store, nothing if it is whole. Others may read and write it meanwhile.
 
-    Reads everything, about 7 s for a million items. A seal that is missing or damaged is no damage: the next opening
+    Reads everything, about 10 s for a million items. A seal that is missing or damaged is no damage: the next opening
     makes it anew.
 
     Raises:
