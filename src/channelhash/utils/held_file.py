@@ -28,7 +28,7 @@ class HeldFile:
     ...     path = Path(folder, "a")
     ...     _ = path.write_bytes(b"abc")
     ...     held = HeldFile(path)
-    ...     held.is_at(path), held.sha256()[0]
+    ...     held.changed(path) == path.stat().st_mtime_ns, held.sha256()[0]
     ...     held.close()
     (True, 3)
     """
@@ -44,12 +44,13 @@ class HeldFile:
             _holders[self._key] = _holders.get(self._key, 0) + 1
         self._closed = False
 
-    def is_at(self, path: Path | str) -> bool:
-        """Return whether a path names this file still."""
+    def changed(self, path: Path | str) -> int | None:
+        """Return when the file was last changed, in ns, or None if a path does not name it any more."""
         try:
-            return _key(os.stat(path)) == self._key
+            status = os.stat(path)
         except OSError:
-            return False
+            return None
+        return status.st_mtime_ns if _key(status) == self._key else None
 
     def read(self, n_bytes: int) -> bytes:
         """Return the file's first bytes."""

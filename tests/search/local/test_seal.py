@@ -266,6 +266,17 @@ def test_a_damaged_description_comes_back_from_the_seal(closed, damage):
     check_whole(closed)
 
 
+def test_a_file_that_another_program_changes_is_noticed_while_it_is_read(closed):
+    store = ch.open_store(closed)
+    assert store.search(CODES[3:4], 1).ids == [["i3"]]
+    with open(closed / "items.sqlite", "r+b") as file:  # the same file, not another one in its place
+        file.seek(5000)
+        file.write(b"x")
+    for call in (store.ids, lambda: store.search(CODES[:1]), lambda: store.add(["x"], CODES[:1])):
+        with pytest.raises(InputError, match="is damaged, or another program has changed it"):
+            call()
+
+
 @pytest.mark.parametrize("name", ["store.json", "items.seal", "items.sqlite"])
 def test_a_file_of_another_store_is_noticed(closed, tmp_path, name):
     other = ch.open_store(tmp_path / "other", model="abc")

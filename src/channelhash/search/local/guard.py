@@ -46,6 +46,7 @@ class Guard:
         self._path = str(folder.database)
         self._pid = os.getpid()
         self._bound: int | None = None
+        self._changed: int | None = None
         try:
             self._file = HeldFile(folder.database)
         except OSError as error:
@@ -67,12 +68,17 @@ class Guard:
 
         Raises:
             JobError: it was removed or replaced, so what is written would be lost and what is read be of the past.
-            InputError: this is a forked process, in which SQLite's locks do not hold.
+            InputError: this is a forked process, in which SQLite's locks do not hold; or nobody with a guard has
+                written to the file since it was sealed, and yet it is another.
         """
-        if not self._file.is_at(self._path):
+        changed = self._file.changed(self._path)
+        if changed is None:
             raise JobError(f"{self._folder.path}: the store was removed or replaced while it was open; open it again")
         if os.getpid() != self._pid:
             raise InputError(f"{self._folder.path}: was opened before this process was forked; open it in each process")
+        if changed != self._changed:
+            self._check_change()
+            self._changed = changed
 
     def before_write(self, version: int) -> None:
         """Say durably that the database is written to, before the first commit.
@@ -96,7 +102,7 @@ class Guard:
     def seal(self, connection: sqlite3.Connection) -> None:
         """Seal the database if somebody has written to it and nobody else has it open."""
         seal = read_seal(self._folder.seal)
-        if os.getpid() != self._pid or not self._file.is_at(self._folder.database):
+        if os.getpid() != self._pid or self._file.changed(self._path) is None:
             return
         if (seal is None or not seal.closed) and alone(self._in_use):
             seal_database(self._folder, self._facts, connection, self._file)
@@ -138,14 +144,26 @@ class Guard:
             if seal is None or not seal.closed:
                 self._check_version(seal)
                 return
-            if not seal_differs(self._folder, seal, self._file):
+            self._changed = self._file.changed(self._path)
+            if self._is_as_sealed(seal):
                 return
-            if read_seal(self._folder.seal) == seal:
-                raise InputError(
-                    f"{self._folder.database}: is damaged, or another program has changed it; "
-                    + what_to_do(self._folder.path)
-                )
             fcntl.flock(self._in_use, fcntl.LOCK_UN)
+
+    def _check_change(self) -> None:
+        seal = read_seal(self._folder.seal)
+        if seal and seal.closed:
+            self._is_as_sealed(seal)
+
+    def _is_as_sealed(self, seal: Seal) -> bool:
+        """Return whether the database is as a closed seal says, or raise an error if that seal still holds."""
+        if not seal_differs(self._folder, seal, self._file):
+            return True
+        if read_seal(self._folder.seal) == seal:
+            raise InputError(
+                f"{self._folder.database}: is damaged, or another program has changed it; "
+                + what_to_do(self._folder.path)
+            )
+        return False
 
     def _check_all(self, seal: Seal | None) -> None:
         remove_leftovers(self._folder.seal)
