@@ -93,7 +93,7 @@ def test_arrays_that_do_not_fit_are_refused(forgery):
         CodeIndex.from_arrays(of)
 
 
-@pytest.mark.parametrize("n", [100, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [100, pytest.param(5_000, marks=pytest.mark.slow)])
 def test_files_with_changed_bytes_are_refused_or_searched(tmp_path, n):
     """A search of the changed arrays would end the tests by a signal if it left one of them."""
     random = np.random.default_rng(0)
