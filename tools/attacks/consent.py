@@ -1,6 +1,6 @@
 """Give folders that name code of this machine to every command and function that reads a run, a model or a store.
 
-Usage: ``python tools/attacks/consent.py``. The forged folders are whole: with consent everything works. The code leaves
+Usage: ``python tools/attacks/consent.py``. The forged folders are whole: with consent the code runs. It leaves
 a mark when it is imported or called. Without consent a case is *refused* (no mark, and one line names the code), *left*
 (no mark, and the job goes on without that code), or the code *ran*; with consent it *ran*, was *needless*, or the job
 *fails*.
@@ -101,16 +101,7 @@ def forge(place: Path, kind: str, folder: Path) -> Path:
     if kind in _OF_MODEL:
         for model in (run / "model", run / "checkpoints" / "best", store / "model"):
             _forge_model(model, kind, name)
-        made_by = ch.HashModel.from_pretrained(place / "honest" / "model").fingerprint()
-        forged = _fingerprint(store / "model")
-        description = store / "store.json"  # the codes are that model's
-        description.write_text(description.read_text().replace(made_by, forged))
     return run
-
-
-def _fingerprint(folder: Path) -> str:
-    with forged_code():
-        return ch.load_model(folder, trust_code=True).fingerprint()
 
 
 @contextlib.contextmanager
