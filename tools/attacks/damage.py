@@ -28,7 +28,7 @@ from typing import IO, Any
 #: Outcomes: the same answers; the same, and the damage is gone; an error in one line; other answers; a traceback, a
 #: signal or no answer within the time.
 OUTCOMES = ("harmless", "healed", "refused", "WRONG", "CRASH")
-SECONDS = 60.0
+SECONDS = 120.0
 
 _PAGE = 4096
 # Offsets in the header of an SQLite file that decide how the rest is read.
@@ -151,10 +151,8 @@ def _sqlite_places(path: Path, draw: random.Random) -> Iterator[int]:
 
 
 def work(stores: Path, requests: IO[str], replies: IO[str]) -> None:
-    """Answer each line, a `Damage` as JSON or ``null`` and a store's name, with a line of outcome and reason."""
+    """Reply to each line, a store's name and a `Damage` or ``null``, with all answers and whether it was healed."""
     from damaged_stores import CODES, ask, write_on_and_ask
-
-    expected: dict[str, dict[str, str]] = {}
 
     def answers(name: str, damage: Damage | None) -> tuple[dict[str, str], bool]:
         with tempfile.TemporaryDirectory(dir=stores) as temporary:
@@ -172,11 +170,7 @@ def work(stores: Path, requests: IO[str], replies: IO[str]) -> None:
 
     for line in requests:
         name, described = json.loads(line)
-        damage = Damage(**described) if described else None
-        if name not in expected:
-            expected[name] = answers(name, None)[0]
-        given, healed = answers(name, damage)
-        print(json.dumps(_outcome(expected[name], given, healed)), file=replies, flush=True)
+        print(json.dumps(answers(name, Damage(**described) if described else None)), file=replies, flush=True)
 
 
 def _content(folder: Path, damage: Damage | None) -> Any:
@@ -208,32 +202,31 @@ class Worker:
         self._stores = stores
         self._process: subprocess.Popen[str] | None = None
 
-    def outcome(self, damage: Damage) -> tuple[str, str]:
-        """Return the outcome of a damage and the reason."""
-        from damaged_stores import environment
-
-        if self._process is None:
-            command = [sys.executable, __file__, "--work", str(self._stores)]
-            errors = open(self._stores / f"errors-{id(self)}", "w")  # noqa: SIM115  # the process writes to it
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment()
-            )
-            errors.close()
-        process = self._process
+    def answers(self, name: str, damage: Damage | None, seconds: float) -> tuple[dict[str, str], bool]:
+        """Return all answers of a store, and whether it was healed; ``crash: …`` alone if the process died."""
+        process = self._process = self._process or self._started()
         assert process.stdin
         assert process.stdout
-        process.stdin.write(json.dumps([damage.store, asdict(damage)]) + "\n")
+        process.stdin.write(json.dumps([name, asdict(damage) if damage else None]) + "\n")
         process.stdin.flush()
-        if not select.select([process.stdout], [], [], SECONDS)[0]:
+        if not select.select([process.stdout], [], [], seconds)[0]:
             self.close()
-            return "CRASH", f"no answer within {SECONDS:.0f} s"
-        line = process.stdout.readline()
-        if line:
-            outcome, reason = json.loads(line)
-            return outcome, reason
+            return {"": f"crash: no answer within {seconds:.0f} s"}, False
+        if line := process.stdout.readline():
+            answers, healed = json.loads(line)
+            return answers, healed
         status = process.wait()
         self._process = None
-        return "CRASH", f"the process ended with {status}"
+        return {"": f"crash: the process ended with {status}"}, False
+
+    def _started(self) -> "subprocess.Popen[str]":
+        from damaged_stores import environment
+
+        command = [sys.executable, __file__, "--work", str(self._stores)]
+        with open(self._stores / f"errors-{id(self)}", "w") as errors:
+            return subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment()
+            )
 
     def close(self) -> None:
         """End the process."""
@@ -245,17 +238,22 @@ class Worker:
 
 def attack(stores: Path, chosen: list[Damage], n_workers: int) -> list[tuple[Damage, str, str]]:
     """Do each damage to a copy of its store; returns damage, outcome and reason."""
-    parts = [chosen[place::n_workers] for place in range(n_workers)]
+    workers = [Worker(stores) for _ in range(n_workers)]
+    # The first one also compiles what all of them run.
+    expected = {name: workers[0].answers(name, None, 10 * SECONDS)[0] for name in {damage.store for damage in chosen}}
 
-    def run(part: list[Damage]) -> list[tuple[Damage, str, str]]:
-        worker = Worker(stores)
-        try:
-            return [(damage, *worker.outcome(damage)) for damage in part]
-        finally:
+    def run(place: int) -> list[tuple[Damage, str, str]]:
+        return [
+            (damage, *_outcome(expected[damage.store], *workers[place].answers(damage.store, damage, SECONDS)))
+            for damage in chosen[place::n_workers]
+        ]
+
+    try:
+        with ThreadPoolExecutor(n_workers) as pool:
+            return [row for rows in pool.map(run, range(n_workers)) for row in rows]
+    finally:
+        for worker in workers:
             worker.close()
-
-    with ThreadPoolExecutor(n_workers) as pool:
-        return [row for rows in pool.map(run, parts) for row in rows]
 
 
 def matrix(stores: Path, names: list[str], seed: int, count: int) -> list[Damage]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from channelhash.cli.index_care import backup, check, repair
 from channelhash.cli.index_transfer import export_faiss, import_faiss, push
 from channelhash.cli.options import AsJson, SearchableStore, TableRoot, TrustCode, Where
 from channelhash.cli.output import messages, print_json, print_table, progress_bars
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from channelhash.indexing.encode import Indexed
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Create stores of codes, add items and delete them."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Create stores of codes, add items and delete them; check, repair and back up.",
 )
 
 _STORE = typer.Argument(..., help="A store's folder, or the address of a Milvus collection (milvus+http://…).")
@@ -139,5 +142,5 @@ def _report(store: str, done: "Indexed", as_json: bool) -> None:
     typer.echo(f"{counts}; {done.seconds:.1f} s{rate}\n{done.items} items in {store}")
 
 
-for command in (push, export_faiss, import_faiss):
+for command in (push, export_faiss, import_faiss, check, repair, backup):
     app.command()(command)

@@ -12,6 +12,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from channelhash.errors import InputError
+from channelhash.models.backbones import read_weights
 from channelhash.utils.files import content_hash
 
 _KEY = "checksum"
@@ -59,6 +60,29 @@ def check_weights(path: Path, weights: dict[str, Tensor]) -> None:
         expected = (file.metadata() or {}).get(_KEY)
     if expected not in (None, _of_weights(weights)):
         raise InputError(f"{path}: is damaged: the weights have changed since they were saved; restore the file")
+
+
+def damaged_files(folder: Path) -> list[str]:
+    """Return a line for each damaged file of a saved model, which is not built; all of them are read.
+
+    >>> damaged_files(Path("none"))
+    ['config.json: is missing', 'model.safetensors: is missing']
+    """
+    found = []
+    for name, read in (("config.json", read_description), ("model.safetensors", _read_checked_weights)):
+        try:
+            read(folder / name)
+        except FileNotFoundError:
+            found.append(f"{name}: is missing")
+        except (InputError, ValueError, RecursionError, OSError) as error:
+            found.append(f"{name}: {str(error).removeprefix(f'{folder / name}: ')}")
+    return found
+
+
+def _read_checked_weights(path: Path) -> None:
+    if not path.exists():
+        raise FileNotFoundError(path)
+    check_weights(path, read_weights(path))
 
 
 def _of_description(description: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from channelhash.utils.held_file import HeldFile
 
 
 def check_store(path: Path) -> list[Finding]:
-    """Return what is damaged in a store, nothing if it is whole. Others may read and write it meanwhile.
+    """Return what is damaged in a store and its model, nothing if they are whole. Others may use it meanwhile.
 
     Reads everything, about 10 s for a million items. A seal that is missing or damaged is no damage: the next opening
     makes it anew.
@@ -47,9 +47,18 @@ def check_store(path: Path) -> list[Finding]:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         facts, findings = known_facts(folder)
         findings += [*unlike_seal(folder), *find_damage(folder, facts)]
-        return findings or (damaged_snapshot(folder, facts) if facts else [])
+        snapshot = damaged_snapshot(folder, facts) if facts and not findings else []
+        return [*findings, *snapshot, *_damaged_model(folder)]
     finally:
         os.close(descriptor)
+
+
+def _damaged_model(folder: StoreFolder) -> list[Finding]:
+    if not folder.model.is_dir():
+        return []
+    from channelhash.models.saved_checksums import damaged_files  # torch takes a second to load
+
+    return [Finding(folder.model.name, line) for line in damaged_files(folder.model)]
 
 
 def check_is_store(folder: StoreFolder) -> None:

@@ -1,0 +1,80 @@
+"""``channelhash index check``, ``repair`` and ``backup``: whether a store is whole, and keeping it so."""
+
+from pathlib import Path
+
+import typer
+
+from channelhash.cli.options import AsJson
+from channelhash.cli.output import print_json
+from channelhash.errors import InputError
+
+_STORE = typer.Argument(..., help="A store's folder.")
+
+
+def check(store: str = _STORE, as_json: AsJson = False) -> None:
+    """Read all of a store and list what is damaged; exit 1 if anything is. Others may use the store meanwhile.
+
+    Example: channelhash index check photos.store
+    """
+    from channelhash.search.local.check import check_store
+
+    findings = [str(finding) for finding in check_store(_folder(store))]
+    if as_json:
+        print_json({"store": store, "whole": not findings, "findings": findings})
+    elif findings:
+        for line in dict.fromkeys(findings):
+            typer.echo(line)
+        typer.echo(f"put back a backup, or keep what is whole: channelhash index repair {store}", err=True)
+    else:
+        typer.echo(f"{store} is whole")
+    if findings:
+        raise typer.Exit(1)
+
+
+def repair(store: str = _STORE, as_json: AsJson = False) -> None:
+    """Keep all whole items of a damaged store, list the others, and make anew what can be made from them.
+
+    A damaged database is kept beside the new one, as items.sqlite.damaged. Nobody else may have the store open.
+
+    Example: channelhash index repair photos.store
+    """
+    from channelhash.search.local.repair import repair_store
+
+    repaired = repair_store(_folder(store))
+    damaged, lost = ([str(finding) for finding in findings] for findings in (repaired.damaged, repaired.lost))
+    if as_json:
+        print_json({"store": store, "damaged": damaged, "lost": lost, "items": repaired.n_items})
+        return
+    for line in dict.fromkeys(damaged):
+        typer.echo(f"was damaged: {line}")
+    for line in lost:
+        typer.echo(f"lost: {line}")
+    done = f"is whole again, {len(lost)} items or codes are lost" if damaged else "was whole"
+    typer.echo(f"{store} {done}; it holds {repaired.n_items} items")
+
+
+def backup(
+    store: str = _STORE,
+    to: Path = typer.Argument(..., help="New folder to write; it is a store, which can be searched."),
+    as_json: AsJson = False,
+) -> None:
+    """Copy a store with its model as it is now, while others may go on writing to it, and check the copy.
+
+    Example: channelhash index backup photos.store backups/photos.store
+    """
+    from channelhash.search.local.backup import backup_store
+
+    done = backup_store(_folder(store), to)
+    if as_json:
+        print_json({"store": store, "to": str(to), "items": done.n_items, "bytes": done.n_bytes})
+        return
+    typer.echo(f"{done.n_items} items of {store} are in {to}, checked")
+
+
+def _folder(store: str) -> Path:
+    if "://" in store:
+        raise InputError(f"{store}: only a store in a folder is checked, repaired and backed up here; ask its server")
+    path = Path(store)
+    if not path.is_dir():
+        raise InputError(f"{store}: no store's folder; a file of codes is checked whenever it is read")
+    return path

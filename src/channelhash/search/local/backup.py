@@ -1,0 +1,94 @@
+"""A consistent copy of a store in a folder, while others read and write it."""
+
+import os
+import shutil
+import uuid
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from channelhash.errors import InputError, JobError
+from channelhash.search.local.check import check_is_store, check_store
+from channelhash.search.local.connection import connect, one_line_errors
+from channelhash.search.local.folder import StoreFolder, read_facts, write_facts
+from channelhash.search.local.seal import sync_folder
+from channelhash.search.local.store import open_folder
+
+
+class BackedUp(NamedTuple):
+    """A backup.
+
+    Attributes:
+        n_items: number of items in it.
+        n_bytes: size of its files, without the model's.
+
+    >>> BackedUp(26, 90_112).n_items
+    26
+    """
+
+    n_items: int
+    n_bytes: int
+
+
+def backup_store(path: Path, target: Path) -> BackedUp:
+    """Copy a store as it is at one moment, whatever others write meanwhile, and check all of the copy.
+
+    The copy is a store: with its model, a snapshot of its own, and a seal. It gets its name when it is whole.
+
+    Raises:
+        InputError: there is no store, it is damaged, or ``target`` is there already.
+        JobError: the disk is full, or the copy is not whole.
+
+    >>> import numpy as np, tempfile
+    >>> from channelhash import open_store
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = open_store(f"{folder}/a.store")
+    ...     store.add(["a"], np.array([[7]], np.uint8))
+    ...     backup_store(Path(folder, "a.store"), Path(folder, "b.store")).n_items
+    1
+    """
+    check_is_store(StoreFolder(path))
+    if target.exists() or target.is_symlink():
+        raise InputError(f"{target}: is there already; name a new folder for the backup")
+    if target.resolve().is_relative_to(path.resolve()):
+        raise InputError(f"{target}: lies in the store; name a folder elsewhere")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        _copy(StoreFolder(path), StoreFolder(temporary))
+        with closing(open_folder(temporary, None, "")) as store:  # nobody has sealed it: all of it is checked
+            store.make_snapshot()
+            n_items = len(store)
+        if findings := check_store(temporary):
+            raise JobError(f"{target}: the copy is not whole ({findings[0]}); is the disk in order? Try again")
+        _sync(temporary)
+        os.rename(temporary, target)
+        sync_folder(target.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return BackedUp(n_items, StoreFolder(target).n_bytes())
+
+
+def _copy(source: StoreFolder, target: StoreFolder) -> None:
+    with closing(open_folder(source.path, None, "")):  # which refuses a damaged one, and keeps others from repairing it
+        target.path.mkdir()
+        with (
+            one_line_errors(str(target.database)),
+            closing(connect(source.database)) as items,
+            closing(connect(target.database, create=True)) as copy,
+        ):
+            items.backup(copy)  # in one step, which sees the database as it is when it begins
+        write_facts(target, read_facts(source))
+        if source.model.is_dir():
+            shutil.copytree(source.model, target.model)
+
+
+def _sync(folder: Path) -> None:
+    """Wait until all files of a folder are on the disk."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+        else:
+            sync_folder(path)
+    sync_folder(folder)
