@@ -57,17 +57,16 @@ def build_stores(folder: Path, n_items: int) -> list[str]:
     hashing in its snapshot; ``young`` no snapshot; ``killed`` is what a writer left that died of SIGKILL; `CODES` is a
     file of codes. ``older`` is an older version of ``layers``, ``other`` a store of other items.
     """
-    for step, status in (("build", 0), ("kill", -signal.SIGKILL)):
-        done = subprocess.run([sys.executable, __file__, step, str(folder), str(n_items)], env=environment())
-        if done.returncode != status:
-            raise AssertionError(f"{step}: ended with {done.returncode}")
+    done = subprocess.run([sys.executable, __file__, str(folder), str(n_items)], env=environment())
+    if done.returncode != -signal.SIGKILL:
+        raise AssertionError(f"the process that makes the stores ended with {done.returncode}")
     if not (folder / "killed" / "items.sqlite-wal").exists():
         raise AssertionError("the killed writer has left nothing")
     return ["layers", "tables", "young", "killed", CODES]
 
 
 def _build(folder: Path, n_items: int) -> None:
-    """Write all stores but what the killed writer writes; smaller than by default, stores get snapshots and tables."""
+    """Write all stores, and die; smaller than by default, stores get snapshots and tables."""
     from channelhash.search import index
     from channelhash.search.local import snapshots
 
@@ -86,6 +85,7 @@ def _build(folder: Path, n_items: int) -> None:
     if not list((folder / "tables").glob("snapshot-*/*/index/table_layout.npy")):
         raise AssertionError("no tables were made")
     _write_on(folder / "tables", n_items)
+    _write_on(folder / "killed", n_items, end=lambda store: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def environment() -> dict[str, str]:
@@ -137,10 +137,6 @@ def _write_on(folder: Path, n_items: int, end: Callable[[ch.Store], None] = ch.S
     store.delete([f"item {row:05d}" for row in range(0, n_items, 20)])
     store.upsert([f"item {row:05d}" for row in range(1, 4)], codes["text"][:3], "text", [{"year": 1850}] * 3)
     end(store)
-
-
-def _killed(store: ch.Store) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def ask(folder: Path, every_item: bool, between: Callable[[], None] | None = None) -> Answers:
@@ -241,8 +237,4 @@ def _answer(answers: Answers, name: str, question: Callable[[], Any]) -> None:
 
 
 if __name__ == "__main__":
-    step, folder, n_items = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    if step == "build":
-        _build(folder, n_items)
-    else:
-        _write_on(folder / "killed", n_items, end=_killed)
+    _build(Path(sys.argv[1]), int(sys.argv[2]))
