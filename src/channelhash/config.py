@@ -16,6 +16,7 @@ from channelhash.errors import InputError
 from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss
 from channelhash.models import MODELS, resolve_model
 from channelhash.utils.python_names import check_trusted, is_python_name, python_names, trusting
+from channelhash.utils.reading import read_yaml_sections
 from channelhash.utils.typed_settings import Settings, SettingsType, read_settings, settings_of, unknown
 
 _SECTIONS = ("data", "model", "loss", "train", "evaluate", "extend")
@@ -236,14 +237,9 @@ def read_sections(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[s
     Raises:
         InputError: the file is missing, or not YAML with sections; or as `apply_override`.
     """
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such configuration file") from None
-    except (yaml.YAMLError, UnicodeDecodeError, IsADirectoryError) as error:
-        raise InputError(f"{path}: not readable YAML ({' '.join(str(error).split())})") from None
-    if not isinstance(values, dict) or not all(isinstance(section, dict) for section in values.values()):
-        raise InputError(f"{path}: a configuration has the sections {', '.join(_SECTIONS)}, each with keys")
+    if not path.exists():
+        raise InputError(f"{path}: no such configuration file")
+    values = read_yaml_sections(path, f"a configuration has the sections {', '.join(_SECTIONS)}, each with keys")
     for override in overrides:
         apply_override(values, override)
     return values
@@ -381,7 +377,7 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         raise InputError(f"--set {override}: write it as section.key=value, e.g. --set train.epochs=30")
     try:
         value = text if is_python_name(text) else yaml.safe_load(text)  # YAML reads `python:` as a mapping
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # of dates that are none, and of too many brackets
         raise InputError(f"--set {override}: {text!r} is not a YAML value") from None
     if isinstance(value, str):
         with suppress(ValueError):  # YAML 1.1 reads 1e-4 as a string; a number is what a person means

@@ -90,7 +90,7 @@ def described(table: pa.Table, **changes: object) -> pa.Table:
     [
         (lambda t: described(t, n_bits=20), "column code_image is fixed_size_binary.*20 bits"),
         (lambda t: described(t, n_bits=9), "bits past the 9th are set"),
-        (lambda t: described(t, n_bits=None), "the description lacks 'n_bits'"),
+        (lambda t: described(t, n_bits=None), "it lacks 'n_bits'"),
         (lambda t: described(t, n_labels=1, label_names=[]), "labels has numbers outside 0 … 0"),
         (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 1"}), "description.*damaged"),
         (lambda t: t.replace_schema_metadata({b"channelhash.format": b"channelhash codes 2"}), "'channelhash codes 2'"),

@@ -82,7 +82,7 @@ INFINITE = np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])
         ({"labels": LABELS * 2}, ": labels[0, 0] is 2, expected 0 or 1"),
         ({"labels": LABELS[:0]}, ": labels are (0, 2), expected (n, c) with at least one row"),
         ({"labels": np.array([])}, ": labels are (0,), expected (n, c) with at least one row"),
-        ({"labels": np.array(["a", "b", "a"])}, ": labels are (3,), expected (n, c) with at least one row"),
+        ({"labels": np.array(["a", "b", "a"])}, ": labels are <U1, expected numbers"),
         ({"labels": np.array([1, np.nan, 2])}, ": labels[1] is nan, expected the number of a class"),
         ({"labels": np.array([1, 2, 0.5])}, ": labels[2] is 0.5, expected the number of a class"),
         ({"labels": np.array([1, 2, np.inf])}, ": labels[2] is inf, expected the number of a class"),

@@ -1,6 +1,7 @@
 """``channelhash scale``"""
 
 import inspect
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, asdict, fields
 from pathlib import Path
@@ -13,6 +14,7 @@ from channelhash.cli.output import print_json, print_table
 from channelhash.errors import InputError
 from channelhash.lab.capacity.plans import Job, Need, Prices, Serving
 
+_MOST_PARTS = 10_000
 Part = TypeVar("Part", Need, Prices, Job)
 
 
@@ -36,6 +38,11 @@ def scale(
     need, prices, job = _read(Need, options), _read(Prices, options), _read(Job, options)
     measurements = read_growth()
     estimate = plan(need, rates(measurements), prices if any(asdict(prices).values()) else None)
+    if estimate["nodes"]["parts"] > _MOST_PARTS:
+        raise InputError(
+            f"the index takes {estimate['nodes']['parts']:,} nodes, more than the {_MOST_PARTS:,} that are simulated; "
+            "give nodes more memory with --node-memory-gb"
+        )
     simulation.check(job)
     outcomes: dict[str, list[simulation.Outcome]] = {
         policy: simulation.simulate(job, policy, seed, runs) for policy in simulation.POLICIES
@@ -76,7 +83,10 @@ def _parameter(name: str, field: Field[Any]) -> inspect.Parameter:
 
 
 def _read(part: type[Part], options: Mapping[str, Any]) -> Part:
-    """Return a dataclass of `capacity.plans` with the values of its options."""
+    """Return a dataclass of `capacity.plans` with the values of its options; nan passes every limit of an option."""
+    for name, _ in _option_fields(part):
+        if math.isnan(options[name]):
+            raise InputError(f"--{name.replace('_', '-')} nan: expected a number")
     return part(**{field.name: options[name] * field.metadata.get("unit", 1) for name, field in _option_fields(part)})
 
 

@@ -18,6 +18,7 @@ from channelhash.codes.column_checksums import ColumnChecksum, column_checksums
 from channelhash.errors import InputError
 from channelhash.utils.checked_json import dump_checked, load_checked
 from channelhash.utils.files import atomic_path
+from channelhash.utils.reading import reading
 
 _FORMAT = "channelhash codes 1"
 
@@ -141,7 +142,7 @@ class CodeSet:
         """
         with _open(path) as (file, description):
             table = file.read()
-            codes = _described(table, description)
+            codes = _from_table(table, description)
             _check_columns(description, _checksums(table, description, {}))
             return codes
 
@@ -156,7 +157,7 @@ class CodeSet:
             found = _checksums(file.schema_arrow.empty_table(), description, {})
             for batch in file.iter_batches(rows):
                 table = pa.Table.from_batches([batch])
-                yield _described(table, description)
+                yield _from_table(table, description)
                 found = _checksums(table, description, found)
             _check_columns(description, found)
 
@@ -187,55 +188,34 @@ def _open(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
     """Open a file of codes and the description in its metadata; raise `InputError` that names what is wrong."""
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file of codes")
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            metadata = file.schema_arrow.metadata or {}
-            written_as = metadata.get(b"channelhash.format", b"").decode(errors="replace")
-            if not written_as.startswith("channelhash codes "):
-                raise InputError(f"{path}: a Parquet file, but not one of codes (written by `channelhash encode`)")
-            if written_as != _FORMAT:
-                raise InputError(f"{path}: written as {written_as!r}, this version reads {_FORMAT!r}; encode again")
-            try:
-                description = json.loads(metadata.get(b"channelhash", b""))
-                if "columns" in description or "checksum" in description:
-                    description = load_checked(metadata[b"channelhash"].decode())
-            except (ValueError, TypeError):
-                raise InputError(f"{path}: the description in its metadata is damaged; encode again") from None
-            yield file, description
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        first = " ".join(str(error).split())
-        raise InputError(f"{path}: not a readable Parquet file, perhaps truncated ({first}); encode again") from None
-    except _MisfitError as error:
-        raise InputError(f"{path}: {error}; encode again") from None
-
-
-class _MisfitError(Exception):
-    """A table and its description do not fit together."""
+    with (
+        reading(path, "not a readable file of codes, perhaps truncated", "encode again"),
+        pq.ParquetFile(path, page_checksum_verification=True) as file,
+    ):
+        metadata = file.schema_arrow.metadata or {}
+        written_as = metadata.get(b"channelhash.format", b"").decode(errors="replace")
+        if not written_as.startswith("channelhash codes "):
+            raise InputError(f"{path}: a Parquet file, but not one of codes (written by `channelhash encode`)")
+        if written_as != _FORMAT:
+            raise InputError(f"{path}: written as {written_as!r}, this version reads {_FORMAT!r}; encode again")
+        with reading(path, "the description in its metadata is damaged", "encode again"):
+            description = dict(json.loads(metadata.get(b"channelhash", b"")))
+            if "columns" in description or "checksum" in description:
+                description = load_checked(metadata[b"channelhash"].decode())
+        yield file, description
 
 
 def _checksums(
     table: pa.Table, description: dict[str, Any], before: dict[str, ColumnChecksum]
 ) -> dict[str, ColumnChecksum]:
     """Return the checksums of the rows so far; of a file of version 0.1 none."""
-    try:
-        return column_checksums(table, before) if "columns" in description else {}
-    except ValueError as error:
-        raise _MisfitError(str(error)) from None
+    return column_checksums(table, before) if "columns" in description else {}
 
 
 def _check_columns(description: dict[str, Any], found: dict[str, ColumnChecksum]) -> None:
     expected = description.get("columns", {})
     if names := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
-        raise _MisfitError(f"damaged: the column {names[0]} is not as it was written")
-
-
-def _described(table: pa.Table, description: dict[str, Any]) -> CodeSet:
-    try:
-        return _from_table(table, description)
-    except KeyError as error:
-        raise _MisfitError(f"the description lacks {error}") from None
-    except (TypeError, ValueError) as error:
-        raise _MisfitError(str(error)) from None
+        raise ValueError(f"damaged: the column {names[0]} is not as it was written")
 
 
 def boolean_labels(labels: Any) -> NDArray[np.bool_]:
@@ -250,6 +230,8 @@ def boolean_labels(labels: Any) -> NDArray[np.bool_]:
     values = np.asarray(labels)
     if values.ndim != 2:
         raise ValueError(f"labels are (n, c), not {values.shape}")
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"labels are bool or 0 and 1, not {values.dtype}")
     if values.dtype != np.bool_:
         wrong = np.argwhere((values != 0) & (values != 1))
         if len(wrong):
@@ -259,7 +241,7 @@ def boolean_labels(labels: Any) -> NDArray[np.bool_]:
 
 
 def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
-    """Return the set in a table of our format; ValueError, KeyError or TypeError where the two do not fit together."""
+    """Return the set in a table of our format; an error where the two do not fit together."""
     if "id" not in table.column_names:
         raise ValueError("the column id is missing")
     for name in table.column_names:

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from channelhash.errors import InputError
 from channelhash.utils.files import temporary_folder
+from channelhash.utils.reading import reading
 
 #: MIRFLICKR-25k has about 76,000 members and 3 GB; NUS-WIDE's tag archive expands to about 1 GB.
 MOST_MEMBERS = 500_000
@@ -39,21 +40,22 @@ def unpack(archive: Path, target: Path) -> None:
         InputError: the archive is damaged; a member's path is absolute or leads outside; a member is a link or a
             device; there are too many members or bytes, or a member expands suspiciously.
     """
-    try:
-        with temporary_folder(target) as temporary, _opened(archive) as (members, read):
-            checked = list(members)
-            _check(archive, checked)
-            for member in checked:
-                path = temporary / PurePosixPath(member.name)
-                if member.folder:
-                    path.mkdir(parents=True, exist_ok=True)
-                    continue
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with read(member) as source, open(path, "xb") as sink:
-                    _copy(archive, member, source, sink)
-            temporary.replace(target)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
-        raise InputError(f"{archive}: damaged archive ({error}); remove it and download again") from None
+    with (
+        reading(archive, "damaged archive", "remove it and download again"),
+        temporary_folder(target) as temporary,
+        _opened(archive) as (members, read),
+    ):
+        checked = list(members)
+        _check(archive, checked)
+        for member in checked:
+            path = temporary / PurePosixPath(member.name)
+            if member.folder:
+                path.mkdir(parents=True, exist_ok=True)
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with read(member) as source, open(path, "xb") as sink:
+                _copy(archive, member, source, sink)
+        temporary.replace(target)
 
 
 def _check(archive: Path, members: list[_Member]) -> None:

@@ -1,6 +1,5 @@
 """COCO-style annotations: ``instances_*.json`` for labels, ``captions_*.json`` for texts."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from channelhash.data.images import image_problem
 from channelhash.data.records import Items, Problems, Records, labels_from_names
 from channelhash.errors import InputError
+from channelhash.utils.reading import read_json
 
 Entries = list[dict[str, Any]]
 
@@ -128,12 +128,9 @@ def _read(path: Path, lists: Mapping[str, Mapping[str, tuple[type, ...]]]) -> di
     """Read lists of a file and check the keys and types of every entry."""
     if not path.is_file():
         raise InputError(f"{path}: {'is a folder, not a JSON file' if path.is_dir() else 'no such file'}")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"))
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON, perhaps truncated ({error})") from None
+    document = read_json(path, "not JSON, perhaps truncated")
     for name, keys in lists.items():
-        if not isinstance(document, dict) or not isinstance(document.get(name), list):
+        if not isinstance(document.get(name), list):
             raise InputError(f"{path}: has no list {name!r}; it is not a COCO annotation file of this kind")
         for place, entry in enumerate(document[name]):
             for key, types in keys.items():

@@ -167,6 +167,8 @@ def read_labels(labels: NDArray[Any], arrays: Arrays, path: Path) -> tuple[NDArr
 
 def _label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
     """Return labels as a Boolean matrix, and default names of its columns."""
+    if labels.dtype.kind not in "biuf":
+        raise InputError(f"{path}: labels are {labels.dtype}, expected numbers")
     is_mat = path.suffix.lower() == ".mat"
     if is_mat and labels.ndim == 2 and 1 in labels.shape and not np.isin(labels, (0, 1)).all():
         labels = labels.ravel()

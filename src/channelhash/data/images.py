@@ -153,6 +153,8 @@ def load_pixels(images: Sequence[ImageInput], size: int) -> Tensor:
 
 
 def _read(images: Sequence[ImageInput], size: int, resize: Callable[[Image.Image], Image.Image]) -> Tensor:
+    if isinstance(images, np.ndarray):
+        raise InputError(f"this model encodes pictures; these are features {images.shape}")
     batch = np.empty((len(images), size, size, 3), dtype=np.uint8)
     for i, image in enumerate(images):
         if isinstance(image, Image.Image):

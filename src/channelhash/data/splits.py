@@ -14,6 +14,7 @@ from channelhash.data.records import Records
 from channelhash.data.stratified_sampling import per_class_sample, stratified_sample
 from channelhash.errors import InputError
 from channelhash.utils.files import content_hash, write_text
+from channelhash.utils.reading import reading
 from channelhash.utils.seeds import generator
 
 Rows = NDArray[np.int64]
@@ -218,14 +219,12 @@ def load_splits(path: Path, records: Records) -> Splits:
     Raises:
         InputError: the file is missing, is not a splits file, was edited, or belongs to another collection.
     """
-    try:
+    if not path.exists():
+        raise InputError(f"{path}: no such splits file")
+    with reading(path, "not a readable splits file", "remove it to draw the splits again"):
         document = json.loads(path.read_text(encoding="utf-8"))
         splits = Splits(**{name: np.asarray(rows, dtype=np.int64) for name, rows in document["rows"].items()})
         data_hash, rows_hash = document["data_hash"], document["rows_hash"]
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such splits file") from None
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{path}: not a readable splits file ({error}); remove it to draw the splits again") from None
     if rows_hash != _rows_hash(splits):
         raise InputError(f"{path}: the rows do not match their hash, the file was changed; remove it to draw again")
     if data_hash != records.content_hash():

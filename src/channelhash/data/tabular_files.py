@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from channelhash.errors import InputError
+from channelhash.utils.reading import one_line, reading
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 
@@ -100,20 +100,19 @@ def _read_jsonl(path: Path) -> tuple[list[str], list[Row]]:
             problem = f"is not JSON ({error.msg} at character {error.colno})"
         except UnicodeEncodeError:
             cells, problem = {}, "has half of a Unicode character (a lone surrogate)"
+        except (ValueError, RecursionError) as error:  # a number of too many digits, or brackets too deep
+            problem = f"is not JSON that can be read ({one_line(error)})"
         rows.append(Row(f"line {number}", cells, None if problem is None else ("not JSON", problem)))
     columns = list(dict.fromkeys(column for row in rows for column in row.cells))
     return columns, [Row(row.place, {c: row.cells.get(c) for c in columns}, row.problem) for row in rows]
 
 
 def _read_parquet(path: Path, needed: Sequence[str]) -> tuple[list[str], list[Row]]:
-    try:
-        with pq.ParquetFile(path) as file:
-            columns = list(file.schema_arrow.names)
-            _check_columns(path, columns)
-            table = file.read(columns=[column for column in columns if column in needed])
-    except (pa.ArrowException, OSError) as error:  # OSError is what Arrow raises for damaged pages
-        raise InputError(f"{path}: not a readable Parquet file, perhaps truncated ({_one_line(error)})") from None
-    return columns, [Row(f"row {number}", cells) for number, cells in enumerate(table.to_pylist(), start=1)]
+    with reading(path, "not a readable Parquet file, perhaps truncated"), pq.ParquetFile(path) as file:
+        columns = list(file.schema_arrow.names)
+        _check_columns(path, columns)
+        rows = file.read(columns=[column for column in columns if column in needed]).to_pylist()
+    return columns, [Row(f"row {number}", cells) for number, cells in enumerate(rows, start=1)]
 
 
 def _text(path: Path) -> str:
@@ -127,7 +126,3 @@ def _text(path: Path) -> str:
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
     if columns and (most := Counter(columns).most_common(1)[0])[1] > 1:
         raise InputError(f"{path}: has {most[1]} columns {most[0]!r}; rename or remove all but one")
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from channelhash.errors import InputError, JobError
 from channelhash.utils.files import content_hash
+from channelhash.utils.reading import reading
 from channelhash.utils.seeds import derive_seed
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -171,11 +172,10 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     Raises:
         InputError: the file holds no tensors, or is damaged.
     """
-    try:
+    if not path.is_file():
+        raise InputError(f"{path}: weights cannot be read (no such file)")
+    with reading(path, "weights cannot be read"):
         state = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
-    except Exception as error:  # torch, pickle, zip and safetensors each have their own types
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{path}: weights cannot be read ({first})") from None
     for key in ("state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
@@ -188,7 +188,7 @@ def load_weights(target: dict[str, Tensor], state: dict[str, Tensor], where: str
     """Copy ``state`` into the tensors of ``target``; names and shapes must agree.
 
     Raises:
-        InputError: tensors are missing, unknown, or of another shape; the message names the first.
+        InputError: tensors are missing, unknown, of another shape, or hold NaN; the message names the first.
 
     >>> target = {"weight": torch.zeros(2)}
     >>> load_weights(target, {"weight": torch.ones(2)}, "example")
@@ -207,6 +207,8 @@ def load_weights(target: dict[str, Tensor], state: dict[str, Tensor], where: str
         raise InputError(f"{where}: the weights do not fit ({'; '.join(wrong[:2])}{more})")
     with torch.no_grad():
         for name, value in target.items():
+            if state[name].isnan().any():
+                raise InputError(f"{where}: {name} is not a number in places (NaN); the file is damaged, save it again")
             value.copy_(state[name])
 
 

@@ -16,6 +16,7 @@ from channelhash.models.backbones import Frozen, fixed_random_weights
 from channelhash.models.hash_head import hash_head
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.open_clip import Preprocess, load_open_clip
+from channelhash.utils.typed_settings import read_fields
 
 
 class UnitLength(nn.Module):
@@ -120,7 +121,7 @@ def build_cliphash_branches(untrained: bool = False, **architecture: Any) -> dic
 
     ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model has trained ones.
     """
-    parts = CliphashArchitecture(**architecture)
+    parts = read_fields(CliphashArchitecture, architecture, "architecture")
     weights = parts.pretrained if parts.freeze_backbone or untrained else None
     with fixed_random_weights(parts.backbone) if parts.freeze_backbone and weights is None else nullcontext():
         clip = load_open_clip(parts.backbone, weights, parts.preprocess)

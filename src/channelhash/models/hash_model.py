@@ -28,6 +28,7 @@ from channelhash.models.saved_checksums import (
 from channelhash.utils.files import atomic_path, content_hash, write_text
 from channelhash.utils.progress import Progress
 from channelhash.utils.python_names import check_trusted, trusting
+from channelhash.utils.reading import reading
 
 _ENCODE_BATCH = 256
 
@@ -263,8 +264,15 @@ class HashModel(nn.Module, ModelHubMixin):
         return pack(binarize(self.outputs(modality, items, progress)))
 
     def encode_prepared(self, inputs: dict[str, Tensor]) -> dict[str, PackedCodes]:
-        """Encode inputs from `prepare` as packed codes by modality."""
-        return {modality: pack(binarize(rows)) for modality, rows in self.outputs_prepared(inputs).items()}
+        """Encode inputs from `prepare` as packed codes by modality.
+
+        Raises:
+            JobError: an output is NaN.
+        """
+        try:
+            return {modality: pack(binarize(rows)) for modality, rows in self.outputs_prepared(inputs).items()}
+        except ValueError as error:
+            raise JobError(f"{error}; the model's weights are damaged or the training broke, train again") from None
 
     def encode_images(self, images: Sequence[ImageInput]) -> PackedCodes:
         """Encode image files or opened images as packed codes ``(n, ceil(k / 8))`` uint8."""
@@ -321,24 +329,25 @@ class HashModel(nn.Module, ModelHubMixin):
     def _from_folder(cls, folder: Path, trust_code: bool = False) -> Self:
         from channelhash.models import resolve_model  # the registry imports the model files, which import this one
 
-        try:
+        if not (folder / "config.json").exists():
+            raise InputError(f"{folder}: no config.json, this is not a saved model")
+        with reading(folder / "config.json", "not a model this version can build"):
             description = read_description(folder / "config.json")
             name, n_bits, architecture = (description[key] for key in ("name", "n_bits", "architecture"))
             with trusting(trust_code):
                 check_trusted(description, folder / "config.json")
+            if not isinstance(n_bits, int) or architecture.get("n_bits", n_bits) != n_bits:
+                raise ValueError(f"n_bits is {n_bits!r}, in its architecture {architecture.get('n_bits')!r}")
             try:
-                kind = resolve_model(name)
+                branches = resolve_model(name).build(**architecture)
             except InputError as error:
                 raise ValueError(str(error)) from error
-            branches = kind.build(**architecture)
-        except FileNotFoundError:
-            raise InputError(f"{folder}: no config.json, this is not a saved model") from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{folder / 'config.json'}: not a model this version can build ({error})") from None
-        model = cls(name=name, n_bits=n_bits, architecture=architecture, branches=branches)
-        model.code_spaces = tuple(str(description.get("code_space", "")).split())
-        model.extends = tuple(description.get("extends", ()))
-        model._check_backbones(description.get("backbones", {}), folder)
+            if not branches:
+                raise ValueError("it encodes no modality")
+            model = cls(name=name, n_bits=n_bits, architecture=architecture, branches=branches)
+            model.code_spaces = tuple(str(description.get("code_space", "")).split())
+            model.extends = tuple(map(str, description.get("extends", ())))
+            model._check_backbones(description.get("backbones", {}), folder)
         file = folder / "model.safetensors"
         weights = read_weights(file)
         check_weights(file, weights)

@@ -13,6 +13,7 @@ from channelhash.models.image_encoders import SmallConvNet
 from channelhash.models.text_encoders import BagOfTags, TransformerText
 from channelhash.models.tokenize import HashedTokens, VocabularyTokens
 from channelhash.text.tokens import Vocabulary
+from channelhash.utils.typed_settings import Count, read_fields
 
 
 def create_small_model(
@@ -91,22 +92,22 @@ class SmallArchitecture(NamedTuple):
     Models of older versions do not name their ``text_width``.
     """
 
-    n_bits: int
+    n_bits: Count
     modalities: list[str]
-    image_size: int
-    width: int
+    image_size: Count
+    width: Count
     text_encoder: str
     vocabulary: list[str] | None
-    n_buckets: int
-    max_tokens: int
-    hidden: list[int]
+    n_buckets: Count
+    max_tokens: Count
+    hidden: list[Count]
     dropout: float
-    text_width: int = 256
+    text_width: Count = 256
 
 
 def build_small_branches(**architecture: Any) -> dict[str, Branch]:
     """Build the branches of a small model from the fields of `SmallArchitecture`."""
-    parts = SmallArchitecture(**architecture)
+    parts = read_fields(SmallArchitecture, architecture, "architecture")
 
     def head(encoder: SmallConvNet | BagOfTags | TransformerText) -> nn.Sequential:
         return hash_head([encoder.n_features, *parts.hidden, parts.n_bits], parts.dropout)

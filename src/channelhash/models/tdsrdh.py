@@ -25,6 +25,7 @@ from channelhash.text.vector_tokens import SEGMENTATION_WORDS, cached_vector_tok
 from channelhash.text.word_vectors import WordVectors, open_word_vectors
 from channelhash.utils.files import cache_folder
 from channelhash.utils.progress import Progress
+from channelhash.utils.typed_settings import Count, read_fields
 
 #: Short side to 232 (bilinear, antialias), centre crop of 224 (§ 3).
 RESIZE = Resize(224, short_side=232)
@@ -106,7 +107,7 @@ class TdsrdhArchitecture(NamedTuple):
     word_vectors: str | None
     vocabulary: list[str] | None
     segmentation_words: int
-    max_tokens: int
+    max_tokens: Count
     mask_padding: bool
     hidden: dict[str, list[int]]
     dropout: float
@@ -121,7 +122,7 @@ def build_tdsrdh_branches(untrained: bool = False, **architecture: Any) -> dict[
     Raises:
         InputError: the word vectors are not those that the model was trained with.
     """
-    parts = TdsrdhArchitecture(**architecture)
+    parts = read_fields(TdsrdhArchitecture, architecture, "architecture")
     branches = {}
     if "image" in parts.modalities:
         branches["image"] = _image_branch(parts, untrained)

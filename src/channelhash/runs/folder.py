@@ -127,7 +127,7 @@ def read_run(folder: Path) -> Run:
     """Return the finished run in a folder."""
     log = read_log(folder / "log.jsonl")
     validations = [entry["validation"] for entry in log if "validation" in entry]
-    problems = (folder / "problems.txt").read_text(encoding="utf-8").splitlines()
+    problems = (folder / "problems.txt").read_text(encoding="utf-8", errors="replace").splitlines()
     return Run(folder, len(log), log[-1]["loss"], validations[-1] if validations else {}, tuple(problems))
 
 

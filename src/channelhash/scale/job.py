@@ -13,6 +13,8 @@ from channelhash.data.bulk.batches import Shard
 from channelhash.errors import InputError
 from channelhash.models import HashModel
 from channelhash.utils.files import write_text
+from channelhash.utils.reading import reading
+from channelhash.utils.typed_settings import read_settings, settings_of
 
 _FORMAT = "channelhash bulk codes 1"
 
@@ -132,15 +134,14 @@ def read_job(out: Path) -> BulkJob:
         InputError: the manifest is damaged or of another version.
     """
     manifest = out / "job" / "manifest.json"
-    try:
+    with reading(manifest, "not a readable manifest", "encode anew into another folder"):
         content: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
         if content.pop("format") != _FORMAT:
             raise ValueError("written by another version")
-        content |= {key: tuple(content[key]) for key in ("modalities", "label_names")}
-        content["shards"] = tuple(Shard(*shard) for shard in content["shards"])
-        return BulkJob(**content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{manifest}: not a readable manifest ({error}); encode anew into another folder") from None
+        try:
+            return BulkJob(**vars(read_settings(settings_of(BulkJob), content, "job")))
+        except InputError as error:
+            raise ValueError(str(error)) from error
 
 
 def shard_path(out: Path, number: int) -> Path:

@@ -23,6 +23,7 @@ from channelhash.search.validation import DEFAULT_MODALITY, Metadata
 from channelhash.utils.files import atomic_path
 from channelhash.utils.optional_imports import library
 from channelhash.utils.progress import Progress
+from channelhash.utils.reading import reading
 
 _FORMAT = "channelhash faiss 1"
 _BATCH = 10_000
@@ -145,20 +146,17 @@ def _read_items(file: Path, numbers: NDArray[np.int64]) -> _Items:
     """Return the items of ``numbers``."""
     if not file.exists():
         return _Items([str(number) for number in numbers.tolist()], None, None, "", DEFAULT_MODALITY)
-    try:
+    with reading(file, "damaged, or not written by channelhash", "export again"):
         table = pq.ParquetFile(file).read()
         facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
         if facts["channelhash.format"] != _FORMAT:
             raise InputError(f"{file}: written as {facts['channelhash.format']!r}, this version reads {_FORMAT!r}")
         row_of = {number: row for row, number in enumerate(table.column("number").to_pylist())}
         ids = table.column("id").to_pylist()
-        metadata = table.column("metadata").to_pylist()
+        metadata = [json.loads(text) for text in table.column("metadata").to_pylist()]
         n_bits = int(facts["n_bits"])
         model, modality = facts["model"], facts["modality"]
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{file}: damaged, or not written by channelhash ({reason}); export again") from None
     if len(row_of) != len(numbers) or set(row_of) != set(numbers.tolist()):
         raise InputError(f"{file}: lists other numbers than the FAISS file beside it; export both again")
     rows = [row_of[number] for number in numbers.tolist()]
-    return _Items([ids[row] for row in rows], [json.loads(metadata[row]) for row in rows], n_bits, model, modality)
+    return _Items([ids[row] for row in rows], [metadata[row] for row in rows], n_bits, model, modality)

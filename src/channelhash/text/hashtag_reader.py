@@ -15,6 +15,8 @@ from channelhash.text.tokens import split_words
 Outcome = Literal["kept", "corrected", "split", "dropped"]
 OUTCOMES: tuple[Outcome, ...] = ("kept", "corrected", "split", "dropped")
 
+#: Letters; the time to split a word grows with its length, and no tag of a person is as long.
+_LONGEST_WORD = 300
 _MAX_EDIT_DISTANCE = 2
 _PREFIX_LENGTH = 7
 
@@ -70,7 +72,7 @@ class TextReader:
         masked = mask_digits(word)
         if self._known(masked):
             return WordReading(word, "kept", (masked,))
-        if not any(letter.isalpha() for letter in word):
+        if len(word) > _LONGEST_WORD or not any(letter.isalpha() for letter in word):
             return WordReading(word, "dropped", (), (masked,))  # nothing to spell or split
         # Masked before it is segmented: the vocabulary's own words have their digits masked, so "nikon2007" can
         # become "nikon ####", while no dictionary knows "2007" and it would be corrected to some short word.

@@ -22,6 +22,7 @@ from channelhash.training.sources import TrainingSet
 from channelhash.training.step import Steps
 from channelhash.utils.files import space_for, write_text
 from channelhash.utils.progress import Progress, no_progress
+from channelhash.utils.reading import reading
 from channelhash.utils.seeds import derive_seed
 
 #: Scores of one validation: task name -> tie-aware mAP.
@@ -125,10 +126,23 @@ def selection_score(validation: Validation) -> float:
 def read_log(path: Path) -> list[Entry]:
     """Return the lines of ``log.jsonl``; an empty list if there is no such file.
 
+    Raises:
+        InputError: a line is not JSON, or lacks a number.
+
     >>> read_log(Path("no run/log.jsonl"))
     []
     """
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    return [_entry(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
+
+
+def _entry(line: bytes, place: str) -> Entry:
+    with reading(place, "no epoch of this version's log", "remove the line"):
+        entry: Entry = json.loads(line)
+        numbers = [entry["epoch"], entry["loss"], entry.get("seconds", 0), *entry.get("validation", {}).values()]
+        for number in numbers:
+            math.isnan(number)  # a number that a float can hold, or an error
+    return entry
 
 
 _ADVICE = (

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
+from channelhash.utils.mat_files import plain_array, read_mat
+from channelhash.utils.reading import reading
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -15,7 +17,8 @@ ENDINGS = (".npz", ".mat", ".h5", ".hdf5")
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read all arrays of a file by name. Nothing is ever unpickled.
+    """Read all arrays of a file by name: numbers, texts or times; a structure becomes an empty text. Nothing is ever
+    unpickled.
 
     MATLAB stores matrices column by column: v7.3 files, which are HDF5, are transposed and are turned back.
 
@@ -32,17 +35,14 @@ def read_arrays(path: Path) -> Arrays:
         raise InputError(f"{path}: a file of arrays ends in {', '.join(ENDINGS)}")
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    try:
+    with reading(path, f"not a readable {path.suffix} file, perhaps truncated"):
         if path.suffix.lower() == ".npz":
-            return _read_npz(path)
-        if path.suffix.lower() == ".mat" and not _is_hdf5(path):
-            return _read_mat(path)
-        return _read_hdf5(path, transposed=path.suffix.lower() == ".mat")
-    except InputError:
-        raise
-    except Exception as error:  # zipfile, scipy and HDF5 each have their own types for a damaged file
-        first = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path}: not a readable {path.suffix} file, perhaps truncated ({first})") from None
+            arrays = _read_npz(path)
+        elif path.suffix.lower() == ".mat" and not _is_hdf5(path):
+            arrays = read_mat(path)
+        else:
+            arrays = _read_hdf5(path, transposed=path.suffix.lower() == ".mat")
+        return {name: plain_array(values) for name, values in arrays.items()}
 
 
 def _read_npz(path: Path) -> Arrays:
@@ -57,24 +57,6 @@ def _is_hdf5(path: Path) -> bool:
     with open(path, "rb") as file:
         head = file.read(520)
     return head.startswith(b"\x89HDF\r\n\x1a\n") or head[512:520] == b"\x89HDF\r\n\x1a\n"
-
-
-def _read_mat(path: Path) -> Arrays:
-    from scipy.io import loadmat
-
-    content = loadmat(path)
-    return {name: _from_mat(value) for name, value in content.items() if not name.startswith("__")}
-
-
-def _from_mat(value: Any) -> NDArray[Any]:
-    """Return a matrix, dense if it was sparse; a cell array of texts or a padded matrix of characters as texts."""
-    if hasattr(value, "toarray"):
-        return np.asarray(value.toarray())
-    array = np.asarray(value)
-    cells = array.ravel().tolist() if array.dtype == object else []
-    if cells and all(isinstance(cell, np.ndarray) and cell.dtype.kind == "U" and cell.size == 1 for cell in cells):
-        array = np.array([cell.item() for cell in cells])
-    return np.char.rstrip(array) if array.dtype.kind == "U" else array
 
 
 def _read_hdf5(path: Path, transposed: bool) -> Arrays:

@@ -13,6 +13,7 @@ import torch
 from channelhash._version import __version__
 from channelhash.errors import InputError
 from channelhash.utils.files import write_text
+from channelhash.utils.reading import reading
 
 #: Packages whose versions can change codes or scores.
 PACKAGES = (
@@ -105,10 +106,8 @@ def read_environments(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
-    try:
+    with reading(path, "not readable", "remove it, it is only for reports"):
         entries = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path}: not readable ({error}); remove it, it is only for reports") from None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InputError(f"{path}: not a list of environments; remove it, it is only for reports")
     return entries

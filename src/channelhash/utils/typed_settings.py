@@ -5,9 +5,9 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from channelhash.errors import InputError
 
@@ -25,6 +25,10 @@ class Settings(BaseModel):
 
 
 SettingsType = TypeVar("SettingsType", bound=Settings)
+FieldsType = TypeVar("FieldsType", bound=tuple[Any, ...])
+
+#: A number of things, at least 1, of which a mistaken file cannot ask for more than memory holds.
+Count = Annotated[int, Field(ge=1, le=2**31)]
 
 
 @cache
@@ -70,6 +74,25 @@ def read_settings(kind: type[SettingsType], values: Mapping[str, Any], where: st
         if first["type"] == "missing":
             raise InputError(f"{key}: is missing and has no default") from None
         raise InputError(f"{key}: {first['msg'].lower()}, got {first['input']!r}") from None
+
+
+def read_fields(kind: Callable[..., FieldsType], values: Mapping[str, Any], where: str) -> FieldsType:
+    """Return the named tuple ``kind`` of ``values``, checked against its annotations; errors as in `read_settings`.
+
+    >>> class Size(typing.NamedTuple):
+    ...     width: int
+    ...     height: int = 2
+    >>> read_fields(Size, {"width": 3}, "size")
+    Size(width=3, height=2)
+    """
+    return kind(**vars(read_settings(_settings_of_fields(kind), values, where)))
+
+
+@cache
+def _settings_of_fields(kind: Any) -> type[Settings]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    fields: dict[str, Any] = {name: (hints[name], kind._field_defaults.get(name, ...)) for name in kind._fields}
+    return create_model(f"{kind.__name__}_settings", __base__=Settings, **fields)
 
 
 def unknown(what: str, name: str, known: list[str]) -> str:

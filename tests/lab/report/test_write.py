@@ -144,7 +144,7 @@ def test_a_run_of_another_version_is_shown_as_far_as_it_is_understood(run):
     ):
         assert said in page.words
     for said in (
-        "log.jsonl: lines without epoch",
+        "log.jsonl, line 1: no epoch of this version",
         "environment.json: not a list",
         "test-query.parquet: not a",
     ):

@@ -19,6 +19,7 @@ from channelhash.data.bulk.addresses import File, open_address
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard, fetch
 from channelhash.data.table import split_labels
 from channelhash.errors import InputError
+from channelhash.utils.reading import reading
 
 _MODALITIES = ("image", "text")
 # Rows of features and of labels read at once: they are smaller than images.
@@ -67,14 +68,13 @@ def modalities(file: str) -> tuple[str, ...]:
 
 @contextmanager
 def _opened(address: str) -> Iterator[pq.ParquetFile]:
-    with open_address(address) as stream:
-        try:
-            # Without read-ahead buffers, memory does not grow with the row groups.
-            with pq.ParquetFile(stream, pre_buffer=False, buffer_size=1 << 20) as parquet:
-                yield parquet
-        except (pa.ArrowException, OSError) as error:
-            first = " ".join(str(error).split())
-            raise InputError(f"{address}: not a readable Parquet file, perhaps truncated ({first})") from None
+    # Without read-ahead buffers, memory does not grow with the row groups.
+    with (
+        open_address(address) as stream,
+        reading(address, "not a readable Parquet file, perhaps truncated"),
+        pq.ParquetFile(stream, pre_buffer=False, buffer_size=1 << 20) as parquet,
+    ):
+        yield parquet
 
 
 def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
@@ -129,7 +129,7 @@ def _images(column: pa.Array, addresses: list[str] | None) -> tuple[list[bytes],
         contents = [content if isinstance(content, bytes) else b"" for content in fetched]
     else:
         values = column.field("bytes") if pa.types.is_struct(column.type) else column
-        contents = [value or b"" for value in values.to_pylist()]
+        contents = [value if isinstance(value, bytes) else b"" for value in values.to_pylist()]
         wrong = {}
     return contents, {row: "no picture" for row, content in enumerate(contents) if not content} | wrong
 

@@ -18,8 +18,12 @@ from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard
 from channelhash.data.folder import IMAGE_ENDINGS
 from channelhash.data.table import split_labels
 from channelhash.errors import InputError
+from channelhash.utils.reading import one_line, reading
 
 _Members = dict[str, tarfile.TarInfo]
+
+# What is raised for an item whose text is not UTF-8, or whose JSON is none or too deep.
+_BAD = (ValueError, RecursionError)
 
 
 def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Path) -> Iterator[Planned]:
@@ -32,7 +36,7 @@ def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, lis
         with _opened(file.address) as tar:
             for _, members in _samples(tar):
                 items += 1
-                with suppress(ValueError):  # `read` reports the bad item
+                with suppress(*_BAD):  # `read` reports the bad item
                     labels |= set(_labels(tar, members))
         if items:
             yield Planned(Shard(file.address, 0, 0, items), frozenset(labels))
@@ -44,14 +48,15 @@ def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatc
         batch = RawBatch([], {modality: [] for modality in modalities}, [], None, [])
         for number, (key, members) in enumerate(_samples(tar), start=1):
             try:
+                _check_text(key)
                 values = {modality: _value(tar, members, modality) for modality in modalities}
                 labels = _labels(tar, members)
                 missing = [modality for modality, value in values.items() if not value]
                 problem = f"no {' and no '.join(missing)}" if missing else ""
-            except ValueError as error:
-                problem = f"its text or JSON cannot be read ({error})"
+            except _BAD as error:
+                problem = f"its name, text or JSON cannot be read ({one_line(error)})"
             if problem:
-                batch.bad.append(Bad(key, f"{problem} in {shard.file}"))
+                batch.bad.append(Bad(key.encode(errors="replace").decode(), f"{problem} in {shard.file}"))
             else:
                 batch.ids.append(key)
                 batch.labels.append(labels)
@@ -64,21 +69,22 @@ def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatc
 
 
 def modalities(file: str) -> tuple[str, ...]:
-    """Return the modalities of the first item of a tar file."""
+    """Return the modalities of the first item of a tar file that can be read."""
     with _opened(file) as tar:
         for _, members in _samples(tar):
-            return tuple(modality for modality in ("image", "text") if _value(tar, members, modality))
-    raise InputError(f"{file}: holds no items")
+            with suppress(*_BAD):
+                return tuple(modality for modality in ("image", "text") if _value(tar, members, modality))
+    raise InputError(f"{file}: holds no items that can be read")
 
 
 @contextmanager
 def _opened(address: str) -> Iterator[tarfile.TarFile]:
-    with open_address(address) as stream:
-        try:
-            with tarfile.open(fileobj=stream, mode="r:") as tar:
-                yield tar
-        except tarfile.TarError as error:
-            raise InputError(f"{address}: not a readable tar file, perhaps truncated ({error})") from None
+    with (
+        open_address(address) as stream,
+        reading(address, "not a readable tar file, perhaps truncated"),
+        tarfile.open(fileobj=stream, mode="r:") as tar,
+    ):
+        yield tar
 
 
 def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, _Members]]:
@@ -101,13 +107,19 @@ def _value(tar: tarfile.TarFile, members: _Members, modality: str) -> bytes | st
     if ".txt" in members:
         return _content(tar, members[".txt"]).decode().strip()
     text = next((value for key in ("text", "caption") if (value := _fields(tar, members).get(key))), "")
-    return str(text).strip()
+    return _check_text(str(text).strip())
 
 
 def _labels(tar: tarfile.TarFile, members: _Members) -> list[str]:
     if ".cls" in members:
         return split_labels(_content(tar, members[".cls"]).decode())
-    return split_labels(_fields(tar, members).get("labels"))
+    return [_check_text(label) for label in split_labels(_fields(tar, members).get("labels"))]
+
+
+def _check_text(text: str) -> str:
+    """Return the text; ValueError where it has half of a Unicode character, which no file of codes can hold."""
+    text.encode()
+    return text
 
 
 def _fields(tar: tarfile.TarFile, members: _Members) -> dict[str, Any]:

@@ -27,8 +27,10 @@ def distinct_codes(items: float, bits: int) -> float:
     >>> distinct_codes(2, bits=1)
     1.5
     """
+    if bits >= 1000:
+        return items
     space = 2.0**bits
-    return -space * math.expm1(items * math.log1p(-1 / space)) if bits < 1000 else items
+    return -space * math.expm1(items * math.log1p(-1 / space))
 
 
 def index_bytes(need: Need) -> dict[str, float]:

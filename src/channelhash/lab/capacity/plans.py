@@ -22,17 +22,17 @@ class Need:
     2
     """
 
-    items: float = field(metadata={"help": "Items of the collection, such as 1e9.", "min": 1})
-    bits: int = _option("Code length.", 64, min=1)
-    modalities: int = _option("Codes of an item.", 2, min=1)
-    record_bytes: float = _option("Id and metadata of an item on the disk (assumed).", 200, min=0)
-    evaluation_queries: int = _option("Queries of one evaluation.", 5000, min=1)
-    queries_per_second: float = _option("Searches at the busiest time.", 100, min=0)
-    replicas: int = _option("Nodes that hold each part of the index.", 2, min=1)
-    node_memory: float = _option("Memory of a node that serves.", 64e9, min=0.1, option="node_memory_gb", unit=1e9)
-    node_cores: int = _option("Cores of a node that serves.", 32, min=1)
+    items: float = field(metadata={"help": "Items of the collection, such as 1e9.", "min": 1, "max": 1e15})
+    bits: int = _option("Code length.", 64, min=1, max=2**16)
+    modalities: int = _option("Codes of an item.", 2, min=1, max=1000)
+    record_bytes: float = _option("Id and metadata of an item on the disk (assumed).", 200, min=0, max=1e12)
+    evaluation_queries: int = _option("Queries of one evaluation.", 5000, min=1, max=10**9)
+    queries_per_second: float = _option("Searches at the busiest time.", 100, min=0, max=1e12)
+    replicas: int = _option("Nodes that hold each part of the index.", 2, min=1, max=1000)
+    node_memory: float = _option("Memory of a serving node.", 64e9, min=0.1, max=1e9, option="node_memory_gb", unit=1e9)
+    node_cores: int = _option("Cores of a node that serves.", 32, min=1, max=10**6)
     filled: float = 0.7
-    pictures_per_gpu_second: float = _option("Rate of your GPU; 0 encodes on cores.", 0, min=0)
+    pictures_per_gpu_second: float = _option("Rate of your GPU; 0 encodes on cores.", 0, min=0, max=1e12)
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Prices:
     Prices(node_month=100, gb_month=0, core_hour=0, gpu_hour=0)
     """
 
-    node_month: float = _option("Your price of a node a month.", 0, min=0, option="price_node_month")
-    gb_month: float = _option("Your price of a GB on a disk a month.", 0, min=0, option="price_gb_month")
-    core_hour: float = _option("Your price of a core an hour.", 0, min=0, option="price_core_hour")
-    gpu_hour: float = _option("Your price of a GPU an hour.", 0, min=0, option="price_gpu_hour")
+    node_month: float = _option("Your price of a node a month.", 0, min=0, max=1e12, option="price_node_month")
+    gb_month: float = _option("Your price of a GB on a disk a month.", 0, min=0, max=1e12, option="price_gb_month")
+    core_hour: float = _option("Your price of a core an hour.", 0, min=0, max=1e12, option="price_core_hour")
+    gpu_hour: float = _option("Your price of a GPU an hour.", 0, min=0, max=1e12, option="price_gpu_hour")
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Job:
     60
     """
 
-    tasks: int = _option("Simulated job: shards.", 1000, min=1)
-    workers: int = _option("Simulated job: workers.", 64, min=1)
-    task_seconds: float = _option("Simulated job: time of a shard.", 60, min=0.001)
+    tasks: int = _option("Simulated job: shards.", 1000, min=1, max=10**6)
+    workers: int = _option("Simulated job: workers.", 64, min=1, max=10**5)
+    task_seconds: float = _option("Simulated job: time of a shard.", 60, min=0.001, max=1e9)
     spread: float = 0.3
-    failures_per_hour: float = _option("Simulated job: failures of a worker.", 0.1, min=0)
+    failures_per_hour: float = _option("Simulated job: failures of a worker.", 0.1, min=0, max=1e6)
     restart_seconds: float = 30
     slow_share: float = _option("Simulated job: share of slow workers.", 0.05, min=0, max=1)
-    slow_factor: float = _option("Simulated job: how much longer they take.", 5, min=1)
+    slow_factor: float = _option("Simulated job: how much longer they take.", 5, min=1, max=1e6)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
+from channelhash.utils.reading import read_yaml_sections, reading
 
 Status = Literal["finished", "failed", "missing"]
 
@@ -102,21 +102,27 @@ def read_result(
     failed = run / "failed.txt"
     results = run / "result.json"
     config = run / "config.yaml"
-    settings = yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else settings or {}
+    settings = read_yaml_sections(config, "not a run's configuration") if config.exists() else settings or {}
     if results.exists():
-        try:
+        if not (run / "query_ap.npz").exists():
+            raise InputError(f"{run / 'query_ap.npz'}: is missing; remove the folder {run} to run it again")
+        with reading(results, "not a result of this version", f"remove the folder {run} to run it again"):
             content = json.loads(results.read_text(encoding="utf-8"))
             epochs, seconds = content["epochs"], float(content["seconds"])
+            for scores in (task for views in epochs.values() for tasks in views.values() for task in tasks.values()):
+                scores["map_tie_aware"] + 0.0  # a number, which tables need
             with np.load(run / "query_ap.npz") as arrays:
                 query_ap = {_key(key): arrays[key] for key in arrays.files}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{results}: not a result of this version ({error}); remove the folder {run} to run it again"
-            ) from None
         return Result(name, run, method, settings, "finished", "", epochs, query_ap, seconds)
     if failed.exists():
-        return Result(name, run, method, settings, "failed", failed.read_text(encoding="utf-8").strip())
+        return Result(
+            name, run, method, settings, "failed", failed.read_text(encoding="utf-8", errors="replace").strip()
+        )
     return Result(name, run, method, settings, "missing")
+
+
+def _sections(settings: Any) -> dict[str, dict[str, Any]]:
+    return {str(section): dict(keys) for section, keys in settings.items()}
 
 
 def _key(text: str) -> tuple[str, str, str]:
@@ -131,14 +137,10 @@ def read_grid(folder: Path) -> tuple[str, list[Result]]:
         InputError: the folder is not a grid's, or holds another version's.
     """
     index = folder / "grid.json"
-    try:
+    if not index.exists():
+        raise InputError(f"{folder}: not a grid's folder (no grid.json); give what `experiment` wrote")
+    with reading(index, "not a grid of this version", "run the experiment into a new folder"):
         grid = json.loads(index.read_text(encoding="utf-8"))
         title = str(grid["title"])
-        runs = [(str(run["name"]), str(run["method"]), dict(run["settings"])) for run in grid["runs"]]
-    except FileNotFoundError:
-        raise InputError(f"{folder}: not a grid's folder (no grid.json); give what `experiment` wrote") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{index}: not a grid of this version ({error}); run the experiment into a new folder"
-        ) from None
+        runs = [(str(run["name"]), str(run["method"]), _sections(run["settings"])) for run in grid["runs"]]
     return title, [read_result(folder, name, method, settings) for name, method, settings in runs]

@@ -120,7 +120,9 @@ def _setting(settings: Mapping[str, Mapping[str, Any]], name: str) -> str:
 
 def _fragments(folder: Path) -> list[Block]:
     return [
-        Cleaned(clean(path.read_text(encoding="utf-8")), path.stem.replace("-", " ").replace("_", " "))
+        Cleaned(
+            clean(path.read_text(encoding="utf-8", errors="replace")), path.stem.replace("-", " ").replace("_", " ")
+        )
         for path in sorted(folder.glob("*.html"))
     ]
 

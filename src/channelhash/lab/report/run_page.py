@@ -24,6 +24,7 @@ from channelhash.runs.build import create_loss
 from channelhash.training.trainer import read_log, selection_score
 from channelhash.utils.environment import read_environments
 from channelhash.utils.plotting import arrow
+from channelhash.utils.reading import read_yaml_sections, reading
 
 _T = TypeVar("_T")
 Sections = Mapping[str, Mapping[str, Any]]
@@ -85,13 +86,7 @@ def read_settings_file(path: Path) -> Sections:
     Raises:
         InputError: the file is not a configuration.
     """
-    try:
-        sections = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not readable YAML ({' '.join(str(error).split())})") from None
-    if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
-        raise InputError(f"{path}: is no run's configuration, which has sections with keys")
-    return sections
+    return read_yaml_sections(path, "is no run's configuration, which has sections with keys")
 
 
 def environment_blocks(environments: Sequence[Mapping[str, Any]]) -> list[Block]:
@@ -128,13 +123,7 @@ def _flat(environment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _log(folder: Path) -> list[dict[str, Any]]:
-    try:
-        log = read_log(folder / "log.jsonl")
-    except ValueError as error:
-        raise InputError(f"log.jsonl: not one JSON object a line ({error})") from None
-    if not all(isinstance(entry, dict) and {"epoch", "loss"} <= set(entry) for entry in log):
-        raise InputError("log.jsonl: lines without epoch and loss, of another version; no training curve is shown")
-    return log
+    return read_log(folder / "log.jsonl")
 
 
 def _environments(folder: Path) -> list[dict[str, Any]]:
@@ -164,11 +153,9 @@ def _partitions(folder: Path) -> dict[str, int]:
     path = folder / "splits.json"
     if not path.exists():
         return {}
-    try:
+    with reading(path, "not the splits of this version"):
         rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
         return {str(name): len(part) for name, part in rows.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"splits.json: not the splits of this version ({error})") from None
 
 
 def _unfinished(
@@ -231,7 +218,7 @@ def _data(folder: Path, counts: Mapping[str, int], codes: tuple[CodeSet, CodeSet
     if codes and codes[0].labels is not None and codes[1].labels is not None and codes[0].label_names:
         blocks.append(_labels(*codes))
     problems = folder / "problems.txt"
-    lines = problems.read_text(encoding="utf-8").splitlines() if problems.exists() else []
+    lines = problems.read_text(encoding="utf-8", errors="replace").splitlines() if problems.exists() else []
     if lines:
         more = f"\n… and {len(lines) - _PROBLEMS:,} more in problems.txt" if len(lines) > _PROBLEMS else ""
         blocks += [

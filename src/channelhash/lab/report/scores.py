@@ -1,6 +1,5 @@
 """Scores of an evaluation as tables, whatever their names: one column a task, one row a score."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from channelhash.errors import InputError
 from channelhash.lab.report.page import Block, Folded, Table
 from channelhash.utils.plotting import arrow
+from channelhash.utils.reading import read_json
 
 Tasks = Mapping[str, Mapping[str, Any]]
 
@@ -116,13 +116,7 @@ def _joined(key: str, inner: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path.name}: not readable ({error}); evaluate the run again") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path.name}: holds no scores of this version; evaluate the run again")
-    return content
+    return read_json(path, "holds no scores of this version", "evaluate the run again")
 
 
 def _tasks(tasks: Any, path: Path) -> Tasks:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from channelhash.search.index import CodeIndex
 from channelhash.search.local.database import CodeRow
+from channelhash.utils.reading import reading
 
 # Rows held as Python objects at a time while codes are read.
 _CHUNK = 1 << 16
@@ -53,8 +54,12 @@ class SortedCodes:
             names += b"".join(encoded)
         items, serials, lengths = np.concatenate([np.zeros((3, 0), np.int64), *numbers], axis=1)
         shape = (len(items), -(-n_bits // 8))
+        with reading(
+            "the store's codes", f"not {len(items)} codes of {n_bits} bits", "its files are damaged, restore them"
+        ):
+            index = CodeIndex.build(np.frombuffer(bytes(codes), np.uint8).reshape(shape), n_bits)
         return cls(
-            CodeIndex.build(np.frombuffer(bytes(codes), np.uint8).reshape(shape), n_bits),
+            index,
             items,
             serials,
             np.frombuffer(bytes(names), np.uint8),

@@ -1,0 +1,94 @@
+"""MATLAB's ``.mat`` files up to v7, read in a process of its own: SciPy's compiled reader trusts what a file says.
+
+A flipped bit can make that reader leave its memory, which ends the process that it runs in. Run as a program, this file
+is that process, with a limit on memory and processor time: it reads the file and writes the arrays as ``.npy`` files.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Memory of the reading process: enough for any file, and for those that compression made small.
+_MEMORY, _MEMORY_PER_BYTE = 4 << 30, 100
+#: Its processor time: any file, and seconds a byte.
+_SECONDS, _SECONDS_PER_BYTE = 15, 1e-6
+
+
+def read_mat(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file by name: sparse ones dense, texts without padding, structures as an empty text.
+
+    Reading costs a start of Python (a third of a second), and the arrays are written and read once more.
+
+    Raises:
+        ValueError: the file is damaged, or is none; the reader's own words say how.
+    """
+    with tempfile.TemporaryDirectory(prefix="channelhash-mat-") as folder:
+        # -P: the other files of this folder are not to stand in for modules that are installed.
+        command = [sys.executable, "-P", str(Path(__file__).resolve()), str(path.resolve()), folder]
+        alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each thread would reserve memory
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
+        if done.returncode:
+            said = done.stderr.strip().splitlines()
+            raise ValueError(said[-1] if said and done.returncode > 0 else "reading it ends the reader")
+        names: list[str] = json.loads(Path(folder, "names.json").read_text(encoding="utf-8"))
+        return {name: np.load(Path(folder, f"{number}.npy")) for number, name in enumerate(names)}
+
+
+def _from_mat(value: Any) -> NDArray[Any]:
+    """Return a matrix, dense if it was sparse; a cell array of texts or a padded matrix of characters as texts."""
+    if hasattr(value, "toarray"):
+        return np.asarray(value.toarray())
+    array = np.asarray(value)
+    cells = array.ravel().tolist() if array.dtype == object else []
+    if cells and all(isinstance(cell, np.ndarray) and cell.dtype.kind == "U" and cell.size == 1 for cell in cells):
+        array = np.array([cell.item() for cell in cells])
+    return np.char.rstrip(array) if array.dtype.kind == "U" else plain_array(array)
+
+
+def plain_array(values: Any) -> NDArray[Any]:
+    """Return an array of numbers, texts or times; anything else (structures, references) becomes an empty text.
+
+    >>> plain_array(np.zeros(2, [("a", "i4")])).tolist(), plain_array(np.array(["a", b"b"], object)).tolist()
+    ('', ['a', b'b'])
+    """
+    array = np.asarray(values)
+    if array.dtype.kind == "O" and all(isinstance(entry, str | bytes) for entry in array.ravel().tolist()):
+        return array
+    return np.array("") if array.dtype.kind in "OV" else array
+
+
+def _read(path: Path, folder: Path) -> None:
+    """Write the arrays of a file into ``folder``, and their names last."""
+    size = path.stat().st_size
+    limits = {
+        resource.RLIMIT_AS: _MEMORY + _MEMORY_PER_BYTE * size,
+        resource.RLIMIT_CPU: int(_SECONDS + _SECONDS_PER_BYTE * size),
+        resource.RLIMIT_FSIZE: _MEMORY + _MEMORY_PER_BYTE * size,
+        resource.RLIMIT_CORE: 0,
+    }
+    for limit, value in limits.items():
+        most = resource.getrlimit(limit)[1]
+        resource.setrlimit(limit, (value if most == resource.RLIM_INFINITY else min(value, most), most))
+    from scipy.io import loadmat
+
+    content = loadmat(path)
+    names = [name for name in content if not name.startswith("__")]
+    for number, name in enumerate(names):
+        array = _from_mat(content.pop(name))
+        np.save(folder / f"{number}.npy", array.astype(str) if array.dtype.hasobject else array, allow_pickle=False)
+    (folder / "names.json").write_text(json.dumps(names), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        _read(Path(sys.argv[1]), Path(sys.argv[2]))
+    except Exception as problem:
+        sys.exit(" ".join(f"{type(problem).__name__}: {problem}".split())[:300])

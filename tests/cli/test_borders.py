@@ -1,0 +1,135 @@
+"""Single inputs that once ended a command in a traceback."""
+
+import io
+import json
+import tarfile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from channelhash.config import apply_override, read_config
+from channelhash.data.bulk import KINDS
+from channelhash.errors import InputError
+from channelhash.models import load_model
+from channelhash.text.hashtag_reader import TextReader, english_words
+from channelhash.training.trainer import read_log
+from small_runs import assert_refused
+from small_stores import small_model
+
+
+def bad_utf8(n: int) -> pa.Array:
+    ends = np.arange(0, 2 * n + 1, 2, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), n, [None, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"\xff\xfe" * n)])
+
+
+@pytest.mark.parametrize("column", ["id", "text", "labels"])
+def test_parquet_that_is_not_utf8_is_refused(tmp_path, capsys, column):
+    path = tmp_path / "items.parquet"
+    table = pa.table({"id": ["a", "b"], "text": ["x", "y"], "labels": ["u", "v"]})
+    pq.write_table(table.set_column(table.column_names.index(column), column, bad_utf8(2)), path)
+    assert_refused(capsys, "data", "describe", "table", "--path", path, says="items.parquet: not a readable Parquet")
+    with pytest.raises(InputError, match=r"items\.parquet: not a readable Parquet"):
+        read_all("parquet", path, ("text",))
+
+
+def read_all(kind: str, path, modalities) -> list:
+    from channelhash.data.bulk.addresses import list_files
+
+    planned = KINDS[kind].plan(list_files(str(path)), modalities, 8, path.parent / "listing.parquet")
+    return [batch for part in list(planned) for batch in KINDS[kind].read(part.shard, str(path.parent), modalities)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[" * 100_000, b'{"text": ', b"\xff", b'{"text": "\\ud800"}', b'{"text": "a", "labels": ["\\ud800"]}', b"[1]"],
+)
+def test_a_tar_member_with_odd_json_is_a_bad_item(tmp_path, content):
+    path = tmp_path / "0.tar"
+    with tarfile.open(path, "w") as tar:
+        for name, data in (("a.json", content), ("b.json", b'{"text": "a dog", "labels": ["dog"]}')):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    (batch,) = read_all("tar", path, ("text",))
+    assert batch.ids == ["b"]
+    assert [bad.item for bad in batch.bad] == ["a"]
+
+
+@pytest.mark.parametrize("text", ["a: [1, 2", "2020-13-45: {}", "data: {when: 2020-99-99}", "data: {1: 2}", "[" * 9000])
+def test_odd_yaml_is_refused_with_the_file(tmp_path, text):
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"c\.yaml"):
+        read_config(path)
+
+
+@pytest.mark.parametrize("value", ["2020-13-45", "[" * 9000, "[1"])
+def test_an_odd_override_is_refused(value):
+    with pytest.raises(InputError, match="is not a YAML value"):
+        apply_override({}, f"train.epochs={value}")
+
+
+@pytest.mark.parametrize("value", ["1e308", "nan", "inf", "-1"])
+def test_an_impossible_number_of_items_is_refused(capsys, value):
+    from small_runs import run_command
+
+    assert run_command("scale", "--items", value) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line", ["[]", "{", '{"epoch": 1}', '{"epoch": 1, "loss": "x"}', '{"epoch": 1, "loss": 1, "validation": 3}']
+)
+def test_a_line_of_a_log_that_is_no_epoch_is_named(tmp_path, line):
+    (tmp_path / "log.jsonl").write_text(f'{{"epoch": 0, "loss": 1.5}}\n{line}\n')
+    with pytest.raises(InputError, match=r"log\.jsonl, line 2: no epoch"):
+        read_log(tmp_path / "log.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"n_bits": "12"}, "n_bits is '12'"),
+        ({"n_bits": 8}, "n_bits is 8, in its architecture 12"),
+        ({"architecture": []}, "not a model"),
+        ({"name": 3}, "not a model"),
+        ({"extends": 3}, "not a model"),
+        ({"backbones": []}, "not a model"),
+        ({"max_tokens": -1}, "architecture.max_tokens"),
+        ({"image_size": "x"}, "architecture.image_size"),
+        ({"modalities": []}, "no modality"),
+    ],
+)
+def test_a_model_of_wrong_types_is_refused(tmp_path, change, says):
+    small_model(tmp_path)
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text())
+    config.pop("checksum", None)  # as in a file that someone edited
+    config["architecture"] |= {key: value for key, value in change.items() if key in config["architecture"]}
+    config |= {key: value for key, value in change.items() if key not in config["architecture"] or key == "n_bits"}
+    if "n_bits" in change:
+        config["architecture"]["n_bits"] = 12
+    path.write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"config\.json: not a model this version can build") as caught:
+        load_model(tmp_path / "model")
+    assert says in str(caught.value)
+
+
+def test_weights_that_are_not_numbers_are_refused(tmp_path):
+    small_model(tmp_path)
+    path = tmp_path / "model" / "model.safetensors"
+    weights = load_file(path)
+    name = sorted(weights)[0]
+    weights[name] = torch.full_like(weights[name], float("nan"))
+    save_file(weights, path)
+    with pytest.raises(InputError, match=r"model\.safetensors: .* \(NaN\)"):
+        load_model(tmp_path / "model")
+
+
+def test_a_word_of_any_length_is_read_at_once():
+    (reading,) = TextReader(english_words().__contains__).read("a" * 50_000)
+    assert reading.outcome == "dropped"

@@ -1,0 +1,33 @@
+"""Files of MATLAB that nobody vouches for."""
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+from scipy.sparse import csc_matrix
+
+from channelhash.errors import InputError
+from channelhash.utils.array_files import read_arrays
+
+
+def test_a_file_that_kills_its_reader_is_refused(tmp_path):
+    path = tmp_path / "f.mat"
+    savemat(path, {"Y": csc_matrix(([1.0], ([3], [0])), shape=(7, 2))})
+    row, far = b"\x05\x00\x04\x00\x03\x00\x00\x00", b"\x05\x00\x04\x00\x00\x00\x00\x70"
+    assert path.read_bytes().count(row) == 1
+    path.write_bytes(path.read_bytes().replace(row, far))
+    with pytest.raises(InputError, match=r"f\.mat: not a readable \.mat file, perhaps truncated"):
+        read_arrays(path)
+
+
+def test_arrays_texts_and_structures_come_back_from_the_other_process(tmp_path):
+    path = tmp_path / "f é.mat"
+    cells = np.array(["ab", "c"], dtype=object)
+    content = {"X": np.eye(2), "S": csc_matrix(np.eye(3)), "names": cells, "struct": {"a": 1}, "text": "dog"}
+    savemat(path, content, do_compression=True)
+    arrays = read_arrays(path)
+    assert arrays.keys() == content.keys()
+    assert arrays["X"].tolist() == np.eye(2).tolist()
+    assert arrays["S"].tolist() == np.eye(3).tolist()
+    assert arrays["names"].tolist() == ["ab", "c"]
+    assert arrays["struct"].tolist() == ""
+    assert arrays["text"].tolist() == ["dog"]
