@@ -42,13 +42,13 @@ write it again
 
 
 def one_line(error: Exception) -> str:
-    """Return what an error says in one line of at most 200 characters, or its type if it says nothing.
+    """Return what an error says in one line of at most 500 characters, or its type if it says nothing.
 
     >>> one_line(ValueError("of two\\n lines")), one_line(EOFError())
     ('of two lines', 'EOFError')
     """
     said = f"it lacks {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
-    return f"{said[:200]}…" if len(said) > 200 else said or type(error).__name__
+    return f"{said[:500]}…" if len(said) > 500 else said or type(error).__name__
 
 
 def read_json(path: Path, problem: str, remedy: str = "") -> dict[str, Any]:
