@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from pyarrow import parquet, table
 
 import channelhash as ch
 from channelhash.cli.main import main
@@ -126,8 +127,8 @@ def _command(*arguments: object) -> Callable[[Path, Path, bool], None]:
         extending["data"]["path"] = str(place / "new.npz")
         files["EXTENDING"] = run.with_name("extending.yaml")
         files["EXTENDING"].write_text(yaml.safe_dump(extending | {"extend": {"run": str(run)}}))
-        files["TABLE"] = run.with_name("items.csv")
-        files["TABLE"].write_text("id,text\n1,a dog\n2,the sea\n")
+        files["TABLE"] = run.with_name("items.parquet")
+        parquet.write_table(table({"id": ["1", "2"], "text": ["a dog", "the sea"]}), files["TABLE"])
         files["GRID"] = run.with_name("grid")
         shutil.copytree(run, files["GRID"] / "runs" / "dsch-k8-seed0")
         words = [str(files.get(str(word), word)) for word in arguments]
