@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 
 import pytest
@@ -13,7 +14,7 @@ from channelhash.serve.audit import AuditLog
 from channelhash.serve.auth import Tokens
 from channelhash.serve.factory import open_app
 from pages import ROOT
-from serve.served import TOKEN, WRITER, small_store
+from serve.served import TOKEN, WRITER, serving, small_store
 
 sys.path.insert(0, str(ROOT / "tools"))
 
@@ -133,6 +134,18 @@ def test_a_write_that_the_store_cannot_do_is_a_line_and_noted(guarded, log, monk
     answer = guarded.post("/items", json={"items": [{"id": "x", "text": "a"}]}, headers=WRITER)
     assert (answer.status_code, answer.json()) == (500, {"error": "the store is gone"})
     assert noted(log)[1]["result"] == "failed: JobError"
+
+
+def test_a_store_that_was_removed_takes_no_write_and_the_server_still_ends(tmp_path, model):
+    with serving(tmp_path, model=model) as client:
+        shutil.rmtree(tmp_path / "store")
+        new = {"items": [{"id": "lost", "text": "a"}]}
+        for answer in (
+            client.post("/items", json=new, headers=WRITER),
+            client.delete("/items/item001", headers=WRITER),
+        ):
+            assert (answer.status_code, "was removed" in answer.json()["error"]) == (500, True)
+    assert not (tmp_path / "store").exists()
 
 
 def pattern(path: str) -> re.Pattern[str]:

@@ -1,6 +1,7 @@
 """The service that all routes share: the store, the model behind its batches, limits and counters."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -16,7 +17,7 @@ import numpy as np
 from fastapi import Depends, HTTPException, Request, UploadFile
 from PIL import Image
 
-from channelhash.errors import InputError
+from channelhash.errors import InputError, JobError
 from channelhash.explanation.sides import encode_items
 from channelhash.models import HashModel
 from channelhash.search.store import Item, Store
@@ -143,9 +144,12 @@ class Service:
             raise HTTPException(404, f"there is no item {item_id[:100]!r}") from None
 
     def close(self) -> None:
-        """Let the model finish, then close the store."""
+        """Let the model finish, then close the store; a store that is gone is a line in the log."""
         self.thread.shutdown()
-        self.store.close()
+        try:
+            self.store.close()
+        except JobError as error:
+            logging.getLogger("channelhash.serve").error("%s", error)
 
 
 def make_service(
