@@ -83,7 +83,7 @@ def test_new_items_get_the_codes_of_their_features(functions, tmp_path):
     pictures = [Path("p.jpg"), "longer.jpg"]
     np.testing.assert_array_equal(model.encode_images(pictures), model.encode("image", np.array([[5.0, 2], [10, 2]])))
     model.save_pretrained(tmp_path / "m")
-    np.testing.assert_array_equal(load_model(tmp_path / "m").encode_texts(texts), codes)
+    np.testing.assert_array_equal(load_model(tmp_path / "m", trust_code=True).encode_texts(texts), codes)
     assert json.loads((tmp_path / "m" / "config.json").read_text())["architecture"]["extractors"] == {
         "text": f"python:{functions}:lengths",
         "image": f"python:{functions}:sizes",
@@ -95,7 +95,7 @@ def test_new_items_get_the_codes_of_their_features(functions, tmp_path):
 def test_nothing_is_loaded_before_the_first_raw_item(functions, tmp_path):
     model = feature_model(text=f"python:{functions}:lengths")
     model.save_pretrained(tmp_path / "m")
-    again = load_model(tmp_path / "m")
+    again = load_model(tmp_path / "m", trust_code=True)
     again.encode("text", np.ones((4, 3)))
     assert functions not in sys.modules
     again.encode_texts(["one"])

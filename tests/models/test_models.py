@@ -15,6 +15,7 @@ from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
 from channelhash.models.hash_head import hash_head
 from channelhash.models.text_encoders import TransformerText, sinusoidal_positions
+from small_stores import small_model
 
 TEXTS = ("a red car", "sunset over the sea", "dog", "two dogs by the sea", "red sunset", "car")
 
@@ -195,3 +196,9 @@ def test_widths_that_cannot_be_are_refused_and_narrow_ones_are_built(records):
         model = small(records, text_encoder=encoder, text_width=8, min_count=1)
         assert model.branch("text").encoder.n_features == 8
         assert model.encode_texts(TEXTS).shape == (6, 2)
+
+
+def test_features_are_no_pictures(tmp_path):
+    model = small_model(tmp_path)
+    with pytest.raises(InputError, match=r"encodes pictures; these are features \(2, 3\)"):
+        model.encode("image", np.zeros((2, 3)))
