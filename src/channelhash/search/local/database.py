@@ -38,11 +38,8 @@ WITH RECURSIVE found(name) AS (
 ) SELECT name FROM found WHERE name IS NOT NULL
 """
 
-
 # Ids that are looked up in one statement; SQLite takes 999 parameters in any build.
 _AT_ONCE = 500
-
-_NOTHING: Metadata = {}
 
 #: One code with its item: (id, item number, serial, packed code).
 CodeRow = tuple[str, int, int, bytes]
@@ -291,7 +288,7 @@ class ItemsDatabase:
         (last,) = self._rows("SELECT coalesce(max(number), 0) FROM items")[0]
         new, changed, numbers, added = [], [], [], 0
         for row, name in enumerate(ids):
-            given = metadata[row] if metadata else _NOTHING
+            given = metadata[row] if metadata else {}
             if name not in known:
                 last += 1
                 text = _as_json(given)
@@ -327,12 +324,12 @@ class ItemsDatabase:
     def _write_labels(self, numbers: list[int], metadata: Sequence[Metadata]) -> None:
         execute = self._connection.executemany
         execute("INSERT OR IGNORE INTO keys VALUES (?)", zip({key for values in metadata for key in values}))
-        labelled = [(number, values) for number, values in zip(numbers, metadata, strict=True) if "labels" in values]
-        execute("DELETE FROM labels WHERE item = ?", ((number,) for number, _ in labelled))
-        execute(
-            "INSERT OR IGNORE INTO labels VALUES (?, ?)",
-            ((label, number) for number, values in labelled for label in _labels(values)),
-        )
+        given = {
+            number: values["labels"] for number, values in zip(numbers, metadata, strict=True) if "labels" in values
+        }
+        execute("DELETE FROM labels WHERE item = ?", zip(given))
+        rows = ((label, number) for number, labels in given.items() if isinstance(labels, list) for label in labels)
+        execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", rows)
 
     def _remove_codes(self, modality: str, numbers: list[int]) -> None:
         """Remove the codes of some items; a trigger notes their serials."""
@@ -390,11 +387,6 @@ def _condition(where: Filter | None) -> tuple[str, tuple[Value, ...]]:
 def _as_bytes(packed: PackedCodes) -> list[bytes]:
     data, width = packed.tobytes(), packed.shape[1]
     return [data[start : start + width] for start in range(0, len(data), width)]
-
-
-def _labels(values: Metadata) -> list[str]:
-    labels = values["labels"]
-    return labels if isinstance(labels, list) else []
 
 
 # One for all items: `json.dumps` would make an encoder for each.
