@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
+from channelhash.errors import JobError
 from channelhash.lab.experiments.studies import EXPERIMENTS
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
@@ -19,7 +20,8 @@ COMMANDS = ["demo", "train", "evaluate", "encode", "search", "landscape", "exper
 COMMANDS += ["extend", "distill", "explain", "export"]
 BENCHMARKS = ("augment", "encode", "train", "metrics", "loss", "search", "scale", "serve")
 COMMANDS += [f"benchmark {name}" for name in BENCHMARKS]
-COMMANDS += [f"index {name}" for name in ("create", "add", "delete", "info", "push", "export-faiss", "import-faiss")]
+COMMANDS += [f"index {name}" for name in ("create", "add", "delete", "info", "check", "repair", "backup")]
+COMMANDS += [f"index {name}" for name in ("push", "export-faiss", "import-faiss")]
 COMMANDS += ["serve", "scale"]
 COMMANDS += [f"data {name}" for name in ("synthesize", "download", "preview", "explain-text", "describe")]
 PLOTS = ["distances.png", "precision-recall.png", "radius.png"]
@@ -295,9 +297,12 @@ def test_new_items_need_no_labels_and_may_be_skipped(pictures, tmp_path, capsys)
 def test_weights_that_are_not_finite_give_no_codes(run, tmp_path, capsys):
     model = ch.load_model(run)
     model.branches["text"].head[0].bias.data[0] = float("nan")
+    with pytest.raises(JobError, match="text in row 0: the model's output is not finite"):
+        model.encode("text", np.load(run.parent / "f.npz")["text"])
     model.save_pretrained(tmp_path / "broken")
     arguments = ["encode", tmp_path / "broken", "--data", run.parent / "f.npz", "--out", tmp_path / "c.parquet"]
-    assert_refused(capsys, *arguments, says="text in row 0: the model's output is not finite", status=1)
+    says = "model.safetensors: branches.text.head.0.bias is not a number in places"
+    assert_refused(capsys, *arguments, says=says)
     assert not (tmp_path / "c.parquet").exists()
 
 

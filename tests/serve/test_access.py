@@ -16,9 +16,9 @@ from channelhash.serve.factory import open_app
 from pages import ROOT
 from serve.served import TOKEN, WRITER, serving, small_store
 
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools" / "attacks"))
 
-from attacks.requests import METHODS, ROUTES
+from http_requests import METHODS, ROUTES
 
 READ_TOKEN = "another-token-to-read"
 READER = {"Authorization": f"Bearer {READ_TOKEN}"}

@@ -1,4 +1,4 @@
-"""A small draw of each attack of ``tools/attacks/requests.py``: bodies, forms, pictures, connections."""
+"""A small draw of each attack of ``tools/attacks/http_requests.py``: bodies, forms, pictures, connections."""
 
 import asyncio
 import http.client
@@ -25,9 +25,9 @@ from channelhash.serve.server import listen
 from pages import ROOT
 from serve.served import WRITER, serving, small_store
 
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools" / "attacks"))
 
-from attacks import requests as attacks
+import http_requests as attacks
 
 JSON = {"Content-Type": "application/json"}
 

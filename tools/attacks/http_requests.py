@@ -1,7 +1,9 @@
 """Attack a server with requests, and measure how long others wait for it.
 
 For each attack: the statuses that it got, the longest wait of somebody else for ``/health`` and for a search, the
-server's largest memory and its CPU seconds. ``python tools/attacks/requests.py [--count N] [--seed S] [--only WORDS]``
+server's largest memory and its CPU seconds.
+
+    python tools/attacks/http_requests.py [--count N] [--seed S] [--only WORDS]
 """
 
 import argparse
@@ -11,7 +13,6 @@ import random
 import resource
 import socket
 import struct
-import sys
 import tempfile
 import time
 import zlib
@@ -21,11 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-# This file's name is a library's too: nothing that is imported from here on may find it.
-sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).resolve().parent]
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from attacks.attacked_server import TOKEN, Server, Watch, make_store, serving  # noqa: E402
+from attacked_server import TOKEN, Server, Watch, make_store, serving
 
 MB = 1_000_000
 JSON = {"Content-Type": "application/json"}

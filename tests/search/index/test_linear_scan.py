@@ -63,7 +63,7 @@ def test_tasks_take_each_query_with_each_code_once(n_queries, n_codes, group, se
     ],
 )
 def test_every_core_has_two_tasks_where_there_are_many_pairs(n_queries, n_codes, words, threads, expected, monkeypatch):
-    monkeypatch.setattr(scan, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(scan, "loop_threads", lambda: threads)
     assert scan._division(sizes(n_queries, n_codes, words)) == expected
 
 
