@@ -336,6 +336,19 @@ def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(p
         assert ids(page), question
 
 
+def test_words_that_are_typed_before_the_server_has_answered_stay(page, address):
+    held = []
+    page.route("**/info", lambda route: held.append(route))
+    with page.expect_request("**/info"):
+        page.goto(address)
+    page.locator("#words").fill("red")
+    held.pop().continue_()
+    expect(page.locator("#welcome")).to_be_visible()
+    expect(page.locator("#words")).to_have_value("red")
+    page.locator("#words").press("Enter")
+    assert ids(page)
+
+
 def test_why_a_picture_of_ones_own_matches_shows_both_pictures(page, address, folder):
     page.goto(address)
     page.set_input_files("#file", folder / "images" / "5.png")

@@ -394,7 +394,9 @@ async function start() {
     words.disabled = by("go").disabled = true;
     words.placeholder = info.asks.length ? "Drop a picture" : "This server has no model: open the address of an item";
   }
+  const typed = words.value; // while the server had not yet said what it searches
   show(readState(location.search));
+  words.value ||= typed;
 }
 
 const started = start();
