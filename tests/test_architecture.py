@@ -32,6 +32,17 @@ def test_imports_go_down():
     assert not wrong
 
 
+def test_each_promise_names_tests_that_are_there():
+    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    promises = re.search(r"## Promises\n(.*?)\n## ", page, re.DOTALL)[1].splitlines()[3:]
+    tests = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    for promise in filter(None, promises):
+        names = re.findall(r"`(test[a-z_/0-9.]+)`", promise.rsplit("|", 2)[1])
+        assert names or promise.endswith("| the same |"), promise
+        for name in names:
+            assert ROOT / name in tests or any(f"def {name}(" in text for text in tests.values()), name
+
+
 def test_inference_needs_no_training():
     wrong = [
         f"{unit} imports {other}"
