@@ -2,17 +2,17 @@
 
 import os
 import shutil
-import uuid
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from channelhash.errors import InputError, JobError
 from channelhash.search.local.check import check_is_store, check_store
-from channelhash.search.local.connection import connect, one_line_errors
+from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import StoreFolder, read_facts, write_facts
 from channelhash.search.local.seal import sync_folder
 from channelhash.search.local.store import open_folder
+from channelhash.utils.files import temporary_folder
 
 
 class BackedUp(NamedTuple):
@@ -52,9 +52,7 @@ def backup_store(path: Path, target: Path) -> BackedUp:
         raise InputError(f"{target}: is there already; name a new folder for the backup")
     if target.resolve().is_relative_to(path.resolve()):
         raise InputError(f"{target}: lies in the store; name a folder elsewhere")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-    try:
+    with temporary_folder(target) as temporary:
         _copy(StoreFolder(path), StoreFolder(temporary))
         with closing(open_folder(temporary, None, "")) as store:  # nobody has sealed it: all of it is checked
             store.make_snapshot()
@@ -63,21 +61,14 @@ def backup_store(path: Path, target: Path) -> BackedUp:
             raise JobError(f"{target}: the copy is not whole ({findings[0]}); is the disk in order? Try again")
         _sync(temporary)
         os.rename(temporary, target)
-        sync_folder(target.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    sync_folder(target.parent)
     return BackedUp(n_items, StoreFolder(target).n_bytes())
 
 
 def _copy(source: StoreFolder, target: StoreFolder) -> None:
     with closing(open_folder(source.path, None, "")):  # which refuses a damaged one, and keeps others from repairing it
-        target.path.mkdir()
-        with (
-            one_line_errors(str(target.database)),
-            closing(connect(source.database)) as items,
-            closing(connect(target.database, create=True)) as copy,
-        ):
-            items.backup(copy)  # in one step, which sees the database as it is when it begins
+        with closing(ItemsDatabase(source.database)) as items:
+            items.copy_to(target.database)
         write_facts(target, read_facts(source))
         if source.model.is_dir():
             shutil.copytree(source.model, target.model)

@@ -5,13 +5,13 @@ cut off or removed would go unnoticed: SQLite takes what is left for all there e
 """
 
 import os
-import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from channelhash.errors import JobError
 from channelhash.search.local.folder import Facts
 from channelhash.utils.checked_json import dump_checked, load_checked
+from channelhash.utils.files import atomic_path
 
 _FORMAT = "channelhash seal 1"
 # Bytes of a seal without its model's name.
@@ -63,16 +63,9 @@ def write_seal(path: Path, seal: Seal) -> None:
     Raises:
         JobError: the disk is full, or cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")  # as `remove_leftovers` expects
     try:
-        try:
-            with open(temporary, "wb") as file:
-                file.write(_line(seal))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(_line(seal))
         sync_folder(path.parent)
     except OSError as error:
         raise JobError(f"{path}: cannot be written ({error.strerror}); make room on the disk") from None
