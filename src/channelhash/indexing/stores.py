@@ -12,7 +12,8 @@ from channelhash.indexing.encode import Indexed, index_source
 from channelhash.indexing.source import read_source
 from channelhash.models import HashModel, load_model
 from channelhash.search import STORES, open_store
-from channelhash.search.query import Hit, SearchOptions, load_encoder, search_store
+from channelhash.search.hits import Hit, SearchOptions
+from channelhash.search.query import load_encoder, search_store
 from channelhash.search.store import Store
 from channelhash.utils.device import pick_device
 from channelhash.utils.progress import StageProgress, no_stage_progress

@@ -3,7 +3,7 @@
 from urllib.parse import quote
 
 from channelhash.codes import PackedCodes
-from channelhash.search.query import Hit
+from channelhash.search.hits import Hit
 from channelhash.search.store import Item
 from channelhash.serve.schemas import ItemResponse, Result
 

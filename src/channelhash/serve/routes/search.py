@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Form, HTTPException, Response
 
 from channelhash.codes import PackedCodes, binarize, check_packed, pack
 from channelhash.errors import InputError
-from channelhash.search.query import Hit, Query, search_hits
-from channelhash.search.query import SearchOptions as StoreOptions
+from channelhash.search.hits import Hit, Query, search_hits
+from channelhash.search.hits import SearchOptions as StoreOptions
 from channelhash.serve.batching import Outputs
 from channelhash.serve.error_handlers import PROBLEMS
 from channelhash.serve.limits import check_length, check_number
