@@ -31,7 +31,8 @@ def test_a_whole_store_is_checked(store, capsys):
     assert run_command("index", "check", store) == 0
     assert capsys.readouterr().out == f"{store} is whole\n"
     assert run_command("index", "check", store, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"store": str(store), "whole": True, "findings": []}
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"store": str(store), "ok": True, "damaged": [], "whole": True, "findings": []}
 
 
 def test_damage_is_found_and_repaired_but_for_what_is_lost(store, capsys):
@@ -42,7 +43,10 @@ def test_damage_is_found_and_repaired_but_for_what_is_lost(store, capsys):
     assert "the item is damaged" in out
     assert f"channelhash index repair {store}" in err
     assert run_command("index", "check", store, "--json") == 1
-    assert not json.loads(capsys.readouterr().out)["whole"]
+    told = json.loads(capsys.readouterr().out)
+    assert not told["ok"]
+    assert not told["whole"]
+    assert {"where": "items.sqlite", "what": "is not as it was when the store was closed"} in told["damaged"]
     assert run_command("index", "repair", store) == 0
     out = capsys.readouterr().out
     assert "lost: item " in out

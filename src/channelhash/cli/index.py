@@ -40,7 +40,8 @@ def create(
 
     Example: channelhash index create photos.store photos --model runs/table
     """
-    from channelhash.indexing.stores import create_store, is_store
+    from channelhash.indexing.stores import create_store
+    from channelhash.search.photo_folders import is_store
 
     def go_on() -> list[str]:
         added = "://" in store or is_store(Path(store))

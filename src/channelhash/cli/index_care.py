@@ -18,9 +18,11 @@ def check(store: str = _STORE, as_json: AsJson = False) -> None:
     """
     from channelhash.search.local.check import check_store
 
-    findings = [str(finding) for finding in check_store(_folder(store))]
+    damaged = check_store(_folder(store))
+    findings = [str(finding) for finding in damaged]
     if as_json:
-        print_json({"store": store, "whole": not findings, "findings": findings})
+        listed = [finding._asdict() for finding in damaged]
+        print_json({"store": store, "ok": not damaged, "damaged": listed, "whole": not damaged, "findings": findings})
     elif findings:
         for line in dict.fromkeys(findings):
             typer.echo(line)
@@ -74,7 +76,9 @@ def backup(
 def _folder(store: str) -> Path:
     if "://" in store:
         raise InputError(f"{store}: only a store in a folder is checked, repaired and backed up here; ask its server")
-    path = Path(store)
+    from channelhash.search.photo_folders import find_or_keep
+
+    path = find_or_keep(Path(store))
     if not path.is_dir():
         raise InputError(f"{store}: no store's folder; a file of codes is checked whenever it is read")
     return path

@@ -13,6 +13,7 @@ from channelhash.indexing.source import read_source
 from channelhash.models import HashModel, load_model
 from channelhash.search import STORES, open_store
 from channelhash.search.hits import Hit, SearchOptions
+from channelhash.search.photo_folders import find_or_keep, is_store
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.store import Store
 from channelhash.utils.device import pick_device
@@ -163,7 +164,7 @@ def add_to_store(
         InputError: there is no such store, it cannot be written to, its codes are another model's; or as `read_source`
             and `index_source`.
     """
-    if not address.startswith(tuple(STORES)) and not is_store(Path(address)):
+    if not address.startswith(tuple(STORES)) and not is_store(find_or_keep(Path(address))):
         raise InputError(f"{address}: no store; make one with `channelhash index create {address} --model RUN`")
     store = open_store(address)
     if not store.writable:
@@ -205,8 +206,3 @@ def _claim(folder: Path) -> None:
         raise InputError(f"{folder}: is a file; name a folder for the store")
     if folder.is_dir() and any(entry.name != "model" for entry in folder.iterdir()):
         raise InputError(f"{folder}: is not empty and no store; choose another folder")
-
-
-def is_store(folder: Path) -> bool:
-    """Return whether a folder holds a store, perhaps one whose first items are yet to come."""
-    return (folder / "model" / "config.json").exists() or (folder / "store.json").exists()

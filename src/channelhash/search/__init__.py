@@ -5,6 +5,7 @@ from pathlib import Path
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
+from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.store import Answers, Item, Store
 from channelhash.search.validation import check_count
 
@@ -15,8 +16,9 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "") 
     """Open a store of codes to add to and to search in.
 
     Args:
-        address: a folder, made at the first `Store.add`; or, to be read only, a run's folder (its retrieval set) or a
-            Parquet file of codes; or what begins with one of `STORES`.
+        address: a folder, made at the first `Store.add`; a folder of photographs that `channelhash.index` has made a
+            store of; or, to be read only, a run's folder (its retrieval set) or a Parquet file of codes; or what begins
+            with one of `STORES`.
         n_bits: code length of a new store; of its first codes, 8 bits a byte, if left out.
         model: fingerprint of the model whose codes go in.
 
@@ -42,7 +44,7 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "") 
         raise InputError(
             f"no store is opened by {text!r}; expected a folder, or an address that begins with: {schemes}"
         )
-    path = Path(address)
+    path = find_or_keep(Path(address))
     if (path / "config.yaml").exists():
         codes = path / "codes" / "test-retrieval.parquet"
         if not codes.exists():

@@ -11,6 +11,7 @@ import numpy as np
 from channelhash.errors import InputError, JobError
 from channelhash.search import open_store
 from channelhash.search.local.store import open_folder
+from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.store import Item, Store
 from channelhash.utils.files import content_hash, locked, remove_leftovers, write_text
 from channelhash.utils.progress import Progress
@@ -61,6 +62,7 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
     ...     push(Path(folder) / "a.store", f"{folder}/b.store").target_items
     1
     """
+    source = find_or_keep(source)
     database = source / "items.sqlite"
     if not database.exists():
         raise InputError(f"{source}: no store in a folder; make one with `channelhash index create`")

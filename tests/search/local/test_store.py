@@ -312,7 +312,9 @@ def test_a_truncated_database_is_damaged(tmp_path):
 def test_other_folders_and_files_are_left_alone(tmp_path):
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "a.jpg").touch()
-    with pytest.raises(InputError, match=r"pictures: holds a\.jpg, but no store"):
+    with pytest.raises(
+        InputError, match=r"pictures: holds a\.jpg, but no store; .* `channelhash search .*pictures WORDS`"
+    ):
         ch.open_store(tmp_path / "pictures")
     with pytest.raises(InputError, match="is a file, neither"):
         ch.open_store(tmp_path / "pictures" / "a.jpg")

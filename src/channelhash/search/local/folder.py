@@ -70,7 +70,10 @@ class StoreFolder:
             prefixes = (self.database.name, self.model.name, ".")
             foreign = sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith(prefixes))
             if foreign:
-                raise InputError(f"{self.path}: holds {foreign[0]}, but no store; choose a new folder")
+                raise InputError(
+                    f"{self.path}: holds {foreign[0]}, but no store; if these are pictures to search, make one of them "
+                    f"with `channelhash search {self.path} WORDS`, otherwise choose a new folder"
+                )
 
     def damaged(self, what: str) -> InputError:
         """Return what to raise where the description is not whole."""

@@ -1,0 +1,71 @@
+"""A folder of photographs stands for its store."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import channelhash as ch
+from channelhash.errors import InputError
+from channelhash.search import photo_folders
+from channelhash.search.photo_folders import find_or_keep, find_store, is_plain_folder, make_place
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    (folder / "a.jpg").touch()
+    return folder
+
+
+def fill(place: Path) -> None:
+    store = ch.open_store(place)
+    store.add(["a.jpg"], np.array([[7]], np.uint8))
+    store.close()
+
+
+def test_a_folder_without_a_store_stays_what_it_is(photos):
+    assert is_plain_folder(photos)
+    assert find_store(photos) is None
+    assert find_or_keep(photos) == photos
+
+
+def test_the_store_in_the_folder_is_opened_by_its_name(photos):
+    fill(make_place(photos))
+    assert find_store(photos) == photos / ".channelhash"
+    assert ch.open_store(photos).ids() == ["a.jpg"]
+
+
+def test_a_folder_that_cannot_be_written_has_its_store_in_the_cache(photos, tmp_path, monkeypatch):
+    make = Path.mkdir
+
+    def read_only(path: Path, *args: object, **options: object) -> None:
+        if path.is_relative_to(photos):
+            raise OSError(30, "Read-only file system")
+        make(path, *args, **options)
+
+    monkeypatch.setattr(Path, "mkdir", read_only)
+    place = make_place(photos)
+    assert place.is_relative_to(tmp_path / "cache" / "channelhash")
+    assert place.name.startswith("photos-")
+    fill(place)
+    assert ch.open_store(photos).ids() == ["a.jpg"]
+    other = tmp_path / "more" / "photos"
+    other.mkdir(parents=True)
+    assert find_store(other) is None  # a namesake elsewhere has a place of its own
+
+
+def test_where_nothing_can_be_written_one_line_says_what_to_do(photos, monkeypatch):
+    monkeypatch.setattr(photo_folders.os, "access", lambda path, mode: False)
+    with pytest.raises(InputError, match="no store can be made"):
+        make_place(photos)
+
+
+@pytest.mark.parametrize("own", ["store.json", "config.yaml", "config.json", os.path.join("model", "config.json")])
+def test_stores_runs_and_models_are_no_plain_folders(photos, own):
+    (photos / own).parent.mkdir(exist_ok=True)
+    (photos / own).touch()
+    assert not is_plain_folder(photos)
