@@ -9,7 +9,7 @@ from zlib import crc32
 from channelhash.search.local.connection import connect
 from channelhash.search.local.tables import (
     code_checksum,
-    create_tables,
+    create_like,
     definitions,
     has_checksums,
     item_checksum,
@@ -106,7 +106,7 @@ def _check_definitions(connection: sqlite3.Connection) -> Iterator[Finding]:
         return  # made by version 0.1
     expected = connect(None)
     expected.text_factory = bytes
-    create_tables(expected)
+    create_like(expected, connection)
     for kind, name, _ in sorted(definitions(expected) - definitions(connection)):
         yield Finding(_DATABASE, f"the {_text(kind)} {_text(name)} is not defined as it should be")
     expected.close()

@@ -7,21 +7,25 @@ the database, the last seals it.
 import fcntl
 import os
 import sqlite3
+import time
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
 from channelhash.errors import InputError, JobError
-from channelhash.search.local.connection import connect, damaged, one_line_errors, what_to_do
+from channelhash.search.local.connection import BUSY_SECONDS, connect, damaged, one_line_errors, what_to_do
 from channelhash.search.local.database_check import Finding, check_database
 from channelhash.search.local.folder import Facts, StoreFolder, write_facts
 from channelhash.search.local.seal import Seal, read_seal, renew_seal, write_seal
-from channelhash.search.local.tables import add_checksums, has_checksums, read_state
+from channelhash.search.local.tables import bring_up_to_date, is_up_to_date, read_state
 from channelhash.utils.files import locked, remove_leftovers
 from channelhash.utils.held_file import HeldFile
 
 #: How an SQLite file begins.
 MAGIC = b"SQLite format 3\0"
+
+# Between two looks whether a store that is to be brought up to date is still open in another process.
+_PAUSE = 0.05
 
 
 class Guard:
@@ -29,15 +33,18 @@ class Guard:
 
     * Sealed: the file's digest is compared, about 0.6 s a gigabyte.
     * Not sealed, and nobody has it open: a process was killed, or version 0.1 made it. All is checked, see
-      `check_database`, checksums are added where version 0.1 left them out, and the database is sealed.
+      `check_database`, and the database is sealed.
     * Not sealed, and others have it open: they have checked it.
+
+    A store of an earlier version is first brought up to date, see `tables.bring_up_to_date`, by whoever has it alone.
 
     Args:
         folder: of the store, which is there.
         facts: what its description says.
 
     Raises:
-        InputError: the database is damaged, or lacks what was written to it.
+        InputError: the database is damaged, or lacks what was written to it; or a process of an earlier version has it
+            open.
         JobError: the disk is full.
     """
 
@@ -129,25 +136,32 @@ class Guard:
             self._file.read(len(MAGIC)) != MAGIC
         ):  # beside an empty file SQLite throws the log away, with what is in there
             raise damaged(str(self._folder.database), "it does not begin as an SQLite file")
+        outdated = 0.0  # since when it is known to be
         while True:
             with locked(self._folder.gate):
                 fcntl.flock(self._in_use, fcntl.LOCK_SH)
                 seal = read_seal(self._folder.seal)
                 if seal and seal.facts != self._facts:
                     raise self._folder.damaged("is another store's, or items.seal is")
-                if (seal is None or not seal.closed) and alone(self._in_use):
+                if (seal is None or not seal.closed or outdated) and alone(self._in_use):
                     self._check_all(seal)
                     fcntl.flock(self._in_use, fcntl.LOCK_SH)
                     return
                 fcntl.flock(self._in_use, fcntl.LOCK_SH)  # who tries to be alone gives up the shared lock
                 seal = read_seal(self._folder.seal)
-            if seal is None or not seal.closed:
-                self._check_version(seal)
-                return
-            self._changed = self._file.changed(self._path)
-            if self._is_as_sealed(seal):
-                return
+            closed = seal is not None and seal.closed
+            self._changed = self._file.changed(self._path) if closed else None
+            if seal is None or not closed or self._is_as_sealed(seal):
+                if self._check_version(seal):
+                    return
+                if outdated and time.monotonic() - outdated > BUSY_SECONDS:
+                    raise InputError(
+                        f"{self._folder.path}: an earlier version made this store, and it is open in another process;"
+                        " try again when that has ended"
+                    )
+                outdated = outdated or time.monotonic()
             fcntl.flock(self._in_use, fcntl.LOCK_UN)
+            time.sleep(_PAUSE if outdated else 0)
 
     def _check_change(self) -> None:
         seal = read_seal(self._folder.seal)
@@ -175,22 +189,26 @@ class Guard:
             if findings:
                 raise _damaged(self._folder, findings)
             connection.text_factory = str
-            if not has_checksums(connection):
+            if not is_up_to_date(connection):
+                if seal is not None and seal.closed:  # else one that is killed here leaves what is not as sealed
+                    write_seal(self._folder.seal, Seal(seal.version, self._facts))
                 connection.execute("BEGIN IMMEDIATE")
-                add_checksums(connection)
+                bring_up_to_date(connection)
                 connection.execute("COMMIT")
                 write_facts(self._folder, self._facts)
             seal_database(self._folder, self._facts, connection, self._file)
         finally:
             connection.close()
 
-    def _check_version(self, seal: Seal | None) -> None:
-        if seal is not None:
-            connection = connect(self._folder.database)
-            try:
+    def _check_version(self, seal: Seal | None) -> bool:
+        """Return whether the database is up to date, unless it lacks writes."""
+        connection = connect(self._folder.database)
+        try:
+            if seal is not None:
                 _check_bound(self._folder, connection, seal)
-            finally:
-                connection.close()
+            return is_up_to_date(connection)
+        finally:
+            connection.close()
 
 
 def open_lock(folder: StoreFolder) -> int:

@@ -31,7 +31,8 @@ INSERT INTO state VALUES (0, 0, '', 0, 0);
 CREATE TRIGGER code_removed AFTER DELETE ON codes BEGIN INSERT INTO removed VALUES (old.serial); END;
 """
 
-# What came later is added to what 0.1 made, so that 0.1 reads it still and every store has the same schema.
+# What came later is added to what 0.1 made, so that 0.1 reads it still and every store has the same schema:
+# `_ADDITIONS` lists it.
 _CHECKSUMS = """
 ALTER TABLE items ADD COLUMN checksum INTEGER;
 ALTER TABLE codes ADD COLUMN checksum INTEGER;
@@ -113,16 +114,35 @@ def create_tables(connection: sqlite3.Connection) -> None:
     """Make the tables of a new database, within a transaction."""
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     _run(connection, _SCHEMA_OF_0_1)
-    add_checksums(connection)
+    bring_up_to_date(connection)
+
+
+def create_like(connection: sqlite3.Connection, other: sqlite3.Connection) -> None:
+    """Make the tables of a new database with those additions that another one has."""
+    _run(connection, _SCHEMA_OF_0_1)
+    for addition in _ADDITIONS:
+        if _has(other, addition):
+            addition.make(connection)
+
+
+def is_up_to_date(connection: sqlite3.Connection) -> bool:
+    """Return whether a database has all that later versions have added."""
+    return all(_has(connection, addition) for addition in _ADDITIONS)
+
+
+def bring_up_to_date(connection: sqlite3.Connection) -> None:
+    """Add what tables that an earlier version made lack, within a transaction."""
+    for addition in _ADDITIONS:
+        if not _has(connection, addition):
+            addition.make(connection)
 
 
 def has_checksums(connection: sqlite3.Connection) -> bool:
-    """Return whether a database has been brought up to date by `add_checksums`."""
-    return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'totals'").fetchall())
+    """Return whether rows have checksums, which version 0.1 did not write."""
+    return _has(connection, _ADDITIONS[0])
 
 
-def add_checksums(connection: sqlite3.Connection) -> None:
-    """Bring tables that version 0.1 made up to date, within a transaction."""
+def _add_checksums(connection: sqlite3.Connection) -> None:
     _run(connection, _CHECKSUMS)
     for function, n_arguments in ((item_checksum, 3), (code_checksum, 5)):
         connection.create_function(function.__name__, n_arguments, _of_texts(function), deterministic=True)
@@ -131,6 +151,26 @@ def add_checksums(connection: sqlite3.Connection) -> None:
     connection.execute(f"UPDATE codes SET checksum = code_checksum({of_item}, item, serial, modality, code)")
     connection.execute("INSERT INTO totals VALUES (0, 0, 0, 0)")
     set_totals(connection, sums(connection))
+
+
+class _Addition(NamedTuple):
+    """What a later version has added to the tables.
+
+    Attributes:
+        find: a query that gives a row where it has been made.
+        make: makes it, within a transaction, for all the rows that are there.
+    """
+
+    find: str
+    make: Callable[[sqlite3.Connection], None]
+
+
+# In this order. A store that an earlier version made gets what it lacks when it is opened, see `guard.Guard`.
+_ADDITIONS = (_Addition("SELECT 1 FROM sqlite_master WHERE name = 'totals'", _add_checksums),)
+
+
+def _has(connection: sqlite3.Connection, addition: _Addition) -> bool:
+    return bool(connection.execute(addition.find).fetchall())
 
 
 def sums(connection: sqlite3.Connection) -> Totals:
