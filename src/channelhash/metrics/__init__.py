@@ -3,6 +3,7 @@
 from channelhash.metrics.code_health import CodeHealth, bit_health, channel_health, code_report
 from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
 from channelhash.metrics.ranking import average_precision_in_order
+from channelhash.metrics.recall import counterparts, recall_at_k
 from channelhash.metrics.report import TaskReport, evaluate, report
 from channelhash.metrics.significance import bootstrap_interval, paired_test
 from channelhash.metrics.tie_oblivious import average_precisions_in_order
@@ -17,8 +18,10 @@ __all__ = [
     "bootstrap_interval",
     "channel_health",
     "code_report",
+    "counterparts",
     "evaluate",
     "hamming_histogram",
     "paired_test",
+    "recall_at_k",
     "report",
 ]

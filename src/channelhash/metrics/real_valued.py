@@ -103,14 +103,14 @@ def evaluate_ranking(
     >>> evaluate_ranking(vectors, vectors, labels, labels).report["map_tie_aware"]
     1.0
     """
-    queries, items = (_unit(values) for values in (query, database))
+    queries, items = (unit_rows(values) for values in (query, database))
     query_sets, database_sets = boolean_labels(query_labels), boolean_labels(database_labels)
     kept = [z for z in cutoffs if z <= len(items)]
     scores_of_blocks: dict[str, list[Scores]] = {}
     rows = max(1, _PAIRS // len(items))
     for start in range(0, len(queries), rows):
         block = slice(start, start + rows)
-        similarities = np.rint((queries[block] @ items.T) * _STEPS).astype(np.int32)
+        similarities = rounded_cosines(queries[block], items)
         relevant = query_sets[block].astype(np.float32) @ database_sets.T.astype(np.float32) > 0
         for name, values in _scores(*tie_groups(similarities, relevant), kept).items():
             scores_of_blocks.setdefault(name, []).append(values)
@@ -182,9 +182,22 @@ def _scores(total: Counts, relevant: Counts, cutoffs: Sequence[int]) -> dict[str
     return scores
 
 
-def _unit(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return rows of length 1; zero rows stay, at cosine 0 to everything."""
+def unit_rows(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Return rows of length 1; zero rows stay, at cosine 0 to everything.
+
+    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6, 0.8], [0.0, 0.0]]
+    """
     rows = np.asarray(values, dtype=np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: NDArray[np.float64] = rows / np.where(lengths > 0, lengths, 1)
     return unit
+
+
+def rounded_cosines(query: NDArray[np.float64], database: NDArray[np.float64]) -> NDArray[np.int32]:
+    """Return the cosines of `unit_rows` as multiples of 2⁻²², ``(nq, nd)``: what is equal is tied.
+
+    >>> rounded_cosines(np.array([[1.0, 0.0]]), np.array([[0.6, 0.8]])).tolist()
+    [[2516582]]
+    """
+    return np.rint((query @ database.T) * _STEPS).astype(np.int32)

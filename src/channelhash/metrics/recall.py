@@ -1,0 +1,241 @@
+"""Instance retrieval: does a query find its own counterpart, such as a caption its photograph?
+
+Recall@K is the share of queries with at least one counterpart among the first K items; the median rank is the median
+over queries of the rank of the counterpart that comes first. Both need only the group of tied items in which a query's
+first counterpart lies, and are expectations over the orders of that group, as all scores here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes, check_packed, hamming_distances
+from channelhash.codes.code_set import CodeSet
+from channelhash.metrics.ranking import Scores
+from channelhash.metrics.real_valued import rounded_cosines, unit_rows
+
+#: K of Recall@K that the literature prints.
+DEFAULT_K = (1, 5, 10)
+
+# Pairs whose similarities are held at once.
+_PAIRS = 1 << 21
+
+# Database rows of each query's counterparts, (nq,) or (nq, m), -1 where a query has fewer.
+Rows = NDArray[np.integer[Any]]
+Vectors = Mapping[str, NDArray[np.floating[Any]]]
+
+
+class RecallReport(TypedDict):
+    """Scores of one direction; shares in [0, 1], ranks from 1.
+
+    Attributes:
+        recall_at: K -> expected share of queries with a counterpart among the first K.
+        median_rank: median over queries of the expected rank of the first counterpart.
+        queries: number of queries that the means are over.
+        skipped: number of queries without a counterpart, which are left out.
+
+    >>> first_of_codes(np.array([[0]], np.uint8), np.array([[7], [0]], np.uint8), np.array([1]), 8).report([1])
+    {'recall_at': {'1': 1.0}, 'median_rank': 1.0, 'queries': 1, 'skipped': 0}
+    """
+
+    recall_at: dict[str, float]
+    median_rank: float
+    queries: int
+    skipped: int
+
+
+class FirstGroup(NamedTuple):
+    """The group of tied items in which each query's first counterpart lies.
+
+    Attributes:
+        ahead: ``(nq,)`` number of items before the group, none of them a counterpart.
+        tied: ``(nq,)`` number of items in the group.
+        counterparts: ``(nq,)`` how many of those are counterparts; 0 for a query that has none at all.
+
+    >>> group = FirstGroup(np.array([1]), np.array([4]), np.array([1]))
+    >>> group.found_within(3).tolist(), group.rank().tolist()
+    ([0.5], [3.5])
+    """
+
+    ahead: NDArray[np.int64]
+    tied: NDArray[np.int64]
+    counterparts: NDArray[np.int64]
+
+    def found_within(self, k: int) -> Scores:
+        """Compute the probability that a counterpart is among the first ``k`` items, ``(nq,)``.
+
+        With n = K − a places left in the group of t items, r of them counterparts, that is
+        1 − C(t − r, n) / C(t, n); for r = 1, n / t. NaN for a query without counterparts.
+        """
+        if k < 1:
+            raise ValueError(f"K is {k}; a number of first items is at least 1")
+        left = np.clip(k - self.ahead, 0, self.tied)
+        missed = np.ones(len(left))
+        for i in range(int(self.counterparts.max(initial=0))):
+            share = np.maximum(self.tied - left - i, 0) / np.maximum(self.tied - i, 1)
+            missed *= np.where(i < self.counterparts, share, 1.0)
+        return np.where(self.counterparts > 0, 1 - missed, np.nan)
+
+    def rank(self) -> Scores:
+        """Compute the expected rank of the first counterpart, a + (t + 1) / (r + 1), ``(nq,)``; NaN without any."""
+        return np.where(self.counterparts > 0, self.ahead + (self.tied + 1) / (self.counterparts + 1), np.nan)
+
+    def report(self, k: Iterable[int] = DEFAULT_K) -> RecallReport:
+        """Return the scores over all queries.
+
+        Raises:
+            ValueError: no query has a counterpart, or a K is less than 1.
+        """
+        counted = self.counterparts > 0
+        if not counted.any():
+            raise ValueError(f"none of the {len(counted)} queries has a counterpart: there is nothing to find")
+        return {
+            "recall_at": {str(each): float(self.found_within(each)[counted].mean()) for each in k},
+            "median_rank": float(np.median(self.rank()[counted])),
+            "queries": int(counted.sum()),
+            "skipped": int((~counted).sum()),
+        }
+
+
+def recall_at_k(
+    query: CodeSet | Vectors, database: CodeSet | Vectors, pairs: Rows | None = None, k: Iterable[int] = DEFAULT_K
+) -> dict[str, RecallReport]:
+    """Compute Recall@K and the median rank of every cross-modal task, in expectation over the orders of ties.
+
+    Sets with one modality each make one direction: the photographs as ``query`` and their captions as ``database``, or
+    the other way round.
+
+    Args:
+        query: codes, or modality -> ``(nq, d)`` real values, which are ranked by cosine.
+        database: likewise, of ``nd`` items.
+        pairs: database rows of each query's counterparts, ``(nq,)``, or ``(nq, m)`` for up to m, filled up with -1;
+            `counterparts` makes them from names. Without them, items of codes with the same id.
+        k: the K.
+
+    Returns:
+        Task, as ``image->text``, to its scores.
+
+    Raises:
+        ValueError: a row is not in the database, no query has a counterpart, there is no cross-modal task, or the two
+            sets do not fit together.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8), "text": np.array([[1], [1]], np.uint8)},
+    ...                 None, n_bits=8)
+    >>> recall_at_k(codes, codes, k=[1])["image->text"]["recall_at"]
+    {'1': 0.5}
+    """
+    if isinstance(query, CodeSet) and isinstance(database, CodeSet):
+        if query.n_bits != database.n_bits:
+            raise ValueError(f"query codes have {query.n_bits} bits, database codes {database.n_bits}")
+        if query.model != database.model and query.model and database.model:
+            raise ValueError("query and database codes were made by different models; their distances mean nothing")
+        rows = counterparts(query.ids, database.ids) if pairs is None else pairs
+        asked, searched, n_bits = query.codes, database.codes, query.n_bits
+        groups = {
+            f"{a}->{b}": first_of_codes(asked[a], searched[b], rows, n_bits) for a in asked for b in searched if a != b
+        }
+    elif isinstance(query, CodeSet) or isinstance(database, CodeSet):
+        raise ValueError("query and database are both codes or both real values")
+    elif pairs is None:
+        raise ValueError("real values have no ids: give the database rows of each query's counterparts as pairs")
+    else:
+        groups = {
+            f"{a}->{b}": first_of_vectors(query[a], database[b], pairs) for a in query for b in database if a != b
+        }
+    if not groups:
+        raise ValueError("recall is of cross-modal tasks, and query and database have only one modality")
+    kept = list(k)
+    return {task: group.report(kept) for task, group in groups.items()}
+
+
+def counterparts(query_names: Sequence[str], database_names: Sequence[str]) -> NDArray[np.int64]:
+    """Return the database rows with each query's name, ``(nq, m)``, filled up with -1.
+
+    The names say what belongs together, such as the photograph's name beside each of its five captions.
+
+    >>> counterparts(["b", "a", "c"], ["a", "b", "a"]).tolist()
+    [[1, -1], [0, 2], [-1, -1]]
+    """
+    of_name: dict[str, list[int]] = {}
+    for row, name in enumerate(database_names):
+        of_name.setdefault(name, []).append(row)
+    found = [of_name.get(name, []) for name in query_names]
+    rows = np.full((len(found), max(map(len, found), default=0)), -1, dtype=np.int64)
+    for query, of_query in enumerate(found):
+        rows[query, : len(of_query)] = of_query
+    return rows
+
+
+def first_of_codes(query: PackedCodes, database: PackedCodes, pairs: Rows, n_bits: int) -> FirstGroup:
+    """Find the group of each query's first counterpart by Hamming distance.
+
+    Args:
+        query: ``(nq, b)`` packed codes.
+        database: ``(nd, b)`` packed codes.
+        pairs: see `recall_at_k`.
+        n_bits: code length k.
+
+    O(nq · nd · k / 64) time; the memory beside the inputs and the result is some 100 MB, or one query's distances.
+
+    >>> first_of_codes(np.array([[0]], np.uint8), np.array([[1], [2]], np.uint8), np.array([0]), 8).tied.tolist()
+    [2]
+    """
+    for codes in (query, database):
+        check_packed(codes, n_bits)
+    return first_groups(lambda rows: -hamming_distances(query[rows], database), (len(query), len(database)), pairs)
+
+
+def first_of_vectors(query: NDArray[np.floating[Any]], database: NDArray[np.floating[Any]], pairs: Rows) -> FirstGroup:
+    """Find the group of each query's first counterpart by cosine; equal to 2⁻²² is tied.
+
+    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0]])
+    >>> first_of_vectors(vectors, vectors, np.array([0, 1])).ahead.tolist()
+    [0, 0]
+    """
+    queries, items = unit_rows(query), unit_rows(database)
+    return first_groups(lambda rows: rounded_cosines(queries[rows], items), (len(queries), len(items)), pairs)
+
+
+def first_groups(similarities: Callable[[slice], NDArray[Any]], shape: tuple[int, int], pairs: Rows) -> FirstGroup:
+    """Find the group of each query's first counterpart by any similarity.
+
+    Args:
+        similarities: gives those of a slice of the queries to all items, the largest first; tied where they are equal.
+        shape: (nq, nd).
+        pairs: see `recall_at_k`.
+
+    Raises:
+        ValueError: ``pairs`` do not fit.
+
+    >>> first_groups(lambda rows: np.array([[3, 5, 5]])[rows], (1, 3), np.array([0])).ahead.tolist()
+    [2]
+    """
+    nq, nd = shape
+    rows = _checked(pairs, nq, nd)
+    ahead, tied, found = (np.zeros(nq, dtype=np.int64) for _ in range(3))
+    step = max(1, _PAIRS // max(1, nd))
+    for start in range(0, nq if rows.shape[1] else 0, step):
+        block = slice(start, start + step)
+        known, values = rows[block] >= 0, similarities(block)
+        own = np.take_along_axis(values, np.maximum(rows[block], 0), axis=1)
+        best = own.max(axis=1, where=known, initial=own.min(initial=0), keepdims=True)
+        ahead[block] = (values > best).sum(axis=1)
+        tied[block] = (values == best).sum(axis=1)
+        found[block] = (known & (own == best)).sum(axis=1)
+    return FirstGroup(ahead, tied, found)
+
+
+def _checked(pairs: Rows, nq: int, nd: int) -> NDArray[np.int64]:
+    """Return pairs as ``(nq, m)`` int64."""
+    given = np.asarray(pairs)
+    rows = given.reshape(-1, 1) if given.ndim == 1 else given
+    if rows.ndim != 2 or len(rows) != nq or not np.issubdtype(rows.dtype, np.integer):
+        raise ValueError(f"pairs are (nq,) or (nq, m) database rows with nq = {nq}, not {given.shape} {given.dtype}")
+    if rows.size and not -1 <= rows.min() <= rows.max() < nd:
+        raise ValueError(f"pairs name rows {rows.min()} to {rows.max()}; the database has rows 0 to {nd - 1}")
+    ranked = np.sort(rows, axis=1)
+    if ((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] >= 0)).any():
+        raise ValueError("pairs name a row twice for one query")
+    return rows.astype(np.int64)
