@@ -73,6 +73,8 @@ def pixels(recipe: dict, path: Path) -> np.ndarray:
     picture = Image.open(path)
     if recipe["resize"] == "square":
         picture.draft("RGB", (2 * size, 2 * size))
+    picture = ImageOps.exif_transpose(picture)
+    if recipe["resize"] == "square":
         width, height = picture.size
         side = min(width, height)
         left, top = (width - side) / 2, (height - side) / 2

@@ -17,7 +17,6 @@ from channelhash.explanation.occlusion import (
     map_image,
     map_words,
     reduce_image,
-    turn_upright,
 )
 from channelhash.explanation.sides import Side
 from explanation.made_encoders import WORDS, encode_quadrants, encode_words, white_quadrant
@@ -125,19 +124,6 @@ def test_words_are_left_out_one_at_a_time_and_only_the_first_ones():
     assert leave_out_each(["a", "b", "a"], 10) == ["b a", "a a", "a b"]
     assert leave_out_each(["a", "b", "a"], 1) == ["b a"]
     assert map_words("  ", encode_words, np.ones(4), 10) == []
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_map_is_turned_as_its_picture_is_shown(orientation):
-    picture = white_quadrant(0, 1)
-    whole = encode_quadrants([picture])[0]
-    found = turn_upright(map_image(picture, Grid(4, 6, 3), encode_quadrants, whole, "grey"), orientation)
-    shown = np.asarray(found.image.convert("L").resize(found.influence.shape[::-1], Image.Resampling.BOX))
-    lit = np.argwhere(found.influence == found.influence.max()).mean(axis=0)
-    white = np.argwhere(shown > 128).mean(axis=0)
-    np.testing.assert_array_equal(np.round(lit / found.influence.shape), np.round(white / found.influence.shape))
-    assert found.influence.shape == ((4, 6) if orientation < 5 else (6, 4))
-    assert found.image.size == ((64, 48) if orientation < 5 else (48, 64))
 
 
 def test_large_pictures_are_reduced_and_small_ones_are_not():

@@ -10,8 +10,9 @@ from channelhash.data.records import Records
 from channelhash.data.table import has_labels, load_table
 from channelhash.errors import InputError
 from channelhash.utils.array_files import ENDINGS
+from channelhash.utils.image_files import HEIF_ENDINGS
 
-IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", *HEIF_ENDINGS}
 
 
 def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Records:

@@ -11,30 +11,39 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from channelhash.errors import InputError
+from channelhash.utils.image_files import HEIF_ENDINGS, HEIF_REMEDY, open_image, reads_heif, upright
 
 #: An image file, or an opened image.
 ImageInput = Path | str | Image.Image
 
+_UPRIGHT = "turn it as its EXIF orientation says (ImageOps.exif_transpose)"
 _SQUARE_STEPS = (
     "open the picture with Pillow; if it is a file, picture.draft('RGB', (2 * size, 2 * size)), by which a large JPEG "
     "is decoded to a nearby smaller size",
+    _UPRIGHT,
     "side = min(width, height), left = (width - side) / 2, top = (height - side) / 2, not rounded",
     "convert('RGB'), then resize((size, size), `filter`, box=(left, top, left + side, top + side)) with Pillow, whose "
     "filters are antialiased",
 )
 _RESIZE_STEPS = {
     "shortest": (
-        "open the picture with Pillow, convert('RGB')",
+        "open the picture with Pillow",
+        _UPRIGHT,
+        "convert('RGB')",
         "the short side becomes short_side, the long one int(short_side * long / short): resize with Pillow's `filter`",
         "cut out size x size pixels from left = round((width - size) / 2), top = round((height - size) / 2), rounding "
         "halves to even",
     ),
     "squash": (
-        "open the picture with Pillow, convert('RGB')",
+        "open the picture with Pillow",
+        _UPRIGHT,
+        "convert('RGB')",
         "resize((size, size), `filter`) with Pillow",
     ),
     "longest": (
-        "open the picture with Pillow, convert('RGB')",
+        "open the picture with Pillow",
+        _UPRIGHT,
+        "convert('RGB')",
         "ImageOps.pad(picture, (size, size), `filter`, color=(fill, fill, fill)) with Pillow",
     ),
 }
@@ -57,11 +66,11 @@ def image_problem(path: Path, decode: bool = True) -> str | None:
     if not decode:
         return None
     try:
-        with Image.open(path) as image:
+        with open_image(path) as image:
             image.draft("RGB", (1, 1))  # still reads to the end, in half the time
             image.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        return f"unreadable picture {path} ({error})"
+        return f"unreadable picture {path} ({_reason(path, error)})"
     return None
 
 
@@ -96,7 +105,7 @@ class Resize:
         return _recipe(self.mode, _RESIZE_STEPS[self.mode], **fields | {"short_side": self.short_side or self.size})
 
     def _resized(self, opened: Image.Image) -> Image.Image:
-        image, size = opened.convert("RGB"), self.size
+        image, size = upright(opened).convert("RGB"), self.size
         method = Image.Resampling[self.filter.upper()]
         if self.mode == "squash":
             return image.resize((size, size), method)
@@ -161,13 +170,18 @@ def _read(images: Sequence[ImageInput], size: int, resize: Callable[[Image.Image
             batch[i] = np.asarray(resize(image))
             continue
         try:
-            with Image.open(image) as opened:
+            with open_image(image) as opened:
                 batch[i] = np.asarray(resize(opened))
         except FileNotFoundError:
             raise InputError(f"{image}: no such picture") from None
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise InputError(f"{image}: not a readable picture ({error})") from None
+            raise InputError(f"{image}: not a readable picture ({_reason(image, error)})") from None
     return torch.from_numpy(batch).permute(0, 3, 1, 2).contiguous()
+
+
+def _reason(image: Path | str, error: Exception) -> str:
+    missing = Path(image).suffix.lower() in HEIF_ENDINGS and not reads_heif()
+    return HEIF_REMEDY if missing else str(error)
 
 
 def _recipe(resize: str, steps: Sequence[str], **fields: Any) -> dict[str, Any]:
@@ -177,6 +191,7 @@ def _recipe(resize: str, steps: Sequence[str], **fields: Any) -> dict[str, Any]:
 
 def _square(image: Image.Image, size: int) -> Image.Image:
     image.draft("RGB", (2 * size, 2 * size))  # JPEG decodes straight to a nearby smaller size
+    image = upright(image)
     width, height = image.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2

@@ -19,13 +19,12 @@ from channelhash.explanation.occlusion import (
     make_grid,
     map_image,
     map_words,
-    read_orientation,
     reduce_image,
-    turn_upright,
 )
 from channelhash.explanation.sides import Side, encode_side, load_side, make_encoders
 from channelhash.search.query import load_encoder, open_filled_store
 from channelhash.search.store import Item, Store
+from channelhash.utils.image_files import open_image
 
 
 def explain(
@@ -134,17 +133,16 @@ def _map_side(
             remarks.append(f"{side.name[:40]} …: only its first {settings.max_words} words were left out in turn")
         return None, map_words(text, encoders["text"], partner, settings.max_words), remarks
     if isinstance(side.item, Image.Image):
-        image, orientation = reduce_image(side.item), read_orientation(side.item)
+        image = reduce_image(side.item)
     else:
-        with Image.open(side.item) as opened:
-            orientation, image = read_orientation(opened), reduce_image(opened)
+        with open_image(side.item) as opened:
+            image = reduce_image(opened)
     grid = make_grid(image.size, settings.cells, settings.patch)
     n_positions = len(grid.positions())
     if n_positions > settings.max_positions:
         problem = f"{n_positions} patches would have to be looked at, more than {settings.max_positions}"
         return None, None, [*remarks, f"no map of {side.name}: {problem}"]
-    image_map = map_image(image, grid, encoders["image"], partner, settings.fill)
-    return turn_upright(image_map, orientation), None, remarks
+    return map_image(image, grid, encoders["image"], partner, settings.fill), None, remarks
 
 
 def _encoder(encoders: Mapping[str, Encode], modality: str) -> Encode:

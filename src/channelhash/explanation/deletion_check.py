@@ -36,6 +36,7 @@ from channelhash.explanation.sides import make_encoders
 from channelhash.metrics.significance import bootstrap_interval, paired_test
 from channelhash.models import load_model
 from channelhash.search.index.brute_force import nearest
+from channelhash.utils.image_files import open_image
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
 
@@ -78,7 +79,7 @@ def check_maps(
     encoders = make_encoders(model)
     for done, (row, hit) in enumerate(zip(rows.tolist(), hits, strict=True), start=1):
         text = database.texts[int(hit.rows[0])]
-        with Image.open(query.images[row]) as opened:
+        with open_image(query.images[row]) as opened:
             image = crop_centre(reduce_image(opened))
         image_outputs, text_outputs = encoders["image"]([image])[0], encoders["text"]([text])[0]
         random = generator(seed, "deletion", row)

@@ -6,17 +6,18 @@ function from items to outputs can be explained.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageFilter, ImageOps
+from PIL import Image, ImageFilter
 
 from channelhash.channels import relaxed_hamming
 from channelhash.codes import binarize
 from channelhash.explanation.agreeing_bits import Outputs
+from channelhash.utils.image_files import upright
 
 #: Maps ``n`` items of one modality to real-valued outputs ``(n, k)``.
 Encode = Callable[[Sequence[Any]], Outputs]
@@ -29,7 +30,6 @@ SHORT_SIDE = 512
 _GREY = (128, 128, 128)
 # Occluded images in memory at a time.
 _BATCH = 32
-_ORIENTATION = 0x0112  # the EXIF tag
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def make_grid(size: tuple[int, int], cells: int, patch: int) -> Grid:
 
 
 def reduce_image(image: Image.Image) -> Image.Image:
-    """Return the image in RGB, its short side at most 512 pixels, not turned: models read pixels as stored.
+    """Return the image upright, as models read it, in RGB, its short side at most 512 pixels.
 
     >>> reduce_image(Image.new("L", (4000, 2000))).size
     (1024, 512)
@@ -99,8 +99,9 @@ def reduce_image(image: Image.Image) -> Image.Image:
     if factor < 1:
         target = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
         image.draft("RGB", target)  # a JPEG file is decoded straight to a nearby smaller size
-        return image.convert("RGB").resize(target, Image.Resampling.BILINEAR)
-    return image.convert("RGB")
+        image.load()
+        image = image.convert("RGB").resize(target, Image.Resampling.BILINEAR)
+    return upright(image).convert("RGB")
 
 
 def make_filler(image: Image.Image, fill: Fill) -> Image.Image:
@@ -201,31 +202,6 @@ def map_image(image: Image.Image, grid: Grid, encode: Encode, partner: Outputs, 
         strongest=_numbers(flips[int(np.abs(changes).argmax())]),
         flipping=flips.mean(axis=0),
     )
-
-
-def turn_upright(image_map: ImageMap, orientation: int) -> ImageMap:
-    """Turn the map of an image as the image's EXIF orientation says, so that it is seen as the image is shown."""
-    if orientation not in range(2, 9):
-        return image_map
-
-    def turn(image: Image.Image) -> Image.Image:
-        image.getexif()[_ORIENTATION] = orientation
-        return ImageOps.exif_transpose(image)
-
-    def turn_cells(cells: Values) -> Values:
-        return np.asarray(turn(Image.fromarray(cells.astype(np.float32))), dtype=np.float64)
-
-    influence, flips = turn_cells(image_map.influence), turn_cells(image_map.flips)
-    return replace(image_map, image=turn(image_map.image.copy()), influence=influence, flips=flips)
-
-
-def read_orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation of an opened image, 1 if it has none.
-
-    >>> read_orientation(Image.new("RGB", (2, 2)))
-    1
-    """
-    return int(image.getexif().get(_ORIENTATION, 1))
 
 
 @dataclass(frozen=True)

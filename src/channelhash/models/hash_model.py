@@ -26,6 +26,7 @@ from channelhash.models.saved_checksums import (
     weights_metadata,
 )
 from channelhash.utils.files import atomic_path, content_hash, write_text
+from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress
 from channelhash.utils.python_names import check_trusted, trusting
 from channelhash.utils.reading import reading
@@ -127,6 +128,7 @@ class HashModel(nn.Module, ModelHubMixin):
     ) -> None:
         super().__init__()
         self.code_spaces, self.extends = tuple(code_spaces), tuple(extends)
+        self._preprocessing: int | None = PREPROCESSING  # None in what 0.1 saved
         self._features_of = features_of or {}
         self.name = name
         self.n_bits = n_bits
@@ -195,9 +197,11 @@ class HashModel(nn.Module, ModelHubMixin):
                 rows = partial(feature_rows, modality=modality, width=branch.fixed.n_features)
                 branch = Branch(rows, nn.Identity(), branch.head)
             branches[modality] = branch
-        return HashModel(
+        model = HashModel(
             self.name, self.n_bits, self.architecture, branches, self.backbones(), self.code_spaces, self.extends
         )
+        model._preprocessing = self._preprocessing
+        return model
 
     def trained_state(self) -> dict[str, Tensor]:
         """Return what training changes, by name: parameters and buffers, without copying them.
@@ -296,7 +300,12 @@ class HashModel(nn.Module, ModelHubMixin):
 
     def _description(self) -> dict[str, Any]:
         description = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
-        optional = {"backbones": self.backbones(), "code_space": " ".join(self.code_spaces)}
+        reads_images = "image" in self.branches and self.name != "features"
+        optional = {
+            "backbones": self.backbones(),
+            "code_space": " ".join(self.code_spaces),
+            "preprocessing": self._preprocessing if reads_images else None,
+        }
         return description | {key: value for key, value in optional.items() if value}
 
     def comparable(self, model: str) -> bool:
@@ -347,6 +356,7 @@ class HashModel(nn.Module, ModelHubMixin):
             model = cls(name=name, n_bits=n_bits, architecture=architecture, branches=branches)
             model.code_spaces = tuple(str(description.get("code_space", "")).split())
             model.extends = tuple(map(str, description.get("extends", ())))
+            model._preprocessing = description.get("preprocessing")
             model._check_backbones(description.get("backbones", {}), folder)
         file = folder / "model.safetensors"
         weights = read_weights(file)

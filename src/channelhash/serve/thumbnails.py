@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import IO
 
 from fastapi import HTTPException
-from PIL import Image, ImageOps
+from PIL import Image
 
-from channelhash.serve.uploads import FORMATS
+from channelhash.serve.uploads import STORED_FORMATS
+from channelhash.utils.image_files import open_image, upright
 
 #: Largest long side of a thumbnail in pixels.
 MAX_SIDE = 640
@@ -43,7 +44,7 @@ class Thumbnails:
 
         >>> file = io.BytesIO()
         >>> Image.new("RGB", (1000, 500)).save(file, "PNG")
-        >>> Image.open(io.BytesIO(Thumbnails(max_pixels=10**6).draw_upload(file.getvalue()))).size
+        >>> open_image(io.BytesIO(Thumbnails(max_pixels=10**6).draw_upload(file.getvalue()))).size
         (640, 320)
         """
         return self._thumbnail(io.BytesIO(content), MAX_SIDE)
@@ -53,11 +54,11 @@ class Thumbnails:
             return self._thumbnail(file, size)
 
     def _thumbnail(self, file: IO[bytes], size: int) -> bytes:
-        with Image.open(file, formats=FORMATS) as opened:
+        with open_image(file, STORED_FORMATS) as opened:
             if opened.width * opened.height > self._max_pixels:
                 raise ValueError("too many pixels")
             opened.draft("RGB", (2 * size, 2 * size))
-            image = ImageOps.exif_transpose(opened)
+            image = upright(opened)
             if "A" in image.getbands() or "transparency" in image.info:  # JPEG has no transparency
                 image = image.convert("RGBA")
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

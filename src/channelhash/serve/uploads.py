@@ -1,18 +1,24 @@
 """Uploaded images: the header is checked before the image is decoded, and the decoding before it is used."""
 
 import io
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import File, HTTPException, UploadFile
 from PIL import Image
 
+from channelhash.utils.image_files import open_image
+
 #: Formats that are decoded; Pillow has others that start programs or are rarely tested.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+
+#: Formats of stored images: also those that telephones write.
+STORED_FORMATS = (*FORMATS, "AVIF", "HEIF")
 
 UploadedImage = Annotated[UploadFile, File(description="A picture: JPEG, PNG, WebP, GIF, BMP or TIFF.")]
 
 
-def open_upload(content: bytes, max_pixels: int, max_side: int) -> Image.Image:
+def open_upload(content: bytes, max_pixels: int, max_side: int, formats: Sequence[str] = FORMATS) -> Image.Image:
     """Open an uploaded image that is sure to decode; the model decodes it, as it does with files.
 
     Args:
@@ -20,6 +26,7 @@ def open_upload(content: bytes, max_pixels: int, max_side: int) -> Image.Image:
         max_pixels: largest width times height; read from the header, so that a small file of a large image is refused
             without decoding it.
         max_side: longest width and height; models may work along the short side.
+        formats: formats that are read.
 
     Raises:
         HTTPException: 422, it is empty, not an image or damaged; 413, it is too large.
@@ -31,7 +38,7 @@ def open_upload(content: bytes, max_pixels: int, max_side: int) -> Image.Image:
     """
     if not content:
         raise HTTPException(422, "image: the upload is empty")
-    checked = _opened(content)
+    checked = _opened(content, formats)
     width, height = checked.size
     if width * height > max_pixels:
         raise HTTPException(
@@ -45,16 +52,16 @@ def open_upload(content: bytes, max_pixels: int, max_side: int) -> Image.Image:
             checked.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise HTTPException(422, f"image: damaged, perhaps cut off ({_line(error)})") from None
-    return _opened(content)
+    return _opened(content, formats)
 
 
-def _opened(content: bytes) -> Image.Image:
+def _opened(content: bytes, formats: Sequence[str]) -> Image.Image:
     try:
-        return Image.open(io.BytesIO(content), formats=FORMATS)
+        return open_image(io.BytesIO(content), formats)
     except Image.DecompressionBombError:
         raise HTTPException(413, "image: far too many pixels for this server") from None
     except (OSError, SyntaxError, ValueError):
-        raise HTTPException(422, f"image: not a picture; {', '.join(FORMATS)} are read") from None
+        raise HTTPException(422, f"image: not a picture; {', '.join(formats)} are read") from None
 
 
 def _line(error: Exception) -> str:

@@ -23,6 +23,7 @@ from channelhash.models.backbones import memory_advice
 from channelhash.models.hash_model import Branch
 from channelhash.training.augmented_loader import AugmentedImages
 from channelhash.utils.files import cache_folder
+from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.memmap_cache import DType, RowFile, Rows, row_file
 from channelhash.utils.progress import Progress
 
@@ -53,6 +54,8 @@ def cached_features(
     assert frozen is not None
     folder = cache_folder() / "features"
     key = {**frozen.identity(), "items": collection_hash(items, folder)}
+    if are_files(items):
+        key["preprocessing"] = str(PREPROCESSING)
     sizes = _parts(len(items), _BLOCK)
 
     def compute(first: int) -> Iterator[Rows]:
@@ -102,6 +105,7 @@ def augmented_features(
     key = {
         **frozen.identity(),
         "items": collection_hash(paths, folder),
+        "preprocessing": str(PREPROCESSING),
         "draws": f"{_DRAWS}, seed {seed}, {epochs} epochs, {settings.easy_weights}",
     }
 

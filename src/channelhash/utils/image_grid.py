@@ -7,6 +7,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from channelhash.utils.files import atomic_path
+from channelhash.utils.image_files import open_image, upright
 
 _CELL = 148
 _IMAGE = 124
@@ -72,10 +73,10 @@ def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: in
         caption = "" if lines[:8] == wrap(text, 19) else "…"
     else:
         if isinstance(cell.image, Image.Image):
-            image = cell.image.copy()
+            image = upright(cell.image).copy()
         else:
-            with Image.open(cell.image) as opened:
-                image = opened.convert("RGB")
+            with open_image(cell.image) as opened:
+                image = upright(opened).convert("RGB")
         image.thumbnail((_IMAGE, _IMAGE))
         left, top = x + (_CELL - image.width) // 2, y + margin + (_IMAGE - image.height) // 2
         sheet.paste(image, (left, top))

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from channelhash.data.bulk.addresses import read_bytes
 from channelhash.data.records import Records, labels_from_names
 from channelhash.errors import JobError
+from channelhash.utils.image_files import open_image
 
 #: Images and texts read at once: as many as a model encodes at once.
 BATCH = 256
@@ -105,7 +105,7 @@ class RawBatch:
         items: dict[str, Any] = dict(self.items)
         images = self.items.get("image")
         if isinstance(images, list):
-            items["image"] = tuple(Image.open(BytesIO(content)) for content in images)
+            items["image"] = tuple(open_image(BytesIO(content)) for content in images)
         if isinstance(self.items.get("text"), list):
             items["text"] = tuple(self.items["text"])
         labels, names = labels_from_names(self.labels, label_names, "the input")

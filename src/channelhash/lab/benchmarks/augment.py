@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 
 from channelhash.augment.progressive import Progression, apply, plan
 from channelhash.augment.tables import LEVELS, Level
@@ -21,6 +20,7 @@ from channelhash.text.token_cache import cached_tokens
 from channelhash.text.tokens import encode_hashed
 from channelhash.training.augmented_loader import AugmentedImages
 from channelhash.utils.environment import usable_cores
+from channelhash.utils.image_files import open_image
 from channelhash.utils.seeds import generator
 from channelhash.utils.timing import Row, compare, single_row
 
@@ -83,7 +83,7 @@ def _decode_plainly(paths: list[Path]) -> None:
     from channelhash.utils.torchvision_compat import functional as F
 
     for path in paths:
-        with Image.open(path) as image:
+        with open_image(path) as image:
             pixels = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
         F.center_crop(F.resize(pixels, [SIZE], antialias=True), [SIZE])
 

@@ -9,6 +9,7 @@ from PIL import Image
 from channelhash.codes.code_set import CodeSet
 from channelhash.lab.report.page import Answers, Card, data_uri
 from channelhash.search.index.brute_force import nearest
+from channelhash.utils.image_files import open_image, upright
 from channelhash.utils.image_grid import bits
 from channelhash.utils.plotting import arrow
 
@@ -32,9 +33,9 @@ class Thumbnails:
         """Return an address that holds the image; empty if it cannot be read."""
         if path not in self._uris:
             try:
-                with Image.open(path) as opened:
+                with open_image(path) as opened:
                     opened.draft("RGB", (2 * _SIDE, 2 * _SIDE))  # JPEG decodes straight to a nearby smaller size
-                    image = opened.convert("RGB")
+                    image = upright(opened).convert("RGB")
             except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
                 self.unreadable.add(path)
                 self._uris[path] = ""

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Form, HTTPException, Response
-from PIL import Image
 
 from channelhash.errors import InputError
 from channelhash.explanation.api import explain_pair
@@ -24,7 +23,8 @@ from channelhash.serve.routes.search import unpack_hex
 from channelhash.serve.routing import Route
 from channelhash.serve.schemas import ExplainItem, ExplainRequest, ExplainResponse, MapOptions, Modality
 from channelhash.serve.service import CurrentService, Service
-from channelhash.serve.uploads import UploadedImage, open_upload
+from channelhash.serve.uploads import STORED_FORMATS, UploadedImage, open_upload
+from channelhash.utils.image_files import open_image
 
 router = APIRouter(tags=["explain"], responses=PROBLEMS, route_class=Route)
 
@@ -134,7 +134,7 @@ def _load_image(service: Service, item: Item, path: Path) -> Side:
     code, n_bits = item.codes["image"], service.store.n_bits or 0
     try:
         content = path.read_bytes()
-        open_upload(content, service.limits.pixels, service.limits.side)
+        open_upload(content, service.limits.pixels, service.limits.side, STORED_FORMATS)
     except (OSError, HTTPException):
         return unpack_side(code, "image", item.id, n_bits, "its picture is not there any more, or cannot be read")
     return compare_with_stored(_encode_file(content, item.id, _encoder(service, "image")), code, n_bits)
@@ -142,5 +142,5 @@ def _load_image(service: Service, item: Item, path: Path) -> Side:
 
 def _encode_file(content: bytes, name: str, encode: Encode) -> Side:
     """Encode an image from its file's content, opened twice: a model may decode it smaller."""
-    outputs = encode([Image.open(io.BytesIO(content))])[0]
-    return Side("image", name, outputs, Image.open(io.BytesIO(content)))
+    outputs = encode([open_image(io.BytesIO(content))])[0]
+    return Side("image", name, outputs, open_image(io.BytesIO(content)))

@@ -1,0 +1,108 @@
+"""Images are opened in one place, and models see them as people do."""
+
+import ast
+import io
+
+import numpy as np
+import pytest
+from PIL import ExifTags, Image, ImageOps
+
+from channelhash.data.images import Resize, Square, image_problem
+from channelhash.explanation.occlusion import reduce_image
+from channelhash.utils.image_files import date_taken, open_image, reads_heif, upright
+from channelhash.utils.seeds import generator
+from pages import ROOT
+
+
+def photograph(width=90, height=60):
+    coarse = generator(0, "photograph").integers(0, 256, (6, 9, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def as_written(image, orientation, file_format="JPEG"):
+    """The file of a camera that was held so that ``image`` has to be turned to be seen upright."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2019:07:14 10:20:30"
+    file = io.BytesIO()
+    image.save(file, file_format, exif=exif, **{"lossless": True} if file_format == "WEBP" else {"quality": 95})
+    file.seek(0)
+    return file
+
+
+def test_no_image_is_opened_elsewhere():
+    found = {
+        path.name
+        for path in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "Image.open"
+    }
+    assert found == {"image_files.py"}
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_an_image_is_turned_as_pillow_turns_it(orientation, file_format):
+    file = as_written(photograph(), orientation, file_format)
+    turned = upright(open_image(file))
+    np.testing.assert_array_equal(np.asarray(turned), np.asarray(ImageOps.exif_transpose(Image.open(file))))
+    assert turned.size == ((90, 60) if orientation < 5 else (60, 90))
+    np.testing.assert_array_equal(np.asarray(upright(turned)), np.asarray(turned))
+
+
+@pytest.mark.parametrize("prepare", [Square(32), Resize(32), Resize(32, mode="squash"), Resize(32, mode="longest")])
+def test_models_see_a_photograph_of_a_telephone_upright(prepare, tmp_path):
+    seen = photograph(360, 240)
+    lying = tmp_path / "lying.jpg"
+    lying.write_bytes(as_written(seen.transpose(Image.Transpose.ROTATE_90), 6).getvalue())
+    expected = prepare([seen]).float()
+    for given in (lying, open_image(lying)):
+        assert (prepare([given]).float() - expected).abs().mean() < 2
+    not_turned = Image.open(lying).convert("RGB")
+    not_turned.info.clear()
+    assert (prepare([not_turned]).float() - expected).abs().mean() > 30
+    with open_image(lying) as opened:
+        assert reduce_image(opened).size == seen.size
+
+
+def test_a_corrupt_exif_block_is_none(tmp_path):
+    content = as_written(photograph(), 6).getvalue()
+    start = content.index(b"Exif\0\0") + 6
+    for junk in (b"\xff" * 40, b"MM\0*\xff\xff\xff\xff" + b"\0" * 32, b"II*\0\x08\0\0\0\xff\xff" + b"\x12\x01" * 15):
+        path = tmp_path / "corrupt.jpg"
+        path.write_bytes(content[:start] + junk + content[start + len(junk) :])
+        assert image_problem(path) is None
+        assert Square(8)([path]).shape == (1, 3, 8, 8)
+        assert date_taken(open_image(path)) is None
+
+
+def test_the_date_taken_is_read_before_and_after_decoding():
+    for file_format in ("JPEG", "PNG", "WEBP"):
+        image = open_image(as_written(photograph(), 1, file_format))
+        assert date_taken(image) == "2019-07-14 10:20:30"
+        upright(image)
+        assert date_taken(image) == "2019-07-14 10:20:30"
+
+
+@pytest.mark.skipif(not reads_heif(), reason="needs the extra heif")
+def test_heic_is_read_upright(tmp_path):
+    import pillow_heif
+
+    path = tmp_path / "photo.heic"
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    seen = photograph()
+    pillow_heif.from_pillow(seen.transpose(Image.Transpose.ROTATE_90)).save(path, exif=exif.tobytes(), quality=95)
+    assert (Square(32)([path]).float() - Square(32)([seen]).float()).abs().mean() < 4
+    assert sorted(open_image(io.BytesIO(path.read_bytes()), ("JPEG", "HEIF")).size) == [60, 90]
+
+
+def test_a_heic_file_without_the_extra_says_what_to_install(tmp_path, monkeypatch):
+    from channelhash.data import images
+    from channelhash.utils import image_files
+
+    path = tmp_path / "photo.heic"
+    path.write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    for module in (images, image_files):
+        monkeypatch.setattr(module, "reads_heif", lambda: False)
+    assert "pip install 'channelhash[heif]'" in str(image_problem(path))
