@@ -135,6 +135,10 @@ def check_contents(store: Store, expected: Expected) -> None:
     assert len(store) == len(names)
     assert store.ids() == names
     assert store.modalities == tuple(sorted({modality for codes in expected.codes.values() for modality in codes}))
+    for modality in store.modalities:
+        ids, codes = store.codes(modality)
+        assert ids == [name for name in names if modality in expected.codes[name]]
+        assert codes.tobytes() == packed(np.array([expected.codes[name][modality] for name in ids])).tobytes()
     for item in store.get(names):
         assert item.metadata == expected.metadata[item.id]
         assert item.codes.keys() == expected.codes[item.id].keys()

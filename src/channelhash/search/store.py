@@ -25,6 +25,9 @@ from channelhash.search.validation import (
     is_text,
 )
 
+# Items read at a time where codes come with them.
+_ITEMS = 1000
+
 
 class Answers(NamedTuple):
     """The items that queries found, nearest first, equal distances by id.
@@ -182,6 +185,15 @@ class Store(ABC):
     def _facts(self) -> dict[str, Any]:
         """Return what `info` says beside address, items, n_bits and model."""
 
+    def _codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
+        """Return ids, sorted, and codes of the items that have one of ``modality`` and pass a filter; see `codes`."""
+        names, parts = self._ids(where), []
+        for start in range(0, len(names), _ITEMS):
+            parts += [item for item in self._get(names[start : start + _ITEMS]).values() if modality in item.codes]
+        parts.sort(key=lambda item: item.id)
+        codes = np.array([item.codes[modality] for item in parts], dtype=np.uint8)
+        return [item.id for item in parts], codes.reshape(len(parts), -(-(self.n_bits or 0) // 8))
+
     # What every store does with that.
 
     def __contains__(self, item_id: object) -> bool:
@@ -243,6 +255,22 @@ class Store(ABC):
     def ids(self, where: str | None = None) -> list[str]:
         """Return all ids, or those that pass a filter, sorted."""
         return self._ids(self._filter(where))
+
+    def codes(self, modality: str | None = None, where: str | None = None) -> tuple[list[str], PackedCodes]:
+        """Return the ids, sorted, and the ``(n, ceil(n_bits / 8))`` codes of the items that a search would look at.
+
+        Arguments and errors as in `search`; a store without codes has none to return. O(n) time and memory.
+
+        >>> from channelhash import CodeSet
+        >>> from channelhash.search.local.store import open_codes
+        >>> ids, codes = open_codes(CodeSet(["b", "a"], {"image": np.array([[7], [1]], np.uint8)}, None, 8)).codes()
+        >>> ids, codes.tolist()
+        (['a', 'b'], [[1], [7]])
+        """
+        where_tree, modalities = self._filter(where), self.modalities
+        if not modalities:
+            return [], np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8)
+        return self._codes(choose_modality(modality, modalities, self.address), where_tree)
 
     def search(self, codes: PackedCodes, k: int = 10, modality: str | None = None, where: str | None = None) -> Answers:
         """Find the ``k`` items nearest to every query among those that have a code of ``modality`` and pass ``where``.

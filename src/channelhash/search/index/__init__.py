@@ -117,6 +117,18 @@ class CodeIndex:
         """Number of distinct codes."""
         return int(self._distinct.codes.shape[1])
 
+    def packed(self) -> PackedCodes:
+        """Return the ``(n, ceil(n_bits / 8))`` packed codes, by row.
+
+        >>> CodeIndex.build(np.array([[9], [7], [7]], np.uint8), n_bits=8).packed().tolist()
+        [[9], [7], [7]]
+        """
+        codes, starts, rows = self._distinct
+        of_bytes = codes.T.astype(codes.dtype.newbyteorder(">"), order="C").view(np.uint8)[:, : -(-self.n_bits // 8)]
+        packed = np.empty((len(rows), of_bytes.shape[1]), dtype=np.uint8)
+        packed[rows] = np.repeat(of_bytes, np.diff(starts.astype(np.int64)), axis=0)
+        return packed
+
     @property
     def nbytes(self) -> int:
         """Size of all arrays."""

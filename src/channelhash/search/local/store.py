@@ -224,6 +224,17 @@ class EmbeddedStore(Store):
         ]
         return _merged(parts, matches, len(queries), limit)
 
+    def _codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
+        ids: list[str] = []
+        codes = []
+        for part in self._parts(modality, where):
+            rows = np.arange(len(part.codes)) if part.allowed is None else np.flatnonzero(part.allowed)
+            ids += part.codes.ids(rows)
+            codes.append(part.codes.index.packed()[rows])
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        packed = np.concatenate([np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8), *codes])
+        return [ids[place] for place in order], packed[order]
+
     def _facts(self) -> dict[str, Any]:
         """``distinct_codes`` leaves out modalities of which codes were written a short time ago."""
         with self._items() as items:

@@ -1,0 +1,190 @@
+"""Groups of near-duplicates: exact all-pairs within a radius, by substrings that must agree.
+
+Why nothing is missed (pigeonhole). Codes are cut into t substrings. Two codes within r bits of each other differ in at
+most r of the substrings, so at least t − r of them agree. For each choice of t − r substrings the codes are sorted by
+those, and only codes that agree in all of them are compared. More substrings make more passes with smaller buckets; a
+sample of the codes says which t costs least.
+
+Pairs are never kept: each joins two sets of a union-find, and codes that are in one set already are not compared.
+"""
+
+from itertools import combinations
+from math import comb
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes, check_packed, pack
+from channelhash.codes.popcount import popcount
+from channelhash.search.index.deduplicate import Words, code_words, distinct_codes
+from channelhash.utils.seeds import generator
+
+# Codes that the cost of a cut is estimated from, and what sorting a code costs beside comparing two.
+_SAMPLE, _SORT = 1 << 12, 100
+# Substrings beyond the radius + 1 that are tried, and passes at most.
+_FURTHER, _PASSES = 4, 60
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def duplicate_groups(packed: PackedCodes, n_bits: int, radius: int = 3) -> list[NDArray[np.int64]]:
+    """Find the groups of codes that are connected by steps of at most ``radius`` bits: connected components.
+
+    In a chain, two ends may be farther apart than the radius.
+
+    Args:
+        packed: ``(n, ceil(n_bits / 8))`` packed codes.
+        n_bits: code length.
+        radius: at least 0; 0 groups equal codes.
+
+    Returns:
+        Of each group of two or more, the row numbers in ascending order; the largest group first, equally large ones by
+        their first row.
+
+    Raises:
+        ValueError: ``radius`` is below 0, or the codes do not have ``n_bits`` bits.
+
+    Equal codes cost O(n log n) for n rows. Of m distinct ones, random and of 64 bits or more, the time grows little
+    faster than m for m up to some millions; short codes in dense clusters are compared pair by pair at worst. Memory is
+    O(m), whatever the number of pairs.
+
+    >>> codes = np.array([[0], [255], [1], [7], [255]], np.uint8)
+    >>> [group.tolist() for group in duplicate_groups(codes, n_bits=8, radius=2)]
+    [[0, 2, 3], [1, 4]]
+    """
+    if radius < 0:
+        raise ValueError(f"radius is {radius}; a distance is at least 0")
+    check_packed(packed, n_bits)
+    codes, starts, rows = distinct_codes(packed, n_bits)
+    parents = np.arange(codes.shape[1])
+    if radius >= n_bits:
+        parents[:] = 0
+    elif radius and codes.shape[1] > 1:
+        _join_near(codes, n_bits, radius, parents)
+    return _groups(np.repeat(parents, np.diff(starts.astype(np.int64))), rows)
+
+
+def _groups(numbers: NDArray[np.int64], rows: NDArray[np.uint32]) -> list[NDArray[np.int64]]:
+    """Return the rows of each group of two or more; ``numbers`` says which set each of ``rows`` is in."""
+    order = np.lexsort((rows, numbers))
+    sorted_numbers, sorted_rows = numbers[order], rows[order].astype(np.int64)
+    begins = np.flatnonzero(np.diff(sorted_numbers, prepend=-1))
+    sizes = np.diff(begins, append=len(rows))
+    groups = [sorted_rows[begins[g] : begins[g] + sizes[g]] for g in np.flatnonzero(sizes > 1).tolist()]
+    return sorted(groups, key=lambda group: (-len(group), int(group[0])))
+
+
+def _join_near(codes: Words, n_bits: int, radius: int, parents: NDArray[np.int64]) -> None:
+    """Join all codes within the radius in the union-find ``parents``; in the end each names the root of its set."""
+    by_code = np.ascontiguousarray(codes.T)
+    for mask in _masks(by_code, n_bits, radius):
+        keys = _keys(by_code, mask)
+        order = np.argsort(keys)
+        _join_buckets(by_code[order], keys[order], order, radius, parents)
+
+
+def _masks(codes: Words, n_bits: int, radius: int) -> list[Words]:
+    """Return the bits ``(words,)`` that must agree in each pass: those of the cut that costs least in a sample."""
+    m = len(codes)
+    sample = codes[generator(0, "duplicates", m).choice(m, min(m, _SAMPLE), replace=False)]
+    best: list[Words] = []
+    least = np.inf
+    for parts in range(radius + 1, min(n_bits, radius + 1 + _FURTHER) + 1):
+        if best and comb(parts, radius) > _PASSES:
+            break
+        masks = _masks_of_cut(parts, codes.dtype, n_bits, radius)
+        compared = sum(_pairs(_keys(sample, mask)) for mask in masks) * (m / len(sample)) ** 2
+        if (cost := _SORT * m * len(masks) + compared) < least:
+            best, least = masks, cost
+    return best
+
+
+def _masks_of_cut(parts: int, word: np.dtype[Any], n_bits: int, radius: int) -> list[Words]:
+    """Return a mask for each choice of ``parts`` − ``radius`` of the substrings."""
+    bounds = np.arange(parts + 1) * n_bits // parts
+    masks = []
+    for chosen in combinations(range(parts), parts - radius):
+        bits = np.zeros((1, n_bits), dtype=np.bool_)
+        for part in chosen:
+            bits[0, bounds[part] : bounds[part + 1]] = True
+        masks.append(code_words(pack(bits), n_bits)[0].astype(word))
+    return masks
+
+
+def _pairs(keys: NDArray[np.uint64]) -> float:
+    """Count the pairs of equal keys."""
+    counts = np.unique(keys, return_counts=True)[1].astype(np.float64)
+    return float((counts * (counts - 1)).sum() / 2)
+
+
+@njit(cache=True, nogil=True)
+def _keys(codes, mask):  # type: ignore[no-untyped-def]
+    """Return a number for each code, equal where the masked bits are; rarely equal where they are not, which costs
+    a comparison."""
+    keys = np.empty(len(codes), dtype=np.uint64)
+    for c in range(len(codes)):
+        key = np.uint64(0)
+        for w in range(len(mask)):
+            key = (key ^ np.uint64(codes[c, w] & mask[w])) * _MIX
+            key ^= key >> np.uint64(29)
+        keys[c] = key
+    return keys
+
+
+@njit(nogil=True)
+def _root(parents, c):  # type: ignore[no-untyped-def]
+    """Return the root of a code's set, and halve the way there."""
+    while parents[c] != c:
+        parents[c] = parents[parents[c]]
+        c = parents[c]
+    return c
+
+
+@njit(nogil=True)
+def _largest_set_last(codes, order, parents, begin, end):  # type: ignore[no-untyped-def]
+    """Move the codes of the set that most of a bucket is in, if any is, to its end; return where they begin."""
+    root, votes = np.int64(-1), 0
+    for i in range(begin, end):  # Boyer and Moore's vote
+        own = _root(parents, order[i])
+        if votes == 0:
+            root = own
+        votes += 1 if own == root else -1
+    i = begin
+    while i < end:
+        if _root(parents, order[i]) == root:
+            end -= 1
+            order[i], order[end] = order[end], order[i]
+            for w in range(codes.shape[1]):
+                codes[i, w], codes[end, w] = codes[end, w], codes[i, w]
+        else:
+            i += 1
+    return end
+
+
+@njit(cache=True, nogil=True)
+def _join_buckets(codes, keys, order, radius, parents):  # type: ignore[no-untyped-def]
+    """Join the near ones among codes of equal key, which stand side by side; their order within a key may change."""
+    begin = 0
+    while begin < len(keys):
+        end = begin + 1
+        while end < len(keys) and keys[end] == keys[begin]:
+            end += 1
+        last = _largest_set_last(codes, order, parents, begin, end) if end > begin + 1 else begin
+        for i in range(begin, last):
+            own = _root(parents, order[i])
+            for j in range(i + 1, end):
+                if j >= last and own == _root(parents, order[last]):
+                    break  # the rest is one set, and this code is in it by now
+                distance = np.int64(0)
+                for w in range(codes.shape[1]):
+                    distance += np.int64(popcount(codes[i, w] ^ codes[j, w]))  # type: ignore[call-arg]
+                if distance <= radius:
+                    other = _root(parents, order[j])
+                    if other != own:
+                        first = min(own, other)
+                        parents[max(own, other)] = first
+                        own = first
+        begin = end
+    for c in range(len(parents)):
+        parents[c] = _root(parents, c)
