@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from channelhash.codes import hamming_distances
-from channelhash.errors import InputError
 from channelhash.search.store import Store
 from channelhash.search.validation import check_count
 

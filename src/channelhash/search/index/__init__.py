@@ -126,7 +126,7 @@ class CodeIndex:
         codes, starts, rows = self._distinct
         of_bytes = codes.T.astype(codes.dtype.newbyteorder(">"), order="C").view(np.uint8)[:, : -(-self.n_bits // 8)]
         packed = np.empty((len(rows), of_bytes.shape[1]), dtype=np.uint8)
-        packed[rows] = np.repeat(of_bytes, np.diff(starts.astype(np.int64)), axis=0)
+        packed[rows] = np.repeat(of_bytes, starts[1:] - starts[:-1], axis=0)
         return packed
 
     @property

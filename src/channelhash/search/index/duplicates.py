@@ -62,7 +62,7 @@ def duplicate_groups(packed: PackedCodes, n_bits: int, radius: int = 3) -> list[
         parents[:] = 0
     elif radius and codes.shape[1] > 1:
         _join_near(codes, n_bits, radius, parents)
-    return _groups(np.repeat(parents, np.diff(starts.astype(np.int64))), rows)
+    return _groups(np.repeat(parents, starts[1:] - starts[:-1]), rows)
 
 
 def _groups(numbers: NDArray[np.int64], rows: NDArray[np.uint32]) -> list[NDArray[np.int64]]:
