@@ -5,6 +5,7 @@ from pathlib import Path
 from channelhash.errors import InputError
 from channelhash.models.cliphash import build_cliphash_branches, create_cliphash_model
 from channelhash.models.feature_heads import build_features_branches, create_features_model
+from channelhash.models.fitted import build_fitted_branches, create_fitted_model
 from channelhash.models.hash_model import Branch, HashModel, ModelKind
 from channelhash.models.small import build_small_branches, create_small_model
 from channelhash.models.tdsrdh import build_tdsrdh_branches, create_tdsrdh_model
@@ -16,6 +17,7 @@ MODELS: dict[str, ModelKind] = {
     "features": ModelKind(create_features_model, build_features_branches),
     "tdsrdh": ModelKind(create_tdsrdh_model, build_tdsrdh_branches, tokens=True),
     "cliphash": ModelKind(create_cliphash_model, build_cliphash_branches),
+    "fitted": ModelKind(create_fitted_model, build_fitted_branches),
 }
 
 

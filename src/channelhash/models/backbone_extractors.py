@@ -28,7 +28,7 @@ class TorchvisionImages:
 
     def __init__(self, what: str, options: Mapping[str, str]) -> None:
         self._name, _, weights = what.partition("/")
-        self._tag, self.file, self._pretrained = _absolute(weights or "DEFAULT")
+        self._tag, self.file, self._pretrained = absolute_source(weights or "DEFAULT")
         if not self._tag:
             raise InputError("write TAG@FILE; the tag of torchvision's weights says how pictures are prepared")
         self.what = f"{self._name}/{self._pretrained}"
@@ -57,7 +57,7 @@ class OpenClipModel:
         self._name, _, pretrained = what.partition("/")
         if not pretrained:
             raise InputError(f"name the weights too: open_clip:{what}/TAG, /FILE or /TAG@FILE")
-        _, self.file, self._pretrained = _absolute(pretrained)
+        _, self.file, self._pretrained = absolute_source(pretrained)
         self.what = f"{self._name}/{self._pretrained}"
 
     def load(self, modality: str) -> Extract:
@@ -68,8 +68,12 @@ class OpenClipModel:
         return _by_batches(clip.image, clip.resize) if modality == "image" else _by_batches(clip.text, clip.tokenize)
 
 
-def _absolute(pretrained: str) -> tuple[str | None, Path | None, str]:
-    """Return (tag, file, both in one string), the file with an absolute path."""
+def absolute_source(pretrained: str) -> tuple[str | None, Path | None, str]:
+    """Return (tag, file, both in one string), the file with an absolute path.
+
+    >>> absolute_source("openai")
+    ('openai', None, 'openai')
+    """
     tag, file = split_source(pretrained)
     if file is None:
         return tag, None, pretrained

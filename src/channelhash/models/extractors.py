@@ -119,13 +119,13 @@ class Extractor:
     Args:
         name: ``KIND:WHAT``.
         modality: ``"image"`` or ``"text"``.
-        width: d of the features that the model was trained on.
+        width: d of the features that the model was trained on; None takes any.
 
     Raises:
         InputError: the kind is unknown or does not read this modality, or ``WHAT`` is not of its form.
     """
 
-    def __init__(self, name: str, modality: str, width: int) -> None:
+    def __init__(self, name: str, modality: str, width: int | None) -> None:
         self.name = name
         self._modality = modality
         self._width = width
@@ -165,9 +165,9 @@ class Extractor:
         if rows.ndim != 2 or len(rows) != len(items):
             raise InputError(
                 f"{where}: gave features of shape {rows.shape} for {len(items)} items, "
-                f"expected ({len(items)}, {self._width})"
+                f"expected ({len(items)}, {self._width or 'd'})"
             )
-        if rows.shape[1] != self._width:
+        if self._width not in (None, rows.shape[1]):
             raise InputError(
                 f"{where}: its features have width {rows.shape[1]}, this model was trained on width {self._width}; "
                 "name the extractor that made the training features"

