@@ -47,7 +47,7 @@ def test_a_folder_is_encoded_once_and_again_where_it_changes(tmp_path, model, st
         raise AssertionError("something was encoded")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(model), "encode_prepared", never)
+        patch.setattr(type(model), "outputs_prepared", never)
         assert counts(index_source(store, model, read_source(folder))) == (0, 0, 9, 0, 0)
         os.utime(folder / "0.png", (1, 1))  # another time, the same content
         assert counts(index_source(store, model, read_source(folder))) == (0, 0, 9, 0, 0)
@@ -140,8 +140,9 @@ encode.index_source(store, model, read_source(Path({str(folder)!r})), progress)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     store = ch.open_store(place)
-    assert len(store) == 8
-    assert counts(index_source(store, model, read_source(folder))) == (1, 0, 8, 0, 0)
+    written = len(store)
+    assert written in (8, 9)  # the last batch may have been written meanwhile
+    assert counts(index_source(store, model, read_source(folder))) == (9 - written, 0, written, 0, 0)
 
 
 def test_what_cannot_be_indexed_is_refused(tmp_path, model, store):
@@ -151,7 +152,7 @@ def test_what_cannot_be_indexed_is_refused(tmp_path, model, store):
         index_source(store, model, read_source(other))
     for path in folder.rglob("*.png"):
         path.unlink()
-    assert counts(index_source(store, model, read_source(other))) == (0, 2, 0, 0, 0)  # the collection was moved
+    assert counts(index_source(store, model, read_source(other))) == (0, 0, 2, 0, 0)  # the collection was moved
     table = tmp_path / "t.csv"
     table.write_text("id,text\na,words\n")
     with pytest.raises(InputError, match="--prune: goes with a folder"):

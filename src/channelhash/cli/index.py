@@ -24,6 +24,12 @@ app = typer.Typer(
 )
 
 _STORE = typer.Argument(..., help="A store's folder, or the address of a Milvus collection (milvus+http://…).")
+_EXCLUDE = typer.Option(
+    [], metavar="PATTERN", help="Leave out such files or folders, as in a .gitignore: '*.gif', 'raw/'. Repeatable."
+)
+_CAPTIONS = typer.Option(
+    None, help="Captions of the folder's pictures: a table with image and text, or lines name#0<TAB>caption."
+)
 _SOURCE = "Folder of pictures (any depth), table, file of features, or a YAML configuration with its section data."
 
 
@@ -33,6 +39,8 @@ def create(
     source: Path | None = typer.Argument(None, help=_SOURCE),
     model: Path = typer.Option(..., help="A run's folder or a saved model; a store in a folder gets a copy."),
     root: TableRoot = None,
+    exclude: list[str] = _EXCLUDE,
+    captions: Path | None = _CAPTIONS,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -49,7 +57,7 @@ def create(
 
     when_stopped(f"{store} keeps the items written so far", go_on)
     with progress_bars() as progress:
-        done = create_store(store, model, source, root, progress)
+        done = create_store(store, model, _read(source, root, exclude, captions), root, progress)
     _report(store, done, as_json)
 
 
@@ -61,6 +69,8 @@ def add(
         None, help="For a store without a model: the run that made its codes, or a run that extends it."
     ),
     root: TableRoot = None,
+    exclude: list[str] = _EXCLUDE,
+    captions: Path | None = _CAPTIONS,
     prune: bool = typer.Option(False, "--prune", help="Remove items whose picture is no longer in the folder."),
     trust_code: TrustCode = False,
     as_json: AsJson = False,
@@ -73,7 +83,7 @@ def add(
 
     when_stopped(f"{store} keeps the items written so far")
     with progress_bars() as progress:
-        done = add_to_store(store, source, model, root, progress, prune)
+        done = add_to_store(store, _read(source, root, exclude, captions), model, root, progress, prune)
     _report(store, done, as_json)
 
 
@@ -131,13 +141,27 @@ def _in_words(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value or "unknown")
 
 
+def _read(source: Any, root: Path | None, exclude: list[str], captions: Path | None) -> Any:
+    """Return the items of a folder where an option is about them; otherwise the path, which is read later."""
+    from channelhash.indexing.source import read_source
+
+    if not exclude and captions is None:
+        return source
+    if source is None:
+        raise InputError("--exclude and --captions go with a SOURCE; name the folder of pictures")
+    return read_source(source, root, exclude, captions)
+
+
 def _report(store: str, done: "Indexed", as_json: bool) -> None:
     for line in done.problems:
         messages.print(f"left out: {line}", markup=False)
+    for reason, count in done.skipped.items():
+        messages.print(f"left out: {count:,} × {reason}", markup=False)
     if as_json:
         print_json({"store": store, **asdict(done)})
         return
     counts = f"{done.added} items added, {done.replaced} replaced, {done.unchanged} unchanged"
+    counts += f", {done.moved} moved" * bool(done.moved)
     counts += f", {done.pruned} pruned" * bool(done.pruned) + f", {len(done.problems)} left out" * bool(done.problems)
     rate = f" ({done.rate:,.0f} items/s)" if done.added + done.replaced else ""
     typer.echo(f"{counts}; {done.seconds:.1f} s{rate}\n{done.items} items in {store}")

@@ -2,26 +2,27 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.nn.functional import normalize
 
-from channelhash.codes import PackedCodes
-from channelhash.data.images import image_problem
-from channelhash.errors import InputError
+from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.errors import InputError, JobError
+from channelhash.indexing.moved_files import keep_moved
+from channelhash.indexing.read_images import read_images
 from channelhash.indexing.source import Source
-from channelhash.indexing.state import STATE, changed_rows, reads_files, state_of_file, state_of_values
+from channelhash.indexing.state import STATE, find_changes, reads_files, state_of_values
 from channelhash.models import HashModel
 from channelhash.search.store import Store
 from channelhash.search.validation import Value
-from channelhash.utils.environment import usable_cores
-from channelhash.utils.processes import interrupts_held
 from channelhash.utils.progress import StageProgress, no_stage_progress
+from channelhash.utils.work_behind import work_behind
 
 _BATCH = 256  # items encoded and written at once
 
@@ -39,6 +40,8 @@ class Indexed:
         items: items in the store now.
         seconds: time of the whole.
         rate: items added and replaced a second, by the time of encoding and writing them.
+        moved: items whose image was moved or renamed in its folder: they keep their codes under the new id.
+        skipped: of a folder, reason -> number of files left out for it, besides those of ``problems``.
 
     >>> Indexed(added=3, items=3).replaced
     0
@@ -52,24 +55,26 @@ class Indexed:
     items: int = 0
     seconds: float = 0.0
     rate: float = 0.0
+    moved: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
 
 
 class Batch(NamedTuple):
-    """Encoded rows of a source.
+    """Encoded rows of a source, all of the same modalities.
 
     Attributes:
         rows: ``n`` row numbers.
-        codes: modality -> their packed codes.
-        states: their states, see `state.STATE`.
+        outputs: modality -> the model's outputs ``(n, k)``.
+        metadata: what is known of each row.
         problems: a line for each row that could not be encoded.
 
-    >>> Batch([0], {"text": np.zeros((1, 2), np.uint8)}, ["state"], []).rows
+    >>> Batch([0], {"text": torch.zeros(1, 16)}, [{"text": "a dog"}], []).rows
     [0]
     """
 
     rows: list[int]
-    codes: dict[str, PackedCodes]
-    states: list[str]
+    outputs: dict[str, Tensor]
+    metadata: list[dict[str, Value]]
     problems: list[str]
 
 
@@ -79,8 +84,9 @@ def index_source(
     """Encode the items of ``source`` and put them into ``store``.
 
     An item is left alone if the store has its codes, its metadata are the same, and it was encoded from the same text,
-    features or image file: one of the same size and modification time, or else of the same content. Every batch is on
-    the disk before the next one is read, so that a job that was killed goes on where it was.
+    features or image file: one of the same size and modification time, or else of the same content. An image that was
+    moved in its folder keeps its codes. Images are read, encoded and written at the same time, batch by batch in order:
+    a job that was killed goes on where it was.
 
     Args:
         store: a writable store of ``model``'s codes.
@@ -99,31 +105,37 @@ def index_source(
         raise InputError("--prune: goes with a folder of pictures; leave it out")
     source = _encodable(source, model)
     ids = source.records.ids
-    stored_ids = set(store.ids())
-    todo = changed_rows(store, source, stored_ids, progress("look"))
+    changes = find_changes(store, source, progress("look"))
+    moved = keep_moved(store, source, [row for row in changes.todo if row not in changes.stored], changes.gone)
+    todo = [row for row in changes.todo if row not in moved]
     encoding, advance = time.perf_counter(), progress("encode")
     problems, written, done = list(source.records.problems), set[int](), 0
-    for batch in _encoded(model, source, todo):
-        problems += batch.problems
-        done += len(batch.rows) + len(batch.problems)
+
+    def write(batch: Batch) -> None:
         if batch.rows:
-            states = zip(batch.rows, batch.states, strict=True)
-            metadata = [{**source.metadata[row], STATE: state} for row, state in states]
-            store.upsert([ids[row] for row in batch.rows], batch.codes, metadata=metadata)
+            codes = {modality: _packed(outputs) for modality, outputs in batch.outputs.items()}
+            store.upsert([ids[row] for row in batch.rows], codes, metadata=batch.metadata)
+
+    with closing(work_behind(_encoded(model, source, todo), write)) as batches:
+        for batch in batches:
+            problems += batch.problems
+            done += len(batch.rows) + len(batch.problems)
             written.update(batch.rows)
-        advance(done, len(todo))
+            advance(done, len(todo))
     encoding_seconds = time.perf_counter() - encoding
-    replaced = sum(ids[row] in stored_ids for row in written)
+    replaced = len(written & changes.stored)
     pruned = _prune(store, source) if prune else 0
     return Indexed(
         added=len(written) - replaced,
         replaced=replaced,
-        unchanged=len(source.records) - len(todo),
+        unchanged=len(source.records) - len(changes.todo),
         pruned=pruned,
         problems=tuple(problems),
         items=len(store),
         seconds=time.perf_counter() - began,
         rate=len(written) / encoding_seconds if written else 0.0,
+        moved=len(moved),
+        skipped=source.records.removed if source.folder is not None else {},
     )
 
 
@@ -136,25 +148,8 @@ def _encodable(source: Source, model: HashModel) -> Source:
         raise InputError(f"the items have {available}s, this model encodes {encodes}s; there is nothing to encode")
     if model.name != "features" and any(isinstance(values, np.ndarray) for values in encoded.values()):
         raise InputError(f"the items are features, but the model {model.name!r} reads pictures and texts; give those")
-    return replace(source, records=replace(source.records, items=encoded))
-
-
-class _Files(Dataset[tuple[Tensor | InputError, str]]):
-    """Image files as model inputs, each with its state; an error is returned, not raised."""
-
-    def __init__(self, source: Source, model: HashModel) -> None:
-        self._paths = source.records.items["image"]
-        self._prepare = model.branch("image").prepare
-
-    def __getitem__(self, row: int) -> tuple[Tensor | InputError, str]:
-        path = Path(self._paths[row])
-        try:
-            state = state_of_file(path)
-            return self._prepare([path])[0], state
-        except InputError as error:
-            return error, ""
-        except OSError as error:
-            return InputError(f"{path}: {error.strerror}"), ""
+    captions = source.captions if "text" in model.modalities else None
+    return replace(source, records=replace(source.records, items=encoded), captions=captions)
 
 
 def _encoded(model: HashModel, source: Source, todo: Sequence[int]) -> Iterator[Batch]:
@@ -162,32 +157,54 @@ def _encoded(model: HashModel, source: Source, todo: Sequence[int]) -> Iterator[
     modalities = tuple(source.records.items)
     if not reads_files(source):
         for rows in batches:
-            codes = {modality: model.encode(modality, _take(source, modality, rows)) for modality in modalities}
-            yield Batch(rows, codes, [state_of_values(source, row) for row in rows], [])
+            outputs = {modality: model.outputs(modality, _take(source, modality, rows)) for modality in modalities}
+            metadata = [{**source.metadata[row], STATE: state_of_values(source, row)} for row in rows]
+            yield Batch(rows, outputs, metadata, [])
         return
-    # A process is worth starting for more than one batch only.
-    workers = min(usable_cores(), len(batches) - 1) if batches else 0
-    loader: DataLoader[Any] = DataLoader(
-        _Files(source, model), batch_sampler=batches, num_workers=workers, collate_fn=list, generator=torch.Generator()
-    )
-    with interrupts_held():
-        loaded = iter(loader)
-    for numbers, readings in zip(batches, loaded, strict=True):
-        rows, pixels, states, problems = [], [], [], []
-        for row, (reading, state) in zip(numbers, readings, strict=True):
-            if isinstance(reading, Tensor):
-                rows.append(row)
-                pixels.append(reading)
-                states.append(state)
-            elif problem := image_problem(Path(source.records.items["image"][row])):
-                problems.append(problem)
-            else:
-                raise reading  # not the image's fault
-        codes = model.encode_prepared({"image": torch.stack(pixels)}) if rows else {}
+    for images in read_images(source, model, batches):
+        rows, outputs = images.rows, {}
+        if images.inputs is not None:
+            outputs = model.outputs_prepared({"image": images.inputs})
         for modality in modalities:
             if modality != "image" and rows:
-                codes[modality] = model.encode(modality, _take(source, modality, rows))
-        yield Batch(rows, codes, states, problems)
+                outputs[modality] = model.outputs(modality, _take(source, modality, rows))
+        metadata = [{**source.metadata[row], STATE: state} for row, state in zip(rows, images.states, strict=True)]
+        if source.folder is not None:
+            for values, date in zip(metadata, images.dates, strict=True):
+                values["taken"] = date
+        yield from _with_captions(model, source, Batch(rows, outputs, metadata, images.problems))
+
+
+def _with_captions(model: HashModel, source: Source, batch: Batch) -> Iterator[Batch]:
+    """Yield the images of a batch that have captions, with the outputs of these, and then the others.
+
+    The output of several captions is the mean of theirs, each divided by its norm.
+    """
+    captions = [source.captions[row] for row in batch.rows] if source.captions else []
+    several = [texts for texts in captions if texts]
+    if not several:
+        yield batch
+        return
+    each = normalize(model.outputs("text", [text for texts in several for text in texts]))
+    text = torch.stack([outputs.mean(dim=0) for outputs in torch.split(each, [len(texts) for texts in several])])
+    captioned = [place for place, texts in enumerate(captions) if texts]
+    others = [place for place, texts in enumerate(captions) if not texts]
+    first = _part(batch, captioned)
+    yield first._replace(outputs=first.outputs | {"text": text}, problems=batch.problems)
+    if others:
+        yield _part(batch, others)
+
+
+def _part(batch: Batch, places: list[int]) -> Batch:
+    outputs = {modality: rows[places] for modality, rows in batch.outputs.items()}
+    return Batch([batch.rows[place] for place in places], outputs, [batch.metadata[place] for place in places], [])
+
+
+def _packed(outputs: Tensor) -> PackedCodes:
+    try:
+        return pack(binarize(outputs))
+    except ValueError as error:
+        raise JobError(f"{error}; the model's weights are damaged or the training broke, train again") from None
 
 
 def _take(source: Source, modality: str, rows: Sequence[int]) -> Any:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from channelhash.config import read_config
+from channelhash.data.captions import match_captions, read_captions
 from channelhash.data.collection import load_collection
-from channelhash.data.folder import images_below, load_any
+from channelhash.data.folder import find_images, load_any
 from channelhash.data.records import Records
 from channelhash.data.tabular_files import ENDINGS, read_rows
 from channelhash.errors import InputError
@@ -35,6 +36,7 @@ class Source:
         metadata: for each item, as far as known: ``text``, ``image`` (an absolute path), ``labels`` and the other
             columns of a table.
         folder: the folder of the images, if the source is one.
+        captions: of a folder, the captions of each image, if a file of them was given; an image may have none.
 
     >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
     >>> Source(records, [{"text": "a dog"}]).folder is None
@@ -44,19 +46,24 @@ class Source:
     records: Records
     metadata: list[dict[str, Value]]
     folder: Path | None = None
+    captions: list[tuple[str, ...]] | None = None
 
 
-def read_source(path: Path, root: Path | None = None) -> Source:
+def read_source(
+    path: Path, root: Path | None = None, exclude: Sequence[str] = (), captions: Path | None = None
+) -> Source:
     """Return the items to index; bad rows of a table are left out and listed in ``records.problems``.
 
     Args:
         path: a folder of images (any depth, hidden files left out; ids are paths relative to it), a table, a file of
             features, or a YAML configuration, whose section ``data`` is read.
         root: for a table, the folder of its images.
+        exclude: for a folder, patterns of paths to leave out, see `path_patterns.match_any`.
+        captions: for a folder, a file of captions, see `read_captions`.
 
     Raises:
-        InputError: there is no such file or folder, no image or no usable row in it; or ``root`` is given without a
-            table.
+        InputError: there is no such file or folder, no image or no usable row in it; ``root`` is given without a table,
+            or ``exclude`` or ``captions`` without a folder; or the captions cannot be read.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +76,9 @@ def read_source(path: Path, root: Path | None = None) -> Source:
     if root is not None and not is_table:
         raise InputError(f"--root: goes with a table, {path} is none; leave it out")
     if path.is_dir():
-        return _folder(path)
+        return _folder(path, exclude, captions)
+    if exclude or captions is not None:
+        raise InputError(f"--{'exclude' if exclude else 'captions'}: goes with a folder, {path} is none; leave it out")
     if path.suffix.lower() in (".yaml", ".yml"):
         records = load_collection(read_config(path).sources).records
     else:
@@ -81,13 +90,19 @@ def read_source(path: Path, root: Path | None = None) -> Source:
     return Source(records, metadata)
 
 
-def _folder(root: Path) -> Source:
-    images = tuple(images_below(root))
-    if not images:
-        raise InputError(f"{root}: no pictures in this folder or below it")
-    ids = tuple(image.relative_to(root).as_posix() for image in images)
-    records = Records(ids, {"image": images}, np.zeros((len(ids), 0), dtype=bool), ())
-    return Source(records, _metadata(records), Path(os.path.abspath(root)))
+def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source:
+    found, where = find_images(root, exclude), os.path.abspath(root)
+    names = found.names
+    texts, lost = (None, []) if captions is None else match_captions(read_captions(captions), names, captions)
+    metadata: list[dict[str, Value]] = [{"image": os.path.join(where, name)} for name in names]
+    for values, several in zip(metadata, texts or (), strict=False):
+        if several:
+            values["text"] = "\n".join(several)
+    images = tuple(Path(str(values["image"])) for values in metadata)
+    labels = np.zeros((len(names), 0), dtype=bool)
+    problems = (*found.problems, *lost)
+    records = Records(tuple(names), {"image": images}, labels, (), found.skipped, problems)
+    return Source(records, metadata, Path(where), texts)
 
 
 def _metadata(records: Records) -> list[dict[str, Value]]:

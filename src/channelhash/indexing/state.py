@@ -1,14 +1,16 @@
 """Find the items of a source that have changed since a store's codes were made."""
 
 import hashlib
-from collections.abc import Set
+import os
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from channelhash.errors import InputError
 from channelhash.indexing.source import Source
-from channelhash.search.store import Item, Store
+from channelhash.search.store import Listed, Store
+from channelhash.search.validation import Value
 from channelhash.utils.files import content_hash
 from channelhash.utils.progress import Progress
 
@@ -17,43 +19,92 @@ from channelhash.utils.progress import Progress
 #: without it.
 STATE = "encoded_from"
 
-_LOOK = 1000  # items compared with the store at once
+_LOOK = 1000  # items between two calls of a progress callback, and items updated at once
 
 
-def changed_rows(store: Store, source: Source, stored_ids: Set[str], progress: Progress) -> list[int]:
-    """Return the rows to encode; where only an image's modification time is new, the store is updated here."""
-    ids, modalities, todo = source.records.ids, set(source.records.items), []
-    for start in range(0, len(ids), _LOOK):
-        rows = range(start, min(start + _LOOK, len(ids)))
-        stored = {item.id: item for item in store.get([ids[row] for row in rows if ids[row] in stored_ids])}
-        touched: list[tuple[Item, str]] = []
-        for row in rows:
-            item = stored.get(ids[row])
-            if item is None:
-                todo.append(row)
-                continue
-            _check_same_image(item, source, row)
-            state = _current_state(source, row, str(item.metadata.get(STATE, "")))
-            same = all(item.metadata.get(key) == value for key, value in source.metadata[row].items())
-            if state is None or not same or not modalities <= set(item.codes):
-                todo.append(row)
-            elif state != item.metadata[STATE]:
-                touched.append((item, state))
-        for coded in {tuple(item.codes) for item, _ in touched}:
-            group = [(item, state) for item, state in touched if tuple(item.codes) == coded]
-            store.upsert(
-                [item.id for item, _ in group],
-                {modality: np.stack([item.codes[modality] for item, _ in group]) for modality in coded},
-                metadata=[{STATE: state} for _, state in group],
-            )
-        progress(rows.stop, len(ids))
-    return todo
+class Changes(NamedTuple):
+    """Rows of a source as compared with a store.
+
+    Attributes:
+        todo: rows to encode, in order.
+        stored: rows whose id the store has.
+        gone: stored items of the source's folder whose id the source lacks.
+
+    >>> Changes([1, 2], {0, 2}, []).todo
+    [1, 2]
+    """
+
+    todo: list[int]
+    stored: set[int]
+    gone: list[Listed]
 
 
-def _check_same_image(item: Item, source: Source, row: int) -> None:
+def find_changes(store: Store, source: Source, progress: Progress) -> Changes:
+    """Compare a source with what is stored, by one pass over the store and a look at each file.
+
+    Where only an image's modification time is new, or its folder was moved, the store is updated here.
+    """
+    ids = source.records.ids
+    rows = {name: row for row, name in enumerate(ids)}
+    changes = Changes([], set(), [])
+    touched: list[tuple[str, dict[str, Value]]] = []
+    for item in store.listed():
+        row = rows.get(item.id)
+        if row is None:
+            if source.folder is not None and lies_in(item.metadata.get("image"), source.folder):
+                changes.gone.append(item)
+            continue
+        changes.stored.add(row)
+        news = _news(item, source, row)
+        if news is None:
+            changes.todo.append(row)
+        elif news:
+            touched.append((item.id, news))
+        if len(changes.stored) % _LOOK == 0:
+            progress(len(changes.stored), len(ids))
+    for start in range(0, len(touched), _LOOK):
+        some = touched[start : start + _LOOK]
+        store.update([name for name, _ in some], [news for _, news in some])
+    changes.todo.extend(row for row in range(len(ids)) if row not in changes.stored)
+    changes.todo.sort()
+    progress(len(ids), len(ids))
+    return changes
+
+
+def lies_in(image: Value, folder: Path) -> bool:
+    """Return whether the path of an item's image is below a folder.
+
+    >>> lies_in("/photos/a.jpg", Path("/photos")), lies_in(None, Path("/photos"))
+    (True, False)
+    """
+    return isinstance(image, str) and image.startswith(f"{str(folder).rstrip(os.sep)}{os.sep}")
+
+
+def modalities_of(source: Source, row: int) -> set[str]:
+    """Return the modalities of which a row is to have codes: an image without caption has none of ``text``."""
+    modalities = set(source.records.items)
+    return modalities | {"text"} if source.captions and source.captions[row] else modalities
+
+
+def _news(item: Listed, source: Source, row: int) -> dict[str, Value] | None:
+    """Return the metadata to update of an item whose codes are still right, or None if it is to be encoded again."""
+    metadata = source.metadata[row]
+    differing = {key: value for key, value in metadata.items() if item.metadata.get(key) != value}
+    if "image" in differing:
+        _check_same_image(item, source, row)
+    if (differing and set(differing) != {"image"}) or not modalities_of(source, row) <= set(item.modalities):
+        return None
+    old = str(item.metadata.get(STATE, ""))
+    state = _current_state(source, row, old)
+    if state is None:
+        return None
+    return differing | ({STATE: state} if state != old else {})
+
+
+def _check_same_image(item: Listed, source: Source, row: int) -> None:
     """Refuse an id that belongs to an image of another folder: both folders may hold a ``1.jpg``."""
     old, new = item.metadata.get("image"), source.metadata[row].get("image")
-    if source.folder is not None and isinstance(old, str) and old != new and Path(old).exists():
+    if source.folder is not None and isinstance(old, str) and Path(old).exists():
         raise InputError(f"{new}: the id {item.id!r} is already that of {old}; index the folder that holds both")
 
 
@@ -62,12 +113,12 @@ def _current_state(source: Source, row: int, old: str) -> str | None:
     if not reads_files(source):
         state = state_of_values(source, row)
         return state if state == old else None
-    path = Path(source.records.items["image"][row])
+    path = source.records.items["image"][row]
     try:
-        stat = path.stat()
+        stat = os.stat(path)
         if old.startswith(f"{stat.st_size} {stat.st_mtime_ns} "):
             return old
-        state = state_of_file(path)
+        state = state_of_file(Path(path))
     except OSError:
         return None  # encoding it says what is wrong
     return state if state.split()[0::2] == old.split()[0::2] else None

@@ -1,5 +1,6 @@
 """Stores with their model: make one, and bring it up to date with a collection."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -9,7 +10,7 @@ from PIL import Image
 
 from channelhash.errors import InputError
 from channelhash.indexing.encode import Indexed, index_source
-from channelhash.indexing.source import read_source
+from channelhash.indexing.source import Source, read_source
 from channelhash.models import HashModel, load_model
 from channelhash.search import STORES, open_store
 from channelhash.search.hits import Hit, SearchOptions
@@ -64,6 +65,8 @@ def index(
     *,
     model: str | PathLike[str] | None = None,
     root: str | Path | None = None,
+    exclude: Sequence[str] = (),
+    captions: str | Path | None = None,
     prune: bool = False,
     trust_code: bool = False,
     progress: StageProgress = no_stage_progress,
@@ -75,6 +78,8 @@ def index(
         store: the address of the store; by default a folder beside ``source``, ``photos.store`` for ``photos``.
         model: a run, its folder or a saved model. A store that keeps its model needs none once it is made.
         root: for a table, the folder of its images.
+        exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``.
+        captions: for a folder, a file with captions of its images, see `read_captions`.
         prune: for a folder, remove the items whose image is no longer in it.
         trust_code: consent to run code of this machine that the model or the store names (``python:module:NAME``).
         progress: stage -> its callback.
@@ -92,12 +97,13 @@ def index(
     address = str(path.with_name(f"{path.stem if path.is_file() else path.name}.store") if store is None else store)
     folder, saved = None if root is None else Path(root), None if model is None else Path(model)
     with trusting(trust_code):
+        items = read_source(path, folder, exclude, None if captions is None else Path(captions))
         if _holds_items(address):
-            indexed = add_to_store(address, path, saved, folder, progress, prune)
+            indexed = add_to_store(address, items, saved, None, progress, prune)
         elif saved is None:
             raise InputError(f"{address}: there is no store yet; name the model that encodes its items (model=)")
         else:
-            indexed = create_store(address, saved, path, folder, progress)
+            indexed = create_store(address, saved, items, None, progress)
         opened = open_store(address)
         return Index(opened, load_encoder(opened, saved), indexed)
 
@@ -116,7 +122,7 @@ def _holds_items(address: str) -> bool:
 def create_store(
     address: str,
     model: Path,
-    source: Path | None = None,
+    source: Path | Source | None = None,
     root: Path | None = None,
     progress: StageProgress = no_stage_progress,
 ) -> Indexed:
@@ -142,7 +148,7 @@ def create_store(
 
 def add_to_store(
     address: str,
-    source: Path,
+    source: Path | Source,
     model: Path | None = None,
     root: Path | None = None,
     progress: StageProgress = no_stage_progress,
@@ -152,7 +158,7 @@ def add_to_store(
 
     Args:
         address: the store.
-        source: see `read_source`.
+        source: what `read_source` reads or has read.
         model: for a store without model: the run or saved model that made its codes. Or one that extends the store's
             model (`HashModel.extends`): it encodes what is added, existing codes stay, and a store in a folder takes it
             over, for queries too.
@@ -187,13 +193,19 @@ def _take_over(folder: Path, encoder: HashModel) -> None:
 
 
 def _add(
-    store: Store, encoder: HashModel, source: Path | None, root: Path | None, progress: StageProgress, prune: bool
+    store: Store,
+    encoder: HashModel,
+    source: Path | Source | None,
+    root: Path | None,
+    progress: StageProgress,
+    prune: bool,
 ) -> Indexed:
     try:
         if source is None:
             return Indexed()
         encoder.to(pick_device("auto"))
-        return index_source(store, encoder, read_source(source, root), progress, prune)
+        items = source if isinstance(source, Source) else read_source(source, root)
+        return index_source(store, encoder, items, progress, prune)
     finally:
         store.close()
 

@@ -1,7 +1,7 @@
 """The store of codes: what every store can do, and what each implements."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,6 +60,23 @@ class Item:
     id: str
     codes: dict[str, PackedCodes]
     metadata: dict[str, Value] = field(default_factory=dict)
+
+
+class Listed(NamedTuple):
+    """What a store lists of an item without reading its codes.
+
+    Attributes:
+        id: the item's id.
+        modalities: the modalities of which it has codes.
+        metadata: key -> value.
+
+    >>> Listed("a", ("image",), {"year": 2020}).modalities
+    ('image',)
+    """
+
+    id: str
+    modalities: tuple[str, ...]
+    metadata: dict[str, Value]
 
 
 def merge_item(former: Item | None, item_id: str, codes: Mapping[str, PackedCodes], metadata: Metadata) -> Item:
@@ -150,6 +167,13 @@ class Store(ABC):
     def _get(self, ids: list[str]) -> Mapping[str, Item]:
         """Return id -> item, for those of ``ids`` that the store has."""
 
+    def _listed(self) -> Iterator[Listed]:
+        """Yield what `listed` does; a store that can read many items at once does better."""
+        ids = self._ids(None)
+        for start in range(0, len(ids), _ITEMS):
+            for item in self._get(ids[start : start + _ITEMS]).values():
+                yield Listed(item.id, tuple(sorted(item.codes)), item.metadata)
+
     @abstractmethod
     def _write(
         self,
@@ -160,6 +184,8 @@ class Store(ABC):
         replace: bool,
     ) -> None:
         """Write codes ``(n, ceil(n_bits / 8))`` by modality and metadata of ``n`` items, all or none, to the disk.
+
+        Without any modality, the items are there and only metadata change.
 
         New metadata are added to an item's, replace those of equal keys, and remove the keys whose value is None.
 
@@ -251,6 +277,22 @@ class Store(ABC):
             if name not in items:
                 raise InputError(f"{self.address}: no item has the id {name!r}")
         return [items[name] for name in ids]
+
+    def listed(self) -> Iterator[Listed]:
+        """Yield every item without its codes, in no order; of items that are written meanwhile it may yield any."""
+        return self._listed()
+
+    def update(self, ids: Sequence[str], metadata: Sequence[Metadata]) -> None:
+        """Add to the metadata of stored items as `upsert` does, and leave their codes as they are.
+
+        Raises:
+            InputError: an id is unknown, a value cannot be kept, or the store can only be read.
+        """
+        names = check_ids(ids)
+        values = check_metadata(metadata, names)
+        self._check_writable()
+        self.get(names)
+        self._write(names, {}, self.n_bits or 0, values, True)
 
     def ids(self, where: str | None = None) -> list[str]:
         """Return all ids, or those that pass a filter, sorted."""

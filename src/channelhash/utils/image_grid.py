@@ -2,16 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+from unicodedata import east_asian_width
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from channelhash.utils.files import atomic_path
+from channelhash.utils.fonts import draw_line
 from channelhash.utils.image_files import open_image, upright
 
 _CELL = 148
 _IMAGE = 124
 _LINE = 14
+_LETTERS = 11
 _MARKS = {True: (24, 140, 60), False: (200, 45, 40), None: (150, 150, 150)}
 
 
@@ -62,15 +66,14 @@ def write_contact_sheet(rows: Sequence[Sequence[Cell]], path: Path, caption_line
 
 def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: int) -> None:
     draw = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default(11)
     margin = (_CELL - _IMAGE) // 2
     if cell.image is None:
         box = (x + margin, y + margin, x + margin + _IMAGE, y + margin + _IMAGE)
         draw.rectangle(box, fill=(238, 240, 244))
         _frame(draw, box, cell.right)
         text, lines = cell.caption, wrap(cell.caption, 19)
-        draw.multiline_text((x + margin + 8, y + margin + 8), "\n".join(lines[:8]), fill="black", font=font)
-        caption = "" if lines[:8] == wrap(text, 19) else "…"
+        _draw_lines(draw, (x + margin + 8, y + margin + 8), lines[:8])
+        captions = [] if lines[:8] == wrap(text, 19) else ["…"]
     else:
         if isinstance(cell.image, Image.Image):
             image = upright(cell.image).copy()
@@ -82,8 +85,13 @@ def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: in
         sheet.paste(image, (left, top))
         box = (left - 4, top - 4, left + image.width + 3, top + image.height + 3)
         _frame(draw, box, cell.right)
-        caption = "\n".join(wrap(cell.caption)[:caption_lines])
-    draw.multiline_text((x + margin, y + _CELL - 6), caption, fill="black", font=font, spacing=2)
+        captions = wrap(cell.caption)[:caption_lines]
+    _draw_lines(draw, (x + margin, y + _CELL - 6), captions)
+
+
+def _draw_lines(draw: ImageDraw.ImageDraw, place: tuple[int, int], lines: Sequence[str]) -> None:
+    for number, line in enumerate(lines):
+        draw_line(draw, (place[0], place[1] + number * _LINE), line, _LETTERS)
 
 
 def _frame(draw: ImageDraw.ImageDraw, box: tuple[int, int, int, int], right: bool | None) -> None:
@@ -106,20 +114,28 @@ def _frame(draw: ImageDraw.ImageDraw, box: tuple[int, int, int, int], right: boo
 def wrap(text: str, width: int = 22) -> list[str]:
     """Break text into lines of at most ``width`` characters, at spaces if possible; line breaks are kept.
 
-    >>> wrap("a dog on a beach", width=8)
-    ['a dog on', 'a beach']
+    Wide letters, such as Chinese ones, count twice.
+
+    >>> wrap("a dog on a beach", width=8), wrap("浜辺の犬", width=4)
+    (['a dog on', 'a beach'], ['浜辺', 'の犬'])
     """
     lines: list[str] = []
     for paragraph in text.split("\n"):
         line = ""
         for word in paragraph.split():
-            while len(word) > width:
-                lines += [line] * bool(line) + [word[:width]]
-                line, word = "", word[width:]
-            if line and len(line) + 1 + len(word) > width:
+            while (end := _fitting(word, width)) < len(word):
+                lines += [line] * bool(line) + [word[:end]]
+                line, word = "", word[end:]
+            if line and _fitting(f"{line} {word}", width) <= len(line) + len(word):
                 lines.append(line)
                 line = word
             else:
                 line = f"{line} {word}" if line else word
         lines.append(line)
     return lines
+
+
+def _fitting(text: str, width: int) -> int:
+    """Return how many letters of a text fit, at least one."""
+    widths = accumulate(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+    return max(1, sum(reached <= width for reached in widths))

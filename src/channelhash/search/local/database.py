@@ -16,6 +16,7 @@ from channelhash.search.filters import Filter
 from channelhash.search.local.connection import APPLICATION, connect, damaged, one_line_errors
 from channelhash.search.local.filters import to_sqlite
 from channelhash.search.local.guard import Guard
+from channelhash.search.local.row_values import as_bytes, as_json
 from channelhash.search.local.tables import (
     State,
     Totals,
@@ -27,7 +28,7 @@ from channelhash.search.local.tables import (
     set_totals,
     utf8,
 )
-from channelhash.search.store import Item
+from channelhash.search.store import Item, Listed
 from channelhash.search.validation import Metadata, Value
 
 # One seek a modality; DISTINCT would read all codes.
@@ -175,6 +176,21 @@ class ItemsDatabase:
                 codes[modality] = np.frombuffer(code, np.uint8)
         return Item(item_id, codes, json.loads(metadata))
 
+    def listed(self, after: int, count: int) -> list[tuple[int, Listed]]:
+        """Return the first ``count`` items of a higher number than ``after``, with numbers; errors as in `get`."""
+        sql = "SELECT number, id, metadata, checksum FROM items WHERE number > ? ORDER BY number LIMIT ?"
+        rows = self._rows(sql, after, count)
+        coded, last = {}, rows[-1][0] if rows else after
+        find = "SELECT item FROM codes WHERE modality = ? AND item > ? AND item <= ?"
+        for modality in self.modalities():
+            coded[modality] = {number for (number,) in self._rows(find, modality, after, last)}
+        found = []
+        for number, name, metadata, checksum in rows:
+            self._whole_item(name, number, metadata, checksum)
+            modalities = tuple(modality for modality, numbers in coded.items() if number in numbers)
+            found.append((number, Listed(name, modalities, json.loads(metadata))))
+        return found
+
     def codes(self, modality: str, after: int) -> Iterator[CodeRow]:
         """Return the codes of a modality whose serial is higher than ``after``, in the order of their items' ids.
 
@@ -240,7 +256,7 @@ class ItemsDatabase:
             rows = [
                 (number, serial, modality, code, code_checksum(name, number, serial, modality.encode(), code))
                 for serial, (name, number, code) in enumerate(
-                    zip(names, numbers, _as_bytes(packed), strict=False), start=serial + 1
+                    zip(names, numbers, as_bytes(packed), strict=False), start=serial + 1
                 )
             ]
             serial += len(rows)
@@ -291,7 +307,7 @@ class ItemsDatabase:
             given = metadata[row] if metadata else {}
             if name not in known:
                 last += 1
-                text = _as_json(given)
+                text = as_json(given)
                 checksum = item_checksum(last, names[row], text.encode())
                 new.append((last, name, text, checksum))
                 added += checksum
@@ -300,7 +316,7 @@ class ItemsDatabase:
             number, former = self._whole_item(name, *known[name])
             numbers.append(number)
             if given:
-                text = _as_json({**json.loads(former), **given})
+                text = as_json({**json.loads(former), **given})
                 checksum = item_checksum(number, names[row], text.encode())
                 changed.append((text, checksum, number))
                 added += checksum - known[name][-1]
@@ -382,19 +398,3 @@ def _condition(where: Filter | None) -> tuple[str, tuple[Value, ...]]:
         return "1", ()
     condition = to_sqlite(where)
     return condition.sql, condition.parameters
-
-
-def _as_bytes(packed: PackedCodes) -> list[bytes]:
-    data, width = packed.tobytes(), packed.shape[1]
-    return [data[start : start + width] for start in range(0, len(data), width)]
-
-
-# One for all items: `json.dumps` would make an encoder for each.
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-
-
-def _as_json(values: Metadata) -> str:
-    """Return metadata without the keys that are taken away."""
-    if not values:
-        return "{}"
-    return _encoder.encode({key: value for key, value in values.items() if value is not None})

@@ -18,10 +18,12 @@ from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import Facts, StoreFolder, read_facts, write_facts
 from channelhash.search.local.guard import Guard
 from channelhash.search.local.snapshots import CodeLayers, Part
-from channelhash.search.store import Answers, Item, Store
+from channelhash.search.store import Answers, Item, Listed, Store
 from channelhash.search.validation import Metadata, check_ids, check_opened_as
 from channelhash.utils.files import locked
 from channelhash.utils.forks import keep_forever, tell_of_fork
+
+_LISTED_AT_ONCE = 10_000  # items; between them, others may write
 
 
 class _Opened(NamedTuple):
@@ -186,6 +188,16 @@ class EmbeddedStore(Store):
     def _get(self, ids: list[str]) -> Mapping[str, Item]:
         with self._items() as items:
             return {name: item for name in ids if (item := items.get(name))}
+
+    def _listed(self) -> Iterator[Listed]:
+        last = -1
+        while True:
+            with self._items() as items:
+                found = items.listed(last, _LISTED_AT_ONCE)
+            if not found:
+                return
+            yield from (item for _, item in found)
+            last = found[-1][0]
 
     def _write(
         self,

@@ -1,0 +1,161 @@
+"""Folders of photographs as people have them: files move, captions come in files, not everything is an image."""
+
+import os
+
+import numpy as np
+import pytest
+from PIL import ExifTags, Image
+
+import channelhash as ch
+from channelhash.errors import InputError
+from channelhash.indexing import encode
+from channelhash.indexing.encode import index_source
+from channelhash.indexing.source import read_source
+from small_stores import picture_folder, small_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return small_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def store(tmp_path, model):
+    return ch.open_store(tmp_path / "store", model.n_bits, model.fingerprint())
+
+
+def no_encoding(monkeypatch, model):
+    def never(*_):
+        raise AssertionError("something was encoded")
+
+    monkeypatch.setattr(type(model), "outputs_prepared", never)
+
+
+def test_moved_and_renamed_files_keep_codes_captions_and_metadata(tmp_path, model, store, monkeypatch):
+    folder, captions = picture_folder(tmp_path / "photos", 6), tmp_path / "c.csv"
+    captions.write_text("image,caption\n0.png,blue\ndeep/er/1.png,a dark red picture\n")
+    index_source(store, model, read_source(folder, captions=captions))
+    store.update(["0.png"], [{"mine": 7}])
+    before = {item.id: item for item in store.get(store.ids())}
+    os.renames(folder / "0.png", folder / "other" / "new.png")
+    os.rename(folder / "2.png", folder / "22.png")
+    no_encoding(monkeypatch, model)
+    done = index_source(store, model, read_source(folder))
+    assert (done.moved, done.added, done.replaced, done.unchanged, done.items) == (2, 0, 0, 4, 6)
+    for old, new in (("0.png", "other/new.png"), ("2.png", "22.png")):
+        assert old not in store
+        item = store.get([new])[0]
+        assert item.codes.keys() == before[old].codes.keys()
+        for modality, code in item.codes.items():
+            np.testing.assert_array_equal(code, before[old].codes[modality])
+        assert item.metadata == before[old].metadata | {"image": str(folder / new)}
+    done = index_source(store, model, read_source(folder))
+    assert (done.moved, done.unchanged) == (0, 6)
+
+
+def test_a_copy_is_no_move_and_neither_is_another_content(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 3)
+    index_source(store, model, read_source(folder))
+    content = (folder / "0.png").read_bytes()
+    (folder / "copy.png").write_bytes(content)
+    (folder / "2.png").unlink()
+    Image.new("RGB", (40, 30), "white").save(folder / "22.png")
+    done = index_source(store, model, read_source(folder))
+    assert (done.moved, done.added, done.items) == (0, 2, 5)
+
+
+def test_a_collection_that_moved_is_not_encoded_again(tmp_path, model, store, monkeypatch):
+    folder = picture_folder(tmp_path / "photos", 3)
+    index_source(store, model, read_source(folder))
+    folder.rename(tmp_path / "elsewhere")
+    no_encoding(monkeypatch, model)
+    done = index_source(store, model, read_source(tmp_path / "elsewhere"))
+    assert (done.unchanged, done.replaced) == (3, 0)
+    assert store.get(["0.png"])[0].metadata["image"] == str(tmp_path / "elsewhere" / "0.png")
+
+
+def test_several_captions_are_kept_and_their_code_is_of_the_mean(tmp_path, model, store, monkeypatch):
+    folder, captions = picture_folder(tmp_path / "photos", 5), tmp_path / "tokens.txt"
+    captions.write_text("1.png#0\ta dark red picture\n1.png#1\ta green picture\nlost.png#0\tx\n0.png#0\tblue\n")
+    monkeypatch.setattr(encode, "_BATCH", 2)
+    done = index_source(store, model, read_source(folder, captions=captions))
+    assert done.added == 5
+    assert done.problems == (f"{captions}: 1 caption is of 1 picture that is not there: lost.png",)
+    item = store.get(["deep/er/1.png"])[0]
+    assert item.metadata["text"] == "a dark red picture\na green picture"
+    outputs = model.outputs("text", ["a dark red picture", "a green picture"]).numpy()
+    mean = (outputs / np.linalg.norm(outputs, axis=1, keepdims=True)).mean(axis=0)
+    np.testing.assert_array_equal(item.codes["text"], ch.codes.pack(ch.codes.binarize(mean[None]))[0])
+    np.testing.assert_array_equal(store.get(["0.png"])[0].codes["text"], model.encode_texts(["blue"])[0])
+    expected = model.encode_images([folder / name for name in store.ids()])
+    np.testing.assert_array_equal([item.codes["image"] for item in store.get(store.ids())], expected)
+    assert store.get(["4.png"])[0].codes.keys() == {"image"}
+    captions.write_text("1.png\tgreen\n")
+    assert index_source(store, model, read_source(folder, captions=captions)).replaced == 1
+    assert index_source(store, model, read_source(folder)).unchanged == 5  # without the file captions stay
+
+
+def test_what_is_left_out_is_counted_by_reason(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 4)
+    for name in ("notes.txt", "a.gif", "raw/b.png", ".hidden/c.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("no picture")
+    (folder / "cut.png").write_bytes((folder / "0.png").read_bytes()[:60])
+    done = index_source(store, model, read_source(folder, exclude=["*.gif", "raw/"]))
+    assert done.skipped == {"excluded": 2, "not a picture": 1}
+    assert len(done.problems) == 1
+    assert "cut.png" in done.problems[0]
+    assert done.items == 4
+    with pytest.raises(InputError, match=r"no pictures in this folder or below it; 7 left out: excluded"):
+        read_source(folder, exclude=["*"])
+    with pytest.raises(InputError, match="--exclude"):
+        read_source(folder, exclude=["!a.gif"])
+
+
+def test_heic_files_without_the_extra_are_counted(tmp_path, monkeypatch):
+    from channelhash.data import folder as folders
+
+    folder = picture_folder(tmp_path / "photos", 2)
+    (folder / "a.HEIC").write_bytes(bytes(10))
+    monkeypatch.setattr(folders, "reads_heif", lambda: False)
+    assert read_source(folder).records.removed == {"HEIC needs pillow-heif: pip install 'channelhash[heif]'": 1}
+
+
+def test_the_date_taken_can_be_filtered_by(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 3)
+    exif = Image.Exif()
+    exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2019:07:14 10:20:30"
+    Image.new("RGB", (40, 30), "white").save(folder / "dated.jpg", exif=exif)
+    index_source(store, model, read_source(folder))
+    assert store.ids("taken >= '2019-07' AND taken < '2019-08'") == ["dated.jpg"]
+    assert store.ids("taken < '2019-07'") == []
+    Image.new("RGB", (40, 30), "black").save(folder / "dated.jpg")
+    index_source(store, model, read_source(folder))
+    assert "taken" not in store.get(["dated.jpg"])[0].metadata
+
+
+def test_a_file_that_goes_while_the_folder_is_indexed_is_one_line(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 3)
+    source = read_source(folder)
+    (folder / "2.png").unlink()
+    done = index_source(store, model, source)
+    assert (done.added, done.items, len(done.problems)) == (2, 2, 1)
+    assert "no such picture" in done.problems[0]
+
+
+def test_a_write_that_fails_ends_the_job_and_keeps_whole_batches(tmp_path, model, store, monkeypatch):
+    folder, written = picture_folder(tmp_path / "photos", 9), []
+    monkeypatch.setattr(encode, "_BATCH", 2)
+    upsert = store.upsert
+
+    def failing(ids, *arguments, **options):
+        if len(written) == 2:
+            raise InputError("the disk is full")
+        upsert(ids, *arguments, **options)
+        written.append(list(ids))
+
+    monkeypatch.setattr(store, "upsert", failing)
+    with pytest.raises(InputError, match="the disk is full"):
+        index_source(store, model, read_source(folder))
+    assert written == [["0.png", "2.png"], ["4.png", "6.png"]]
+    assert store.ids() == ["0.png", "2.png", "4.png", "6.png"]
