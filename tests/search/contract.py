@@ -144,6 +144,10 @@ def check_contents(store: Store, expected: Expected) -> None:
         assert item.codes.keys() == expected.codes[item.id].keys()
         for modality, bits in expected.codes[item.id].items():
             np.testing.assert_array_equal(ch.codes.unpack(item.codes[modality][None], N_BITS)[0], bits)
+    listed = {item.id: item for item in store.listed()}
+    assert listed.keys() == expected.codes.keys()
+    for name, item in listed.items():
+        assert (item.modalities, item.metadata) == (tuple(sorted(expected.codes[name])), expected.metadata[name])
     counts: dict[str, int] = {}
     for values in expected.metadata.values():
         for label in set(values.get("labels", [])):
@@ -201,6 +205,15 @@ class AgainstADictionary(RuleBasedStateMachine):
     @rule(names=st.lists(NAMES, unique=True, max_size=8))
     def delete(self, names) -> None:
         assert self.store.delete(names) == self.expected.delete(names)
+
+    @rule(unknown=NAMES, metadata=st.lists(METADATA, min_size=3, max_size=3))
+    def update(self, unknown, metadata) -> None:
+        if unknown not in self.expected.codes:
+            with pytest.raises(InputError, match="no item has the id"):
+                self.store.update([unknown], metadata[:1])
+        names = sorted(self.expected.codes)[: len(metadata)]
+        self.store.update(names, metadata[: len(names)])
+        self.expected.write(names, {}, metadata[: len(names)])
 
     @rule()
     def reopen(self) -> None:

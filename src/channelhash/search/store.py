@@ -291,8 +291,8 @@ class Store(ABC):
         names = check_ids(ids)
         values = check_metadata(metadata, names)
         self._check_writable()
-        self.get(names)
-        self._write(names, {}, self.n_bits or 0, values, True)
+        if self.get(names):
+            self._write(names, {}, self.n_bits or 0, values, True)
 
     def ids(self, where: str | None = None) -> list[str]:
         """Return all ids, or those that pass a filter, sorted."""
