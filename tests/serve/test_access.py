@@ -22,7 +22,8 @@ from http_requests import METHODS, ROUTES
 
 READ_TOKEN = "another-token-to-read"
 READER = {"Authorization": f"Bearer {READ_TOKEN}"}
-PAGE = ("/", "/docs", "/style.css", "/script.js", "/draw.js", "/why.js", "/requests.js", "/docs.js", "/icon.svg")
+PAGE = ("/", "/docs", "/duplicates.html", "/style.css", "/script.js", "/draw.js", "/why.js", "/requests.js", "/docs.js")
+PAGE += ("/duplicates.js", "/icon.svg")
 
 
 @pytest.fixture(scope="module")

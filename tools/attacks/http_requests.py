@@ -33,7 +33,7 @@ Request = tuple[str, str, bytes, dict[str, str]]
 ROUTES = (
     "/search", "/search/image", "/explain", "/explain/image", "/items", "/items/image", "/items/item001",
     "/images/item001", "/info", "/labels", "/health", "/metrics", "/", "/docs", "/openapi.json", "/script.js",
-    "/nothing",
+    "/duplicates", "/duplicates.html", "/nothing",
 )  # fmt: skip
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "SEARCH")
 

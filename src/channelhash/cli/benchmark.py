@@ -145,14 +145,17 @@ def search(
     batch: int = typer.Option(100, min=1, help="Queries per batch."),
     as_json: AsJson = False,
 ) -> None:
-    """Measure exact search beside FAISS and usearch, and the tables beside the scan. The largest size takes long.
+    """Measure exact search beside FAISS and usearch, the tables beside the scan, and finding near-duplicates. The
+    largest size takes long.
 
     Example: channelhash benchmark search --sizes 100000 --bits 64
     """
+    from channelhash.lab.benchmarks.duplicates import benchmark_duplicates
     from channelhash.lab.benchmarks.search import benchmark_search
 
-    lengths = _numbers("--bits", bits, multiples_of=8)
-    _print_rows(benchmark_search(_numbers("--sizes", sizes), lengths, _numbers("--first", first), batch), as_json)
+    numbers, lengths = _numbers("--sizes", sizes), _numbers("--bits", bits, multiples_of=8)
+    rows = benchmark_search(numbers, lengths, _numbers("--first", first), batch)
+    _print_rows(rows + benchmark_duplicates(numbers, lengths), as_json)
 
 
 def _numbers(option: str, text: str, multiples_of: int = 1) -> list[int]:

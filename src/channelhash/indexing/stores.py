@@ -13,6 +13,7 @@ from channelhash.indexing.encode import Indexed, index_source
 from channelhash.indexing.source import Source, read_source
 from channelhash.models import HashModel, load_model
 from channelhash.search import STORES, open_store
+from channelhash.search.duplicates import RADIUS, DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
 from channelhash.search.photo_folders import find_or_keep, is_store
 from channelhash.search.query import load_encoder, search_store
@@ -57,6 +58,12 @@ class Index:
         """
         file = Path(image) if isinstance(image, str) else image
         return search_store(self.store, SearchOptions(**options), text=text, image=file, like=like, model=self.encoder)
+
+    def duplicates(
+        self, radius: int = RADIUS, modality: str | None = None, where: str | None = None
+    ) -> list[DuplicateGroup]:
+        """Return the groups of near-duplicates; arguments and errors as in `find_duplicates`."""
+        return find_duplicates(self.store, radius, modality, where)
 
 
 def index(

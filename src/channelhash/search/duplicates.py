@@ -1,12 +1,15 @@
 """Near-duplicates of a store: groups of items whose codes are within a few bits of each other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from channelhash.codes import hamming_distances
 from channelhash.search.store import Store
 from channelhash.search.validation import check_count
+from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
 
 #: Bits within which two items are near-duplicates, unless another number is asked for.
 RADIUS = 3
@@ -56,11 +59,24 @@ def find_duplicates(
     """
     from channelhash.search.index.duplicates import duplicate_groups  # compiled code, seconds to load
 
-    bits = check_count(radius, "radius", 0)
+    n_apart = check_count(radius, "radius", 0)
     ids, codes = store.codes(modality, where)
     if not ids or store.n_bits is None:
         return []
     return [
         DuplicateGroup([ids[row] for row in rows], hamming_distances(codes[rows[:1]], codes[rows])[0].tolist())
-        for rows in map(np.ndarray.tolist, duplicate_groups(codes, store.n_bits, bits))
+        for rows in map(np.ndarray.tolist, duplicate_groups(codes, store.n_bits, n_apart))
     ]
+
+
+def draw_groups(store: Store, groups: Sequence[DuplicateGroup], path: Path, most: int = 8) -> None:
+    """Draw groups as a PNG, a row each, of at most ``most`` items."""
+    rows = []
+    for group in groups:
+        items = store.get(group.ids[:most])
+        cells = []
+        for item, distance in zip(items, group.distances, strict=False):
+            image = str(item.metadata.get("image") or "")
+            cells.append(Cell(Path(image) if image else None, f"{bits(distance)}: {item.id}"))
+        rows.append(cells)
+    write_contact_sheet(rows, path)

@@ -18,6 +18,7 @@ from channelhash.serve.error_handlers import TOKEN_PROBLEM, handle_errors
 from channelhash.serve.limits import Limits
 from channelhash.serve.metrics import measure_requests
 from channelhash.serve.middleware import add_security_headers, check_host
+from channelhash.serve.routes import duplicates as duplicate_routes
 from channelhash.serve.routes import explain as explain_routes
 from channelhash.serve.routes import info as info_routes
 from channelhash.serve.routes import items as item_routes
@@ -69,7 +70,13 @@ def create_app(
     )
     app.state.service = service
     needs_token: dict[str, Any] = {"dependencies": [Depends(BEARER)], "responses": TOKEN_PROBLEM}
-    readers = (search_routes.router, explain_routes.router, item_routes.readers, info_routes.router)
+    readers = (
+        search_routes.router,
+        duplicate_routes.router,
+        explain_routes.router,
+        item_routes.readers,
+        info_routes.router,
+    )
     for router in readers:
         app.include_router(router, **(needs_token if tokens.read else {}))
     app.include_router(item_routes.writers, **needs_token)

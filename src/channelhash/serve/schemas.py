@@ -86,6 +86,18 @@ class SearchResponse(BaseModel):
     seconds: float = Field(description="Time from the request's arrival to its response.")
 
 
+class DuplicatesResponse(BaseModel):
+    """Groups of near-duplicates, the largest first, equally large ones by their first id."""
+
+    groups: list[list[str]] = Field(description="The ids of each group, sorted; of a large one, the first of them.")
+    distances: list[list[int]] = Field(description="Of each of them, the bits in which it differs from the first.")
+    sizes: list[int] = Field(description="Number of items of each group.")
+    found: int = Field(description="Number of groups, also of those left out.")
+    modality: str
+    radius: int
+    seconds: float = Field(description="Time from the request's arrival to its response.")
+
+
 class ExplainItem(_Request):
     """One item of a pair: exactly one of ``text``, ``id`` and ``code``."""
 

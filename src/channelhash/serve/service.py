@@ -59,6 +59,7 @@ class Service:
         pixels: room for pixels of decoded images.
         drawing: thumbnails that are drawn at one time.
         monitoring: threads for ``/health`` and ``/metrics``, which wait for no other request.
+        grouping: duplicates are looked for one request at a time: of many codes that takes seconds.
         explaining: an explanation encodes hundreds of items, so only a few run at one time.
     """
 
@@ -82,6 +83,7 @@ class Service:
     decoding: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     drawing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(4))
     monitoring: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(4))
+    grouping: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     explaining: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
 
     @property

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from channelhash.lab.benchmarks import search
+from channelhash.lab.benchmarks.duplicates import draw_near_duplicates
 from channelhash.lab.benchmarks.metrics import draw_codes, draw_labels
 from channelhash.search.index import CodeIndex
+from channelhash.search.index.duplicates import duplicate_groups
 from small_runs import assert_refused, run_command
 
 SMALL = ("--sizes", 300, "--bits", 64, "--first", 5, "--batch", 3)
@@ -23,6 +25,7 @@ def test_rows_are_printed_as_json_or_as_a_table(capsys):
         ("top 5, 1 query", "usearch exact"),
         ("top 5, 3 queries", "FAISS flat"),
         ("top 5, 3 queries", "usearch exact"),
+        ("near-duplicates within 3 bits", "FAISS multi-index hashing"),
     ]
     assert "bytes a code" in result["rows"][0]["what"]
     assert all(row["size"] == "300 codes × 64 bits" for row in result["rows"])
@@ -63,3 +66,15 @@ def test_numbers_that_cannot_be_measured_are_refused(option, value, says, capsys
 def test_a_missing_alternative_is_named(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     assert_refused(capsys, "benchmark", "search", *SMALL, says="channelhash[faiss]")
+
+
+def test_faiss_is_near_to_the_same_codes_as_our_groups():
+    faiss, codes = pytest.importorskip("faiss"), draw_near_duplicates(500, 64)
+    index = faiss.IndexBinaryMultiHash(64, 4, 16)
+    index.nflip = 0
+    index.add(codes)
+    limits, _, rows = index.range_search(codes, 4)
+    pairs = [(row, other) for row in range(500) for other in rows[limits[row] : limits[row + 1]] if row != other]
+    groups = duplicate_groups(codes, 64, 3)
+    assert {row for pair in pairs for row in pair} == {row for group in groups for row in group.tolist()}
+    assert len(groups) > 40

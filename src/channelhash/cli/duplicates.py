@@ -1,0 +1,57 @@
+"""``channelhash duplicates``"""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from channelhash.cli.options import AsJson, Modality, SearchableStore, Sheet, Where
+from channelhash.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from channelhash.search.duplicates import DuplicateGroup
+
+# Groups of a table or a sheet, and ids of a group there; JSON has all.
+_GROUPS, _IDS = 50, 8
+
+
+def duplicates(
+    store: SearchableStore,
+    radius: int = typer.Option(3, help="Bits within which two items are near-duplicates; 0 for equal codes."),
+    modality: Modality | None = typer.Option(None, help="Modality whose codes count; images if there are any."),
+    where: Where = None,
+    sheet: Sheet = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find groups of near-duplicates: items connected by steps of a few bits. The largest group comes first.
+
+    Example: channelhash duplicates photos.store --radius 3
+    """
+    from channelhash.search.duplicates import draw_groups, find_duplicates
+    from channelhash.search.query import open_filled_store
+
+    opened = open_filled_store(store)
+    groups = find_duplicates(opened, radius, modality.value if modality else None, where)
+    if sheet and groups:
+        draw_groups(opened, groups[:_GROUPS], sheet, _IDS)
+    opened.close()
+    if as_json:
+        print_json({"groups": [group.ids for group in groups], "distances": [group.distances for group in groups]})
+        return
+    if not groups:
+        typer.echo(f"No two items within {radius} bits in {store}")
+        return
+    _print_groups(groups)
+    if sheet:
+        typer.echo(f"Pictures in {sheet}")
+
+
+def _print_groups(groups: "list[DuplicateGroup]") -> None:
+    """Print a line for each of the first groups: its size, the farthest item's distance from the first, its ids."""
+    n_items = sum(len(group.ids) for group in groups)
+    rows = []
+    for group in groups[:_GROUPS]:
+        more = len(group.ids) - _IDS
+        ids = group.ids[:_IDS] + [f"… and {more} more"] * (more > 0)
+        rows.append([str(len(group.ids)), str(max(group.distances)), "\n".join(ids)])
+    first = f", the first {_GROUPS} of them (--json prints all)" if len(groups) > _GROUPS else ""
+    print_table(f"{n_items} items in {len(groups)} groups{first}", ["items", "bits apart", "ids"], rows)

@@ -1,0 +1,41 @@
+// Groups of near-duplicates, a row each.
+
+import { bitsWord, element, picture } from "./draw.js";
+import { fetched } from "./requests.js";
+
+const [form, radius, status, error, groups] = ["form", "radius", "status", "error", "groups"].map((id) => (
+  document.getElementById(id)
+));
+
+function card(id, distance) {
+  const item = { id, text: "", image: `images/${encodeURIComponent(id)}` };
+  return element("figure", {}, picture(item, 256), element("figcaption", {}, `${bitsWord(distance)}: ${id}`));
+}
+
+function row(ids, distances, size) {
+  const more = size > ids.length ? `, the first ${ids.length} of them` : "";
+  const cards = element("div", { className: "cards" }, ...ids.map((id, place) => card(id, distances[place])));
+  return element("li", {}, element("p", { className: "status" }, `${size} items${more}`), cards);
+}
+
+async function find() {
+  error.hidden = true;
+  status.textContent = "Looking for near-duplicates …";
+  groups.replaceChildren();
+  try {
+    const found = await fetched(`duplicates?radius=${encodeURIComponent(radius.value || 3)}`);
+    const first = found.found > found.groups.length ? `, the first ${found.groups.length} of them` : "";
+    status.textContent = found.found ? `${found.found} groups within ${bitsWord(found.radius)}${first}` : "No two items are so near.";
+    groups.append(...found.groups.map((ids, place) => row(ids, found.distances[place], found.sizes[place])));
+  } catch (problem) {
+    status.textContent = "";
+    error.textContent = problem.message;
+    error.hidden = false;
+  }
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  find();
+});
+find();

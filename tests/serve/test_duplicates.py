@@ -1,0 +1,41 @@
+"""``GET /duplicates``."""
+
+import pytest
+
+from channelhash.search.duplicates import find_duplicates
+from serve.served import N_BITS
+
+
+def test_groups_are_those_of_the_store(client):
+    groups = find_duplicates(client.app_store, 2)
+    assert groups
+    answer = client.get("/duplicates", params={"radius": 2, "k": 1}).json()
+    assert (answer["found"], answer["sizes"]) == (len(groups), [len(groups[0].ids)])
+    assert (answer["groups"], answer["distances"]) == ([groups[0].ids], [groups[0].distances])
+    everything = client.get("/duplicates", params={"where": "year < 2010", "modality": "text"}).json()
+    expected = find_duplicates(client.app_store, modality="text", where="year < 2010")
+    assert everything["groups"] == [group.ids for group in expected]
+
+
+@pytest.mark.parametrize(
+    ("params", "problem"),
+    [
+        ({"radius": N_BITS}, "radius"),
+        ({"radius": -1}, "radius"),
+        ({"k": 100_000}, "k"),
+        ({"where": "x" * 3000}, "where"),
+        ({"where": "colour = 1"}, "colour"),
+        ({"modality": "sound"}, "modality"),
+    ],
+)
+def test_what_is_beyond_the_limits_is_refused(client, params, problem):
+    answer = client.get("/duplicates", params=params)
+    assert answer.status_code == 422
+    assert problem in answer.json()["error"]
+
+
+def test_the_page_is_there_and_names_only_its_own_files(client):
+    page = client.get("/duplicates.html")
+    assert page.status_code == client.get("/duplicates.js").status_code == 200
+    assert "duplicates.js" in page.text
+    assert "http://" not in page.text
