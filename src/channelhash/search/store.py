@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter, parse_filter
+from channelhash.search.fusion import Ranking
 from channelhash.search.validation import (
     DEFAULT_MODALITY,
     Metadata,
@@ -143,6 +144,11 @@ class Store(ABC):
         """Whether items can be added and deleted."""
         return True
 
+    @property
+    def has_words(self) -> bool:
+        """Whether items can be found by their words, see `search_words`."""
+        return False
+
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of items."""
@@ -206,6 +212,10 @@ class Store(ABC):
         self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
     ) -> Answers:
         """Find all items within ``radius`` bits of every query; at most the first ``limit`` of them."""
+
+    def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None) -> Ranking:
+        """Do what `search_words` does; only a store that `has_words` is asked."""
+        raise NotImplementedError
 
     @abstractmethod
     def _facts(self) -> dict[str, Any]:
@@ -347,6 +357,34 @@ class Store(ABC):
         count = None if limit is None else check_count(limit, "limit", 1)
         queries, where_tree, searched = self._checked_search(codes, modality, where)
         return self._within(queries, bits, count, searched, where_tree) if searched else _no_answers(len(queries))
+
+    def search_words(self, text: str, k: int = 10, where: str | None = None, without: Sequence[str] = ()) -> Ranking:
+        """Find the ``k`` items that have most of a text's words in their id, text, labels, file name or date.
+
+        Upper and lower case and accents are the same. An item's score is the sum of ln(1 + n / m) over the words of
+        ``text`` that it has, each of which m of n items have.
+
+        Args:
+            text: words; no operators.
+            k: at least 1; fewer where fewer items have any of the words.
+            where: filter, applied before ranking; see `channelhash.search.filters`.
+            without: phrases; items that have all words of one are not returned.
+
+        Returns:
+            Ids and scores, best first; equal scores in the order in which the items were added.
+
+        Raises:
+            InputError: the store has no index of words, ``k`` is below 1, a text is not Unicode, or the filter is
+                wrong.
+
+        Milliseconds among a million captions, see `channelhash.search.local.word_search`.
+        """
+        count = check_count(k, "k", 1)
+        if not all(map(is_text, (text, *without))):
+            raise InputError("words: hold half a character (a lone surrogate), which no text has")
+        if not self.has_words:
+            raise InputError(f"{self.address}: has no index of words; search its codes (--by image or text)")
+        return self._search_words(text, without, count, self._filter(where))
 
     def choose_modality(self, modality: str | None = None) -> str:
         """Return the modality that a search of a store with items goes through; arguments and errors as in `search`."""

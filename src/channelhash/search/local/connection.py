@@ -49,6 +49,10 @@ def one_line_errors(name: str) -> Iterator[None]:
             raise InputError(f"{name}: another process is writing to it; try again later") from None
         if "full" in reason or "disk I/O" in reason:
             raise NoSpaceError(f"{name}: cannot be written ({reason}); make room on the disk") from None
+        if "no such module: fts5" in reason:
+            raise InputError(
+                f"{name}: has an index of words, for which this Python's SQLite lacks FTS5; use another Python"
+            ) from None
         if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
             raise
         raise damaged(name, reason) from None

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter
+from channelhash.search.fusion import Ranking
 from channelhash.search.local.connection import APPLICATION, connect, damaged, one_line_errors
-from channelhash.search.local.filters import to_sqlite
+from channelhash.search.local.filters import SqlCondition, to_sqlite
 from channelhash.search.local.guard import Guard
 from channelhash.search.local.row_values import as_bytes, as_json
 from channelhash.search.local.tables import (
@@ -28,6 +29,8 @@ from channelhash.search.local.tables import (
     set_totals,
     utf8,
 )
+from channelhash.search.local.word_search import WordSearch
+from channelhash.search.local.words import add_words, has_fts5, has_words, remove_words
 from channelhash.search.store import Item, Listed
 from channelhash.search.validation import Metadata, Value
 
@@ -76,6 +79,9 @@ class ItemsDatabase:
                 self._create()
             if self._rows("PRAGMA application_id") != [(APPLICATION,)]:
                 raise InputError(f"{self._name}: a database, but not one of a store")
+            #: Whether items can be found by words.
+            self.has_words = has_words(self._connection) and has_fts5(self._connection)
+            self._word_search = WordSearch(self._connection)
 
     def _create(self) -> None:
         is_new = "SELECT 1 FROM sqlite_master LIMIT 1"
@@ -156,6 +162,10 @@ class ItemsDatabase:
         condition = _condition(where)
         rows = self._connection.execute(f"SELECT number FROM items WHERE {condition[0]}", condition[1])
         return np.fromiter((number for (number,) in rows), dtype=np.int64)
+
+    def search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None) -> Ranking:
+        """Return the ``k`` items that have most of a text's words, see `WordSearch`."""
+        return self._word_search(text, without, k, _condition(where))
 
     def get(self, item_id: str) -> Item | None:
         """Return one item, or None.
@@ -276,6 +286,7 @@ class ItemsDatabase:
         numbers = [number for number, _ in rows]
         for modality in self.modalities():
             self._remove_codes(modality, numbers)
+        remove_words(self._connection, numbers)
         for statement in ("DELETE FROM labels WHERE item = ?", "DELETE FROM items WHERE number = ?"):
             self._connection.executemany(statement, zip(numbers))
         self._add_up(items=-sum(checksum for _, checksum in rows))
@@ -320,8 +331,10 @@ class ItemsDatabase:
                 checksum = item_checksum(number, names[row], text.encode())
                 changed.append((text, checksum, number))
                 added += checksum - known[name][-1]
+        remove_words(self._connection, [row[-1] for row in changed])
         self._connection.executemany("INSERT INTO items (number, id, metadata, checksum) VALUES (?, ?, ?, ?)", new)
         self._connection.executemany("UPDATE items SET metadata = ?, checksum = ? WHERE number = ?", changed)
+        add_words(self._connection, [row[0] for row in new] + [row[-1] for row in changed])
         self._add_up(items=added)
         if metadata is not None:
             self._write_labels(numbers, metadata)
@@ -393,8 +406,5 @@ class ItemsDatabase:
                 raise
 
 
-def _condition(where: Filter | None) -> tuple[str, tuple[Value, ...]]:
-    if where is None:
-        return "1", ()
-    condition = to_sqlite(where)
-    return condition.sql, condition.parameters
+def _condition(where: Filter | None) -> SqlCondition:
+    return SqlCondition("1", ()) if where is None else to_sqlite(where)

@@ -17,6 +17,7 @@ from channelhash.search.local.tables import (
     read_totals,
     sums,
 )
+from channelhash.search.local.words import check_words, has_fts5, has_words
 
 
 class Finding(NamedTuple):
@@ -66,6 +67,7 @@ def check_database(connection: sqlite3.Connection, n_bits: int | None) -> Iterat
                 yield Finding(_DATABASE, " ".join(str(error).split()))
     finally:
         connection.execute("ROLLBACK")
+    yield from _check_words(connection)
 
 
 def is_whole_item(row: tuple[Any, ...]) -> bool:
@@ -159,6 +161,21 @@ def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
         for name, expected, found in zip(added._fields, read_totals(connection), added, strict=True):
             if expected != found:
                 yield Finding(_DATABASE, f"the table {name} is not as it was written: rows are missing or changed")
+
+
+def _check_words(connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Check the index of words. SQLite does that only for who may write, so that writers wait meanwhile."""
+    if not has_words(connection) or not has_fts5(connection):
+        return
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            check_words(connection)
+        finally:
+            connection.execute("ROLLBACK")
+    except sqlite3.DatabaseError as error:
+        if "locked" not in str(error):
+            yield Finding(_DATABASE, f"the index of words does not agree with the items ({error})")
 
 
 def _of_label(number: int, label: bytes) -> int:

@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
+from channelhash.search.fusion import Ranking
 from channelhash.search.index.brute_force import Matches
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import Facts, StoreFolder, read_facts, write_facts
@@ -144,6 +145,11 @@ class EmbeddedStore(Store):
         with self._items() as items:
             return items.label_counts()
 
+    @property
+    def has_words(self) -> bool:
+        with self._items() as items:
+            return items.has_words
+
     def make_snapshot(self) -> None:
         """Make a new snapshot of all codes now."""
         with self._reading:
@@ -246,6 +252,10 @@ class EmbeddedStore(Store):
         order = sorted(range(len(ids)), key=ids.__getitem__)
         packed = np.concatenate([np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8), *codes])
         return [ids[place] for place in order], packed[order]
+
+    def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None) -> Ranking:
+        with self._items() as items:
+            return items.search_words(text, without, k, where)
 
     def _facts(self) -> dict[str, Any]:
         """``distinct_codes`` leaves out modalities of which codes were written a short time ago."""

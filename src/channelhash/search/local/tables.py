@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from channelhash.search.local import words
 from channelhash.search.local.connection import APPLICATION
 
 # A code never changes in place and its serial is never used again, so that whoever has read the codes up to some serial
@@ -166,7 +167,10 @@ class _Addition(NamedTuple):
 
 
 # In this order. A store that an earlier version made gets what it lacks when it is opened, see `guard.Guard`.
-_ADDITIONS = (_Addition("SELECT 1 FROM sqlite_master WHERE name = 'totals'", _add_checksums),)
+_ADDITIONS = (
+    _Addition("SELECT 1 FROM sqlite_master WHERE name = 'totals'", _add_checksums),
+    _Addition(words.FIND, words.make_words),
+)
 
 
 def _has(connection: sqlite3.Connection, addition: _Addition) -> bool:
