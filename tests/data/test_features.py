@@ -106,7 +106,7 @@ INFINITE = np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])
         ({"id": np.array([b"a", b"\xff", b"c"])}, ": id is not UTF-8 text"),
         ({"image_scale": np.ones(3)}, ": image_scale is (3,) float64, expected 1 or 4 numbers"),
         ({"image_zero": np.array("a")}, ": image_zero is () <U1, expected 1 or 4 numbers"),
-        ({"captions": np.array(["a"])}, ": captions has 1 entries, labels have 3 rows"),
+        ({"captions": np.array(["a"])}, ": captions has 1 entries, expected 3, one a row"),
         ({"label_names": np.array(["a"])}, ": 1 label_names, but labels have 2 columns"),
         ({"label_names": np.array(["a", "a"])}, ": label_names 0 and 1 are both 'a'"),
     ],
@@ -245,7 +245,7 @@ def test_files_of_another_kind_are_named(tmp_path, ending):
 def test_missing_files_and_arrays_are_named(tmp_path):
     path = tmp_path / "f.npz"
     assert refusal(path) == f"{path}: no such file"
-    known = "image or text, and labels (or IAll, TAll, LAll; I_tr, T_tr, L_tr …)"
+    known = "image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there are any"
     np.savez(path, labels=LABELS)
     assert refusal(path) == f"{path}: needs the arrays {known}; it has labels"
     np.savez(path)

@@ -95,8 +95,9 @@ def test_pictures_alone_texts_alone_and_no_labels(root):
     pictures = [{"id": row["id"], "image": row["image"]} for row in ROWS]
     path = write(root, pictures)
     assert not has_labels(path)
-    records = load_table(path, label_columns=[])
-    assert (list(records.items), records.labels.shape) == (["image"], (3, 0))
+    for records in (load_table(path), load_table(path, label_columns=[])):
+        assert (list(records.items), records.labels.shape, records.label_names) == (["image"], (3, 0), ())
+    assert refusal(path, labels_column="tags") == f"{path}: has no column 'tags', its columns are 'id', 'image'"
     texts = [{"id": row["id"], "text": row["text"], "labels": row["labels"]} for row in ROWS]
     path = write(root, texts)
     assert has_labels(path)
@@ -243,7 +244,12 @@ QUOTES = "a quotation mark is not closed, or not doubled inside a cell"
             b"idd,text,labels\n1,a,b\n",
             ": has no column 'id', its columns are 'idd', 'text', 'labels'; did you mean 'idd'?",
         ),
-        ("x.csv", b"id,text,tags\n1,a,b\n", ": has no column 'labels', its columns are 'id', 'text', 'tags'"),
+        (
+            "x.csv",
+            b"id,text,Label\n1,a,b\n",
+            ": has no column 'labels'; if that is 'Label', say labels_column=Label; label_columns=[] reads the table "
+            "without labels",
+        ),
         ("x.csv", b"id,text,labels,text\n1,a,b,c\n", ": has 2 columns 'text'; rename or remove all but one"),
         ("x.csv", b'id,text,labels\n1,a,b\n2,"a,b\n3,a,b\n', f", line 3: {QUOTES} (unexpected end of data); mend it"),
         ("x.tsv", b'id\ttext\tlabels\n1\t"a" b\tc\n', f", line 2: {QUOTES} ('\t' expected after '\"'); mend it"),

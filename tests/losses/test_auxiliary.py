@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channelhash.channels import unit_rows
-from channelhash.losses import LOSSES, ChannelLoss, DSCHLoss, SCHLoss, TALRLoss, Terms, make_loss
+from channelhash.errors import InputError
+from channelhash.losses import (
+    LOSSES,
+    ChannelLoss,
+    ContrastiveLoss,
+    DSCHLoss,
+    SCHLoss,
+    TALRLoss,
+    Terms,
+    make_loss,
+)
 from channelhash.losses.bit_balance import balance_term
 from channelhash.losses.contrastive import contrastive_term
 from channelhash.losses.hard_negatives import hard_weights
@@ -19,7 +29,7 @@ from losses import loss_equations as literal
 from losses.test_losses import DSCH_DEFAULTS, assert_same_value_and_gradient, batch
 from losses.test_tiled_pairs import draw_batch, in_tiles, value_and_gradients
 
-ALL_TERMS = {"contrastive": 0.3, "temperature": 0.5, "balance": 2.0, "average_precision": 0.7, "memory": 11}
+ALL_TERMS = {"contrastive": 0.3, "pairs": 0.2, "temperature": 0.5, "balance": 2.0, "average_precision": 0.7, "memory": 11}
 WITHOUT_ANCHOR = sorted(set(LOSSES) - {"tdsrdh"})
 CHANNEL_LOSSES = sorted(name for name in LOSSES if issubclass(LOSSES[name], ChannelLoss))
 
@@ -106,6 +116,29 @@ def test_a_contrastive_term_of_one_modality_is_refused():
         contrastive_term(*batch(16, 1))
 
 
+def test_the_contrastive_loss_reads_no_labels_and_takes_its_temperature():
+    outputs, labels = batch(16)
+    loss = make_loss("contrastive", 16, 5, temperature=0.5)
+    every_sample_a_class = literal.contrastive(outputs, torch.eye(len(labels)), 0.5)
+    assert_same_value_and_gradient(outputs, loss(outputs, labels), every_sample_a_class)
+    assert torch.equal(loss(outputs, labels), loss(outputs, labels[:, :0]))
+    with pytest.raises(ValueError, match="temperature is 0"):
+        ContrastiveLoss(temperature=0)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_without_labels_a_loss_takes_every_sample_as_a_class_or_says_that_it_cannot(name):
+    outputs, _ = batch(16)
+    of_labels = name in ("csq", "dnph", "greedyhash", "hyp2", "orthohash")
+    if of_labels:
+        with pytest.raises(InputError, match=f"{name!r} learns from labels, and this collection has none"):
+            make_loss(name, 16, 0)
+        return
+    n = len(outputs["text"])
+    values = [make_loss(name, 16, c)(outputs, labels) for c, labels in ((0, torch.zeros(n, 0)), (n, torch.eye(n)))]
+    torch.testing.assert_close(*values)
+
+
 @pytest.mark.parametrize("n_modalities", [1, 3])
 def test_the_balance_term_equals_its_equation(n_modalities):
     outputs, _ = batch(16, n_modalities)
@@ -125,6 +158,7 @@ def test_terms_add_up_beside_any_loss(name):
     torch.manual_seed(0)
     whole = make_loss(name, 16, 5, **terms)
     expected = whole.loss(outputs, labels) + 0.3 * literal.contrastive(outputs, labels, 0.5)
+    expected = expected + 0.2 * literal.contrastive(outputs, torch.eye(len(labels)), 0.5)
     expected = expected + 2.0 * literal.balance(outputs) + 0.7 * TALRLoss(16)(outputs, labels)
     assert_same_value_and_gradient(outputs, whole(outputs, labels), expected)
     assert whole.n_bits == 16
@@ -135,7 +169,8 @@ def test_terms_add_up_beside_any_loss(name):
 def test_without_terms_it_is_the_loss_itself(name):
     off = {key: 0 for key in vars(Terms()) if key != "temperature"}
     assert type(make_loss(name, 16, 5, **off, temperature=0.2)) is LOSSES[name]
-    assert not vars(Terms()).keys() & {*vars(make_loss(name, 16, 5)), *LOSSES[name].__init__.__annotations__}
+    shared = {"temperature"} if name == "contrastive" else set()
+    assert vars(Terms()).keys() & {*vars(make_loss(name, 16, 5)), *LOSSES[name].__init__.__annotations__} == shared
 
 
 def test_a_term_alone_is_that_term():
@@ -143,6 +178,7 @@ def test_a_term_alone_is_that_term():
     loss = DSCHLoss(16)(outputs, labels)
     for key, term in {
         "contrastive": contrastive_term(outputs, labels),
+        "pairs": ContrastiveLoss()(outputs, labels),
         "balance": balance_term(outputs),
         "average_precision": TALRLoss(16)(outputs, labels),
     }.items():

@@ -23,9 +23,9 @@ NUMBERS = [
     (name, setting)
     for name, loss in LOSSES.items()
     for setting, field in loss_settings(loss).model_fields.items()
-    if setting not in ("seed", "shape")
+    if setting not in ("seed", "shape", "temperature")
 ]
-WEIGHTS = ("contrastive", "balance", "average_precision")
+WEIGHTS = ("contrastive", "pairs", "balance", "average_precision")
 
 
 def make(name, **settings):

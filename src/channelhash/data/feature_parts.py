@@ -52,7 +52,8 @@ def join_parts(arrays: Arrays, path: Path) -> tuple[Arrays, tuple[str, ...]]:
         if PARTS[ending] in parts:
             raise InputError(f"{path}: has two {PARTS[ending]} parts, one of them {', '.join(roles.values())}")
         parts[PARTS[ending]] = {role: arrays[name] for role, name in roles.items()}
-    ids = {part: [f"{part}{row}" for row in range(len(values["labels"]))] for part, values in parts.items()}
+    sizes = {part: len(np.atleast_1d(next(iter(values.values())))) for part, values in parts.items()}
+    ids = {part: [f"{part}{row}" for row in range(n)] for part, n in sizes.items()}
     if "train" in parts and "database" in parts:
         places = _places(parts["train"], parts["database"])
         if places is not None:
@@ -68,16 +69,17 @@ def join_parts(arrays: Arrays, path: Path) -> tuple[Arrays, tuple[str, ...]]:
 def _check_alike(present: dict[str, dict[str, str]], arrays: Arrays, path: Path) -> None:
     """Check that all parts have the same arrays with the same columns, and one number of rows in each part."""
     first = next(iter(present.values()), {})
-    expected = {"labels", *(role for roles in present.values() for role in roles)}
+    expected = {role for roles in present.values() for role in roles}
     for ending, roles in present.items():
         for role in sorted(expected - roles.keys()):
             raise InputError(f"{path}: has {next(iter(roles.values()))}, but no {_PREFIXES[role][0]}_{ending} ({role})")
         for role, name in roles.items():
-            values, rows = arrays[name], len(np.atleast_1d(arrays[roles["labels"]]))
+            counted = roles["labels"] if "labels" in roles else next(iter(roles.values()))
+            values, rows = arrays[name], len(np.atleast_1d(arrays[counted]))
             if values.dtype.kind not in "biuf":
                 raise InputError(f"{path}: {name} holds {values.dtype}, expected numbers")
             if values.ndim == 0 or len(values) != rows:
-                raise InputError(f"{path}: {name} is {values.shape}, but {roles['labels']} has {rows} rows")
+                raise InputError(f"{path}: {name} is {values.shape}, but {counted} has {rows} rows")
             if values.shape[1:] != arrays[first[role]].shape[1:]:
                 raise InputError(f"{path}: {name} is {values.shape}, but {first[role]} is {arrays[first[role]].shape}")
 

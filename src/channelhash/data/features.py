@@ -1,5 +1,6 @@
 """Precomputed features: ``.npz``, ``.mat`` and ``.h5`` files in the forms that the field exchanges."""
 
+import difflib
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def load_features(
     labels_array: str | None = None,
     skip_bad: bool = False,
 ) -> Records:
-    """Read features of images and texts ``(n, d)`` (or bags of words), and labels ``(n, c)``.
+    """Read features of images and texts ``(n, d)`` (or bags of words), and labels ``(n, c)`` where the file has any.
 
     Recognised names are ``image, text, labels``; ``IAll, TAll`` or ``YAll, LAll``; and parted sets ``I_tr, T_tr, L_tr``
     with ``I_te`` or ``I_db`` and so on (`feature_parts.join_parts`), whose rows have the ids ``train0 …, query0 …``:
@@ -40,7 +41,7 @@ def load_features(
     Optional arrays are ``id``, ``label_names``, and ``image_scale``, ``image_zero`` for quantised features (likewise
     text): the real value is (q − zero) · scale, both a number or one value per column. Sets without parts may also have
     ``captions`` and ``pictures`` (paths relative to the file's folder): strings that are displayed with search results
-    and never learned from. Features of any numeric type become float32. Labels of one dimension are class numbers (so
+    and never learned from; rows of one picture are several texts of one image. Features of any numeric type become float32. Labels of one dimension are class numbers (so
     is a single column in a ``.mat`` file, as MATLAB has no vectors): each number becomes a column named ``label`` and
     the number.
 
@@ -58,13 +59,16 @@ def load_features(
     arrays = read_arrays(path)
     by_role, ids = _arrays_by_role(arrays, {"image": image_array, "text": text_array, "labels": labels_array}, path)
     parted = bool(ids)
-    labels, label_names = read_labels(by_role["labels"], arrays, path)
-    n = len(labels)
+    n = len(np.atleast_1d(next(by_role[role] for role in ("labels", *_MODALITIES) if role in by_role)))
+    labels, label_names = np.zeros((n, 0), dtype=bool), ()
+    if "labels" in by_role:
+        labels, label_names = read_labels(by_role["labels"], arrays, path)
+        n = len(labels)
     items = {name: _real_values(by_role[name], arrays, name, n, path) for name in _MODALITIES if name in by_role}
     if not parted:
         ids = texts_of(arrays["id"], "id", path) if "id" in arrays else tuple(map(str, range(n)))
     if len(ids) != n:
-        raise InputError(f"{path}: id has {len(ids)} entries, labels have {n} rows")
+        raise InputError(f"{path}: id has {len(ids)} entries, {'labels' if label_names else 'features'} have {n} rows")
     if rows := _first_repeated(ids):
         raise InputError(f"{path}: rows {rows[0]} and {rows[1]} both have the id {ids[rows[0]]!r}")
     display = {} if parted else _display(arrays, n, path)
@@ -88,15 +92,27 @@ def _arrays_by_role(arrays: Arrays, names: dict[str, str | None], path: Path) ->
         if name is not None:
             by_role[role] = arrays[name]
     if "labels" not in by_role:
-        by_role, ids = join_parts(arrays, path)
-        if by_role and any(names.values()):
+        joined, ids = join_parts(arrays, path)
+        if joined and any(names.values()):
             raise InputError(
                 f"{path}: the labels come in parts (L_tr …), but one array is named; name labels_array too, or none"
             )
-    if "labels" not in by_role or not by_role.keys() & set(_MODALITIES):
-        expected = "image or text, and labels (or IAll, TAll, LAll; I_tr, T_tr, L_tr …)"
+        by_role = joined or by_role
+    if not by_role.keys() & set(_MODALITIES):
+        expected = "image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there are any"
         raise InputError(f"{path}: needs the arrays {expected}; it has {', '.join(sorted(arrays)) or 'none'}")
+    if "labels" not in by_role:
+        _refuse_near_labels(arrays, path)
     return by_role, ids
+
+
+def _refuse_near_labels(arrays: Arrays, path: Path) -> None:
+    """Raise `InputError` if a file without labels has an array whose name resembles theirs."""
+    names = {name.lower(): name for name in arrays if name != "label_names"}
+    for near in difflib.get_close_matches("labels", names, n=1, cutoff=0.7):
+        raise InputError(
+            f"{path}: has no array 'labels'; if that is {names[near]!r}, say labels_array={names[near]}, else rename it"
+        )
 
 
 def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
@@ -106,7 +122,7 @@ def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
         if name in arrays and arrays[name].dtype.kind in "USO":
             values = texts_of(arrays[name], name, path)
             if len(values) != n:
-                raise InputError(f"{path}: {name} has {len(values)} entries, labels have {n} rows")
+                raise InputError(f"{path}: {name} has {len(values)} entries, expected {n}, one a row")
             display[modality] = tuple(str(path.parent / value) for value in values) if modality == "image" else values
     return display
 

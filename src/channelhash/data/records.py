@@ -80,6 +80,19 @@ class Records:
             return self.display.get(modality)
         return tuple(str(value) for value in values)
 
+    @property
+    def pair_ids(self) -> tuple[str, ...]:
+        """Names of the images that the rows are pairs of: rows with the same image file are texts of one image.
+
+        A row's own id where no other row shows its image, else the smallest id of those that do.
+
+        >>> items = {"image": (Path("dog.jpg"), Path("sea.jpg"), Path("dog.jpg")), "text": ("a dog", "waves", "a pet")}
+        >>> Records(("1", "2", "3"), items, np.zeros((3, 0), dtype=bool), ()).pair_ids
+        ('1', '2', '1')
+        """
+        images = self.display_values("image")
+        return self.ids if images is None else pairs_by_image(self.ids, images)
+
     def content_hash(self) -> str:
         """Return 64 hex digits that identify the collection by ids and labels, wherever its files lie."""
         return content_hash(
@@ -117,6 +130,18 @@ class Problems:
         self.lines.append(line)
         if reason is not None:
             self.removed[reason] = self.removed.get(reason, 0) + 1
+
+
+def pairs_by_image(ids: Sequence[str], images: Sequence[str]) -> tuple[str, ...]:
+    """Return for each row the smallest id of the rows that show the same image.
+
+    >>> pairs_by_image(["b", "a", "c"], ["dog.jpg", "dog.jpg", "sea.jpg"])
+    ('a', 'a', 'c')
+    """
+    first: dict[str, str] = {}
+    for row, image in zip(ids, images, strict=True):
+        first[image] = min(first.get(image, row), row)
+    return tuple(first[image] for image in images)
 
 
 def labels_from_names(

@@ -54,8 +54,9 @@ def draw_splits(
 ) -> Splits:
     """Draw Q from D, T from R = D∖Q, V_q from R∖T; V_r is the rest of R∖T (``protocol.md`` § 1).
 
-    The draw depends on ``seed`` and the ids alone, not on the order of the rows. Rows that share an id are drawn
-    together, into one of Q, T, V_q and V_r; a size that whole ids cannot make is missed by fewer rows than one id has.
+    The draw depends on ``seed`` and the ids alone, not on the order of the rows. Rows that share an id or an image
+    (`Records.pair_ids`) are drawn together, into one of Q, T, V_q and V_r; a size that whole ids cannot make is missed
+    by fewer rows than one id has.
     Defaults: a tenth of the rows (at most 2,000) as queries, half of the rest as training rows, as many validation as
     test queries (at most half of R∖T).
 
@@ -66,8 +67,9 @@ def draw_splits(
         validation_queries: size of V_q.
         seed: of the draw.
         method: ``"stratified"`` draws each partition by iterative stratification
-            (`stratified_sampling.stratified_sample`). ``"per_class"`` reads ``queries`` and ``train`` as numbers per
-            label, as much of the literature does, and draws V_q at random. Both need unique ids. ``"given"`` takes Q,
+            (`stratified_sampling.stratified_sample`), which without labels is at random. ``"per_class"`` reads
+            ``queries`` and ``train`` as numbers per label, as much of the literature does, and draws V_q at random.
+            Both need unique ids and, where there are labels, one row an image. ``"given"`` takes Q,
             T and R = T ∪ database from a features file that comes in parts and draws V_q alone.
 
     Raises:
@@ -81,7 +83,9 @@ def draw_splits(
     """
     if method == "given":
         return _splits_of_parts(records, queries, train, validation_queries, seed)
-    if method != "random":
+    if method == "per_class" and not records.label_names:
+        raise InputError("data.split_method per_class needs labels, and there are none; draw these splits at random")
+    if method == "per_class" or (method == "stratified" and records.label_names):
         return _splits_by_labels(records, queries, train, validation_queries, seed, method)
     queries, train, validation_queries = _sizes(len(records), queries, train, validation_queries)
     draw = _shuffled_rows(records, generator(seed, "splits"))
@@ -119,8 +123,8 @@ def _sizes(n: int, queries: int | None, train: int | None, validation_queries: i
 
 
 def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
-    """Shuffle all rows; rows of one id stay next to each other."""
-    ids, group = np.unique(np.asarray(records.ids, dtype=str), return_inverse=True)
+    """Shuffle all rows; rows of one id, and texts of one image, stay next to each other."""
+    ids, group = np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)
     rank = random.permutation(len(ids))
     return np.argsort(rank[group], kind="stable").astype(np.int64)
 
@@ -128,8 +132,10 @@ def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
 def _splits_by_labels(
     records: Records, queries: int | None, train: int | None, validation_queries: int | None, seed: int, method: Method
 ) -> Splits:
-    if len(set(records.ids)) < len(records):
-        raise InputError(f"data.split_method {method} needs unique ids; draw these splits at random")
+    if len(set(records.pair_ids)) < len(records):
+        raise InputError(
+            f"data.split_method {method} needs unique ids, and one row an image; draw these splits at random"
+        )
     random = generator(seed, "splits")
     everything = _shuffled_rows(records, random)
     if method == "per_class":
@@ -183,7 +189,8 @@ def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
     If the ids do not add up to ``count``, fewer rows are split off, but one id at least. The ids that were left come
     last in the rest.
     """
-    ids = [records.ids[row] for row in rows]
+    names = records.pair_ids
+    ids = [names[row] for row in rows]
     changes = np.array([first != second for first, second in pairwise(ids)], dtype=bool)
     id_number = np.concatenate([[0], np.cumsum(changes)])[: len(ids)]
     sizes = np.bincount(id_number).tolist()

@@ -83,9 +83,10 @@ def load_table(
     skip_bad: bool = False,
     progress: Progress | None = None,
 ) -> Records:
-    """Read a table with the columns ``id, image, text, labels``.
+    """Read a table with the columns ``id, image, text, labels``, or without ``labels``.
 
-    A row without labels is kept: it is similar to nothing (`describe` counts such rows).
+    A row without labels is kept: it is similar to itself alone (`describe` counts such rows). Rows with the same image
+    file are several texts of one image (`Records.pair_ids`).
 
     Args:
         path: ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``.
@@ -93,7 +94,8 @@ def load_table(
         id_column: column of unique ids.
         image_column: column of image paths; ``image`` may be absent from a collection of texts.
         text_column: column of texts; ``text`` may be absent from a collection of images.
-        labels_column: column of all labels of a row, separated by ``label_separator`` (or a list).
+        labels_column: column of all labels of a row, separated by ``label_separator`` (or a list); ``labels`` may be
+            absent from a collection without labels.
         label_columns: instead, one column of 0 and 1 for each label; an empty list for a table without labels.
         label_separator: character between two labels.
         label_names: the allowed labels; None takes all that occur.
@@ -115,6 +117,9 @@ def load_table(
     if not columns and rows[0].problem:
         raise InputError(f"{path}, {rows[0].place}: {rows[0].problem[1]}; no row can be read")
     modalities = _modalities(path, columns, {"image": image_column, "text": text_column})
+    if labels.cells == ["labels"] and _no_labels(path, columns, [id_column, *modalities.values()]):
+        label_columns, cells = [], [id_column]
+        labels = labels._replace(columns=[])
     if missing := next((column for column in cells if column not in columns), None):
         raise InputError(f"{path}: {_no_column(missing, columns)}")
     row_format = _RowFormat({"id": id_column, **modalities}, labels, root or path.parent, verify_images)
@@ -178,19 +183,35 @@ def _modalities(path: Path, columns: Sequence[str], settings: Mapping[str, str])
     return modalities
 
 
+def _no_labels(path: Path, columns: Sequence[str], others: Sequence[str]) -> bool:
+    """Return whether a table has no column ``labels``; an error where another column's name resembles it."""
+    unused = [column for column in columns if column not in others]
+    if "labels" not in columns and (near := _nearest("labels", [column.lower() for column in unused], 0.7)):
+        column = next(column for column in unused if column.lower() == near)
+        raise InputError(
+            f"{path}: has no column 'labels'; if that is {column!r}, say labels_column={column}; label_columns=[] reads "
+            "the table without labels"
+        )
+    return "labels" not in columns
+
+
+def _nearest(name: str, names: Sequence[str], cutoff: float) -> str | None:
+    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), None)
+
+
 def _near_misses(path: Path, columns: Sequence[str], modalities: Mapping[str, str], others: Sequence[str]) -> list[str]:
     """Return a line for each modality without a column where the name of another column resembles it."""
     unused = [column for column in columns if column not in (*modalities.values(), *others)]
     return [
-        f"{path}: has no column {modality!r}; if that is {near[0]!r}, say {modality}_column={near[0]}"
+        f"{path}: has no column {modality!r}; if that is {near!r}, say {modality}_column={near}"
         for modality in ("image", "text")
-        if modality not in modalities and (near := difflib.get_close_matches(modality, unused, n=1, cutoff=0.7))
+        if modality not in modalities and (near := _nearest(modality, unused, 0.7))
     ]
 
 
 def _no_column(column: str, columns: Sequence[str]) -> str:
-    near = difflib.get_close_matches(column, columns, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = _nearest(column, columns, 0.5)
+    hint = f"; did you mean {near!r}?" if near else ""
     return f"has no column {column!r}, its columns are {_listed(columns)}{hint}"
 
 

@@ -10,6 +10,7 @@ from channelhash.losses.adaptive_sch import ShapedSCHLoss
 from channelhash.losses.auxiliary import LossWithTerms, Terms
 from channelhash.losses.base import Batch, ChannelLoss, HashLoss
 from channelhash.losses.bsch import BSCHLoss
+from channelhash.losses.contrastive import ContrastiveLoss
 from channelhash.losses.csq import CSQLoss
 from channelhash.losses.dcmh import DCMHLoss
 from channelhash.losses.distillation import DistillationLoss
@@ -46,6 +47,7 @@ LOSSES: dict[str, type[HashLoss]] = {
     "hyp2": HyP2Loss,
     "dnph": DNPHLoss,
     "talr": TALRLoss,
+    "contrastive": ContrastiveLoss,
 }
 
 #: Likewise, losses that compare with a teacher's outputs instead of labels (`channelhash.runs.distill`).
@@ -101,10 +103,16 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
         ValueError: a setting is out of its range, or a term does not go with that loss.
     """
     kind = resolve_loss(name)
-    terms = Terms(**{key: settings.pop(key) for key in settings_of(Terms).model_fields if key in settings})
-    given = {"n_bits": n_bits, "n_labels": n_labels}
-    given = {key: value for key, value in given.items() if key in settings_of(kind).model_fields}
-    loss = kind(**given, **settings)
+    own = settings_of(kind).model_fields
+    if not n_labels and "n_labels" in own:
+        raise InputError(
+            f"loss.name: {name!r} learns from labels, and this collection has none; take contrastive, or dsch, sch … "
+            "to which each pair is a class of its own"
+        )
+    of_terms = settings_of(Terms).model_fields
+    terms = Terms(**{key: value for key, value in settings.items() if key in of_terms})
+    given = {key: value for key, value in {"n_bits": n_bits, "n_labels": n_labels}.items() if key in own}
+    loss = kind(**given, **{key: value for key, value in settings.items() if key in own or key not in of_terms})
     return LossWithTerms(loss, n_bits, terms) if terms.active else loss
 
 
@@ -115,6 +123,7 @@ __all__ = [
     "Batch",
     "CSQLoss",
     "ChannelLoss",
+    "ContrastiveLoss",
     "DCMHLoss",
     "DNPHLoss",
     "DSCHLoss",

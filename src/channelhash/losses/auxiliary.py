@@ -8,7 +8,7 @@ from torch import Tensor
 
 from channelhash.losses.base import Batch, ChannelLoss, HashLoss
 from channelhash.losses.bit_balance import balance_term
-from channelhash.losses.contrastive import contrastive_term
+from channelhash.losses.contrastive import Temperature, contrastive_term
 from channelhash.losses.cross_batch_memory import Memory
 from channelhash.losses.talr import TALRLoss
 
@@ -20,8 +20,10 @@ class Terms:
     """The terms of `LossWithTerms`: further keys of the section ``loss`` of any configuration.
 
     Attributes:
-        contrastive: weight w_c ≥ 0 of `contrastive.contrastive_term`.
-        temperature: its temperature T > 0.
+        contrastive: weight w_c ≥ 0 of `contrastive.contrastive_term`, in which samples with the same labels are not told
+            apart.
+        pairs: weight w_p ≥ 0 of `contrastive.ContrastiveLoss`, in which every sample is.
+        temperature: temperature T > 0 of the two.
         balance: weight w_b ≥ 0 of `bit_balance.balance_term`.
         average_precision: weight w_AP ≥ 0 of `talr.TALRLoss`.
         memory: M ≥ 0; the loss's channels also hold for pairs with the last M samples of earlier batches, see
@@ -36,25 +38,27 @@ class Terms:
     """
 
     contrastive: Weight = 0.0
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.07
+    pairs: Weight = 0.0
+    temperature: Temperature = 0.07
     balance: Weight = 0.0
     average_precision: Weight = 0.0
     memory: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:
-        weights = (self.contrastive, self.balance, self.average_precision, self.memory)
+        weights = (self.contrastive, self.pairs, self.balance, self.average_precision, self.memory)
         if not (all(weight >= 0 for weight in weights) and self.temperature > 0):
             raise ValueError("weights and the size of the memory are 0 or more, the temperature is above 0")
 
     @property
     def active(self) -> list[str]:
         """Names of the terms that are on."""
-        return [name for name in ("contrastive", "balance", "average_precision", "memory") if getattr(self, name)]
+        names = ("contrastive", "pairs", "balance", "average_precision", "memory")
+        return [name for name in names if getattr(self, name)]
 
     @property
     def one_label_set(self) -> list[str]:
         """Names of the terms that are on and take one set of labels for all modalities of a sample."""
-        return [name for name in ("contrastive", "average_precision", "memory") if name in self.active]
+        return [name for name in ("contrastive", "pairs", "average_precision", "memory") if name in self.active]
 
     def problem(self, loss: type[HashLoss]) -> str:
         """Return why these terms do not go with losses of this class, as ``"key: reason"``; empty if they do.
@@ -76,7 +80,7 @@ class Terms:
 
 
 class LossWithTerms(HashLoss):
-    """A loss and weighted terms beside it: L + w_c · contrastive + w_b · balance + w_AP · (1 − AP_r) + memory.
+    """A loss and weighted terms beside it: L + w_c · contrastive + w_p · pairs + w_b · balance + w_AP · (1 − AP_r) + memory.
 
     In training mode the batch is in memory after each call: the next call must be of another batch. Of the shards of
     this loss, the first has the terms apart from the memory; the pairs with the memory are dealt out.
@@ -119,6 +123,9 @@ class LossWithTerms(HashLoss):
         if batch.shard.number == 0:
             if terms.contrastive:
                 value = value + terms.contrastive * contrastive_term(batch.outputs, batch.labels, terms.temperature)
+            if terms.pairs:
+                no_labels = batch.labels[:, :0]
+                value = value + terms.pairs * contrastive_term(batch.outputs, no_labels, terms.temperature)
             if terms.balance:
                 value = value + terms.balance * balance_term(batch.outputs)
             if terms.average_precision:
