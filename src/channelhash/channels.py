@@ -195,7 +195,10 @@ def similarity_ratio(labels: Tensor) -> float:
     >>> similarity_ratio(torch.eye(3))  # 3 pairs of a sample with itself, 6 others
     0.5
     """
-    rows, counts = torch.unique(torch.as_tensor(labels).double(), dim=0, return_counts=True)
+    columns = torch.as_tensor(labels).double()
+    if not columns.shape[1]:  # torch.unique takes no rows of length 0
+        columns = columns.new_zeros(len(columns), 1)
+    rows, counts = torch.unique(columns, dim=0, return_counts=True)
     total, dissimilar = 0.0, 0
     for block, numbers in zip(rows.split(_BLOCK), counts.split(_BLOCK), strict=True):
         similarity = label_similarity(block, rows)

@@ -52,12 +52,19 @@ def evaluated(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+def by_label(tasks: dict) -> dict:
+    """The scores by label: an export has no ids by which to know a query's counterpart."""
+    by_pair = ("recall_at", "median_rank", "recall_items")
+    return {task: {key: value for key, value in scores.items() if key not in by_pair} for task, scores in tasks.items()}
+
+
 def test_the_same_codes_have_the_same_figures_in_every_file(files, capsys):
     parquet = evaluated(capsys, "--query", files["query"], "--database", files["database"])
     assert parquet["n_bits"] == 20
     assert parquet["tasks"] == ch.metrics.evaluate(code_set(15, 0), code_set(120, 1))
+    parquet["tasks"] = by_label(parquet["tasks"])
     assert parquet["tasks"]["image->text"]["map_tie_aware"] > parquet["tasks"]["image->text"]["chance"] + 0.1
-    assert evaluated(capsys, "--codes", files["both"])["tasks"] == parquet["tasks"]
+    assert by_label(evaluated(capsys, "--codes", files["both"])["tasks"]) == parquet["tasks"]
     one = {"image->text": parquet["tasks"]["image->text"]}
     assert evaluated(capsys, "--codes", files["plain"], "--task", "image->text")["tasks"] == one
     for name in ("plain", "npz"):

@@ -60,10 +60,8 @@ def load_features(
     by_role, ids = _arrays_by_role(arrays, {"image": image_array, "text": text_array, "labels": labels_array}, path)
     parted = bool(ids)
     n = len(np.atleast_1d(next(by_role[role] for role in ("labels", *_MODALITIES) if role in by_role)))
-    labels, label_names = np.zeros((n, 0), dtype=bool), ()
-    if "labels" in by_role:
-        labels, label_names = read_labels(by_role["labels"], arrays, path)
-        n = len(labels)
+    labels, label_names = _labels(by_role, arrays, n, path)
+    n = len(labels)
     items = {name: _real_values(by_role[name], arrays, name, n, path) for name in _MODALITIES if name in by_role}
     if not parted:
         ids = texts_of(arrays["id"], "id", path) if "id" in arrays else tuple(map(str, range(n)))
@@ -179,6 +177,11 @@ def read_labels(labels: NDArray[Any], arrays: Arrays, path: Path) -> tuple[NDArr
     if columns := _first_repeated(names):
         raise InputError(f"{path}: label_names {columns[0]} and {columns[1]} are both {names[columns[0]]!r}")
     return matrix, names
+
+
+def _labels(by_role: Arrays, arrays: Arrays, n: int, path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+    """Return labels and their names; none of ``n`` rows where the file has no labels."""
+    return read_labels(by_role["labels"], arrays, path) if "labels" in by_role else (np.zeros((n, 0), dtype=bool), ())
 
 
 def _label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:

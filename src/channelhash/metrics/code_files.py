@@ -20,7 +20,7 @@ def evaluate_sets(
     """Compute the scores of every task, and the counts that they and the plots are made from.
 
     Args:
-        query: queries with labels.
+        query: queries; without labels there are no counts.
         database: what is searched.
         where: what was evaluated, for messages.
         cutoffs: z of mAP@z and P@z.
@@ -40,7 +40,9 @@ def evaluate_sets(
         raise InputError(f"{where}: {error}") from None
     tasks, histograms = {}, {}
     for task, (histogram, report) in evaluations.items():
-        tasks[task], histograms[task] = report, histogram
+        tasks[task] = report
+        if histogram is not None:
+            histograms[task] = histogram
     return tasks, histograms
 
 
@@ -48,7 +50,7 @@ def evaluate_code_files(query: Path, database: Path, out: Path | None = None) ->
     """Compute all scores of two Parquet files of codes (`CodeSet.save`, ``channelhash encode``).
 
     Args:
-        query: codes of the queries, with labels.
+        query: codes of the queries.
         database: codes of what is searched, likewise.
         out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
 
@@ -99,4 +101,5 @@ def save_scores(result: dict[str, Any], histograms: dict[str, HammingHistogram],
     from channelhash.metrics.plots import write_plots  # matplotlib: nothing else here needs it
 
     write_text(out / "metrics.json", json.dumps(result, indent=2))
-    write_plots(histograms, out / "plots", title)
+    if histograms:
+        write_plots(histograms, out / "plots", title)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple, TypedDict
+from typing import Literal, NamedTuple, NotRequired, TypedDict, cast
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
 from channelhash.metrics.count_distances import Labels
 from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
+from channelhash.metrics.instances import instance_recall
 from channelhash.metrics.ranking import Scores
 from channelhash.metrics.significance import bootstrap_interval
 from channelhash.metrics.tie_oblivious import average_precisions_in_order
@@ -35,6 +36,12 @@ class TaskReport(TypedDict):
             None at radii that find nothing.
         queries: number of queries that the means are over.
         skipped: number of queries without a relevant item, which are left out.
+        recall_at: K -> share of queries with their own counterpart among the first K items; of cross-modal tasks whose
+            queries have one (`instances.instance_recall`), as the next two.
+        median_rank: median rank of the counterpart.
+        recall_items: number of items that counterparts are searched among.
+
+    Without labels the last three, ``queries`` and ``skipped`` are all there is, and count counterparts.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
     >>> sorted(evaluate(codes, codes)["image->image"])[:3]
@@ -59,6 +66,9 @@ class TaskReport(TypedDict):
     chance: float
     queries: int
     skipped: int
+    recall_at: NotRequired[dict[str, float]]
+    median_rank: NotRequired[float]
+    recall_items: NotRequired[int]
 
 
 def evaluate(
@@ -67,14 +77,14 @@ def evaluate(
     """Compute every score of every task, keyed by name: ``"image->text"`` searches the texts with the images.
 
     Args:
-        query: queries with labels.
+        query: queries; without labels only cross-modal tasks are evaluated, by instance retrieval.
         database: what is searched, with the same labels and code length.
         cutoffs: z of mAP@z and P@z; those past the size of the database are left out.
         device: as in `hamming_histogram`.
 
     Raises:
-        ValueError: code lengths, label names or models differ, labels are missing, or in some task no query has a
-            relevant item.
+        ValueError: code lengths, label names or models differ, there are neither labels nor pairs of an image and a
+            text, or in some task no query has a relevant item.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
     >>> evaluate(codes, codes)["image->image"]["map_tie_aware"]
@@ -84,14 +94,14 @@ def evaluate(
 
 
 class TaskEvaluation(NamedTuple):
-    """The counts of one task, for plots, and its scores.
+    """The counts of one task, for plots, and its scores; None without labels to count by.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
     >>> evaluate_tasks(codes, codes)["image->image"].histogram.n_bits
     8
     """
 
-    histogram: HammingHistogram
+    histogram: HammingHistogram | None
     report: TaskReport
 
 
@@ -107,10 +117,17 @@ def evaluate_tasks(
     2
     """
     counted = {}
+    _check_comparable(query, database)
+    if query.labels is database.labels is None and (instances := instance_recall(query, database)):
+        return {task: TaskEvaluation(None, cast(TaskReport, report)) for task, report in instances.items()}
     for task, pairs in _pairs(query, database).items():
         histogram = hamming_histogram(*pairs, n_bits=query.n_bits, device=device)
         counted[task] = histogram, average_precisions_in_order(*pairs, histogram, device)
-    return report_tasks(counted, cutoffs)
+    evaluations = report_tasks(counted, cutoffs)
+    for task, found in instance_recall(query, database).items():
+        for key in ("recall_at", "median_rank", "recall_items"):
+            evaluations[task].report[key] = found[key]
+    return evaluations
 
 
 def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram]:
@@ -133,17 +150,9 @@ def _pairs(query: CodeSet, database: CodeSet) -> dict[str, tuple[PackedCodes, Pa
     Raises:
         ValueError: the two do not fit together.
     """
-    if query.n_bits != database.n_bits:
-        raise ValueError(f"query codes have {query.n_bits} bits, database codes {database.n_bits}")
-    if query.label_names != database.label_names:
-        raise ValueError(
-            f"query labels are {_listed(query.label_names)}, database labels {_listed(database.label_names)}; "
-            "both sets must be of one collection"
-        )
-    if query.model != database.model and query.model and database.model:
-        raise ValueError("query and database codes were made by different models; their distances mean nothing")
+    _check_comparable(query, database)
     if query.labels is None or database.labels is None:
-        raise ValueError("evaluation needs the labels of queries and database")
+        raise ValueError("evaluation needs the labels of queries and database, or an image and a text of each query")
     tasks = [
         (query_modality, database_modality) for query_modality in query.codes for database_modality in database.codes
     ]
@@ -157,6 +166,18 @@ def _pairs(query: CodeSet, database: CodeSet) -> dict[str, tuple[PackedCodes, Pa
         )
         for query_modality, database_modality in tasks
     }
+
+
+def _check_comparable(query: CodeSet, database: CodeSet) -> None:
+    if query.n_bits != database.n_bits:
+        raise ValueError(f"query codes have {query.n_bits} bits, database codes {database.n_bits}")
+    if query.label_names != database.label_names:
+        raise ValueError(
+            f"query labels are {_listed(query.label_names)}, database labels {_listed(database.label_names)}; "
+            "both sets must be of one collection"
+        )
+    if query.model != database.model and query.model and database.model:
+        raise ValueError("query and database codes were made by different models; their distances mean nothing")
 
 
 def report_tasks(

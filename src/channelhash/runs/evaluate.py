@@ -64,7 +64,7 @@ def evaluate_run(
     leak_free: bool = False,
     progress: StageProgress = no_stage_progress,
 ) -> dict[str, Any]:
-    """Compute all scores of a finished run, for every task.
+    """Compute all scores of a finished run, for every task: without labels those of instance retrieval.
 
     The codes are written to ``codes/<split>-query.parquet`` and ``codes/<split>-retrieval.parquet``; codes that this
     very model has already written are not computed again. The scores of the test split after the last epoch, over the
@@ -103,7 +103,8 @@ def evaluate_run(
 
     rows_left_out = ", training rows left out" if leak_free else ""
     title = f"{folder.resolve().name}, {split} split, {checkpoint} epoch{rows_left_out}"
-    write_plots(histograms, plots_folder(folder, split, checkpoint, leak_free), title)
+    if histograms:
+        write_plots(histograms, plots_folder(folder, split, checkpoint, leak_free), title)
     return result
 
 
