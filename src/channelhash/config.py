@@ -337,7 +337,7 @@ def _read_both(
     first: type[Settings], second: type[SettingsType], values: dict[str, Any], section: str, owner: str
 ) -> tuple[Settings, SettingsType]:
     """Read a section whose keys are the fields of two classes; messages name their ``owner``."""
-    known = [*first.model_fields, *second.model_fields]
+    known = list(dict.fromkeys([*first.model_fields, *second.model_fields]))
     for key in values:
         if key not in known:
             raise InputError(unknown(f"key {section}.{key} for {owner}", key, known))

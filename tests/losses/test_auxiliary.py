@@ -29,7 +29,14 @@ from losses import loss_equations as literal
 from losses.test_losses import DSCH_DEFAULTS, assert_same_value_and_gradient, batch
 from losses.test_tiled_pairs import draw_batch, in_tiles, value_and_gradients
 
-ALL_TERMS = {"contrastive": 0.3, "pairs": 0.2, "temperature": 0.5, "balance": 2.0, "average_precision": 0.7, "memory": 11}
+ALL_TERMS = {
+    "contrastive": 0.3,
+    "pairs": 0.2,
+    "temperature": 0.5,
+    "balance": 2.0,
+    "average_precision": 0.7,
+    "memory": 11,
+}
 WITHOUT_ANCHOR = sorted(set(LOSSES) - {"tdsrdh"})
 CHANNEL_LOSSES = sorted(name for name in LOSSES if issubclass(LOSSES[name], ChannelLoss))
 

@@ -20,7 +20,7 @@ from channelhash.training import trainer
 from channelhash.training.batches import prepare_inputs
 from channelhash.training.sources import Held, TrainingSet
 from channelhash.training.step import Steps
-from channelhash.training.trainer import train
+from channelhash.training.trainer import Validator, train
 from picture_runs import clip_model, picture_config, write_pictures
 from small_runs import assert_refused, feature_config, run_command, write_features
 
@@ -67,11 +67,11 @@ def test_a_training_stops_when_validation_no_longer_improves(tmp_path, records):
         return {"image->text": value, "text->image": value, "image->image": 1 - value}
 
     labels = torch.from_numpy(records.labels)
-    entries = train(model, DSCHLoss(12), TrainingSet(sources, labels), settings, tmp_path, validate)
+    entries = train(model, DSCHLoss(12), TrainingSet(sources, labels), settings, tmp_path, Validator(validate))
     assert len(entries) == 10  # the second validation is not improved by the next three
     last = torch.load(tmp_path / "checkpoints" / "last.pt", weights_only=True)
     assert last["epochs_done"] == 10
-    again = train(model, DSCHLoss(12), TrainingSet(sources, labels), settings, tmp_path, validate)
+    again = train(model, DSCHLoss(12), TrainingSet(sources, labels), settings, tmp_path, Validator(validate))
     assert again == entries
 
 

@@ -164,7 +164,11 @@ def describe(
         print_json(result)
         return
     typer.echo(f"{result['found']} samples found, {result['usable']} usable")
-    typer.echo(f"A random pair shares a label with probability {percent(result['chance'])} %")
+    if result["labels"]:
+        typer.echo(f"A random pair shares a label with probability {percent(result['chance'])} %")
+    elif result["measures"]:
+        typer.echo("No labels: pairs of an image and a text can be learned (loss contrastive, dsch …), and measured by")
+        typer.echo("Recall@1, 5, 10 and the median rank of each query's own counterpart; mAP needs labels")
     if result["removed"]:
         print_table("Removed", ["reason", "samples"], [[reason, str(n)] for reason, n in result["removed"].items()])
     expected = result["expected"]
@@ -173,9 +177,10 @@ def describe(
     print_table("Counts", ["what", "rows", "official"], rows)
     labels = sorted(result["labels"].items(), key=lambda pair: -pair[1])
     rows = [[label, str(n), percent(n / result["usable"])] for label, n in labels]
-    print_table("Labels", ["label", "samples", "%"], rows)
+    if rows:
+        print_table("Labels", ["label", "samples", "%"], rows)
     for key in ("labels_per_item", "words_per_text"):
-        if result[key]:
+        if result[key] and (result["labels"] or key != "labels_per_item"):
             typer.echo(f"{key.replace('_', ' ')}: " + ", ".join(f"{k} {v:.1f}" for k, v in result[key].items()))
     for line in result["problems"]:
         messages.print(f"problem: {line}")

@@ -82,6 +82,9 @@ def evaluate(
     if as_json:
         print_json(result)
         return
+    if not any("map_tie_aware" in report for report in result["tasks"].values()):
+        typer.echo("No labels: each query's own counterpart is searched (Recall@K, median rank); mAP needs labels")
+        written = written.split(", plots")[0] if out else ""
     print_scores(f"{title}, {result['n_bits']} bits, in %", result["tasks"])
     if written:
         typer.echo(written)

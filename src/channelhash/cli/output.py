@@ -85,9 +85,16 @@ def print_tasks(title: str, rows: Mapping[str, Mapping[str, Any]], first: str) -
 def print_scores(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
     """Print all scores of each task in percent, one column per task."""
     reports = list(tasks.values())
-    rows = [[label, *map(format_score, reports)] for label, format_score in _SCORES.items()]
-    for key, metric in {"map_at": "mAP", "precision_at": "P"}.items():
-        rows += [[f"{metric}@{z}", *(percent(report[key][z]) for report in reports)] for z in reports[0][key]]
+    labelled = "map_tie_aware" in reports[0]
+    counts = ("queries counted", "queries skipped")
+    shown = _SCORES if labelled else {label: _SCORES[label] for label in counts}
+    rows = [[label, *map(format_score, reports)] for label, format_score in shown.items()]
+    for key, metric in {"map_at": "mAP", "precision_at": "P", "recall_at": "Recall"}.items():
+        for z in reports[0].get(key, ()):
+            rows.append([f"{metric}@{z}", *(percent_or_dash(report.get(key, {}).get(z)) for report in reports)])
+    if "recall_at" in reports[0]:
+        for label, key in {"median rank": "median_rank", "items of Recall@": "recall_items"}.items():
+            rows.append([label, *(f"{report[key]:,.10g}" if key in report else "–" for report in reports)])
     print_table(title, ["score", *map(_arrow, tasks)], rows, numeric=True)
 
 
@@ -98,7 +105,10 @@ def print_trained(result: Mapping[str, Any], folder: Path) -> None:
         typer.echo(f"{len(result['problems'])} rows were skipped or repaired, listed in {folder / 'problems.txt'}")
     if result["validation"]:
         rows = [[_arrow(task), percent(value)] for task, value in result["validation"].items()]
-        print_table("Validation, tie-aware mAP in %", ["task", "mAP"], rows)
+        from channelhash.training.trainer import MEASURES  # PyTorch, which has just trained
+
+        measure = MEASURES[result["measure"]]
+        print_table(f"Validation, {measure} in %", ["task", measure.removeprefix("tie-aware ")], rows)
     typer.echo(f"Next: channelhash evaluate {folder}")
 
 

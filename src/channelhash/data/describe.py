@@ -34,9 +34,10 @@ def describe(
 
     Returns:
         ``{"found", "usable", "labels": {name: count}, "partitions": {name: rows}, "removed": {reason: count},
-        "problems": [lines], "expected", "labels_per_item", "words_per_text", "chance"}``. ``labels_per_item`` and
-        ``words_per_text`` are {min, median, mean, max}; ``chance`` is the probability that two random samples share a
-        label.
+        "problems": [lines], "expected", "labels_per_item", "words_per_text", "chance", "measures"}``.
+        ``labels_per_item`` and ``words_per_text`` are {min, median, mean, max}; ``chance`` is the probability that two
+        random samples share a label; ``measures`` is what can be measured: ``"map"`` by labels, ``"recall"`` by pairs
+        of an image and a text.
 
     >>> labels = np.array([[True, False], [True, True], [False, False]])
     >>> summary = describe(Records(tuple("abc"), {"text": ("a dog", "a dog swims", "nothing")}, labels, ("dog", "sea")))
@@ -62,6 +63,7 @@ def describe(
         "labels_per_item": _summary(records.labels.sum(axis=1)),
         "words_per_text": _summary(np.array(words)) if words else {},
         "chance": _chance(records.labels),
+        "measures": ["map"] * bool(records.label_names) + ["recall"] * (len(records.items) > 1),
     }
 
 
@@ -79,7 +81,7 @@ def _row_problems(records: Records) -> list[str]:
     """Return a line for rows without labels, and for each unused label and repeated id."""
     problems = []
     unlabelled = int((~records.labels.any(axis=1)).sum())
-    if unlabelled:
+    if unlabelled and records.label_names:
         problems.append(
             f"{unlabelled} of {len(records)} samples have no label: they are similar to nothing and never relevant; "
             "label them or leave them out"
@@ -88,6 +90,8 @@ def _row_problems(records: Records) -> list[str]:
         if count == 0:
             problems.append(f"label {name!r} never occurs; leave it out of the labels")
     ids, counts = np.unique(np.asarray(records.ids, dtype=str), return_counts=True)
+    if not records.label_names and len(records.items) < 2:
+        problems.append("no labels and no pairs of an image and a text: nothing can be learned or measured; add either")
     for name in ids[counts > 1]:
         problems.append(f"id {name} occurs more than once: its rows stay on one side of query and retrieval")
     return problems

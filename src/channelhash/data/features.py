@@ -41,9 +41,9 @@ def load_features(
     Optional arrays are ``id``, ``label_names``, and ``image_scale``, ``image_zero`` for quantised features (likewise
     text): the real value is (q − zero) · scale, both a number or one value per column. Sets without parts may also have
     ``captions`` and ``pictures`` (paths relative to the file's folder): strings that are displayed with search results
-    and never learned from; rows of one picture are several texts of one image. Features of any numeric type become float32. Labels of one dimension are class numbers (so
-    is a single column in a ``.mat`` file, as MATLAB has no vectors): each number becomes a column named ``label`` and
-    the number.
+    and never learned from; rows of one picture are several texts of one image. Features of any numeric type become
+    float32. Labels of one dimension are class numbers (so is a single column in a ``.mat`` file, as MATLAB has no
+    vectors): each number becomes a column named ``label`` and the number.
 
     Args:
         path: the file.

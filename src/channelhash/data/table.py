@@ -189,8 +189,8 @@ def _no_labels(path: Path, columns: Sequence[str], others: Sequence[str]) -> boo
     if "labels" not in columns and (near := _nearest("labels", [column.lower() for column in unused], 0.7)):
         column = next(column for column in unused if column.lower() == near)
         raise InputError(
-            f"{path}: has no column 'labels'; if that is {column!r}, say labels_column={column}; label_columns=[] reads "
-            "the table without labels"
+            f"{path}: has no column 'labels'; if that is {column!r}, say labels_column={column}; label_columns=[] "
+            "reads the table without labels"
         )
     return "labels" not in columns
 

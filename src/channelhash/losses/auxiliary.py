@@ -20,8 +20,7 @@ class Terms:
     """The terms of `LossWithTerms`: further keys of the section ``loss`` of any configuration.
 
     Attributes:
-        contrastive: weight w_c ≥ 0 of `contrastive.contrastive_term`, in which samples with the same labels are not told
-            apart.
+        contrastive: weight w_c ≥ 0 of `contrastive.contrastive_term`: samples with the same labels are not told apart.
         pairs: weight w_p ≥ 0 of `contrastive.ContrastiveLoss`, in which every sample is.
         temperature: temperature T > 0 of the two.
         balance: weight w_b ≥ 0 of `bit_balance.balance_term`.
@@ -80,7 +79,7 @@ class Terms:
 
 
 class LossWithTerms(HashLoss):
-    """A loss and weighted terms beside it: L + w_c · contrastive + w_p · pairs + w_b · balance + w_AP · (1 − AP_r) + memory.
+    """A loss and weighted terms beside it: contrastive, pairs, balance, average precision; and the memory's.
 
     In training mode the batch is in memory after each call: the next call must be of another batch. Of the shards of
     this loss, the first has the terms apart from the memory; the pairs with the memory are dealt out.

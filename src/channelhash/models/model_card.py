@@ -35,7 +35,7 @@ _TRAINING = """
 {settings}```
 """
 _VALIDATION = """
-On the validation partition, after {epochs} epochs, tie-aware mAP in percent:
+On the validation partition, after {epochs} epochs, {measure} in percent:
 
 | {tasks} |
 |{rule}|
@@ -77,6 +77,7 @@ def model_card(
     settings: Mapping[str, Any] | None = None,
     epochs: int = 0,
     validation: Mapping[str, float] | None = None,
+    measure: str = "tie-aware mAP",
     place: str = "this/folder",
 ) -> str:
     """Write the card as Markdown with the front matter of a model hub.
@@ -85,7 +86,8 @@ def model_card(
         model: facts of the model.
         settings: sections of the training's configuration to show; None leaves the section out.
         epochs: number of trained epochs.
-        validation: task -> tie-aware mAP in [0, 1] after the last epoch; None leaves the table out.
+        validation: task -> score in [0, 1] after the last epoch; None leaves the table out.
+        measure: name of the score.
         place: argument of `load_model` in the example.
 
     >>> model_card(ModelFacts("small", 16, ("text",), 5, "abc")).splitlines()[5]
@@ -104,6 +106,7 @@ def model_card(
     if validation:
         card += _VALIDATION.format(
             epochs=epochs,
+            measure=measure,
             tasks=" | ".join(task.replace("->", " → ") for task in validation),
             rule="|".join("---:" for _ in validation),
             scores=" | ".join(f"{100 * value:.1f}" for value in validation.values()),

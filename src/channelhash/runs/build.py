@@ -71,3 +71,28 @@ def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
         name: getattr(section, name) for section in (config.loss, config.terms) for name in type(section).model_fields
     }
     return make_loss(config.loss_name, config.n_bits, n_labels, **settings)
+
+
+def check_pairs(config: RunConfig, records: Records) -> None:
+    """Check that records in one modality are not to be learned from pairs.
+
+    Raises:
+        InputError: the loss is over pairs of an image and a text, or there are neither pairs nor labels.
+
+    >>> import numpy as np
+    >>> from pathlib import Path
+    >>> from channelhash.runs.demo import demo_config
+    >>> records = Records(("a", "b"), {"text": ("a dog", "a dog")}, np.ones((2, 1), dtype=bool), ("dog",))
+    >>> check_pairs(demo_config(Path("demo"), "dsch", quick=True), records)
+    """
+    if len(records.items) > 1:
+        return
+    only = next(iter(records.items))
+    terms = config.terms.model_dump()
+    if config.loss_name == "contrastive" or terms["contrastive"] or terms["pairs"]:
+        key = "name: contrastive" if config.loss_name == "contrastive" else "pairs" if terms["pairs"] else "contrastive"
+        raise InputError(f"loss.{key}: learns from pairs of an image and a text, and there are only {only}s")
+    if not records.label_names:
+        raise InputError(
+            f"the data has only {only}s and no labels: nothing says which items are alike; add labels or pairs"
+        )

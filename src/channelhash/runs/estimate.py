@@ -14,7 +14,7 @@ from channelhash.data.collection import load_collection
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import HashModel
-from channelhash.runs.build import create_loss, create_model, make_splits
+from channelhash.runs.build import check_pairs, create_loss, create_model, make_splits
 from channelhash.training.batches import check_batch_size
 from channelhash.training.distributed import local_device
 from channelhash.training.feature_inputs import Mode, feature_mode, raw_source
@@ -45,6 +45,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
         raise InputError("--dry-run: plans a training from the start, this configuration extends a run; leave it out")
     records = load_collection(config.sources).records
     splits = make_splits(config.split, records)
+    check_pairs(config, records)
     settings = config.train
     check_batch_size(len(splits.train), settings.batch_size)
     train = records.take(splits.train)

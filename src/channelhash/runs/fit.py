@@ -1,6 +1,5 @@
 """Fit a model to the training rows of a collection: its features, its inputs, its validation."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +15,13 @@ from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
 from channelhash.losses import HashLoss
 from channelhash.metrics import hamming_histogram
+from channelhash.metrics.instances import instance_recall
 from channelhash.models import HashModel
 from channelhash.training.batches import check_batch_size
 from channelhash.training.distributed import local_device
 from channelhash.training.feature_inputs import collection_features, encoder_of_rows, feature_mode, training_sources
 from channelhash.training.sources import Source, TrainingSet
-from channelhash.training.trainer import Validation, train
+from channelhash.training.trainer import Validation, Validator, train
 from channelhash.utils.device import pick_device
 from channelhash.utils.progress import StageProgress
 
@@ -80,7 +80,7 @@ def fit(
     folder: Path,
     progress: StageProgress,
 ) -> HashModel:
-    """Train a model on its training rows, validate it on V_q and V_r, and return it.
+    """Train a model on its training rows, validate it on V_q and V_r (without labels on V_q alone), and return it.
 
     Args:
         trainee: see `prepare`.
@@ -102,12 +102,12 @@ def fit(
     return trainee.model
 
 
-def _validation(
-    trainee: Trainee, splits: Splits, settings: TrainSettings, progress: StageProgress
-) -> Callable[[], Validation] | None:
-    """Return a function that computes tie-aware mAP by task on V_q and V_r, or None without validation rows."""
+def _validation(trainee: Trainee, splits: Splits, settings: TrainSettings, progress: StageProgress) -> Validator | None:
+    """Return the validation by tie-aware mAP on V_q and V_r, without labels by Recall@10 on V_q; None without rows."""
     if not len(splits.validation_query) or not len(splits.validation_retrieval):
         return None
+    if not trainee.features.label_names:
+        return _validation_by_recall(trainee, splits, settings, progress)
     model, stored = trainee.feature_model, trainee.stored
     query, database = (trainee.features.take(rows) for rows in (splits.validation_query, splits.validation_retrieval))
     if not relevant_pairs(query.labels, database.labels):
@@ -119,7 +119,7 @@ def _validation(
     fixed = np.isin(splits.validation_retrieval, splits.retrieval[: len(stored) if stored else 0])
     stored_rows = np.searchsorted(splits.retrieval, splits.validation_retrieval[fixed])
 
-    def validate() -> Validation:
+    def scores() -> Validation:
         query_codes, database_codes = encode_query(), encode_database()
         if stored:
             for modality in model.modalities:
@@ -132,7 +132,23 @@ def _validation(
             for b in model.modalities
         }
 
-    return validate
+    return Validator(scores)
+
+
+def _validation_by_recall(
+    trainee: Trainee, splits: Splits, settings: TrainSettings, progress: StageProgress
+) -> Validator | None:
+    """Return the validation by instance retrieval among V_q; None where the model has one modality."""
+    model, query = trainee.feature_model, trainee.features.take(splits.validation_query)
+    if len(model.modalities) < 2:
+        return None
+    encode, images = encoder_of_rows(model, query, settings, progress), query.display_values("image")
+
+    def scores() -> Validation:
+        codes = CodeSet(query.ids, encode(), None, model.n_bits, images=images)
+        return {task: report["recall_at"]["10"] for task, report in instance_recall(codes, codes).items()}
+
+    return Validator(scores, "recall_at_10")
 
 
 def relevant_pairs(query_labels: NDArray[np.bool_], database_labels: NDArray[np.bool_]) -> bool:

@@ -23,7 +23,7 @@ from channelhash.training.distributed import (
     wait_for_all,
     world_size,
 )
-from channelhash.training.trainer import Validation, read_log
+from channelhash.training.trainer import MEASURES, Validation, measure_of, read_log
 from channelhash.utils.device import pick_device
 from channelhash.utils.environment import environment, record_environment
 from channelhash.utils.files import locked, sweep, write_text
@@ -38,11 +38,12 @@ class Run:
         folder: everything that it has written.
         epochs: number of epochs.
         loss: mean loss of the last epoch.
-        validation: task -> tie-aware mAP of the last validation; empty if there was none.
+        validation: task -> score of the last validation; empty if there was none.
         problems: a line for each row that was left out or repaired.
+        measure: what validation measures, ``map_tie_aware`` or without labels ``recall_at_10``.
 
     >>> Run(Path("runs/a"), epochs=3, loss=0.5, validation={}, problems=()).as_dict()
-    {'run': 'runs/a', 'epochs': 3, 'loss': 0.5, 'validation': {}, 'problems': []}
+    {'run': 'runs/a', 'epochs': 3, 'loss': 0.5, 'validation': {}, 'problems': [], 'measure': 'map_tie_aware'}
     """
 
     folder: Path
@@ -50,6 +51,7 @@ class Run:
     loss: float
     validation: Validation
     problems: tuple[str, ...]
+    measure: str = "map_tie_aware"
 
     def __fspath__(self) -> str:
         return str(self.folder)
@@ -128,7 +130,8 @@ def read_run(folder: Path) -> Run:
     log = read_log(folder / "log.jsonl")
     validations = [entry["validation"] for entry in log if "validation" in entry]
     problems = (folder / "problems.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-    return Run(folder, len(log), log[-1]["loss"], validations[-1] if validations else {}, tuple(problems))
+    validation = validations[-1] if validations else {}
+    return Run(folder, len(log), log[-1]["loss"], validation, tuple(problems), measure_of(log))
 
 
 def keep_splits(folder: Path, records: Records, draw: Callable[[], Splits], settings: dict[str, Any]) -> Splits:
@@ -167,7 +170,8 @@ def _card_facts(config: RunConfig, folder: Path) -> dict[str, Any]:
     }
     log = read_log(folder / "log.jsonl")
     validation = log[-1].get("validation") if log else None
-    return {"settings": settings, "epochs": len(log), "validation": validation}
+    measure = MEASURES[measure_of(log)]
+    return {"settings": settings, "epochs": len(log), "validation": validation, "measure": measure}
 
 
 #: What is in a run's folder as soon as something was trained or encoded there.

@@ -10,7 +10,7 @@ from channelhash.config import RunConfig, apply_override, make_config, read_conf
 from channelhash.data.collection import load_collection
 from channelhash.errors import InputError
 from channelhash.models import HashModel
-from channelhash.runs.build import create_loss, create_model, draw_run_splits
+from channelhash.runs.build import check_pairs, create_loss, create_model, draw_run_splits
 from channelhash.runs.extend import extend
 from channelhash.runs.extension_config import check_extension
 from channelhash.runs.fit import fit, prepare
@@ -87,6 +87,7 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
     )
     describe_run(config, folder, records.problems)
     loss = create_loss(config, len(records.label_names))
+    check_pairs(config, records)
     if config.extend is not None:
         check_extension(config, config.extend, loss, collection.new)
         return extend(config.extend, config.train, collection, splits, loss, folder, progress)

@@ -3,10 +3,10 @@
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,10 +25,36 @@ from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.reading import reading
 from channelhash.utils.seeds import derive_seed
 
-#: Scores of one validation: task name -> tie-aware mAP.
+#: Scores of one validation: task name -> score by the validation's measure.
 Validation = dict[str, float]
 #: A line of ``log.jsonl``: one epoch.
 Entry = dict[str, Any]
+#: Measure of a validation as in the reports of an evaluation -> its name for people.
+MEASURES = {"map_tie_aware": "tie-aware mAP", "recall_at_10": "Recall@10"}
+
+
+class Validator(NamedTuple):
+    """How a model is validated.
+
+    Attributes:
+        scores: computes the scores of the model as it is.
+        measure: what they are, a key of `MEASURES`; the larger the better.
+
+    >>> Validator(lambda: {"text->image": 0.5}).measure
+    'map_tie_aware'
+    """
+
+    scores: Callable[[], Validation]
+    measure: str = "map_tie_aware"
+
+
+def measure_of(log: Sequence[Mapping[str, Any]]) -> str:
+    """Return the measure of the validations in a log; those of mAP do not name it.
+
+    >>> measure_of([{"epoch": 0, "validation": {"text->image": 0.5}}])
+    'map_tie_aware'
+    """
+    return next((str(entry["measure"]) for entry in log if "measure" in entry), "map_tie_aware")
 
 
 def train(
@@ -37,7 +63,7 @@ def train(
     data: TrainingSet,
     settings: TrainSettings,
     folder: Path,
-    validate: Callable[[], Validation] | None = None,
+    validate: Validator | None = None,
     progress: Progress = no_progress,
 ) -> list[Entry]:
     """Train ``model`` in place and write ``log.jsonl``, ``checkpoints/`` and TensorBoard events into ``folder``.
@@ -52,7 +78,7 @@ def train(
         data: the training rows.
         settings: the section ``train``.
         folder: the run's folder.
-        validate: called every ``validate_every`` epochs; ``checkpoints/best`` keeps the best by `selection_score`.
+        validate: used every ``validate_every`` epochs; ``checkpoints/best`` keeps the best by `selection_score`.
         progress: called with (finished epochs, epochs).
 
     Returns:
@@ -76,7 +102,9 @@ def train(
             _check_finite(losses, epoch, rate, last)
             entry: Entry = {"epoch": epoch, "loss": losses.mean().item(), "learning_rate": rate}
             if validate and _validates(settings, done):
-                entry["validation"] = from_first(validate() if first else None)
+                entry["validation"] = from_first(validate.scores() if first else None)
+                if validate.measure != "map_tie_aware":
+                    entry["measure"] = validate.measure
                 if first and selection_score(entry["validation"]) > max(_scores(log), default=-math.inf):
                     model.save_pretrained(folder / "checkpoints" / "best")
             entry["seconds"] = round(time.perf_counter() - began, 3)
@@ -198,10 +226,11 @@ def _recorder(folder: Path, start: int, writes: bool) -> Iterator[Callable[[list
         write_text(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in log))
         entry = log[-1]
         scalars = {"loss": entry["loss"], "learning_rate": entry["learning_rate"]}
-        scalars |= {f"validation map_tie_aware/{task}": value for task, value in entry.get("validation", {}).items()}
+        name = f"validation {measure_of(log)}"
+        scalars |= {f"{name}/{task}": value for task, value in entry.get("validation", {}).items()}
         with space_for(events_folder):
-            for name, value in scalars.items():
-                events.add_scalar(name, value, entry["epoch"])
+            for scalar, value in scalars.items():
+                events.add_scalar(scalar, value, entry["epoch"])
 
     try:
         yield record

@@ -21,7 +21,7 @@ from channelhash.lab.report.scores import headline, print_score, read_evaluation
 from channelhash.losses import ChannelLoss, resolve_loss
 from channelhash.metrics.code_health import Bounds
 from channelhash.runs.build import create_loss
-from channelhash.training.trainer import read_log, selection_score
+from channelhash.training.trainer import MEASURES, measure_of, read_log, selection_score
 from channelhash.utils.environment import read_environments
 from channelhash.utils.plotting import arrow
 from channelhash.utils.reading import read_yaml_sections, reading
@@ -59,7 +59,9 @@ def run_page(folder: Path) -> Page:
     notes += _unfinished(folder, settings, log, bool(evaluations), codes is not None, bool(environments))
     if lost := len(thumbnails.unreadable):
         notes.append(f"{lost} pictures of the examples cannot be read any more; their words are shown.")
-    examples_text = "Queries spaced evenly over the query set, not chosen. An answer is right if it shares a label."
+    examples_text = "Queries spaced evenly over the query set, not chosen."
+    if codes and codes[0].labels is not None:
+        examples_text += " An answer is right if it shares a label."
     name = folder.resolve().name
     return Page(
         title=name,
@@ -204,7 +206,7 @@ def _training(log: Sequence[Mapping[str, Any]]) -> list[Block]:
             ]
             for task in validated[-1]["validation"]
         }
-        charts.append(line_chart("Validation, tie-aware mAP, %", "epoch", tasks))
+        charts.append(line_chart(f"Validation, {MEASURES[measure_of(validated)]}, %", "epoch", tasks))
         best = max(validated, key=lambda entry: selection_score(entry["validation"]))
         summary += f" Best on validation after epoch {best['epoch'] + 1}."
     return [Text(summary), Charts(charts)]

@@ -30,6 +30,9 @@ _NAMES = {
     "chance": "chance level",
     "queries": "queries counted",
     "skipped": "queries skipped",
+    "recall_at": "Recall@",
+    "median_rank": "median rank",
+    "recall_items": "items of Recall@",
     "empty": "queries that find nothing",
     "by_radius": "by radius:",
     "precision_recall_curve": "all queries together:",
@@ -77,7 +80,8 @@ def score_blocks(title: str, tasks: Tasks) -> list[Block]:
         if any(isinstance(value, list) for value in values):
             lists.append((key, ""))
         elif not any(isinstance(value, dict) for value in values):
-            singles.append((_NAMES.get(key, key.replace("_", " ")), *[print_score(value) for value in values]))
+            show = _print_rank if key == "median_rank" else print_score
+            singles.append((_NAMES.get(key, key.replace("_", " ")), *[show(value) for value in values]))
     blocks: list[Block] = [Table(header, singles, f"{title}; shares in %")]
     if lists:
         blocks.append(Folded("Scores at each radius", [_by_position(tasks, key, inner) for key, inner in lists]))
@@ -95,6 +99,10 @@ def print_score(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{100 * value:.2f}"
+
+
+def _print_rank(rank: Any) -> str:
+    return f"{rank:,.1f}" if isinstance(rank, int | float) else "–"
 
 
 def _by_position(tasks: Tasks, key: str, inner: str) -> Table:
@@ -126,7 +134,8 @@ def _tasks(tasks: Any, path: Path) -> Tasks:
 
 
 def headline(evaluations: Sequence[tuple[str, Tasks]]) -> list[tuple[str, str]]:
-    """Return the tie-aware mAP of each cross-modal task of the first evaluation, and the chance level.
+    """Return the tie-aware mAP of each cross-modal task of the first evaluation, and the chance level; without labels
+    Recall@10.
 
     >>> headline([("test", {"image->text": {"map_tie_aware": 0.5, "chance": 0.1}})])
     [('mAP image → text', '50.00 %'), ('chance level', '10.00 %')]
@@ -139,5 +148,12 @@ def headline(evaluations: Sequence[tuple[str, Tasks]]) -> list[tuple[str, str]]:
         for task, report in tasks.items()
         if isinstance(report.get("map_tie_aware"), float) and task.partition("->")[0] != task.partition("->")[2]
     ]
+    if not facts:
+        recalls = ((task, report.get("recall_at")) for task, report in tasks.items())
+        return [
+            (f"Recall@10 {arrow(task)}", f"{print_score(recall['10'])} %")
+            for task, recall in recalls
+            if isinstance(recall, dict) and "10" in recall
+        ]
     chances = [report["chance"] for report in tasks.values() if isinstance(report.get("chance"), float)]
     return facts + [("chance level", f"{print_score(chances[0])} %")] * bool(facts and chances)

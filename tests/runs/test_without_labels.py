@@ -1,0 +1,112 @@
+"""Training and evaluation by pairs of an image and a text: several texts an image, and no labels."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import channelhash as ch
+from channelhash.data.describe import describe
+from channelhash.data.features import load_features
+from channelhash.data.splits import draw_splits
+from channelhash.errors import InputError
+from channelhash.training.trainer import read_log
+from small_runs import feature_config, run_command
+
+IMAGES, TEXTS = 100, 2
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    """100 pictures with two texts each: both sides know the picture, and noise."""
+    random, path = np.random.default_rng(0), tmp_path_factory.mktemp("pairs") / "f.npz"
+    seen = np.repeat(random.normal(size=(IMAGES, 8)), TEXTS, axis=0)
+    image = np.repeat(seen[::TEXTS] @ random.normal(size=(8, 20)), TEXTS, axis=0)
+    text = seen @ random.normal(size=(8, 12)) + 0.1 * random.normal(size=(len(seen), 12))
+    pictures = np.array([f"{row // TEXTS}.jpg" for row in range(len(seen))])
+    ids = np.array([f"text{row:03d}" for row in range(len(seen))])
+    np.savez(path, id=ids, image=image.astype(np.float32), text=text.astype(np.float32), pictures=pictures)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(features):
+    config = feature_config(features.parent / "c.yaml", features, loss="contrastive", epochs=12, learning_rate=3e-3)
+    return ch.train(config, ["model.n_bits=32", "data.split_method=stratified"], out=features.parent / "run")
+
+
+def test_texts_of_one_image_stay_on_one_side(features):
+    records = load_features(features)
+    assert records.pair_ids[:4] == ("text000", "text000", "text002", "text002")
+    splits = draw_splits(records, 40, 80, seed=3)
+    assert splits.counts()["query"] == 40
+    parts = (splits.query, splits.train, splits.validation_query, splits.validation_retrieval)
+    assert all(sorted({row ^ 1 for row in part.tolist()}) == part.tolist() for part in parts)
+    same = draw_splits(records, 40, 80, seed=3, method="stratified")  # nothing to stratify by
+    assert all(np.array_equal(a, b) for a, b in zip(vars(splits).values(), vars(same).values(), strict=True))
+    with pytest.raises(InputError, match="per_class needs labels, and there are none"):
+        draw_splits(records, 40, 80, method="per_class")
+
+
+def test_pairs_are_learned_validated_and_evaluated_by_recall(run, capsys):
+    assert run.measure == "recall_at_10"
+    assert list(run.validation) == ["image->text", "text->image"]
+    assert min(run.validation.values()) > 0.9
+    log = read_log(run.folder / "log.jsonl")
+    assert {entry["measure"] for entry in log if "validation" in entry} == {"recall_at_10"}
+    assert (run.folder / "checkpoints" / "best").exists()
+    assert run_command("evaluate", run.folder, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    for task, (queries, items) in {"image->text": (20, 40), "text->image": (40, 20)}.items():
+        scores = result["tasks"][task]
+        assert list(scores) == ["recall_at", "median_rank", "recall_items", "queries", "skipped"]
+        assert (scores["queries"], scores["recall_items"]) == (queries, items)
+        assert scores["recall_at"]["10"] > 0.9 > 10 / items
+    assert run_command("evaluate", run.folder) == run_command("report", run.folder) == 0
+    shown = capsys.readouterr().out
+    assert "No labels: each query's own counterpart is searched" in shown
+    assert "Recall@10 image → text" in (run.folder / "report.html").read_text()
+
+
+def test_losses_of_labels_and_data_of_one_modality_are_refused_in_one_line(features, tmp_path, capsys):
+    config = feature_config(tmp_path / "c.yaml", features, loss="csq")
+    alone = dict(np.load(features))
+    del alone["image"]
+    np.savez(tmp_path / "alone.npz", **alone)
+    texts = ["--set", f"data.path={tmp_path / 'alone.npz'}", "--set"]
+    for settings, says in (
+        ([], "'csq' learns from labels, and this collection has none; take contrastive, or dsch"),
+        (
+            [*texts, "loss.name=contrastive"],
+            "contrastive: learns from pairs of an image and a text, and there are only",
+        ),
+        ([*texts, "loss.name=dsch"], "the data has only texts and no labels: nothing says which items are alike"),
+    ):
+        assert run_command("train", config, "--out", tmp_path / "run", *settings) == 2
+        error = " ".join(capsys.readouterr().err.split())
+        assert says in error
+        assert "Traceback" not in error
+
+
+def test_what_can_be_measured_is_described(features, capsys):
+    result = describe(load_features(features))
+    assert (result["labels"], result["measures"], result["problems"]) == ({}, ["recall"], [])
+    assert run_command("data", "describe", "features", "--path", features) == 0
+    shown = capsys.readouterr().out
+    assert "No labels: pairs of an image and a text can be learned" in shown
+    assert "Labels" not in shown
+
+
+def test_the_same_training_with_labels_is_evaluated_by_both(features, tmp_path):
+    arrays = dict(np.load(features))
+    labels = np.zeros((len(arrays["id"]), 2), dtype=bool)
+    labels[:100, 0] = labels[50:150, 1] = True  # a quarter of the rows has none
+    np.savez(tmp_path / "f.npz", labels=labels, **arrays)
+    config = feature_config(tmp_path / "c.yaml", tmp_path / "f.npz", epochs=1)
+    run = ch.train(config, ["loss.pairs=1"], out=tmp_path / "run")
+    assert run.measure == "map_tie_aware"
+    assert torch.isfinite(torch.tensor(run.loss))
+    scores = ch.evaluate(run)
+    assert {"map_tie_aware", "recall_at", "median_rank"} <= scores["text->image"].keys()
+    assert "recall_at" not in scores["text->text"]
