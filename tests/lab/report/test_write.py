@@ -63,6 +63,8 @@ def test_a_runs_page_holds_all_that_the_folder_knows(run):
     tasks = json.loads((run / "metrics.json").read_text())["tasks"]
     for task, report in tasks.items():
         assert task.replace("->", " → ") in page.words
+        ranks = [f"{report.pop('median_rank'):,.1f}"] if "median_rank" in report else []
+        assert all(rank in page.words for rank in ranks)
         for value in (*report.values(), *report["map_at"].values(), *report["by_radius"]["precision"]):
             if isinstance(value, float | int):
                 assert print_score(value) in page.words
