@@ -45,3 +45,28 @@ def test_bad_input_is_one_line(store, tmp_path, capsys):
     assert_refused(capsys, "duplicates", store, "--radius", -1, says="radius is -1")
     assert_refused(capsys, "duplicates", store, "--modality", "text", says="no text codes")
     assert_refused(capsys, "duplicates", tmp_path / "none", says="none")
+
+
+def test_a_search_folds_them(store, capsys):
+    assert run_command("search", store, "--like", "c", "--collapse", "--json") == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [(result["id"], result["duplicates"]) for result in results] == [("c", ["b", "e"]), ("d", []), ("a", [])]
+    assert run_command("search", store, "--like", "c", "--collapse") == 0
+    assert "duplicates" in capsys.readouterr().out
+
+
+def test_a_search_says_what_is_close(tmp_path, capsys):
+    """A store of many near items, and one far from all of them."""
+    codes = np.random.default_rng(0).integers(0, 4, (200, 1), dtype=np.uint8)
+    opened = ch.open_store(tmp_path / "s", n_bits=64)
+    packed = np.concatenate([codes, np.zeros((200, 7), np.uint8)], axis=1)
+    opened.add([f"{row:03}" for row in range(200)], packed)
+    opened.add(["far"], np.full((1, 8), 255, np.uint8))
+    opened.close()
+    for name, close in (("007", True), ("far", False)):
+        assert run_command("search", tmp_path / "s", "--like", name, "--json") == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["close"] is close
+        assert all(0 <= result["match"] <= 1 for result in answer["results"])
+        assert run_command("search", tmp_path / "s", "--like", name) == 0
+        assert ("nothing close" in capsys.readouterr().out) is not close

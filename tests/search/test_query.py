@@ -73,7 +73,8 @@ def test_words_and_pictures_find_the_nearest_codes(store, model):
 def test_an_answer_tells_what_is_known_of_its_item(store):
     hit = next(hit for hit in search_store(store, SearchOptions(k=99), like="04") if hit.id == "04")
     assert hit.as_dict() == {
-        "id": "04", "distance": 0, "text": "words 4", "labels": ["even"], "image": "/4.png", "metadata": {"year": 4},
+        "id": "04", "distance": 0, "match": pytest.approx(0, abs=0.3),
+        "text": "words 4", "labels": ["even"], "image": "/4.png", "metadata": {"year": 4},
     }  # fmt: skip
     np.testing.assert_array_equal(hit.code, store.get(["04"])[0].codes["image"])
     bare = search_store(store, SearchOptions(k=99, modality="text"), like="text-only")

@@ -64,9 +64,12 @@ def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictu
     (item,) = client.app_store.get(["item003"])
     answer = client.post("/search", json={"code": item.codes["image"].tobytes().hex(), "k": 30})
     result = next(result for result in answer.json()["results"] if result["id"] == "item003")
+    assert 0 < result["match"] <= 1
     assert result == {
         "id": "item003",
         "distance": 0,
+        "match": result["match"],
+        "duplicates": None,
         "code": item.codes["image"].tobytes().hex(),
         "text": item.metadata["text"],
         "labels": ["red"],
@@ -75,6 +78,21 @@ def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictu
         "metadata": {"year": 2003},
     }
     assert answer.json()["n_bits"] == N_BITS
+    assert answer.json()["close"] is None  # 30 items are too few to say
+
+
+def test_near_duplicates_are_folded_where_that_is_asked_for(client):
+    plain = found(client.post("/search", json={"id": "item003", "k": 30}))
+    answer = client.post("/search", json={"id": "item003", "k": 30, "collapse": 2})
+    results = answer.json()["results"]
+    assert 1 < len(results) < 30
+    names = [result["id"] for result in results] + [name for result in results for name in result["duplicates"]]
+    assert sorted(names) == sorted(name for _, name in plain)
+    path = client.app_store.get(["item003"])[0].metadata["image"]
+    with open(path, "rb") as file:
+        by_image = client.post("/search/image", files={"image": file.read()}, data={"k": "30", "collapse": "2"})
+    assert by_image.json()["results"][0]["duplicates"] == results[0]["duplicates"]
+    assert client.post("/search", json={"id": "item003", "collapse": N_BITS + 1}).status_code == 422
 
 
 def test_a_radius_is_inclusive_and_k_cuts_what_is_within(client, model):

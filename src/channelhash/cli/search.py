@@ -1,11 +1,15 @@
 """``channelhash search``"""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from channelhash.cli.options import AsJson, Modality, SearchableStore, Sheet, StoreModel, TrustCode, Where
 from channelhash.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from channelhash.search.query import Hits
 
 
 def search(
@@ -19,6 +23,7 @@ def search(
     radius: int | None = typer.Option(None, help="Instead of -k: all items within so many bits."),
     where: Where = None,
     rerank: int | None = typer.Option(None, help="Reorder the nearest so many by the query's real-valued outputs."),
+    collapse: bool = typer.Option(False, "--collapse", help="Fold near-duplicates into the first of them."),
     model: StoreModel = None,
     sheet: Sheet = None,
     trust_code: TrustCode = False,
@@ -28,9 +33,12 @@ def search(
 
     Example: channelhash search runs/table --text "a dog on a beach" -k 5
     """
+    from channelhash.search.duplicates import RADIUS
     from channelhash.search.query import SearchOptions, draw_hits, find_image, open_filled_store, search_store
 
-    options = SearchOptions(k, radius, None, modality.value if modality else None, where, rerank)
+    options = SearchOptions(
+        k, radius, None, modality.value if modality else None, where, rerank, RADIUS if collapse else None
+    )
     opened = open_filled_store(store)
     query_modality = by.value if by else None
     hits = search_store(opened, options, text=text, image=image, like=like, by=query_modality, model=model)
@@ -39,13 +47,26 @@ def search(
         draw_hits(hits, query, sheet)
     opened.close()
     if as_json:
-        print_json({"results": [hit.as_dict() for hit in hits]})
+        print_json({"results": [hit.as_dict() for hit in hits], "close": hits.close})
         return
     if hits:
-        rows = [[hit.id, str(hit.distance), hit.text, ", ".join(hit.labels)] for hit in hits]
-        print_table(f"{len(hits)} answers", ["id", "bits", "text", "labels"], rows)
+        _print_hits(hits)
     else:
         conditions = [f" within {radius} bits"] * (radius is not None) + [f" that passes {where}"] * (where is not None)
         typer.echo(f"0 answers: {store} has no item{''.join(conditions)}")
     if sheet:
         typer.echo(f"Pictures in {sheet}")
+
+
+def _print_hits(hits: "Hits") -> None:
+    """Print a line a hit; of hits that are not close, first that they are not."""
+    title = f"{len(hits)} answers"
+    if hits.close is False:
+        title = f"nothing close; the nearest {len(hits)} items are as far as they are from nonsense:"
+    header, rows = ["id", "bits", "match", "text", "labels"], []
+    for hit in hits:
+        match = "–" if hit.match is None else f"{100 * hit.match:.2g} %"
+        rows.append([hit.id, str(hit.distance), match, hit.text, ", ".join(hit.labels)])
+        if hit.duplicates is not None:
+            rows[-1].append(str(len(hit.duplicates) or ""))
+    print_table(title, header + ["duplicates"] * (hits[0].duplicates is not None), rows)

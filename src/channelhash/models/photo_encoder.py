@@ -68,7 +68,7 @@ def image_resize() -> Resize:
     >>> image_resize().size
     224
     """
-    return Resize(224, filter="bicubic", reduced=True)
+    return Resize(224, filter="bicubic")
 
 
 def text_tower() -> nn.Module:

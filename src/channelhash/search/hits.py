@@ -1,7 +1,7 @@
 """Find the items of a store that are nearest to a query, and what is known of them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
+from channelhash.search.collapse import fold
+from channelhash.search.match import find_reference, judge
 from channelhash.search.rerank import rerank
 from channelhash.search.store import Item, Store
 from channelhash.search.validation import Value
 from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
+
+# Answers that are looked at, at most, to find enough that are no near-duplicates.
+_MOST = 10_000
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,7 @@ class Query:
     Attributes:
         code: ``(ceil(k / 8),)`` packed code.
         outputs: ``(k,)`` real-valued outputs of the model, whose signs are the code; None where only bits are known.
+        modality: modality of the code, empty if unknown.
 
     >>> Query(np.array([7], np.uint8)).outputs is None
     True
@@ -30,6 +36,7 @@ class Query:
 
     code: PackedCodes
     outputs: NDArray[np.float32] | None = None
+    modality: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,8 @@ class SearchOptions:
         where: filter that items must pass, see `channelhash.search.filters`.
         rerank: number of nearest items to reorder by asymmetric distance, see `channelhash.search.rerank`;
             with ``k``, a search returns the best ``k`` of them.
+        collapse: fold answers within so many bits of an earlier one into it, see `Hit.duplicates`; up to 10,000 answers
+            are looked at for ``k`` that stay.
 
     Raises:
         InputError: a number is out of range.
@@ -58,6 +67,7 @@ class SearchOptions:
     modality: str | None = None
     where: str | None = None
     rerank: int | None = None
+    collapse: int | None = None
 
     def __post_init__(self) -> None:
         if self.k < 1:
@@ -68,6 +78,8 @@ class SearchOptions:
             raise InputError(f"--limit {self.limit}: ask for at least 1 answer")
         if self.rerank is not None and self.rerank < 1:
             raise InputError(f"--rerank {self.rerank}: at least 1 answer can be re-ranked")
+        if self.collapse is not None and self.collapse < 0:
+            raise InputError(f"--collapse {self.collapse}: a distance is at least 0 bits")
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,9 @@ class Hit:
         metadata: its other metadata.
         code: ``(ceil(k / 8),)`` the packed code that was found.
         modalities: the modalities that it has codes of.
+        match: of random items, the share at least as near as this one; None where the store cannot say. See
+            `channelhash.search.match`.
+        duplicates: ids of the answers that were folded into this one; None where none were to be.
 
     >>> Hit("a", 2, "a dog", ["dog"], "").as_dict()["distance"]
     2
@@ -96,14 +111,33 @@ class Hit:
     metadata: dict[str, Value] = field(default_factory=dict)
     code: PackedCodes = field(default_factory=lambda: np.zeros(0, np.uint8), compare=False)
     modalities: tuple[str, ...] = ()
+    match: float | None = None
+    duplicates: list[str] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything but the codes as JSON-able values."""
-        names = ("id", "distance", "text", "labels", "image", "metadata")
+        names = ["id", "distance", "match", "text", "labels", "image", "metadata"]
+        names += ["duplicates"] * (self.duplicates is not None)
         return {name: getattr(self, name) for name in names}
 
 
-def search_hits(store: Store, query: Query, options: SearchOptions | None = None) -> list[Hit]:
+class Hits(list[Hit]):
+    """The items that a search found.
+
+    Attributes:
+        close: whether they are as near as answers are to questions of which the store has some; None where it cannot
+            say, see `channelhash.search.match`.
+
+    >>> Hits([Hit("a", 2, "a dog", ["dog"], "")], close=False).close
+    False
+    """
+
+    def __init__(self, hits: Iterable[Hit] = (), close: bool | None = None) -> None:
+        super().__init__(hits)
+        self.close = close
+
+
+def search_hits(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
     """Find the items nearest to a query, nearest first, equal distances by id, in a store that is not empty.
 
     Raises:
@@ -120,19 +154,50 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
     modality, n_reranked = store.choose_modality(options.modality), options.rerank or 0
     if n_reranked and query.outputs is None:
         raise InputError("--rerank: of a stored item only its bits are known; ask with --text or --image")
+    count = options.k if options.radius is None else options.limit
+    wanted = count and max(count, n_reranked)
+    most = max(wanted or 0, _MOST)
+    looked_at = wanted and (min(most, 4 * wanted) if options.collapse is not None else wanted)
+    while True:
+        hits = _nearest(store, query, options, modality, looked_at)
+        close = _judge(store, query, modality, hits)
+        if n_reranked and hits and query.outputs is not None:
+            order = rerank(query.outputs, np.stack([hit.code for hit in hits]), n_reranked)
+            hits = [hits[place] for place in order.tolist()]
+        n_found = len(hits)
+        if options.collapse is not None:
+            hits = _collapsed(hits, options.collapse, count)
+        if looked_at is None or count is None or len(hits) >= count or n_found < looked_at or looked_at >= most:
+            return Hits(hits[:count], close)
+        looked_at = min(most, 4 * looked_at)
+
+
+def _nearest(store: Store, query: Query, options: SearchOptions, modality: str, count: int | None) -> list[Hit]:
+    """Return the nearest ``count`` items, or all within the radius."""
     code = query.code[None]
     if options.radius is None:
-        count: int | None = options.k
-        answers = store.search(code, max(options.k, n_reranked), modality, options.where)
+        answers = store.search(code, count or options.k, modality, options.where)
     else:
-        count = options.limit
-        answers = store.search_radius(code, options.radius, modality, options.where, count and max(count, n_reranked))
+        answers = store.search_radius(code, options.radius, modality, options.where, count)
     items, distances = store.get(answers.ids[0]), answers.distances[0].tolist()
-    hits = [_hit(item, distance, modality) for item, distance in zip(items, distances, strict=True)]
-    if n_reranked and hits and query.outputs is not None:
-        order = rerank(query.outputs, np.stack([hit.code for hit in hits]), n_reranked)
-        hits = [hits[place] for place in order.tolist()]
-    return hits[:count]
+    return [_hit(item, distance, modality) for item, distance in zip(items, distances, strict=True)]
+
+
+def _judge(store: Store, query: Query, modality: str, hits: list[Hit]) -> bool | None:
+    """Write the match of each hit, and return whether they are close."""
+    judged = judge(
+        find_reference(store, query.modality, modality), query.code, [h.distance for h in hits], store.n_bits or 0
+    )
+    if judged is None:
+        return None
+    hits[:] = [replace(hit, match=match) for hit, match in zip(hits, judged.matches, strict=True)]
+    return judged.close
+
+
+def _collapsed(hits: list[Hit], radius: int, most: int | None) -> list[Hit]:
+    """Fold near-duplicates of an earlier hit into it."""
+    folded = fold(np.stack([hit.code for hit in hits]), radius, most) if hits else {}
+    return [replace(hits[place], duplicates=[hits[other].id for other in others]) for place, others in folded.items()]
 
 
 def find_image(store: Store, item_id: str) -> Path | None:

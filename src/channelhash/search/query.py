@@ -13,11 +13,12 @@ from channelhash.codes import binarize, pack
 from channelhash.errors import InputError
 from channelhash.models import HashModel, load_model
 from channelhash.search import open_store
-from channelhash.search.hits import Hit, Query, SearchOptions, draw_hits, find_image, search_hits
+from channelhash.search.hits import Hit, Hits, Query, SearchOptions, draw_hits, find_image, search_hits
 from channelhash.search.store import Store
 
 __all__ = [
     "Hit",
+    "Hits",
     "Query",
     "SearchOptions",
     "draw_hits",
@@ -69,7 +70,7 @@ def encode_queries(encoder: HashModel, modality: str, items: Sequence[str | Path
         InputError: an image cannot be read, or the model does not encode this modality.
     """
     rows = encoder.outputs(modality, items).numpy()  # type: ignore[arg-type]  # opened images too
-    return [Query(code, row) for code, row in zip(pack(binarize(rows)), rows, strict=True)]
+    return [Query(code, row, modality) for code, row in zip(pack(binarize(rows)), rows, strict=True)]
 
 
 def query_like(store: Store, item_id: str, modality: str | None = None, by: str | None = None) -> Query:
@@ -97,7 +98,7 @@ def query_like(store: Store, item_id: str, modality: str | None = None, by: str 
     if query_modality not in codes:
         available = " and ".join(sorted(codes))
         raise InputError(f"--like {item_id}: has no {query_modality} code; ask by what it has, --by {available}")
-    return Query(codes[query_modality])
+    return Query(codes[query_modality], modality=query_modality)
 
 
 def search_store(
@@ -109,7 +110,7 @@ def search_store(
     like: str | None = None,
     by: str | None = None,
     model: Path | HashModel | None = None,
-) -> list[Hit]:
+) -> Hits:
     """Search a store with a single query: words, an image or an item's id.
 
     Args:

@@ -230,6 +230,17 @@ class Store(ABC):
         codes = np.array([item.codes[modality] for item in parts], dtype=np.uint8)
         return [item.id for item in parts], codes.reshape(len(parts), -(-(self.n_bits or 0) // 8))
 
+    def count(self, modality: str) -> int | None:
+        """Return the number of codes of a modality; None where that is not known at once, and there is no `sample`."""
+        return None
+
+    def sample(self, n: int, modality: str) -> tuple[list[str], PackedCodes]:
+        """Return ids and codes of ``n`` random items that have a code of a modality, or of all: always the same ones.
+
+        Only a store with a `count` is asked.
+        """
+        raise NotImplementedError
+
     # What every store does with that.
 
     def __contains__(self, item_id: object) -> bool:

@@ -23,6 +23,8 @@ def make_result(hit: Hit) -> Result:
         image=_image(hit.id, hit.image),
         modalities=list(hit.modalities),
         metadata=hit.metadata,
+        match=hit.match,
+        duplicates=hit.duplicates,
     )
 
 

@@ -44,6 +44,7 @@ class SearchOptions(_Request):
     rerank: Natural = Field(
         0, description="Nearest codes that are ranked again by the query's real-valued outputs; 0 for none."
     )
+    collapse: Natural | None = Field(None, description="Fold results within so many bits of an earlier one into it.")
 
 
 class SearchRequest(SearchOptions):
@@ -73,6 +74,8 @@ class Result(BaseModel):
     image: str = Field(description="Address of its thumbnail relative to the API's root, empty without a picture.")
     modalities: list[str] = Field(description="The modalities of its codes.")
     metadata: dict[str, Any]
+    match: float | None = Field(None, description="Of random items, the share at least as near; null if unknown.")
+    duplicates: list[str] | None = Field(None, description="With collapse, the ids of results folded into this one.")
 
 
 class SearchResponse(BaseModel):
@@ -83,6 +86,9 @@ class SearchResponse(BaseModel):
     modality: str
     n_bits: int
     results: list[Result]
+    close: bool | None = Field(
+        None, description="Whether the results are as near as those of the store's own items; null if unknown."
+    )
     seconds: float = Field(description="Time from the request's arrival to its response.")
 
 

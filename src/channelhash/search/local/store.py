@@ -14,10 +14,10 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.fusion import Ranking
-from channelhash.search.index.brute_force import Matches
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import Facts, StoreFolder, read_facts, write_facts
 from channelhash.search.local.guard import Guard
+from channelhash.search.local.parts import count_codes, merged, read_codes, sample_codes
 from channelhash.search.local.snapshots import CodeLayers, Part
 from channelhash.search.store import Answers, Item, Listed, Store
 from channelhash.search.validation import Metadata, check_ids, check_opened_as
@@ -230,7 +230,7 @@ class EmbeddedStore(Store):
     def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
         parts = self._parts(modality, where)
         matches = [part.codes.index.nearest(queries, min(k, len(part.codes)), part.allowed) for part in parts]
-        return _merged(parts, matches, len(queries), k)
+        return merged(parts, matches, len(queries), k)
 
     def _within(
         self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
@@ -240,18 +240,16 @@ class EmbeddedStore(Store):
             part.codes.index.within(queries, radius, part.allowed, limit and min(limit, len(part.codes)))
             for part in parts
         ]
-        return _merged(parts, matches, len(queries), limit)
+        return merged(parts, matches, len(queries), limit)
 
     def _codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
-        ids: list[str] = []
-        codes = []
-        for part in self._parts(modality, where):
-            rows = np.arange(len(part.codes)) if part.allowed is None else np.flatnonzero(part.allowed)
-            ids += part.codes.ids(rows)
-            codes.append(part.codes.index.packed()[rows])
-        order = sorted(range(len(ids)), key=ids.__getitem__)
-        packed = np.concatenate([np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8), *codes])
-        return [ids[place] for place in order], packed[order]
+        return read_codes(self._parts(modality, where), self.n_bits or 0)
+
+    def count(self, modality: str) -> int | None:
+        return count_codes(self._parts(modality, None))
+
+    def sample(self, n: int, modality: str) -> tuple[list[str], PackedCodes]:
+        return sample_codes(self._parts(modality, None), self.n_bits or 0, n)
 
     def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None) -> Ranking:
         with self._items() as items:
@@ -401,19 +399,3 @@ def _metadata(codes: CodeSet) -> list[Metadata] | None:
         for row, label in np.argwhere(codes.labels).tolist():
             metadata[row].setdefault("labels", []).append(codes.label_names[label])
     return list(metadata)
-
-
-def _merged(parts: list[Part], matches: list[list[Matches]], n_queries: int, limit: int | None) -> Answers:
-    """Return the matches of several parts as one answer, by distance, then by id."""
-    named = [
-        [(part.codes.ids(match.rows), match.distances) for match in part_matches]
-        for part, part_matches in zip(parts, matches, strict=True)
-    ]
-    if len(named) == 1:
-        return Answers([ids for ids, _ in named[0]], [distances for _, distances in named[0]])
-    answers = Answers([], [])
-    for query in range(n_queries):
-        pairs = sorted(pair for part in named for pair in zip(part[query][1].tolist(), part[query][0], strict=True))
-        answers.ids.append([name for _, name in pairs[:limit]])
-        answers.distances.append(np.array([distance for distance, _ in pairs[:limit]], dtype=np.int64))
-    return answers

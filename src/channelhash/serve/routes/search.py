@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Form, HTTPException, Response
 
 from channelhash.codes import PackedCodes, binarize, check_packed, pack
 from channelhash.errors import InputError
-from channelhash.search.hits import Hit, Query, search_hits
+from channelhash.search.hits import Hits, Query, search_hits
 from channelhash.search.hits import SearchOptions as StoreOptions
 from channelhash.serve.batching import Outputs
 from channelhash.serve.error_handlers import PROBLEMS
@@ -55,8 +55,9 @@ def _read_form(
     radius: Annotated[int | None, Form(ge=0)] = None,
     where: Annotated[str | None, Form()] = None,
     rerank: Annotated[int, Form(ge=0)] = 0,
+    collapse: Annotated[int | None, Form(ge=0)] = None,
 ) -> SearchOptions:
-    return SearchOptions(modality=modality, k=k, radius=radius, where=where, rerank=rerank)
+    return SearchOptions(modality=modality, k=k, radius=radius, where=where, rerank=rerank, collapse=collapse)
 
 
 @router.post("/search/image", response_model=SearchResponse)
@@ -102,7 +103,7 @@ def _query_like(service: Service, request: SearchRequest) -> tuple[Query, str]:
     modality = request.query_modality or (searched if searched in item.codes else min(item.codes))
     if modality not in item.codes:
         raise HTTPException(422, f"query_modality: this item has no {modality} code, only {' and '.join(item.codes)}")
-    return Query(item.codes[modality]), modality
+    return Query(item.codes[modality], modality=modality), modality
 
 
 def _query_code(service: Service, request: SearchRequest) -> tuple[Query, str]:
@@ -112,7 +113,7 @@ def _query_code(service: Service, request: SearchRequest) -> tuple[Query, str]:
 async def _search_outputs(
     service: Service, options: SearchOptions, outputs: Outputs, query_modality: str, start: float
 ) -> Response:
-    query = Query(pack(binarize(outputs[None]))[0], outputs)
+    query = Query(pack(binarize(outputs[None]))[0], outputs, query_modality)
     return await run_sync(_search, service, options, query, query_modality, start, limiter=service.searching)
 
 
@@ -121,12 +122,19 @@ def _search(service: Service, options: SearchOptions, query: Query, query_modali
     store = service.store
     n_bits = store.n_bits or 8 * len(query.code)
     check_number("radius", options.radius, n_bits)
+    check_number("collapse", options.collapse, n_bits)
     modality: str = options.modality or "image"
-    hits: list[Hit] = []
+    hits = Hits()
     if store.modalities:  # otherwise it is empty
         modality = store.choose_modality(options.modality)
         store_options = StoreOptions(
-            options.k, options.radius, options.k, modality, options.where or None, options.rerank or None
+            options.k,
+            options.radius,
+            options.k,
+            modality,
+            options.where or None,
+            options.rerank or None,
+            options.collapse,
         )
         try:
             hits = search_hits(store, query, store_options)
@@ -138,6 +146,7 @@ def _search(service: Service, options: SearchOptions, query: Query, query_modali
         modality=modality,
         n_bits=n_bits,
         results=[make_result(hit) for hit in hits],
+        close=hits.close,
         seconds=time.perf_counter() - start,
     )
     return Response(answer.model_dump_json(), media_type="application/json")

@@ -1,0 +1,158 @@
+"""Whether an answer is a match: what a distance means in a store.
+
+Some items are always the nearest ones, even to nonsense. What is near is known from questions whose kind is known: a
+random sample of the store's own items asks for the others, texts by their text codes, images by their image codes.
+
+* The distances of these questions to random items say how rare a distance is: its *match*.
+* Their distances to their nearest items (themselves left out) say how near a question comes that the store has answers
+  to. A question whose first answers are farther than those of all but a few of them has *nothing close*.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes, hamming_distances
+from channelhash.search.store import Store
+
+#: Items that ask, and the fewest of which a store says whether an answer is close.
+QUESTIONS, FEWEST = 200, 100
+#: Random items that they are compared with.
+ITEMS = 2000
+#: Answers whose mean distance says whether they are close.
+FIRST = 10
+#: Share of the store's own questions that would have nothing close.
+LOST = 0.03
+
+# A reference is made anew when the number of codes has changed by more than this share.
+_CHANGED = 0.1
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What distances mean in a store, for questions of one modality to items of one.
+
+    Attributes:
+        count: number of codes when it was made.
+        items: packed codes of random items.
+        shares: ``(k + 1,)``: of random items, the share within each distance of a question; None where the store has
+            too few items that can ask.
+        limits: ``(m,)``: the largest mean distance of the first 1, 2, … m answers that are close; None likewise.
+    """
+
+    count: int
+    items: PackedCodes
+    shares: NDArray[np.float64] | None = None
+    limits: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the distances of one answer mean.
+
+    Attributes:
+        matches: of each item, the share of random items that are as near or nearer, in [0, 1].
+        close: whether the answer is as near as answers to the store's own questions are; None where nobody knows.
+    """
+
+    matches: list[float]
+    close: bool | None
+
+
+def shares_within(distances: NDArray[np.integer], n_bits: int) -> NDArray[np.float64]:
+    """Return the share of distances that are at most 0, 1, … ``n_bits``.
+
+    >>> shares_within(np.array([0, 2, 2, 3]), n_bits=3).tolist()
+    [0.25, 0.25, 0.75, 1.0]
+    """
+    return np.cumsum(np.bincount(distances.ravel(), minlength=n_bits + 1)) / max(1, distances.size)
+
+
+def first_means(distances: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return the mean of the first 1, 2, … m of ``(nq, m)`` distances, smallest first.
+
+    >>> first_means(np.array([[1.0, 2.0, 6.0]])).tolist()
+    [[1.0, 1.5, 3.0]]
+    """
+    means: NDArray[np.float64] = np.cumsum(distances, axis=1) / np.arange(1, distances.shape[1] + 1)
+    return means
+
+
+def judge(reference: Reference | None, code: PackedCodes, distances: Sequence[int], n_bits: int) -> Judgement | None:
+    """Say what the distances of an answer mean; None where there is no reference.
+
+    Where the store has too few items that can ask, the shares are those of the question itself.
+
+    Args:
+        reference: see `find_reference`.
+        code: ``(ceil(n_bits / 8),)`` packed code of the question.
+        distances: of the items that it found, in any order.
+        n_bits: code length.
+
+    >>> items = np.array([[0], [1], [3], [7]], np.uint8)
+    >>> judge(Reference(4, items), np.array([0], np.uint8), [0, 2], n_bits=8)
+    Judgement(matches=[0.25, 0.75], close=None)
+    """
+    if reference is None:
+        return None
+    shares = reference.shares
+    if shares is None:
+        shares = shares_within(hamming_distances(code[None], reference.items), n_bits)
+    close = None
+    if reference.limits is not None and distances:
+        first = sorted(distances)[: len(reference.limits)]
+        close = bool(sum(first) / len(first) <= reference.limits[len(first) - 1])
+    return Judgement(shares[list(distances)].tolist(), close)
+
+
+def find_reference(store: Store, question: str, modality: str) -> Reference | None:
+    """Return what distances mean in a store; None where the store cannot say.
+
+    It is drawn from a seed, kept, and made anew when the number of codes has changed by a tenth. Making it takes
+    `QUESTIONS` searches, using it microseconds.
+
+    Args:
+        store: the store.
+        question: modality of the question's code; empty if unknown.
+        modality: modality that is searched, of which the store has codes.
+    """
+    count = store.count(modality)
+    if not count:
+        return None
+    with _lock:
+        kept = _references.setdefault(store, {}).get((question, modality))
+    if kept is None or abs(count - kept.count) > _CHANGED * kept.count:
+        kept = _make(store, question, modality, count)
+        with _lock:
+            _references[store][question, modality] = kept
+    return kept
+
+
+_references: "WeakKeyDictionary[Store, dict[tuple[str, str], Reference]]" = WeakKeyDictionary()
+_lock = Lock()
+
+
+def _make(store: Store, question: str, modality: str, count: int) -> Reference:
+    ids, items = store.sample(ITEMS, modality)
+    names, questions = store.sample(QUESTIONS, question) if question in store.modalities else ([], items[:0])
+    n_bits = store.n_bits or 0
+    # Of a few items, many would be a question's only answers.
+    if len(names) < FEWEST or count < FEWEST:
+        return Reference(count, items)
+    place = {name: row for row, name in enumerate(ids)}
+    distances = hamming_distances(questions, items)
+    foreign = np.ones(distances.shape, dtype=np.bool_)
+    for row, name in enumerate(names):
+        if name in place:
+            foreign[row, place[name]] = False
+    found = store.search(questions, FIRST + 1, modality)
+    nearest = [
+        [distance for other, distance in zip(others, values.tolist(), strict=True) if other != name][:FIRST]
+        for name, others, values in zip(names, found.ids, found.distances, strict=True)
+    ]
+    limits = np.quantile(first_means(np.array(nearest, dtype=np.float64)), 1 - LOST, axis=0, method="higher")
+    return Reference(count, items, shares_within(distances[foreign], n_bits), limits)

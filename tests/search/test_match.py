@@ -1,0 +1,150 @@
+"""What a distance means: near answers to questions that the store has items for, nothing close for others."""
+
+import numpy as np
+import pytest
+
+import channelhash as ch
+from channelhash.errors import InputError
+from channelhash.models.linear_hashing import cca_itq
+from channelhash.search.collapse import fold
+from channelhash.search.hits import Query, SearchOptions, search_hits
+from channelhash.search.local.store import open_codes
+from channelhash.search.match import FEWEST, FIRST, find_reference
+from channelhash.search.query import query_like
+
+N, N_BITS, TOPICS = 1200, 64, 12
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Images and captions of things of 12 kinds, as codes that know pairs: a store of 1,200 and 200 held-out captions.
+
+    Kinds share directions; details are an item's own. Nonsense is as large, of no kind.
+    """
+    random = np.random.default_rng(0)
+    kinds = random.normal(size=(TOPICS, 24))
+    details = kinds[random.integers(0, TOPICS, N + 200)] + 0.4 * random.normal(size=(N + 200, 24))
+    image = details @ random.normal(size=(24, 60)) + random.normal(size=(N + 200, 60))
+    into_text = random.normal(size=(24, 40))
+    text = details @ into_text + random.normal(size=(N + 200, 40))
+    nonsense = random.normal(size=(200, 24)) * details.std() @ into_text + random.normal(size=(200, 40))
+    maps = cca_itq({"image": image[:N], "text": text[:N]}, N_BITS, seed=0)
+    codes = {name: ch.codes.pack(maps[name](rows) >= 0) for name, rows in (("image", image), ("text", text))}
+    ids = [f"{row:04}" for row in range(N)]
+    store = open_codes(ch.CodeSet(ids, {name: rows[:N] for name, rows in codes.items()}, None, N_BITS))
+    return store, codes["text"][N:], ch.codes.pack(maps["text"](nonsense) >= 0)
+
+
+def close(store, codes, modality="text") -> list[bool | None]:
+    return [search_hits(store, Query(code, modality=modality)).close for code in codes]
+
+
+def test_held_out_captions_are_close_and_nonsense_is_not(world):
+    store, held_out, nonsense = world
+    assert np.mean(close(store, held_out)) >= 0.92
+    assert np.mean(close(store, nonsense)) <= 0.25
+
+
+def test_match_is_the_share_of_random_items_at_least_as_near(world):
+    """Against all pairs of captions and other images, counted literally."""
+    store, held_out, _ = world
+    ids, images = store.codes("image")
+    _, texts = store.codes("text")
+    distances = ch.codes.hamming_distances(texts, images)
+    foreign = distances[~np.eye(len(ids), dtype=bool)]
+    hits = search_hits(store, Query(held_out[0], modality="text"), SearchOptions(k=len(ids)))
+    for hit in hits[::200]:
+        assert hit.match == pytest.approx((foreign <= hit.distance).mean(), abs=0.03)
+    matches = [hit.match for hit in hits]
+    assert matches == sorted(matches)
+    assert 0 <= matches[0] < 0.05
+    assert matches[-1] > 0.99
+
+
+def test_limits_are_those_of_items_that_ask_for_others(world):
+    store, _, _ = world
+    reference = find_reference(store, "text", "image")
+    assert len(reference.limits) == FIRST
+    texts = store.codes("text")[1]
+    distances = ch.codes.hamming_distances(texts, store.codes("image")[1]).astype(float)
+    np.fill_diagonal(distances, np.inf)  # not their own images
+    means = np.sort(distances, axis=1)[:, :FIRST].mean(axis=1)
+    assert (means <= reference.limits[-1]).mean() == pytest.approx(0.97, abs=0.03)
+
+
+def test_few_answers_are_compared_with_as_few(world):
+    store, held_out, _ = world
+    for k in (1, 3):
+        hits = [search_hits(store, Query(code, modality="text"), SearchOptions(k=k)) for code in held_out]
+        assert np.mean([found.close for found in hits]) >= 0.92
+
+
+def test_the_same_store_says_the_same_and_a_grown_one_is_asked_anew(tmp_path, world):
+    store, held_out, _ = world
+    ids, images = store.codes("image")
+    texts = store.codes("text")[1]
+    other = ch.open_store(tmp_path / "s", n_bits=N_BITS)
+    other.add(ids, {"image": images, "text": texts})
+    query = Query(held_out[3], modality="text")
+    assert search_hits(other, query) == search_hits(store, query)
+    first = find_reference(other, "text", "image")
+    other.delete(ids[:50])
+    assert find_reference(other, "text", "image") is first
+    other.delete(ids[50:200])
+    assert find_reference(other, "text", "image").count <= N - 150
+    other.close()
+
+
+def test_without_enough_items_that_ask_nobody_knows_what_is_close():
+    few = FEWEST - 1
+    codes = np.random.default_rng(0).integers(0, 256, (few, 2), dtype=np.uint8)
+    store = open_codes(ch.CodeSet([f"{row:03}" for row in range(few)], {"image": codes}, None, 16))
+    for query in (query_like(store, "000"), Query(codes[0], modality="text"), Query(codes[0])):
+        hits = search_hits(store, query, SearchOptions(k=few))
+        assert hits.close is None
+        assert [hit.match for hit in hits] == [
+            pytest.approx(sum(other.distance <= hit.distance for other in hits) / few) for hit in hits
+        ]
+
+
+def test_an_item_of_the_store_is_close_to_itself(world):
+    store, _, _ = world
+    assert search_hits(store, query_like(store, "0007")).close
+
+
+def test_near_duplicates_are_folded_into_the_first():
+    numbers = np.array([0, 1, 3, 7, 128, 129, 255], np.uint8)[:, None]
+    store = open_codes(ch.CodeSet([*"abcdefg"], {"image": numbers}, None, n_bits=8))
+    query = Query(np.array([0], np.uint8))
+    hits = search_hits(store, query, SearchOptions(k=3, collapse=1))
+    assert [(hit.id, hit.distance, hit.duplicates) for hit in hits] == [
+        ("a", 0, ["b", "e"]),
+        ("c", 2, ["d"]),
+        ("f", 2, []),
+    ]
+    assert [hit.id for hit in search_hits(store, query, SearchOptions(radius=2, collapse=2))] == ["a"]
+    assert search_hits(store, query)[0].duplicates is None
+    with pytest.raises(InputError, match="--collapse -1"):
+        SearchOptions(collapse=-1)
+
+
+def test_more_answers_are_looked_at_until_enough_stay():
+    numbers = np.array([0] * 100 + [3, 12, 48], np.uint8)[:, None]
+    store = open_codes(ch.CodeSet([f"{row:03}" for row in range(103)], {"image": numbers}, None, n_bits=8))
+    hits = search_hits(store, Query(np.array([0], np.uint8)), SearchOptions(k=3, collapse=0))
+    assert [hit.id for hit in hits] == ["000", "100", "101"]
+    assert hits[0].duplicates == [f"{row:03}" for row in range(1, 100)]
+
+
+def test_folding_is_what_a_loop_over_kept_codes_does():
+    random = np.random.default_rng(0)
+    for _ in range(30):
+        codes, radius = random.integers(0, 256, (40, 1), dtype=np.uint8), int(random.integers(0, 4))
+        expected: dict[int, list[int]] = {}
+        for row in range(len(codes)):
+            near = [kept for kept in expected if bin(int(codes[kept, 0] ^ codes[row, 0])).count("1") <= radius]
+            if near:
+                expected[min(near)].append(row)
+            else:
+                expected[row] = []
+        assert fold(codes, radius) == expected
