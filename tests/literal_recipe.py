@@ -73,6 +73,8 @@ def pixels(recipe: dict, path: Path) -> np.ndarray:
     picture = Image.open(path)
     if recipe["resize"] == "square":
         picture.draft("RGB", (2 * size, 2 * size))
+    if recipe.get("reduced"):
+        picture.draft("RGB", (2 * recipe["short_side"],) * 2)
     picture = ImageOps.exif_transpose(picture)
     if recipe["resize"] == "square":
         width, height = picture.size

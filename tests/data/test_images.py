@@ -49,3 +49,12 @@ def test_a_missing_and_a_broken_picture_are_named(tmp_path: Any) -> None:
         Resize(32)([broken])
     with pytest.raises(InputError, match=r"gone\.jpg: no such picture"):
         Resize(32)([tmp_path / "gone.jpg"])
+
+
+def test_a_large_photograph_is_decoded_smaller_and_looks_the_same(tmp_path: Any) -> None:
+    path = tmp_path / "large.jpg"
+    picture(1600, 1200).save(path, quality=90)
+    whole, reduced = (Resize(64, filter="bicubic", reduced=reduced)([path]).float() for reduced in (False, True))
+    assert 0 < (whole - reduced).abs().mean() < 1
+    assert "picture.draft" in " ".join(Resize(64, reduced=True).recipe()["steps"])
+    assert "reduced" not in Resize(64).recipe()

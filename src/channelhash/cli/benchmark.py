@@ -82,6 +82,23 @@ def encode(
 
 
 @app.command()
+def index(
+    pictures: PictureFolder = None,
+    device: Device = "auto",
+    files: int = typer.Option(100_000, min=1, help="Files of the folder that is checked."),
+    as_json: AsJson = False,
+) -> None:
+    """Measure indexing of pictures beside the encoder on inputs in memory, and the check of an unchanged folder.
+
+    Example: channelhash benchmark index --device cpu
+    """
+    from channelhash.data.folder import first_images
+    from channelhash.lab.benchmarks.index import benchmark_index
+
+    _print_rows(benchmark_index(first_images(pictures, 4096) if pictures else None, device, files), as_json)
+
+
+@app.command()
 def train(
     rows: int = typer.Option(10_000, help="Training samples."),
     device: Device = "auto",

@@ -17,6 +17,7 @@ from channelhash.utils.image_files import HEIF_ENDINGS, HEIF_REMEDY, open_image,
 ImageInput = Path | str | Image.Image
 
 _UPRIGHT = "turn it as its EXIF orientation says (ImageOps.exif_transpose)"
+_REDUCED = "if it is a file, picture.draft('RGB', (2 * short_side, 2 * short_side))"
 _SQUARE_STEPS = (
     "open the picture with Pillow; if it is a file, picture.draft('RGB', (2 * size, 2 * size)), by which a large JPEG "
     "is decoded to a nearby smaller size",
@@ -84,6 +85,8 @@ class Resize:
         filter: interpolation.
         mode: resize the short side and crop the centre; squash to a square; or resize the long side and pad.
         fill: grey value of the padding.
+        reduced: decode a large JPEG file to a nearby smaller size, at least twice that of the result; of 12 million
+            pixels in a third of the time.
 
     >>> Resize(4, short_side=6)([Image.new("RGB", (30, 20))]).shape
     torch.Size([1, 3, 4, 4])
@@ -94,6 +97,7 @@ class Resize:
     filter: Literal["bilinear", "bicubic"] = "bilinear"
     mode: Literal["shortest", "squash", "longest"] = "shortest"
     fill: int = 0
+    reduced: bool = False
 
     def __call__(self, images: Sequence[ImageInput]) -> Tensor:
         """Return images as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
@@ -101,10 +105,16 @@ class Resize:
 
     def recipe(self) -> dict[str, Any]:
         """Describe, JSON-able, how to do the same without this package."""
-        fields = {key: value for key, value in asdict(self).items() if key != "mode"}
-        return _recipe(self.mode, _RESIZE_STEPS[self.mode], **fields | {"short_side": self.short_side or self.size})
+        fields = {key: value for key, value in asdict(self).items() if key not in ("mode", "reduced")}
+        first, *steps = _RESIZE_STEPS[self.mode]
+        if self.reduced:
+            fields["reduced"] = True
+            steps = [_REDUCED, *steps]
+        return _recipe(self.mode, [first, *steps], **fields | {"short_side": self.short_side or self.size})
 
     def _resized(self, opened: Image.Image) -> Image.Image:
+        if self.reduced:
+            opened.draft("RGB", (2 * (self.short_side or self.size),) * 2)
         image, size = upright(opened).convert("RGB"), self.size
         method = Image.Resampling[self.filter.upper()]
         if self.mode == "squash":

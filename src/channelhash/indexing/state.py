@@ -113,7 +113,7 @@ def _current_state(source: Source, row: int, old: str) -> str | None:
     if not reads_files(source):
         state = state_of_values(source, row)
         return state if state == old else None
-    path = source.records.items["image"][row]
+    path = str(source.metadata[row]["image"])
     try:
         stat = os.stat(path)
         if old.startswith(f"{stat.st_size} {stat.st_mtime_ns} "):

@@ -68,7 +68,7 @@ def image_resize() -> Resize:
     >>> image_resize().size
     224
     """
-    return Resize(224, filter="bicubic")
+    return Resize(224, filter="bicubic", reduced=True)
 
 
 def text_tower() -> nn.Module:
