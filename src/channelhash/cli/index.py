@@ -1,6 +1,5 @@
 """``channelhash index``"""
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +8,7 @@ import typer
 
 from channelhash.cli.index_care import backup, check, repair
 from channelhash.cli.index_transfer import export_faiss, import_faiss, push
-from channelhash.cli.options import AsJson, SearchableStore, TableRoot, TrustCode, Where
+from channelhash.cli.options import AsJson, CodesMethod, SearchableStore, Seed, TableRoot, TrustCode, Where
 from channelhash.cli.output import messages, print_json, print_table, progress_bars
 from channelhash.cli.stopping import same_command, when_stopped
 from channelhash.errors import InputError
@@ -37,27 +36,48 @@ _SOURCE = "Folder of pictures (any depth), table, file of features, or a YAML co
 def create(
     store: str = _STORE,
     source: Path | None = typer.Argument(None, help=_SOURCE),
-    model: Path = typer.Option(..., help="A run's folder or a saved model; a store in a folder gets a copy."),
+    encoder: list[str] = typer.Option(
+        [],
+        help="What reads pictures and texts: photo (the default), openclip:NAME/WEIGHTS, features, a run's folder, or "
+        "image=KIND:WHAT and text=KIND:WHAT.",
+    ),
+    model: Path | None = typer.Option(None, help="A run's folder or a saved model; the same as --encoder RUN."),
+    codes: CodesMethod = typer.Option(
+        CodesMethod.auto, help="How codes are fitted to the items: auto takes cca-itq where captions exist, else itq."
+    ),
+    bits: int = typer.Option(256, min=1, help="Code length."),
+    seed: Seed = 0,
     root: TableRoot = None,
     exclude: list[str] = _EXCLUDE,
     captions: Path | None = _CAPTIONS,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create a store with the model that makes its codes, and the items of SOURCE.
+    """Create a store with the items of SOURCE; codes are fitted to them, or are those of a run.
 
-    Example: channelhash index create photos.store photos --model runs/table
+    Example: channelhash index create photos.store photos --captions captions.csv
     """
+    from channelhash.indexing.fit import NewCodes
     from channelhash.indexing.stores import create_store
+    from channelhash.models.encoders import read_words
     from channelhash.search.photo_folders import is_store
 
+    if model is not None and encoder:
+        raise InputError("--model: is a run, and --encoder names another encoder; give one of them")
+    word = str(model) if model is not None else read_words(encoder) if encoder else None
+    new = NewCodes(word, codes.value, bits, seed)
+
     def go_on() -> list[str]:
-        added = "://" in store or is_store(Path(store))
-        return ["channelhash", "index", "add", *sys.argv[3:]] if source and added else same_command()
+        if source is None or not ("://" in store or is_store(Path(store))):
+            return same_command()
+        given: dict[str, list[Any]] = {"--root": [root], "--exclude": exclude, "--captions": [captions]}
+        options = [str(part) for name, values in given.items() for value in values if value for part in (name, value)]
+        run = ["--model", str(model)] if model else []
+        return ["channelhash", "index", "add", store, str(source), *run, *options]
 
     when_stopped(f"{store} keeps the items written so far", go_on)
     with progress_bars() as progress:
-        done = create_store(store, model, _read(source, root, exclude, captions), root, progress)
+        done = create_store(store, new, _read(source, root, exclude, captions), root, progress)
     _report(store, done, as_json)
 
 
@@ -124,10 +144,11 @@ def info(
 
     Example: channelhash index info photos.store
     """
+    from channelhash.indexing.stores import fit_of
     from channelhash.search.query import open_filled_store
 
     opened = open_filled_store(store)
-    facts = {**opened.info(), "labels": opened.label_counts()}
+    facts = {**opened.info(), **fit_of(opened), "labels": opened.label_counts()}
     opened.close()
     if as_json:
         print_json(facts)

@@ -15,6 +15,15 @@ class Modality(StrEnum):
     text = "text"
 
 
+class CodesMethod(StrEnum):
+    """How the codes of a new store are fitted, `channelhash.models.fitted.Codes`."""
+
+    auto = "auto"
+    sign = "sign"
+    itq = "itq"
+    cca_itq = "cca-itq"
+
+
 class Engine(StrEnum):
     """Engines that work through the shards of a large job."""
 

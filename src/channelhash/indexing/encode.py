@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from channelhash.indexing.read_images import read_images
 from channelhash.indexing.source import Source
 from channelhash.indexing.state import STATE, find_changes, reads_files, state_of_values
 from channelhash.models import HashModel
+from channelhash.models.feature_heads import FeatureRows
 from channelhash.search.store import Store
 from channelhash.search.validation import Value
 from channelhash.utils.progress import StageProgress, no_stage_progress
@@ -79,7 +81,12 @@ class Batch(NamedTuple):
 
 
 def index_source(
-    store: Store, model: HashModel, source: Source, progress: StageProgress = no_stage_progress, prune: bool = False
+    store: Store,
+    model: HashModel,
+    source: Source,
+    progress: StageProgress = no_stage_progress,
+    prune: bool = False,
+    ready: Sequence[Batch] = (),
 ) -> Indexed:
     """Encode the items of ``source`` and put them into ``store``.
 
@@ -94,6 +101,7 @@ def index_source(
         source: the items.
         progress: stage -> its callback.
         prune: for a folder: remove the items of images that are no longer in it.
+        ready: batches of rows that are encoded already, see `fit.fit_source`.
 
     Raises:
         InputError: model and source share no modality, or the source has features that the model does not take; the
@@ -103,7 +111,7 @@ def index_source(
     began = time.perf_counter()
     if prune and source.folder is None:
         raise InputError("--prune: goes with a folder of pictures; leave it out")
-    source = _encodable(source, model)
+    source = encodable(source, model)
     ids = source.records.ids
     changes = find_changes(store, source, progress("look"))
     moved = keep_moved(store, source, [row for row in changes.todo if row not in changes.stored], changes.gone)
@@ -116,7 +124,10 @@ def index_source(
             codes = {modality: _packed(outputs) for modality, outputs in batch.outputs.items()}
             store.upsert([ids[row] for row in batch.rows], codes, metadata=batch.metadata)
 
-    with closing(work_behind(_encoded(model, source, todo), write)) as batches:
+    encoded = {row for batch in ready for row in batch.rows}
+    rest = [row for row in todo if row not in encoded]
+    every = chain((batch for batch in ready if batch.rows), encode_batches(model, source, rest))
+    with closing(work_behind(every, write)) as batches:
         for batch in batches:
             problems += batch.problems
             done += len(batch.rows) + len(batch.problems)
@@ -139,20 +150,22 @@ def index_source(
     )
 
 
-def _encodable(source: Source, model: HashModel) -> Source:
+def encodable(source: Source, model: HashModel) -> Source:
     """Return the source with the modalities that the model encodes, in the model's order."""
     items = source.records.items
     encoded = {modality: items[modality] for modality in model.modalities if modality in items}
     if not encoded:
         available, encodes = " and ".join(items), " and ".join(model.modalities)
         raise InputError(f"the items have {available}s, this model encodes {encodes}s; there is nothing to encode")
-    if model.name != "features" and any(isinstance(values, np.ndarray) for values in encoded.values()):
+    arrays = [modality for modality, values in encoded.items() if isinstance(values, np.ndarray)]
+    if not all(isinstance(model.branch(modality).prepare, FeatureRows) for modality in arrays):
         raise InputError(f"the items are features, but the model {model.name!r} reads pictures and texts; give those")
     captions = source.captions if "text" in model.modalities else None
     return replace(source, records=replace(source.records, items=encoded), captions=captions)
 
 
-def _encoded(model: HashModel, source: Source, todo: Sequence[int]) -> Iterator[Batch]:
+def encode_batches(model: HashModel, source: Source, todo: Sequence[int]) -> Iterator[Batch]:
+    """Encode rows of a source that `encodable` returned, batch by batch in order."""
     batches = [list(todo[start : start + _BATCH]) for start in range(0, len(todo), _BATCH)]
     modalities = tuple(source.records.items)
     if not reads_files(source):
@@ -172,21 +185,26 @@ def _encoded(model: HashModel, source: Source, todo: Sequence[int]) -> Iterator[
         if source.folder is not None:
             for values, date in zip(metadata, images.dates, strict=True):
                 values["taken"] = date
-        yield from _with_captions(model, source, Batch(rows, outputs, metadata, images.problems))
+        batch = Batch(rows, outputs, metadata, images.problems)
+        if texts := [text for row in rows for text in source.captions[row]] if source.captions else []:
+            yield from with_captions(source, batch, model.outputs("text", texts))
+        else:
+            yield batch
 
 
-def _with_captions(model: HashModel, source: Source, batch: Batch) -> Iterator[Batch]:
+def with_captions(source: Source, batch: Batch, each: Tensor) -> Iterator[Batch]:
     """Yield the images of a batch that have captions, with the outputs of these, and then the others.
 
     The output of several captions is the mean of theirs, each divided by its norm.
+
+    Args:
+        source: has captions.
+        batch: some of its images.
+        each: outputs of all captions of these, one after the other.
     """
-    captions = [source.captions[row] for row in batch.rows] if source.captions else []
-    several = [texts for texts in captions if texts]
-    if not several:
-        yield batch
-        return
-    each = normalize(model.outputs("text", [text for texts in several for text in texts]))
-    text = torch.stack([outputs.mean(dim=0) for outputs in torch.split(each, [len(texts) for texts in several])])
+    captions = [source.captions[row] if source.captions else () for row in batch.rows]
+    counts = [len(texts) for texts in captions if texts]
+    text = torch.stack([outputs.mean(dim=0) for outputs in torch.split(normalize(each), counts)])
     captioned = [place for place, texts in enumerate(captions) if texts]
     others = [place for place, texts in enumerate(captions) if not texts]
     first = _part(batch, captioned)

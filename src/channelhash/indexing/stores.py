@@ -1,7 +1,9 @@
 """Stores with their model: make one, and bring it up to date with a collection."""
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,12 @@ from PIL import Image
 
 from channelhash.errors import InputError
 from channelhash.indexing.encode import Indexed, index_source
+from channelhash.indexing.fit import FittedCodes, NewCodes, fit_source
 from channelhash.indexing.source import Source, read_source
 from channelhash.models import HashModel, load_model
+from channelhash.models.encoders import Word, absolute_word, in_one_word, is_encoder
+from channelhash.models.fitted import N_BITS, Codes, fit_facts
+from channelhash.models.saved_checksums import read_description
 from channelhash.search import STORES, open_store
 from channelhash.search.duplicates import RADIUS, DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
@@ -71,6 +77,9 @@ def index(
     store: str | Path | None = None,
     *,
     model: str | PathLike[str] | None = None,
+    encoder: Word | None = None,
+    codes: Codes = "auto",
+    bits: int = N_BITS,
     root: str | Path | None = None,
     exclude: Sequence[str] = (),
     captions: str | Path | None = None,
@@ -84,6 +93,10 @@ def index(
         source: a folder of images, a table, a file of features or a configuration; see `read_source`.
         store: the address of the store; by default a folder beside ``source``, ``photos.store`` for ``photos``.
         model: a run, its folder or a saved model. A store that keeps its model needs none once it is made.
+        encoder: instead of ``model``, for a new store: ``"photo"`` or another encoder, see `models.encoders`. With
+            neither, features are taken as they are, and images and texts go through ``photo``.
+        codes: with an encoder, how codes are fitted: ``auto``, ``sign``, ``itq`` or ``cca-itq``.
+        bits: with an encoder, the code length.
         root: for a table, the folder of its images.
         exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``.
         captions: for a folder, a file with captions of its images, see `read_captions`.
@@ -92,7 +105,7 @@ def index(
         progress: stage -> its callback.
 
     Raises:
-        InputError: there is no store yet and no ``model``, the model names code and ``trust_code`` is false; or as
+        InputError: there is a store of another encoder, the model names code and ``trust_code`` is false; or as
             `create_store` and `add_to_store`.
 
     Example::
@@ -106,11 +119,11 @@ def index(
     with trusting(trust_code):
         items = read_source(path, folder, exclude, None if captions is None else Path(captions))
         if _holds_items(address):
+            if encoder is not None:
+                check_encoder(address, encoder)
             indexed = add_to_store(address, items, saved, None, progress, prune)
-        elif saved is None:
-            raise InputError(f"{address}: there is no store yet; name the model that encodes its items (model=)")
         else:
-            indexed = create_store(address, saved, items, None, progress)
+            indexed = create_store(address, saved or NewCodes(encoder, codes, bits), items, None, progress)
         opened = open_store(address)
         return Index(opened, load_encoder(opened, saved), indexed)
 
@@ -126,31 +139,77 @@ def _holds_items(address: str) -> bool:
         store.close()
 
 
+def fit_of(store: Store) -> dict[str, str]:
+    """Return the encoder of a store and how its codes were fitted (`models.fitted.fit_facts`); of others, nothing."""
+    description = None if store.model_folder is None else store.model_folder / "model" / "config.json"
+    return fit_facts(read_description(description)) if description is not None and description.exists() else {}
+
+
+def check_encoder(address: str, word: Word) -> None:
+    """Raise `InputError` if the codes of a store were not fitted to the features of an encoder.
+
+    Args:
+        address: the store, which is there.
+        word: names the encoder; a run or saved model is compared when it is loaded.
+    """
+    if not is_encoder(word):
+        return
+    with closing(open_store(address)) as store:
+        found = fit_of(store).get("encoder", "a run")
+    wanted = in_one_word(absolute_word(word))
+    if found != wanted:
+        raise InputError(
+            f"{address}: holds codes of {found}, not of {wanted}; leave the encoder out, or make another store"
+        )
+
+
 def create_store(
     address: str,
-    model: Path,
+    codes: Path | NewCodes,
     source: Path | Source | None = None,
     root: Path | None = None,
     progress: StageProgress = no_stage_progress,
 ) -> Indexed:
-    """Make a new store with the items of ``source``; the arguments are those of `add_to_store`.
+    """Make a new store with the items of ``source``.
 
     A folder gets a copy of the model in ``model/``, so that it can be moved and searched without the run. Other stores
     keep only the model's fingerprint.
 
+    Args:
+        address: the store.
+        codes: a run or saved model; or an encoder and how codes are fitted to the items, which have to be named.
+        source: see `add_to_store`.
+        root: see `read_source`.
+        progress: stage -> its callback.
+
     Raises:
-        InputError: there is something at that address already; or as `add_to_store`.
+        InputError: there is something at that address already; or as `fit_source` and `add_to_store`.
     """
-    encoder = load_model(model)
-    if address.startswith(tuple(STORES)):
-        store = open_store(address, encoder.n_bits, encoder.fingerprint())
-        if len(store):
-            raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
-    else:
+    began = time.perf_counter()
+    if isinstance(codes, NewCodes) and isinstance(codes.encoder, str) and not is_encoder(codes.encoder):
+        codes = Path(codes.encoder)
+    in_folder = not address.startswith(tuple(STORES))
+    if in_folder:
         _claim(Path(address))
+    if isinstance(codes, Path):
+        fitted = FittedCodes(load_model(codes))
+    elif not in_folder:
+        raise InputError(f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it")
+    elif source is None:
+        raise InputError(
+            f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: --model RUN"
+        )
+    else:
+        source = source if isinstance(source, Source) else read_source(source, root)
+        fitted = fit_source(source, codes, progress("fit"))
+    encoder = fitted.model
+    if in_folder:
         encoder.save_pretrained(Path(address) / "model")
-        store = open_store(address, encoder.n_bits, encoder.fingerprint())
-    return _add(store, encoder, source, root, progress, prune=False)
+    store = open_store(address, encoder.n_bits, encoder.fingerprint())
+    if not in_folder and len(store):
+        raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
+    done, seconds = _add(store, fitted, source, root, progress, prune=False), time.perf_counter() - began
+    return replace(done, seconds=seconds, rate=done.added / seconds) if fitted.ready else done
 
 
 def add_to_store(
@@ -178,7 +237,7 @@ def add_to_store(
             and `index_source`.
     """
     if not address.startswith(tuple(STORES)) and not is_store(find_or_keep(Path(address))):
-        raise InputError(f"{address}: no store; make one with `channelhash index create {address} --model RUN`")
+        raise InputError(f"{address}: no store; make one with `channelhash index create {address} SOURCE`")
     store = open_store(address)
     if not store.writable:
         raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
@@ -190,7 +249,7 @@ def add_to_store(
             _take_over(store.model_folder, encoder)
     store.close()
     store = open_store(address, encoder.n_bits, made_by)
-    return _add(store, encoder, source, root, progress, prune)
+    return _add(store, FittedCodes(encoder), source, root, progress, prune)
 
 
 def _take_over(folder: Path, encoder: HashModel) -> None:
@@ -201,7 +260,7 @@ def _take_over(folder: Path, encoder: HashModel) -> None:
 
 def _add(
     store: Store,
-    encoder: HashModel,
+    codes: FittedCodes,
     source: Path | Source | None,
     root: Path | None,
     progress: StageProgress,
@@ -210,9 +269,9 @@ def _add(
     try:
         if source is None:
             return Indexed()
-        encoder.to(pick_device("auto"))
+        codes.model.to(pick_device("auto"))
         items = source if isinstance(source, Source) else read_source(source, root)
-        return index_source(store, encoder, items, progress, prune)
+        return index_source(store, codes.model, items, progress, prune, codes.ready)
     finally:
         store.close()
 

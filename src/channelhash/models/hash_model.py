@@ -235,7 +235,7 @@ class HashModel(nn.Module, ModelHubMixin):
             InputError: an item cannot be read, or the model cannot take this modality.
             JobError: an output is NaN or infinite.
         """
-        rows = [torch.empty(0, self.n_bits)]
+        rows = list[Tensor]()
         for start in range(0, len(items), _ENCODE_BATCH):
             inputs = self.prepare(modality, items[start : start + _ENCODE_BATCH])
             rows.append(self.outputs_prepared({modality: inputs})[modality])
@@ -249,7 +249,7 @@ class HashModel(nn.Module, ModelHubMixin):
                 )
             if progress:
                 progress(min(start + _ENCODE_BATCH, len(items)), len(items))
-        return torch.cat(rows)
+        return torch.cat(rows) if rows else torch.empty(0, self.n_bits)
 
     @torch.no_grad()
     def outputs_prepared(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
