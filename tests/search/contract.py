@@ -14,6 +14,7 @@ from tests.search.lite import lite_address
 
 import channelhash as ch
 from channelhash.errors import InputError
+from channelhash.search.projections import Scored, cosines, quantize
 from channelhash.search.store import Answers, Store
 from channelhash.search.validation import Metadata
 
@@ -28,11 +29,13 @@ class Kind:
         open: opens the store of a folder, the same one each time.
         ties_by_id: whether, of items that are equally near, the first by id are found; if not, any of them may be.
         runs: how many sequences of random calls are tried.
+        projected: whether it keeps projections.
     """
 
     open: Callable[[Path], Store]
     ties_by_id: bool = True
     runs: int = 10
+    projected: bool = False
 
 
 #: Name -> store. Codes have `N_BITS` bits.
@@ -40,6 +43,9 @@ KINDS = {
     "embedded": Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS)),
     "milvus": Kind(lambda folder: ch.open_store(lite_address(folder), n_bits=N_BITS), ties_by_id=False, runs=3),
 }
+
+#: A store in a folder that keeps projections.
+PROJECTED = Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS, projections=True), projected=True)
 
 #: Ids that have been trouble somewhere, in no order.
 ODD_IDS = ["", "b", "a'b", 'a"b', "x\ny", "漢字", "é", "😀", "\uffff", "%", "_", "a;--", " ", "B", "10", "9", "x" * 300]
@@ -82,14 +88,23 @@ METADATA = st.fixed_dictionaries(
 
 @dataclass
 class Expected:
-    """The items that a store should have: id -> modality -> bits, and id -> metadata."""
+    """The items that a store should have: id -> modality -> bits, and outputs, and id -> metadata."""
 
     codes: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     metadata: dict[str, dict[str, object]] = field(default_factory=dict)
+    outputs: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
-    def write(self, ids: list[str], codes: dict[str, np.ndarray], metadata: list[Metadata] | None) -> None:
+    def write(
+        self,
+        ids: list[str],
+        codes: dict[str, np.ndarray],
+        metadata: list[Metadata] | None,
+        outputs: dict[str, np.ndarray] | None = None,
+    ) -> None:
         """What `Store.upsert` does; bits, not packed."""
         for row, name in enumerate(ids):
+            rows = {modality: values[row] for modality, values in (outputs or {}).items()}
+            self.outputs.setdefault(name, {}).update(rows)
             self.codes.setdefault(name, {}).update({modality: bits[row] for modality, bits in codes.items()})
             known = self.metadata.setdefault(name, {})
             known.update(metadata[row] if metadata else {})
@@ -100,6 +115,7 @@ class Expected:
         there = [name for name in ids if name in self.codes]
         for name in there:
             del self.codes[name], self.metadata[name]
+            self.outputs.pop(name, None)
         return len(there)
 
     def having(self, modality: str, passes: Callable[[str, Metadata], bool] | None) -> dict[str, np.ndarray]:
@@ -129,6 +145,17 @@ def check_answers(
             assert all(distance_of[name] == distance for distance, name in answers)
 
 
+def check_scored(
+    found: Scored, queries: np.ndarray, there: dict[str, np.ndarray], outputs: dict[str, np.ndarray], k: int, first: int
+) -> None:
+    """Compare what queries (outputs) found in two stages with sorting by (distance, id), then by score."""
+    for query, ids, distances, scores in zip(queries, *found, strict=True):
+        nearest = sorted((int(((query >= 0) != bits).sum()), name) for name, bits in there.items())[:first]
+        best = sorted((-cosines(query, quantize(outputs[name][None]))[0], bits, name) for bits, name in nearest)[:k]
+        answers = zip((-scores).tolist(), distances.tolist(), ids, strict=True)
+        assert list(answers) == [(float(score), bits, name) for score, bits, name in best]
+
+
 def check_contents(store: Store, expected: Expected) -> None:
     """Compare everything that a store says about its items."""
     names = sorted(expected.codes)
@@ -144,6 +171,10 @@ def check_contents(store: Store, expected: Expected) -> None:
         assert item.codes.keys() == expected.codes[item.id].keys()
         for modality, bits in expected.codes[item.id].items():
             np.testing.assert_array_equal(ch.codes.unpack(item.codes[modality][None], N_BITS)[0], bits)
+        kept = {
+            modality: quantize(row[None])[0].tolist() for modality, row in expected.outputs.get(item.id, {}).items()
+        }
+        assert {modality: row.tolist() for modality, row in item.projections.items()} == kept
     listed = {item.id: item for item in store.listed()}
     assert listed.keys() == expected.codes.keys()
     for name, item in listed.items():
@@ -159,6 +190,11 @@ def bits_of(random: np.random.Generator, n: int) -> np.ndarray:
     """Codes of which many are equal or near each other."""
     prototypes = np.random.default_rng(0).random((3, N_BITS)) < 0.5
     return prototypes[random.integers(0, 3, n)] ^ (random.random((n, N_BITS)) < 0.05)
+
+
+def outputs_of(random: np.random.Generator, bits: np.ndarray) -> np.ndarray:
+    """Outputs that have these bits, some of them alike."""
+    return np.where(bits, 1, -1) * random.choice([0.1, 0.5, 1.0], bits.shape)
 
 
 def packed(bits: np.ndarray) -> np.ndarray:
@@ -182,8 +218,11 @@ class AgainstADictionary(RuleBasedStateMachine):
         random = np.random.default_rng(seed)
         bits = {modality: bits_of(random, len(names)) for modality in modalities}
         call = self.store.upsert if replace else self.store.add
-        call(names, {modality: packed(values) for modality, values in bits.items()}, metadata=metadata)
-        self.expected.write(names, bits, metadata)
+        outputs = {modality: outputs_of(random, values) for modality, values in bits.items()}
+        projections = outputs if self.kind.projected else None
+        codes = {modality: packed(values) for modality, values in bits.items()}
+        call(names, codes, metadata=metadata, projections=projections)
+        self.expected.write(names, bits, metadata, projections)
 
     @rule(
         names=st.lists(NAMES, unique=True, max_size=8),
@@ -238,6 +277,12 @@ class AgainstADictionary(RuleBasedStateMachine):
             check_answers(self.kind, found, queries, there, None, radius)
             found = self.store.search_radius(packed(queries), radius, modality, where, limit=k)
             check_answers(self.kind, found, queries, there, k, radius)
+            if self.kind.projected:
+                rows = outputs_of(np.random.default_rng(seed), queries)
+                kept = {name: self.expected.outputs[name][modality] for name in there}
+                for first in (None, radius + 1):  # None: all of so few
+                    scored = self.store.search_projections(rows, k, modality, where, first)
+                    check_scored(scored, rows, there, kept, k, len(there) if first is None else max(k, first))
         passing = [name for name in self.expected.codes if not passes or passes(name, self.expected.metadata[name])]
         assert self.store.ids(where) == sorted(passing)
 

@@ -179,6 +179,7 @@ def test_one_push_at_a_time(tmp_path, monkeypatch):
 def test_command(tmp_path, capsys):
     source, target = make_source(tmp_path / "source"), str(tmp_path / "target")
     push_command(source, target, as_json=True)
-    assert json.loads(capsys.readouterr().out) == {"target": target, "items": 26, "resumed": 0, "target_items": 26}
+    moved = {"target": target, "items": 26, "resumed": 0, "target_items": 26, "without_projections": False}
+    assert json.loads(capsys.readouterr().out) == moved
     push_command(source, target, as_json=False)
     assert capsys.readouterr().out == f"26 items of {source} are in {target}; it holds 26\n"

@@ -54,8 +54,8 @@ def build_stores(folder: Path, n_items: int) -> list[str]:
     """Write stores of about ``n_items`` items into ``folder`` and return the names of those that are to be damaged.
 
     ``layers`` has a snapshot, what was written and removed since, and a model; ``tables`` tables for multi-index
-    hashing in its snapshot; ``young`` no snapshot; ``killed`` is what a writer left that died of SIGKILL; `CODES` is a
-    file of codes. ``older`` is an older version of ``layers``, ``other`` a store of other items.
+    hashing in its snapshot; ``young`` no snapshot; both keep projections; ``killed`` is what a writer left that died of
+    SIGKILL; `CODES` is a file of codes. ``older`` is an older version of ``layers``, ``other`` a store of other items.
     """
     done = subprocess.run([sys.executable, __file__, str(folder), str(n_items)], env=environment())
     if done.returncode != -signal.SIGKILL:
@@ -77,11 +77,11 @@ def _build(folder: Path, n_items: int) -> None:
     shutil.copytree(folder / "layers", folder / "killed")
     _write_on(folder / "layers", n_items)
     _fill(folder / "other", model, n_items, seed=1)
-    _fill(folder / "young", model, n_items // 20)
+    _fill(folder / "young", model, n_items // 20, projections=True)
     _save_codes(folder / CODES / CODES, n_items)
     _save_codes(folder / "other" / CODES, n_items, seed=1)
     index._FEWEST = 0  # type: ignore[attr-defined]
-    _fill(folder / "tables", model, n_items)
+    _fill(folder / "tables", model, n_items, projections=True)
     if not list((folder / "tables").glob("snapshot-*/*/index/table_layout.npy")):
         raise AssertionError("no tables were made")
     _write_on(folder / "tables", n_items)
@@ -109,11 +109,20 @@ def _model(folder: Path) -> ch.HashModel:
     return model
 
 
-def _fill(folder: Path, model: ch.HashModel, n_items: int, seed: int = 0) -> None:
+def outputs_of(codes: np.ndarray) -> np.ndarray:
+    """Return outputs that have these codes."""
+    return np.where(ch.codes.unpack(codes, N_BITS), 1, -1) * np.random.default_rng(3).uniform(0.1, 1, N_BITS)
+
+
+def _projections(store: ch.Store, codes: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    return {name: outputs_of(rows) for name, rows in codes.items()} if store.projected else None
+
+
+def _fill(folder: Path, model: ch.HashModel, n_items: int, seed: int = 0, projections: bool = False) -> None:
     ids, codes, metadata = items(0, n_items, seed)
     shutil.copytree(folder.parent / "encoder", folder / "model")
-    store = ch.open_store(folder, N_BITS, model.fingerprint())
-    store.add(ids, codes, metadata=metadata)
+    store = ch.open_store(folder, N_BITS, model.fingerprint(), projections)
+    store.add(ids, codes, metadata=metadata, projections=_projections(store, codes))
     store.search(codes["image"][:1], k=1)  # makes the snapshot, if it is due
     store.close()
     gc.collect()  # connections go with their last cursor, and with them their files
@@ -132,10 +141,12 @@ def _write_on(folder: Path, n_items: int, end: Callable[[ch.Store], None] = ch.S
     store = ch.open_store(folder)
     few = max(5, n_items // 20)
     ids, codes, metadata = items(n_items, n_items + few)
-    store.add(ids, codes, metadata=metadata)
-    store.upsert(ids[:2], codes["image"][-2:], "image")
+    store.add(ids, codes, metadata=metadata, projections=_projections(store, codes))
+    image, text = {"image": codes["image"][-2:]}, {"text": codes["text"][:3]}
+    store.upsert(ids[:2], image, projections=_projections(store, image))
     store.delete([f"item {row:05d}" for row in range(0, n_items, 20)])
-    store.upsert([f"item {row:05d}" for row in range(1, 4)], codes["text"][:3], "text", [{"year": 1850}] * 3)
+    changed = [f"item {row:05d}" for row in range(1, 4)]
+    store.upsert(changed, text, metadata=[{"year": 1850}] * 3, projections=_projections(store, text))
     end(store)
 
 
@@ -169,7 +180,7 @@ def write_on_and_ask(folder: Path) -> Answers:
     def write() -> Any:
         store = ch.open_store(folder)
         try:
-            store.add(ids, codes, metadata=metadata)
+            store.add(ids, codes, metadata=metadata, projections=_projections(store, codes))
             found = store.search(codes["image"], k=2)
             return found.ids, store.delete(["item 00007", "item 00009"]), len(store)
         finally:
@@ -203,6 +214,13 @@ def _questions(store: ch.Store, every_item: bool) -> Iterator[tuple[str, Callabl
                 f"{name}, radius {r}",
                 lambda name=name, rows=rows, r=r, limit=limit: _found(store.search_radius(rows, r, name, limit=limit)),
             )
+        if store.projected:
+            rows = outputs_of(rows)
+            for where in (None, *_WHERE[:2]):
+                yield (
+                    f"{name}, two stages where {where}",
+                    lambda name=name, rows=rows, where=where: _found(store.search_projections(rows, 10, name, where)),
+                )
     yield "some items", lambda: _items(store, store.ids()[::50])
     if every_item:
         yield "every item", lambda: _items(store, store.ids())
@@ -217,7 +235,11 @@ def _found(found: Any) -> Any:
 
 def _items(store: ch.Store, ids: list[str]) -> Any:
     return [
-        (item.id, sorted((name, code.tobytes()) for name, code in item.codes.items()), sorted(item.metadata.items()))
+        (
+            item.id,
+            *(sorted((name, row.tobytes()) for name, row in rows.items()) for rows in (item.codes, item.projections)),
+            sorted(item.metadata.items()),
+        )
         for item in store.get(ids)
     ]
 

@@ -159,6 +159,8 @@ def info(
 def _in_words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {count:,}" for name, count in value.items()) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else str(value or "unknown")
 
 

@@ -31,6 +31,8 @@ def push(
         return
     before = f", {done.resumed} of them by an earlier push" if done.resumed else ""
     typer.echo(f"{done.items} items of {store} are in {target}{before}; it holds {done.target_items}")
+    if done.without_projections:
+        typer.echo(f"{target} keeps no projections: it ranks by bits alone")
 
 
 def export_faiss(

@@ -12,7 +12,7 @@ from channelhash.search.validation import check_count
 Opener = Callable[[str, int | None, str], Store]
 
 
-def open_store(address: str | Path, n_bits: int | None = None, model: str = "") -> Store:
+def open_store(address: str | Path, n_bits: int | None = None, model: str = "", projections: bool = False) -> Store:
     """Open a store of codes to add to and to search in.
 
     Args:
@@ -21,9 +21,12 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "") 
             with one of `STORES`.
         n_bits: code length of a new store; of its first codes, 8 bits a byte, if left out.
         model: fingerprint of the model whose codes go in.
+        projections: a new store keeps projections beside its codes (see `Store.search_projections`), which only one in
+            a folder can; and one that is there must keep them.
 
     Raises:
-        InputError: there is something else at that address, or a store of another code length or model.
+        InputError: there is something else at that address, or a store of another code length or model, or without
+            projections.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -38,6 +41,8 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "") 
         check_count(n_bits, "n_bits", 1)
     for scheme, opener in STORES.items():
         if text.startswith(scheme):
+            if projections:
+                raise InputError(f"{text}: keeps no projections; make a store in a folder, or search codes alone")
             return opener(text, n_bits, model)
     if "://" in text:
         schemes = ", ".join(STORES) or "none"
@@ -45,6 +50,8 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "") 
             f"no store is opened by {text!r}; expected a folder, or an address that begins with: {schemes}"
         )
     path = find_or_keep(Path(address))
+    if projections and ((path / "config.yaml").exists() or path.suffix == ".parquet"):
+        raise InputError(f"{path}: holds codes without projections; make a store in a folder")
     if (path / "config.yaml").exists():
         codes = path / "codes" / "test-retrieval.parquet"
         if not codes.exists():
@@ -52,7 +59,7 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "") 
         return open_codes(CodeSet.load(codes), text, path, n_bits, model)
     if path.suffix == ".parquet":
         return open_codes(CodeSet.load(path), text, None, n_bits, model)
-    return open_folder(path, n_bits, model)
+    return open_folder(path, n_bits, model, projections)
 
 
 def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:

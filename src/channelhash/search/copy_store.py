@@ -27,6 +27,7 @@ class Pushed:
         items: number of items of the source.
         resumed: how many of them an earlier push, which did not end, had moved already.
         target_items: number of items in the target afterwards.
+        without_projections: the source keeps projections, which the target does not.
 
     >>> Pushed(items=26, resumed=20, target_items=26).resumed
     20
@@ -35,6 +36,7 @@ class Pushed:
     items: int
     resumed: int
     target_items: int
+    without_projections: bool = False
 
 
 def push(source: Path, target: str, progress: Progress = lambda done, total: None) -> Pushed:
@@ -46,12 +48,12 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
 
     Args:
         source: a store's folder.
-        target: address of another store, for `open_store`.
+        target: address of another store, for `open_store`. A new one in a folder keeps projections as the source does.
         progress: called with the number of items done and of all, after each batch.
 
     Raises:
-        InputError: the source is no store in a folder; the target has codes of another length or model, or does not
-            take an item; another process pushes between the two.
+        InputError: the source is no store in a folder; the target has codes of another length or model, keeps
+            projections that the source lacks, or does not take an item; another process pushes between the two.
         JobError: the target does not answer, or holds another number of items afterwards than it should.
 
     >>> import tempfile
@@ -73,7 +75,8 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
         with locked(journal.with_suffix(".lock"), wait=False):
             remove_leftovers(journal)
             from_store = open_folder(source, None, "")
-            to_store = open_store(target, from_store.n_bits, from_store.model)
+            is_new = "://" not in target and not (Path(target) / "store.json").exists()
+            to_store = open_store(target, from_store.n_bits, from_store.model, is_new and from_store.projected)
             try:
                 return _push(from_store, to_store, journal, from_store.version, progress)
             finally:
@@ -103,7 +106,7 @@ def _push(source: Store, target: Store, journal: Path, version: int, progress: P
             f"{target.address}: holds {n_items:,} items after {len(ids):,} were written to the {before:,} there before;"
             " was it written to by others meanwhile? Push again"
         )
-    return Pushed(len(ids), resumed, n_items)
+    return Pushed(len(ids), resumed, n_items, source.projected and not target.projected)
 
 
 def _upsert(target: Store, items: list[Item]) -> None:
@@ -112,4 +115,9 @@ def _upsert(target: Store, items: list[Item]) -> None:
         alike[tuple(sorted(item.codes))].append(item)
     for modalities, group in alike.items():
         codes = {modality: np.stack([item.codes[modality] for item in group]) for modality in modalities}
-        target.upsert([item.id for item in group], codes, metadata=[item.metadata for item in group])
+        ids, metadata, projections = [item.id for item in group], [item.metadata for item in group], None
+        if target.projected and all(item.projections for item in group):
+            projections = {
+                modality: np.stack([item.projections[modality] for item in group]) for modality in modalities
+            }
+        target.upsert(ids, codes, metadata=metadata, projections=projections)

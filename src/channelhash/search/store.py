@@ -1,22 +1,21 @@
-"""The store of codes: what every store can do, and what each implements."""
+"""The store of codes: what every store can do."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes
+from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
+from channelhash.search.backend import Backend
 from channelhash.search.filters import Filter, parse_filter
 from channelhash.search.fusion import Ranking
+from channelhash.search.items import Answers, Item, Listed, bytes_an_item, merge_item, no_answers
+from channelhash.search.projections import Scored, check_outputs, check_projections
 from channelhash.search.validation import (
     DEFAULT_MODALITY,
     Metadata,
-    Value,
     check_codes,
     check_count,
     check_ids,
@@ -26,76 +25,14 @@ from channelhash.search.validation import (
     is_text,
 )
 
-# Items read at a time where codes come with them.
-_ITEMS = 1000
+__all__ = ["Answers", "Item", "Listed", "Store", "merge_item"]
 
 
-class Answers(NamedTuple):
-    """The items that queries found, nearest first, equal distances by id.
-
-    Attributes:
-        ids: of each query, the items' ids.
-        distances: of each query, the number of bits in which each item's code differs from the query's.
-
-    >>> Answers([["a", "b"]], [np.array([0, 3])]).ids
-    [['a', 'b']]
-    """
-
-    ids: list[list[str]]
-    distances: list[NDArray[np.int64]]
-
-
-@dataclass(frozen=True)
-class Item:
-    """One stored item.
-
-    Attributes:
-        id: any string.
-        codes: modality -> packed code ``(ceil(n_bits / 8),)`` uint8.
-        metadata: key -> value. Answers show ``text``, ``image`` (an image's path) and ``labels``.
-
-    >>> Item("a", {"image": np.array([7], np.uint8)}, {"year": 2020}).metadata["year"]
-    2020
-    """
-
-    id: str
-    codes: dict[str, PackedCodes]
-    metadata: dict[str, Value] = field(default_factory=dict)
-
-
-class Listed(NamedTuple):
-    """What a store lists of an item without reading its codes.
-
-    Attributes:
-        id: the item's id.
-        modalities: the modalities of which it has codes.
-        metadata: key -> value.
-
-    >>> Listed("a", ("image",), {"year": 2020}).modalities
-    ('image',)
-    """
-
-    id: str
-    modalities: tuple[str, ...]
-    metadata: dict[str, Value]
-
-
-def merge_item(former: Item | None, item_id: str, codes: Mapping[str, PackedCodes], metadata: Metadata) -> Item:
-    """Return an item with further codes and metadata; keys whose value is None go.
-
-    >>> merge_item(Item("a", {}, {"year": 2020, "text": "sea"}), "a", {}, {"text": None, "sharp": True}).metadata
-    {'year': 2020, 'sharp': True}
-    """
-    values = {**(former.metadata if former else {}), **metadata}
-    values = {key: value for key, value in values.items() if value is not None}
-    return Item(item_id, {**(former.codes if former else {}), **codes}, values)
-
-
-class Store(ABC):
+class Store(Backend):
     """Codes by id and modality, with metadata. Safe to call from several threads.
 
     The public methods check their arguments, once for all stores: a call that cannot be carried out raises `InputError`
-    and changes nothing. A store implements the abstract methods, which get checked arguments: see "Add a store".
+    and changes nothing. A store implements the methods of `Backend`: see "Add a store".
 
     Attributes:
         address: what `open_store` was given.
@@ -113,136 +50,6 @@ class Store(ABC):
     >>> folder.cleanup()
     """
 
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self._seen_modalities: tuple[str, ...] = ()
-
-    # What a store implements.
-
-    @property
-    @abstractmethod
-    def n_bits(self) -> int | None:
-        """Code length k; None while the store is empty and was made without one."""
-
-    @property
-    @abstractmethod
-    def model(self) -> str:
-        """Fingerprint of the model whose codes these are, empty if unknown."""
-
-    @property
-    @abstractmethod
-    def modalities(self) -> tuple[str, ...]:
-        """The modalities that any item has a code of, in alphabetical order."""
-
-    @property
-    def model_folder(self) -> Path | None:
-        """Where `load_model` finds that model, if the store knows."""
-        return None
-
-    @property
-    def writable(self) -> bool:
-        """Whether items can be added and deleted."""
-        return True
-
-    @property
-    def has_words(self) -> bool:
-        """Whether items can be found by their words, see `search_words`."""
-        return False
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of items."""
-
-    @abstractmethod
-    def label_counts(self) -> dict[str, int]:
-        """Count the items that have each label in ``labels`` of their metadata, most frequent first, then by name."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Give files and connections back; the store cannot be used afterwards."""
-
-    @abstractmethod
-    def _keys(self) -> Collection[str]:
-        """Return the metadata keys of the items."""
-
-    @abstractmethod
-    def _ids(self, where: Filter | None) -> list[str]:
-        """Return the ids of the items that pass a filter, or of all, sorted."""
-
-    @abstractmethod
-    def _get(self, ids: list[str]) -> Mapping[str, Item]:
-        """Return id -> item, for those of ``ids`` that the store has."""
-
-    def _listed(self) -> Iterator[Listed]:
-        """Yield what `listed` does; a store that can read many items at once does better."""
-        ids = self._ids(None)
-        for start in range(0, len(ids), _ITEMS):
-            for item in self._get(ids[start : start + _ITEMS]).values():
-                yield Listed(item.id, tuple(sorted(item.codes)), item.metadata)
-
-    @abstractmethod
-    def _write(
-        self,
-        ids: list[str],
-        codes: dict[str, PackedCodes],
-        n_bits: int,
-        metadata: list[Metadata] | None,
-        replace: bool,
-    ) -> None:
-        """Write codes ``(n, ceil(n_bits / 8))`` by modality and metadata of ``n`` items, all or none, to the disk.
-
-        Without any modality, the items are there and only metadata change.
-
-        New metadata are added to an item's, replace those of equal keys, and remove the keys whose value is None.
-
-        Raises:
-            InputError: not ``replace``, and an item has a code of one of these modalities; the message says "already".
-        """
-
-    @abstractmethod
-    def _delete(self, ids: list[str]) -> int:
-        """Remove items, pass over unknown ids, and return how many were removed."""
-
-    @abstractmethod
-    def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
-        """Find the ``k`` items nearest to every query, or all where there are fewer."""
-
-    @abstractmethod
-    def _within(
-        self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
-    ) -> Answers:
-        """Find all items within ``radius`` bits of every query; at most the first ``limit`` of them."""
-
-    def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None) -> Ranking:
-        """Do what `search_words` does; only a store that `has_words` is asked."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def _facts(self) -> dict[str, Any]:
-        """Return what `info` says beside address, items, n_bits and model."""
-
-    def _codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
-        """Return ids, sorted, and codes of the items that have one of ``modality`` and pass a filter; see `codes`."""
-        names, parts = self._ids(where), []
-        for start in range(0, len(names), _ITEMS):
-            parts += [item for item in self._get(names[start : start + _ITEMS]).values() if modality in item.codes]
-        parts.sort(key=lambda item: item.id)
-        codes = np.array([item.codes[modality] for item in parts], dtype=np.uint8)
-        return [item.id for item in parts], codes.reshape(len(parts), -(-(self.n_bits or 0) // 8))
-
-    def count(self, modality: str) -> int | None:
-        """Return the number of codes of a modality; None where that is not known at once, and there is no `sample`."""
-        return None
-
-    def sample(self, n: int, modality: str) -> tuple[list[str], PackedCodes]:
-        """Return ids and codes of ``n`` random items that have a code of a modality, or of all: always the same ones.
-
-        Only a store with a `count` is asked.
-        """
-        raise NotImplementedError
-
-    # What every store does with that.
-
     def __contains__(self, item_id: object) -> bool:
         return isinstance(item_id, str) and is_text(item_id) and item_id in self._get([item_id])
 
@@ -252,6 +59,7 @@ class Store(ABC):
         codes: PackedCodes | Mapping[str, PackedCodes],
         modality: str | None = None,
         metadata: Sequence[Metadata] | None = None,
+        projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
         """Add items, or a further modality's codes to stored items: all of them or, on an error, none.
 
@@ -262,12 +70,15 @@ class Store(ABC):
             codes: ``(n, ceil(n_bits / 8))`` packed codes of ``modality``, or modality -> such codes.
             modality: the codes' modality, where ``codes`` is an array; ``"image"`` if left out.
             metadata: one mapping an item. Keys given here replace an item's former values, others stay.
+            projections: for a `projected` store, the ``(n, n_bits)`` outputs of which the codes are the signs, in the
+                form of ``codes``. They are kept as `channelhash.search.projections.quantize` says.
 
         Raises:
             InputError: an item has a code of this modality already (`upsert` replaces it), an id occurs twice, codes
-                have another length, a value of metadata cannot be kept, or the store can only be read.
+                have another length, a value of metadata cannot be kept, projections are missing, not kept by this store
+                or not those of the codes, or the store can only be read.
         """
-        self._check_and_write(ids, codes, modality, metadata, replace=False)
+        self._check_and_write(ids, codes, modality, metadata, projections, replace=False)
 
     def upsert(
         self,
@@ -275,9 +86,10 @@ class Store(ABC):
         codes: PackedCodes | Mapping[str, PackedCodes],
         modality: str | None = None,
         metadata: Sequence[Metadata] | None = None,
+        projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
         """Add items as `add` does, but replace codes that are there already."""
-        self._check_and_write(ids, codes, modality, metadata, replace=True)
+        self._check_and_write(ids, codes, modality, metadata, projections, replace=True)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove items with all their codes, pass over unknown ids, and return how many were removed."""
@@ -349,7 +161,7 @@ class Store(ABC):
         """
         count = check_count(k, "k", 1)
         queries, where_tree, searched = self._checked_search(codes, modality, where)
-        return self._nearest(queries, count, searched, where_tree) if searched else _no_answers(len(queries))
+        return self._nearest(queries, count, searched, where_tree) if searched else no_answers(len(queries))
 
     def search_radius(
         self,
@@ -367,7 +179,39 @@ class Store(ABC):
         bits = check_count(radius, "radius", 0)
         count = None if limit is None else check_count(limit, "limit", 1)
         queries, where_tree, searched = self._checked_search(codes, modality, where)
-        return self._within(queries, bits, count, searched, where_tree) if searched else _no_answers(len(queries))
+        return self._within(queries, bits, count, searched, where_tree) if searched else no_answers(len(queries))
+
+    def search_projections(
+        self,
+        outputs: NDArray[Any],
+        k: int = 10,
+        modality: str | None = None,
+        where: str | None = None,
+        first: int | None = None,
+    ) -> Scored:
+        """Find items in two stages: the nearest codes by distance, then the best of them by the cosine of projections.
+
+        Args:
+            outputs: ``(nq, n_bits)`` real-valued outputs of the model, whose signs are the queries' codes.
+            k: at least 1; all items where there are fewer.
+            modality, where: as in `search`.
+            first: number of nearest items to score, at least ``k`` of them. By default 500; and all, so that the
+                answer is exact, where no more than 5,000 items have such a code and pass ``where``.
+
+        Raises:
+            InputError: the store keeps no projections, outputs are not finite or of another length; or as `search`.
+
+        O(first · n_bits) beside the time of `search`.
+        """
+        if not self.projected:
+            raise InputError(f"{self.address}: keeps no projections; search its codes, or make a store that keeps them")
+        count = check_count(k, "k", 1)
+        scored = None if first is None else max(count, check_count(first, "first", 1))
+        rows = np.asarray(outputs) if self.n_bits is None else check_outputs(outputs, self.n_bits, "queries")
+        _, where_tree, searched = self._checked_search(pack(binarize(rows)), modality, where)
+        if not searched:
+            return Scored(*no_answers(len(rows)), [np.zeros(0, np.float32) for _ in rows])
+        return self._scored(rows, count, scored, searched, where_tree)
 
     def search_words(self, text: str, k: int = 10, where: str | None = None, without: Sequence[str] = ()) -> Ranking:
         """Find the ``k`` items that have most of a text's words in their id, text, labels, file name or date.
@@ -404,11 +248,15 @@ class Store(ABC):
     def info(self) -> dict[str, Any]:
         """Return JSON-able facts.
 
-        They are ``address``, ``items``, ``n_bits``, ``model``, ``codes`` (modality -> number of codes),
-        ``distinct_codes`` (modality -> number, where cheap to know) and ``bytes`` (on disk, where known).
+        They are ``address``, ``items``, ``n_bits``, ``model``, ``projections`` (whether it keeps them), ``codes``
+        (modality -> number of codes), ``distinct_codes`` (modality -> number, where cheap to know), ``bytes`` (on disk,
+        where known) and ``bytes_an_item`` (of a ``code``, of a ``projection``, and on the ``disk`` of an item with all
+        that belongs to it).
         """
-        facts = {"address": self.address, "items": len(self), "n_bits": self.n_bits, "model": self.model}
-        return {**facts, **self._facts()}
+        n_items, n_bits, facts = len(self), self.n_bits, self._facts()
+        known = {"address": self.address, "items": n_items, "n_bits": n_bits, "model": self.model}
+        sizes = bytes_an_item(n_bits, self.projected, facts.get("bytes"), n_items)
+        return {**known, "projections": self.projected, **facts, "bytes_an_item": sizes}
 
     def _check_and_write(
         self,
@@ -416,13 +264,21 @@ class Store(ABC):
         codes: PackedCodes | Mapping[str, PackedCodes],
         modality: str | None,
         metadata: Sequence[Metadata] | None,
+        projections: NDArray[Any] | Mapping[str, NDArray[Any]] | None,
         replace: bool,
     ) -> None:
         names = check_ids(ids)
         values = check_metadata(metadata, names)
         self._check_writable()
         by_modality, n_bits = codes_by_modality(codes, modality, len(names), self.n_bits)
-        self._write(names, by_modality, n_bits, values, replace)
+        kept = check_projections(projections, by_modality, n_bits)
+        if self.projected != (kept is not None):
+            problem = "keeps projections; give those of the codes" if self.projected else "keeps no projections"
+            raise InputError(f"{self.address}: {problem}")
+        if kept is None:
+            self._write(names, by_modality, n_bits, values, replace)
+        else:
+            self._write(names, by_modality, n_bits, values, replace, kept)
 
     def _check_writable(self) -> None:
         if not self.writable:
@@ -442,7 +298,3 @@ class Store(ABC):
 
     def _filter(self, where: str | None) -> Filter | None:
         return None if where is None else parse_filter(where, self._keys())
-
-
-def _no_answers(n_queries: int) -> Answers:
-    return Answers([[] for _ in range(n_queries)], [np.zeros(0, np.int64) for _ in range(n_queries)])

@@ -15,14 +15,19 @@ import channelhash as ch
 from channelhash.search.local import snapshot_files
 from channelhash.search.local import snapshots as layers
 from channelhash.search.local.database import ItemsDatabase
-from channelhash.search.local.folder import StoreFolder
+from channelhash.search.local.folder import Facts, StoreFolder
 from channelhash.search.local.snapshots import check_snapshot
+from channelhash.search.projections import Scored
 
 N = 40
 QUERIES = np.random.default_rng(5).integers(0, 256, (3, 2), dtype=np.uint8)
 CODES = {
     modality: np.random.default_rng(seed).integers(0, 256, (N, 2), dtype=np.uint8)
     for seed, modality in enumerate(("image", "text"))
+}
+OUTPUTS = {
+    modality: np.where(ch.codes.unpack(codes, 16), 1, -1) * np.random.default_rng(7).random((N, 16))
+    for modality, codes in CODES.items()
 }
 
 
@@ -32,8 +37,9 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "store"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers, "_LEAST_IN_SNAPSHOT", 6)
-        store = ch.open_store(folder)
-        store.add([f"i{row} é" for row in range(N)], CODES, metadata=[{"row": row} for row in range(N)])
+        store = ch.open_store(folder, projections=True)
+        names, metadata = [f"i{row} é" for row in range(N)], [{"row": row} for row in range(N)]
+        store.add(names, CODES, metadata=metadata, projections=OUTPUTS)
         store.close()
         store = ch.open_store(folder)
         store.delete(["i3 é"])
@@ -55,13 +61,14 @@ def answers(store: ch.search.Store, modality: str | None = None) -> object:
             *(lists(store.search(QUERIES, k, name)) for k in (1, 99)),
             lists(store.search_radius(QUERIES, 6, name)),
             lists(store.search(QUERIES, 5, name, where="row > 10")),
+            lists(store.search_projections(OUTPUTS["image"][:3], 5, name)),
         )
         for name in ([modality] if modality else CODES)
     }
 
 
-def lists(found: ch.search.Answers) -> tuple[list[list[str]], list[list[int]]]:
-    return found.ids, [distances.tolist() for distances in found.distances]
+def lists(found: ch.search.Answers | Scored) -> tuple[list[list[str]], ...]:
+    return found.ids, *([values.tolist() for values in numbers] for numbers in found[1:])
 
 
 def snapshot(folder: Path) -> Path:
@@ -72,7 +79,7 @@ def snapshot(folder: Path) -> Path:
 def damage_of(folder: Path) -> list[str]:
     database = ItemsDatabase(folder / "items.sqlite")
     try:
-        return check_snapshot(database, 16, StoreFolder(folder))
+        return check_snapshot(database, Facts(16, "", projected=True), StoreFolder(folder))
     finally:
         database.close()
 
@@ -101,7 +108,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("share", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_damage_to_every_file_is_noticed_and_mended(made, tmp_path, share):
     names = sorted(path.relative_to(snapshot(made[0])) for path in snapshot(made[0]).rglob("*.*"))
-    assert len(names) == 17
+    assert len(names) == 19
     for name, kind in [*product(names, DAMAGES)][::share]:
         folder = Path(shutil.copytree(made[0], tmp_path / "damaged"))
         damaged = snapshot(folder)
@@ -248,7 +255,7 @@ def test_what_killed_processes_left_goes_with_the_next_start(folder, made):
 
 
 def test_a_modality_that_is_no_name_makes_no_folder(tmp_path):
-    codes = layers.SortedCodes.build([("a", 1, 1, b"1")], 8)
+    codes = layers.SortedCodes.build([("a", 1, 1, b"1", None)], 8)
     with pytest.raises(ch.errors.InputError, match="which is no modality"):
         snapshot_files.write_snapshot(tmp_path, {"../x": codes}, 8, 1)
     assert list(tmp_path.iterdir()) == []

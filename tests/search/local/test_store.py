@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.search import adding_until_killed as adding
-from tests.search.contract import KINDS, bits_of, check_any_calls
+from tests.search.contract import PROJECTED, bits_of, check_any_calls
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError
@@ -43,7 +43,7 @@ def snapshots(folder: Path) -> list[Path]:
 
 @pytest.mark.usefixtures("small_layers")
 def test_any_calls_in_any_order_with_snapshots_all_the_time():
-    check_any_calls(KINDS["embedded"])
+    check_any_calls(PROJECTED)
 
 
 def test_what_was_acknowledged_outlives_a_kill_and_nothing_is_there_by_half(tmp_path):

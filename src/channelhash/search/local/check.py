@@ -88,7 +88,7 @@ def known_facts(folder: StoreFolder) -> tuple[Facts | None, list[Finding]]:
 def damaged_snapshot(folder: StoreFolder, facts: Facts) -> list[Finding]:
     """Return what is wrong with the current snapshot of a whole database."""
     with closing(ItemsDatabase(folder.database)) as items:
-        return [Finding("snapshot", line) for line in check_snapshot(items, facts.n_bits, folder)]
+        return [Finding("snapshot", line) for line in check_snapshot(items, facts, folder)]
 
 
 def unlike_seal(folder: StoreFolder) -> list[Finding]:
@@ -116,7 +116,7 @@ def find_damage(folder: StoreFolder, facts: Facts | None) -> Iterator[Finding]:
                 yield Finding(name, "does not begin as an SQLite file")
                 return
             with closing(connect(folder.database)) as connection:
-                yield from check_database(connection, facts.n_bits if facts else None)
+                yield from check_database(connection, facts)
     except OSError as error:
         yield Finding(name, f"cannot be read ({error.strerror})")
     except sqlite3.DatabaseError as error:

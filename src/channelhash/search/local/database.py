@@ -15,10 +15,11 @@ from channelhash.errors import InputError
 from channelhash.search.filters import Filter
 from channelhash.search.fusion import Ranking
 from channelhash.search.local.connection import APPLICATION, connect, damaged, one_line_errors
-from channelhash.search.local.filters import SqlCondition, to_sqlite
+from channelhash.search.local.filters import to_sqlite
 from channelhash.search.local.guard import Guard
 from channelhash.search.local.row_values import as_bytes, as_json
 from channelhash.search.local.tables import (
+    MODALITIES,
     State,
     Totals,
     code_checksum,
@@ -34,19 +35,11 @@ from channelhash.search.local.words import add_words, has_fts5, has_words, remov
 from channelhash.search.store import Item, Listed
 from channelhash.search.validation import Metadata, Value
 
-# One seek a modality; DISTINCT would read all codes.
-_MODALITIES = """
-WITH RECURSIVE found(name) AS (
-    SELECT min(modality) FROM codes
-    UNION ALL SELECT (SELECT min(modality) FROM codes WHERE modality > name) FROM found WHERE name IS NOT NULL
-) SELECT name FROM found WHERE name IS NOT NULL
-"""
+_INSERT = "INSERT INTO codes (item, serial, modality, code, projection, checksum) VALUES (?, ?, ?, ?, ?, ?)"
+_AT_ONCE = 500  # ids that are looked up in one statement; SQLite takes 999 parameters in any build
 
-# Ids that are looked up in one statement; SQLite takes 999 parameters in any build.
-_AT_ONCE = 500
-
-#: One code with its item: (id, item number, serial, packed code).
-CodeRow = tuple[str, int, int, bytes]
+#: One code with its item: (id, item number, serial, packed code, projection or None).
+CodeRow = tuple[str, int, int, bytes, bytes | None]
 
 
 class ItemsDatabase:
@@ -138,7 +131,7 @@ class ItemsDatabase:
 
     def modalities(self) -> tuple[str, ...]:
         """Return the modalities of which there are codes, in alphabetical order."""
-        return tuple(name for (name,) in self._rows(_MODALITIES))
+        return tuple(name for (name,) in self._rows(MODALITIES))
 
     def code_counts(self) -> dict[str, int]:
         """Return modality -> number of codes."""
@@ -154,18 +147,18 @@ class ItemsDatabase:
 
     def ids(self, where: Filter | None) -> list[str]:
         """Return the ids of the items that pass a filter, sorted."""
-        condition = _condition(where)
+        condition = to_sqlite(where)
         return [name for (name,) in self._rows(f"SELECT id FROM items WHERE {condition[0]} ORDER BY id", *condition[1])]
 
     def numbers(self, where: Filter) -> NDArray[np.int64]:
         """Return the numbers of the items that pass a filter, in no order."""
-        condition = _condition(where)
+        condition = to_sqlite(where)
         rows = self._connection.execute(f"SELECT number FROM items WHERE {condition[0]}", condition[1])
         return np.fromiter((number for (number,) in rows), dtype=np.int64)
 
     def search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None) -> Ranking:
         """Return the ``k`` items that have most of a text's words, see `WordSearch`."""
-        return self._word_search(text, without, k, _condition(where))
+        return self._word_search(text, without, k, to_sqlite(where))
 
     def get(self, item_id: str) -> Item | None:
         """Return one item, or None.
@@ -177,14 +170,15 @@ class ItemsDatabase:
         if not rows:
             return None
         number, metadata = self._whole_item(item_id, *rows[0])
-        codes = {}
-        read = "SELECT serial, code, checksum FROM codes WHERE modality = ? AND item = ?"
+        codes, projections = {}, {}
+        read = "SELECT serial, code, projection, checksum FROM codes WHERE modality = ? AND item = ?"
         for modality in self.modalities():
-            for serial, code, checksum in self._rows(read, modality, number):
-                if code_checksum(item_id.encode(), number, serial, modality.encode(), code) != checksum:
+            for serial, code, projection, checksum in self._rows(read, modality, number):
+                if code_checksum(item_id.encode(), number, serial, modality.encode(), code, projection) != checksum:
                     raise self._damaged(item_id)
                 codes[modality] = np.frombuffer(code, np.uint8)
-        return Item(item_id, codes, json.loads(metadata))
+                projections[modality] = np.frombuffer(projection or b"", np.int8)
+        return Item(item_id, codes, json.loads(metadata), {key: row for key, row in projections.items() if len(row)})
 
     def listed(self, after: int, count: int) -> list[tuple[int, Listed]]:
         """Return the first ``count`` items of a higher number than ``after``, with numbers; errors as in `get`."""
@@ -210,15 +204,15 @@ class ItemsDatabase:
         # Codes are read in the order of their serials and then sorted: in the order of ids, each would be a seek.
         # The + keeps SQLite from taking the index on modalities instead.
         rows = self._connection.execute(
-            "SELECT id, item, serial, code, codes.checksum FROM codes CROSS JOIN items ON number = item"
+            "SELECT id, item, serial, code, projection, codes.checksum FROM codes CROSS JOIN items ON number = item"
             " WHERE serial > ? AND +modality = ? ORDER BY id",
             (after, modality),
         )
         searched = modality.encode()
-        for name, number, serial, code, checksum in rows:
-            if code_checksum(utf8(name), number, serial, searched, code) != checksum:
+        for name, number, serial, code, projection, checksum in rows:
+            if code_checksum(utf8(name), number, serial, searched, code, projection) != checksum:
                 raise self._damaged(name)
-            yield name, number, serial, code
+            yield name, number, serial, code, projection
 
     def count_after(self, serial: int) -> int:
         """Return the number of codes of a higher serial."""
@@ -251,6 +245,7 @@ class ItemsDatabase:
         codes: Mapping[str, PackedCodes],
         metadata: Sequence[Metadata] | None,
         replace: bool,
+        projections: Mapping[str, NDArray[np.int8]] | None = None,
     ) -> None:
         """Add items, codes of items and metadata, see `store.Store`; with ``replace`` codes may be there already.
 
@@ -263,17 +258,16 @@ class ItemsDatabase:
         for modality, packed in codes.items():
             if replace:
                 self._remove_codes(modality, numbers)
+            given = as_bytes(projections[modality]) if projections else [None] * len(packed)
             rows = [
-                (number, serial, modality, code, code_checksum(name, number, serial, modality.encode(), code))
-                for serial, (name, number, code) in enumerate(
-                    zip(names, numbers, as_bytes(packed), strict=False), start=serial + 1
+                (number, serial, modality, code, row, code_checksum(name, number, serial, modality.encode(), code, row))
+                for serial, (name, number, code, row) in enumerate(
+                    zip(names, numbers, as_bytes(packed), given, strict=False), start=serial + 1
                 )
             ]
             serial += len(rows)
             try:
-                self._connection.executemany(
-                    "INSERT INTO codes (item, serial, modality, code, checksum) VALUES (?, ?, ?, ?, ?)", rows
-                )
+                self._connection.executemany(_INSERT, rows)
             except sqlite3.IntegrityError:
                 raise self._already_there(ids, modality) from None
             self._add_up(codes=sum(row[-1] for row in rows))
@@ -404,7 +398,3 @@ class ItemsDatabase:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-
-
-def _condition(where: Filter | None) -> SqlCondition:
-    return SqlCondition("1", ()) if where is None else to_sqlite(where)

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from channelhash.search.local.connection import connect
+from channelhash.search.local.folder import Facts
 from channelhash.search.local.tables import (
     code_checksum,
     create_like,
     definitions,
     has_checksums,
     item_checksum,
+    projection_column,
     read_state,
     read_totals,
     sums,
@@ -41,14 +43,14 @@ class Finding(NamedTuple):
 _DATABASE = "items.sqlite"
 
 
-def check_database(connection: sqlite3.Connection, n_bits: int | None) -> Iterator[Finding]:
+def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
     """Check a database as it is when this begins, whatever others write meanwhile.
 
     Rows that version 0.1 wrote have no checksums: of them only what is implausible is found.
 
     Args:
         connection: the caller uses it for nothing else; texts come as bytes from now on.
-        n_bits: code length that the store's description says, if that is known.
+        facts: what the store's description says, if that is known.
     """
     connection.text_factory = bytes  # a damaged text may not be UTF-8
     connection.execute("BEGIN")
@@ -57,7 +59,7 @@ def check_database(connection: sqlite3.Connection, n_bits: int | None) -> Iterat
             lambda: _check_trees(connection),
             lambda: _check_definitions(connection),
             lambda: _check_items(connection),
-            lambda: _check_codes(connection, n_bits),
+            lambda: _check_codes(connection, facts),
             lambda: _check_state(connection),
         ]
         for part in parts:
@@ -79,14 +81,21 @@ def is_whole_item(row: tuple[Any, ...]) -> bool:
     return _plausible(name, metadata) if checksum is None else item_checksum(number, name, metadata) == checksum != -1
 
 
-def is_whole_code(row: tuple[Any, ...], n_bits: int | None) -> bool:
-    """Return whether a row ``(serial, item, modality, code, checksum, id)`` is as it was written; texts are bytes."""
-    serial, number, modality, code, checksum, name = row
+def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
+    """Return whether a row is as it was written; texts are bytes.
+
+    Args:
+        row: ``(serial, item, modality, code, projection, checksum, id)``.
+        facts: of the store, as far as they are known.
+    """
+    serial, number, modality, code, projection, checksum, name = row
     if not isinstance(code, bytes):
         return False
-    if n_bits and (len(code) != -(-n_bits // 8) or code[-1] & ((1 << -n_bits % 8) - 1)):
+    if facts and (len(code) != -(-facts.n_bits // 8) or code[-1] & ((1 << -facts.n_bits % 8) - 1)):
         return False
-    return checksum is None or code_checksum(name, number, serial, modality, code) == checksum != -1
+    if facts and (len(projection) if isinstance(projection, bytes) else projection) != facts.projection_size:
+        return False
+    return checksum is None or code_checksum(name, number, serial, modality, code, projection) == checksum != -1
 
 
 def _plausible(name: Any, metadata: Any) -> bool:
@@ -136,16 +145,17 @@ def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
         yield Finding(_DATABASE, "the table of labels does not agree with the items' metadata")
 
 
-def _check_codes(connection: sqlite3.Connection, n_bits: int | None) -> Iterator[Finding]:
+def _check_codes(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
     checksum = "coalesce(codes.checksum, -1)" if has_checksums(connection) else "NULL"
     rows = connection.execute(
-        f"SELECT serial, item, modality, code, {checksum}, id FROM codes NOT INDEXED LEFT JOIN items ON number = item"
+        f"SELECT serial, item, modality, code, {projection_column(connection)}, {checksum}, id"
+        " FROM codes NOT INDEXED LEFT JOIN items ON number = item"
     )
     for row in rows:
-        if row[5] is None:
+        if row[6] is None:
             yield Finding(_DATABASE, f"the {_text(row[2])} code {row[0]} belongs to no item")
-        elif not is_whole_code(row, n_bits):
-            yield Finding(_text(row[5]), f"the {_text(row[2])} code is damaged (row {row[0]})")
+        elif not is_whole_code(row, facts):
+            yield Finding(_text(row[6]), f"the {_text(row[2])} code is damaged (row {row[0]})")
 
 
 def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:

@@ -30,13 +30,15 @@ class SqlCondition(NamedTuple):
     parameters: tuple[Literal, ...]
 
 
-def to_sqlite(tree: Filter) -> SqlCondition:
+def to_sqlite(tree: Filter | None) -> SqlCondition:
     """Translate a filter for a row of ``items(number, id, metadata as JSON)`` and the table ``labels(label, item)``.
 
     >>> from channelhash.search.filters import parse_filter
     >>> to_sqlite(parse_filter("label = 'dog'", [])).parameters
     ('dog',)
     """
+    if tree is None:
+        return SqlCondition("1", ())
     if isinstance(tree, Condition):
         return _condition_sql(tree)
     parts = [to_sqlite(part) for part in tree.parts]

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from channelhash.errors import InputError
+from channelhash.search.validation import check_opened_as
 from channelhash.utils.checked_json import dump_checked, load_checked
 from channelhash.utils.files import write_text
 
 _FORMAT = "channelhash store 1"
+# Of a store with projections, which earlier versions do not read.
+_PROJECTED = "channelhash store 2"
 
 
 @dataclass(frozen=True)
@@ -95,19 +98,31 @@ class StoreFolder:
 
 
 class Facts(NamedTuple):
-    """What all codes of a store have in common: their length, and the fingerprint of their model, empty if unknown.
+    """What all codes of a store have in common.
 
-    >>> Facts(n_bits=64, model="a1b2").n_bits
-    64
+    Attributes:
+        n_bits: their length.
+        model: fingerprint of their model, empty if unknown.
+        projected: whether each has a projection beside it.
+
+    >>> Facts(n_bits=64, model="a1b2").projected
+    False
     """
 
     n_bits: int
     model: str
+    projected: bool = False
+
+    @property
+    def projection_size(self) -> int | None:
+        """Bytes of a projection; None where there are none."""
+        return self.n_bits if self.projected else None
 
 
 def write_facts(folder: StoreFolder, facts: Facts) -> None:
     """Write the description of a store."""
-    write_text(folder.description, dump_checked({"format": _FORMAT, "n_bits": facts.n_bits, "model": facts.model}))
+    written_as = _PROJECTED if facts.projected else _FORMAT
+    write_text(folder.description, dump_checked({"format": written_as, "n_bits": facts.n_bits, "model": facts.model}))
 
 
 def read_facts(folder: StoreFolder) -> Facts:
@@ -127,7 +142,7 @@ def read_facts(folder: StoreFolder) -> Facts:
         whole, written_as = False, _FORMAT
     except OSError as error:
         raise folder.damaged(f"cannot be read ({error.strerror})") from None
-    if written_as != _FORMAT:
+    if written_as not in (_FORMAT, _PROJECTED):
         raise InputError(
             f"{folder.description}: written as {written_as!r}, this version reads {_FORMAT!r}; add the items again"
         )
@@ -135,4 +150,14 @@ def read_facts(folder: StoreFolder) -> Facts:
         raise folder.damaged("is damaged")
     if not folder.database.exists():
         raise InputError(f"{folder.database}: is missing; restore it, or remove the folder and add the items again")
-    return Facts(n_bits, model)
+    return Facts(n_bits, model, written_as == _PROJECTED)
+
+
+def check_opened(address: str, facts: Facts, expected: Facts) -> None:
+    """Raise `InputError` unless a store may be opened as what is expected: any length of 0, any model that is empty.
+
+    >>> check_opened("photos.store", Facts(64, "a1b2"), Facts(0, "a1b2"))
+    """
+    check_opened_as(address, facts[:2], expected.n_bits or None, expected.model)
+    if expected.projected and not facts.projected:
+        raise InputError(f"{address}: keeps no projections beside its codes; choose another store")

@@ -185,7 +185,7 @@ class Guard:
         try:
             if seal is not None:
                 _check_bound(self._folder, connection, seal)
-            findings = list(islice(check_database(connection, self._facts.n_bits), 2))
+            findings = list(islice(check_database(connection, self._facts), 2))
             if findings:
                 raise _damaged(self._folder, findings)
             connection.text_factory = str

@@ -22,7 +22,7 @@ from channelhash.search.local.folder import Facts, StoreFolder, write_facts
 from channelhash.search.local.guard import MAGIC, alone, open_lock, seal_database
 from channelhash.search.local.seal import read_seal, sync_folder
 from channelhash.search.local.store import open_folder
-from channelhash.search.local.tables import has_checksums
+from channelhash.search.local.tables import has_checksums, projection_column
 from channelhash.utils.files import locked
 from channelhash.utils.held_file import HeldFile
 
@@ -145,7 +145,7 @@ def _salvage(folder: StoreFolder, facts: Facts) -> list[Finding]:
             if not names:
                 raise _unreadable(folder, "no item is whole")
             lost = [Finding(name, "the item is lost") for name in gone.values()]
-            lost += _copy_codes(old, items, names, gone, facts.n_bits)
+            lost += _copy_codes(old, items, names, gone, facts)
             version = max([seal.version if seal else 0, *_highest(old, "SELECT version FROM state")])
             with items.writing():
                 items.raise_version(version + 1)
@@ -200,23 +200,29 @@ def _copy_items(old: sqlite3.Connection, new: ItemsDatabase) -> tuple[dict[int, 
 
 
 def _copy_codes(
-    old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, str], gone: dict[int, str], n_bits: int
+    old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, str], gone: dict[int, str], facts: Facts
 ) -> list[Finding]:
     """Copy the whole codes of the items that were copied; returns what is lost beside those of items that are gone."""
     checksum = "checksum" if has_checksums(old) else "NULL"
-    sql = f"SELECT serial, item, modality, code, {checksum} FROM codes NOT INDEXED WHERE serial BETWEEN ? AND ?"
+    columns = f"serial, item, modality, code, {projection_column(old)}, {checksum}"
+    sql = f"SELECT {columns} FROM codes NOT INDEXED WHERE serial BETWEEN ? AND ?"
     last = max([0, *_highest(old, "SELECT max(serial) FROM codes", _SERIAL)])
     known = _known_codes(old)
     lost: list[Finding] = []
     for rows in _batches(_readable(old, f"{sql} ORDER BY serial", last)):
         for modality, of_modality in _by_modality(rows).items():
             ours = {row[1]: row for row in of_modality if row[1] in names}
-            whole = [row for row in ours.values() if is_whole_code((*row, names[row[1]].encode()), n_bits)]
+            whole = [row for row in ours.values() if is_whole_code((*row, names[row[1]].encode()), facts)]
             orphans = [row for row in of_modality if row[1] not in names and row[1] not in gone]
             lost += [Finding(_DATABASE, f"the {modality} code {row[0]} belongs to no item") for row in orphans]
-            packed = np.frombuffer(b"".join(row[3] for row in whole), np.uint8).reshape(len(whole), -(-n_bits // 8))
+            packed = np.frombuffer(b"".join(row[3] for row in whole), np.uint8)
+            codes = {modality: packed.reshape(len(whole), -(-facts.n_bits // 8))}
+            projections = None
+            if facts.projected:
+                values = np.frombuffer(b"".join(row[4] for row in whole), np.int8)
+                projections = {modality: values.reshape(len(whole), facts.n_bits)}
             with new.writing():
-                new.write([names[row[1]] for row in whole], {modality: packed}, None, replace=True)
+                new.write([names[row[1]] for row in whole], codes, None, replace=True, projections=projections)
             known -= {(modality, row[1]) for row in whole}
     for modality, number in sorted(known):
         if number in names:

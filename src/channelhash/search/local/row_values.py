@@ -3,8 +3,10 @@
 import json
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from channelhash.codes.code_set import CodeSet
 from channelhash.search.validation import Metadata
 
 # One for all items: `json.dumps` would make an encoder for each.
@@ -14,7 +16,6 @@ _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 def as_bytes(rows: NDArray[Any]) -> list[bytes]:
     """Return each of ``(n, b)`` values of one byte as bytes.
 
-    >>> import numpy as np
     >>> as_bytes(np.array([[1, 2], [3, 4]], np.uint8))
     [b'\\x01\\x02', b'\\x03\\x04']
     """
@@ -31,3 +32,18 @@ def as_json(values: Metadata) -> str:
     if not values:
         return "{}"
     return _encoder.encode({key: value for key, value in values.items() if value is not None})
+
+
+def metadata_of(codes: CodeSet) -> list[Metadata] | None:
+    """Return what a file of codes knows of its items; an empty text or path is an unknown one."""
+    if codes.texts is None and codes.images is None and not codes.label_names:
+        return None
+    metadata: list[dict[str, Any]] = [{} for _ in codes.ids]
+    for key, column in (("text", codes.texts), ("image", codes.images)):
+        for values, value in zip(metadata, column or (), strict=False):
+            if value:
+                values[key] = value
+    if codes.labels is not None and codes.label_names:
+        for row, label in np.argwhere(codes.labels).tolist():
+            metadata[row].setdefault("labels", []).append(codes.label_names[label])
+    return list(metadata)

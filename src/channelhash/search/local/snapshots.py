@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.local.database import ItemsDatabase
-from channelhash.search.local.folder import StoreFolder
+from channelhash.search.local.folder import Facts, StoreFolder
 from channelhash.search.local.snapshot_files import (
     PREFIX,
     DamagedSnapshotError,
@@ -42,7 +42,7 @@ _FILTERS = 32
 class Layer:
     """The codes with serials up to ``last`` that are in no lower layer: modality -> codes.
 
-    >>> rows = [("a", 1, 1, bytes([7])), ("b", 2, 2, bytes([0]))]
+    >>> rows = [("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)]
     >>> len(Layer({"image": SortedCodes.build(rows, n_bits=8)}, last=2))
     2
     """
@@ -58,7 +58,7 @@ class Layer:
 class Part:
     """A layer's codes of one modality, and which of them count: all, or those that are ``True``.
 
-    >>> codes = SortedCodes.build([("a", 1, 1, bytes([7])), ("b", 2, 2, bytes([0]))], n_bits=8)
+    >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)], n_bits=8)
     >>> len(Part(codes, allowed=np.array([True, False])).codes)
     2
     """
@@ -254,7 +254,7 @@ class CodeLayers:
         self._view = _NO_VIEW
 
 
-def check_snapshot(database: ItemsDatabase, n_bits: int, folder: StoreFolder) -> list[str]:
+def check_snapshot(database: ItemsDatabase, facts: Facts, folder: StoreFolder) -> list[str]:
     """Return a line for everything that is wrong with the current snapshot; all of it is read and compared.
 
     What is wrong is mended by the next search. So is a snapshot of version 0.1, of which nothing can be said.
@@ -266,16 +266,17 @@ def check_snapshot(database: ItemsDatabase, n_bits: int, folder: StoreFolder) ->
         if lines := damaged_files(folder.path / state.snapshot):
             return lines
         try:
-            snapshot = _named_snapshot(folder, state, n_bits)
+            snapshot = _named_snapshot(folder, state, facts.n_bits)
             removed = database.removed()
             for modality in sorted({*snapshot, *database.modalities()}):
                 rows = (row for row in database.codes(modality, 0) if row[2] <= snapshot.serial)
-                truth = SortedCodes.build(rows, n_bits)
-                codes = snapshot.load(modality) if modality in snapshot else SortedCodes.build((), n_bits)
+                truth = SortedCodes.build(rows, facts.n_bits)
+                codes = snapshot.load(modality) if modality in snapshot else SortedCodes.build((), facts.n_bits)
                 counted = ~np.isin(codes.serials, removed)
                 if not (
                     np.array_equal(codes.serials[counted], truth.serials)
                     and np.array_equal(codes.items[counted], truth.items)
+                    and (not len(truth) or facts.projected == (codes.projections is not None))
                 ):
                     return [f"{state.snapshot}/{modality}: other codes than in the database"]
         except DamagedSnapshotError as error:

@@ -16,6 +16,7 @@ from channelhash.utils.reading import reading
 _CHUNK = 1 << 16
 _ARRAYS = ("items", "serials", "names", "ends")
 _INDEX = "index/"
+_PROJECTIONS = "projections"
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,9 @@ class SortedCodes:
         serials: ``(n,)`` int64 serials of the codes.
         names: the ids as UTF-8, one behind the other, uint8.
         ends: ``(n,)`` int64, where each id ends in ``names``.
+        projections: ``(n, n_bits)`` int8, if the store keeps them.
 
-    >>> codes = SortedCodes.build([("a", 1, 1, bytes([7])), ("b", 2, 2, bytes([0]))], n_bits=8)
+    >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)], n_bits=8)
     >>> codes.ids(np.array([1]))
     ['b']
     """
@@ -39,36 +41,44 @@ class SortedCodes:
     serials: NDArray[np.int64]
     names: NDArray[np.uint8]
     ends: NDArray[np.int64]
+    projections: NDArray[np.int8] | None = None
 
     @classmethod
     def build(cls, rows: Iterable[CodeRow], n_bits: int) -> "SortedCodes":
         """Build from rows in the order of their ids."""
         numbers: list[NDArray[np.int64]] = []
-        codes, names = bytearray(), bytearray()
+        codes, names, projections = bytearray(), bytearray(), bytearray()
         iterator = iter(rows)
         while chunk := list(islice(iterator, _CHUNK)):
-            ids, items, serials, packed = zip(*chunk, strict=True)
+            ids, items, serials, packed, projected = zip(*chunk, strict=True)
             encoded = [name.encode() for name in ids]
             numbers.append(np.array((items, serials, list(map(len, encoded))), dtype=np.int64))
             codes += b"".join(packed)
             names += b"".join(encoded)
+            projections += b"".join(row for row in projected if row is not None)
         items, serials, lengths = np.concatenate([np.zeros((3, 0), np.int64), *numbers], axis=1)
         shape = (len(items), -(-n_bits // 8))
         with reading(
             "the store's codes", f"not {len(items)} codes of {n_bits} bits", "its files are damaged, restore them"
         ):
             index = CodeIndex.build(np.frombuffer(bytes(codes), np.uint8).reshape(shape), n_bits)
+            rows_of_projections = (
+                np.frombuffer(projections, np.int8).reshape(len(items), n_bits) if projections else None
+            )
         return cls(
             index,
             items,
             serials,
             np.frombuffer(bytes(names), np.uint8),
             np.cumsum(lengths),
+            rows_of_projections,
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, for `from_arrays`; those of the index as ``index/…``."""
         own = {name: getattr(self, name) for name in _ARRAYS}
+        if self.projections is not None:
+            own[_PROJECTIONS] = self.projections
         return own | {f"{_INDEX}{name}": values for name, values in self.index.arrays().items()}
 
     @classmethod
@@ -78,7 +88,7 @@ class SortedCodes:
         Raises:
             ValueError: an array is missing, of another type, or does not fit the others.
 
-        >>> codes = SortedCodes.build([("a", 1, 1, bytes([7])), ("b", 2, 2, bytes([0]))], n_bits=8)
+        >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)], n_bits=8)
         >>> len(SortedCodes.from_arrays(codes.arrays()))
         2
         """
@@ -93,7 +103,11 @@ class SortedCodes:
             if numbers.dtype != np.int64 or numbers.shape != (len(index),):
                 raise ValueError(f"{len(index)} codes with numbers {numbers.shape} {numbers.dtype}")
         _check_names(names, ends)
-        return cls(index, items, serials, names, ends)
+        projections = arrays.get(_PROJECTIONS)
+        expected = (len(index), index.n_bits)
+        if projections is not None and (projections.dtype != np.int8 or projections.shape != expected):
+            raise ValueError(f"{expected} codes with projections {projections.shape} {projections.dtype}")
+        return cls(index, items, serials, names, ends, projections)
 
     def __len__(self) -> int:
         return len(self.items)

@@ -8,23 +8,28 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.fusion import Ranking
+from channelhash.search.local.answering import nearest, scored, within
 from channelhash.search.local.database import ItemsDatabase
-from channelhash.search.local.folder import Facts, StoreFolder, read_facts, write_facts
+from channelhash.search.local.folder import Facts, StoreFolder, check_opened, read_facts, write_facts
 from channelhash.search.local.guard import Guard
-from channelhash.search.local.parts import count_codes, merged, read_codes, sample_codes
+from channelhash.search.local.parts import count_codes, read_codes, sample_codes
+from channelhash.search.local.row_values import metadata_of
 from channelhash.search.local.snapshots import CodeLayers, Part
+from channelhash.search.projections import Scored
 from channelhash.search.store import Answers, Item, Listed, Store
-from channelhash.search.validation import Metadata, check_ids, check_opened_as
+from channelhash.search.validation import Metadata, check_ids
 from channelhash.utils.files import locked
 from channelhash.utils.forks import keep_forever, tell_of_fork
 
 _LISTED_AT_ONCE = 10_000  # items; between them, others may write
+_ANY = Facts(0, "")
 
 
 class _Opened(NamedTuple):
@@ -74,7 +79,7 @@ class EmbeddedStore(Store):
         address: what `open_store` was given.
         folder: where the store lies or will lie; None if it is only read.
         opened: the items; of a folder's store, none.
-        n_bits, model: what a new store will have, and one that is there must have.
+        new: what a new store will have, and one that is there must have; of length 0 where any will do.
         model_folder: where the model is, if not in ``folder``.
 
     >>> store = open_codes(CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8))
@@ -87,15 +92,13 @@ class EmbeddedStore(Store):
         address: str,
         folder: StoreFolder | None,
         opened: _Opened,
-        n_bits: int | None = None,
-        model: str = "",
+        new: Facts = _ANY,
         model_folder: Path | None = None,
     ) -> None:
         super().__init__(address)
         self._folder = folder
         self._opened = opened
-        self._n_bits = n_bits
-        self._model = model
+        self._new = new
         self._model_folder = model_folder
         self._reading = threading.RLock()
         self._writing = threading.RLock()
@@ -109,12 +112,16 @@ class EmbeddedStore(Store):
     @property
     def n_bits(self) -> int | None:
         facts = self._open().facts
-        return facts.n_bits if facts else self._n_bits
+        return facts.n_bits if facts else self._new.n_bits or None
 
     @property
     def model(self) -> str:
         facts = self._open().facts
-        return facts.model if facts else self._model
+        return facts.model if facts else self._new.model
+
+    @property
+    def projected(self) -> bool:
+        return (self._open().facts or self._new).projected
 
     @property
     def modalities(self) -> tuple[str, ...]:
@@ -212,11 +219,12 @@ class EmbeddedStore(Store):
         n_bits: int,
         metadata: list[Metadata] | None,
         replace: bool,
+        projections: dict[str, NDArray[np.int8]] | None = None,
     ) -> None:
         with self._writing:
             items = self._created(n_bits).writer
             with items.writing():
-                items.write(ids, codes, metadata, replace)
+                items.write(ids, codes, metadata, replace, projections)
             self._wrote = True
 
     def _delete(self, ids: list[str]) -> int:
@@ -228,19 +236,15 @@ class EmbeddedStore(Store):
             return n_deleted
 
     def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
-        parts = self._parts(modality, where)
-        matches = [part.codes.index.nearest(queries, min(k, len(part.codes)), part.allowed) for part in parts]
-        return merged(parts, matches, len(queries), k)
+        return nearest(self._parts(modality, where), queries, k)
 
     def _within(
         self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
     ) -> Answers:
-        parts = self._parts(modality, where)
-        matches = [
-            part.codes.index.within(queries, radius, part.allowed, limit and min(limit, len(part.codes)))
-            for part in parts
-        ]
-        return merged(parts, matches, len(queries), limit)
+        return within(self._parts(modality, where), queries, radius, limit)
+
+    def _scored(self, outputs: NDArray[Any], k: int, first: int | None, modality: str, where: Filter | None) -> Scored:
+        return scored(self._parts(modality, where), outputs, k, first)
 
     def _codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
         return read_codes(self._parts(modality, where), self.n_bits or 0)
@@ -288,7 +292,7 @@ class EmbeddedStore(Store):
                 raise JobError(f"{self.address}: {self._problem}")
             if self._opened.facts is None and self._folder is not None and self._folder.description.exists():
                 facts = read_facts(self._folder)
-                check_opened_as(self.address, facts, self._n_bits, self._model)
+                check_opened(self.address, facts, self._new)
                 self._opened = _in_folder(self._folder, facts)
                 self._finalizer()
                 self._finalizer = weakref.finalize(self, _close_quietly, self._opened)
@@ -303,18 +307,24 @@ class EmbeddedStore(Store):
                 if not self._folder.description.exists():
                     _check_empty(self._folder)
                     ItemsDatabase(self._folder.database).close()
-                    write_facts(self._folder, Facts(n_bits, self._model))
+                    write_facts(self._folder, self._new._replace(n_bits=n_bits))
         opened = self._open()
         assert opened.facts is not None
-        check_opened_as(self.address, opened.facts, n_bits, self._model)
+        check_opened(self.address, opened.facts, self._new._replace(n_bits=n_bits))
         return opened
 
 
-def open_folder(path: Path, n_bits: int | None, model: str) -> EmbeddedStore:
+def open_folder(path: Path, n_bits: int | None, model: str, projections: bool = False) -> EmbeddedStore:
     """Open the store in a folder, which may not be there yet; `StoreFolder` names its files.
 
+    Args:
+        path: the folder.
+        n_bits, model: see `channelhash.open_store`.
+        projections: a new store keeps them, and one that is there must.
+
     Raises:
-        InputError: the folder holds something else, is damaged, or was made with another code length or model.
+        InputError: the folder holds something else, is damaged, or was made with another code length or model, or
+            without projections.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -325,7 +335,7 @@ def open_folder(path: Path, n_bits: int | None, model: str) -> EmbeddedStore:
     folder = StoreFolder(path)
     folder.check_own()
     _check_empty(folder)
-    return EmbeddedStore(str(path), folder, _in_memory(None), n_bits, model)
+    return EmbeddedStore(str(path), folder, _in_memory(None), Facts(n_bits or 0, model, projections))
 
 
 def open_codes(
@@ -341,14 +351,14 @@ def open_codes(
     [['b']]
     """
     facts = Facts(codes.n_bits, codes.model)
-    check_opened_as(address, facts, n_bits, model)
+    check_opened(address, facts, Facts(n_bits or 0, model))
     opened = _in_memory(facts)
     try:
         ids = check_ids(codes.ids)
     except InputError as error:
         raise InputError(f"{address}: {error}") from None
     with opened.writer.writing():
-        opened.writer.write(ids, codes.codes, _metadata(codes), replace=False)
+        opened.writer.write(ids, codes.codes, metadata_of(codes), replace=False)
     return EmbeddedStore(address, None, opened, model_folder=model_folder)
 
 
@@ -384,18 +394,3 @@ def _check_empty(folder: StoreFolder) -> None:
                 raise folder.damaged("is missing")
     finally:
         items.close()
-
-
-def _metadata(codes: CodeSet) -> list[Metadata] | None:
-    """Return what a file of codes knows of its items; an empty text or path is an unknown one."""
-    if codes.texts is None and codes.images is None and not codes.label_names:
-        return None
-    metadata: list[dict[str, Any]] = [{} for _ in codes.ids]
-    for key, column in (("text", codes.texts), ("image", codes.images)):
-        for values, value in zip(metadata, column or (), strict=False):
-            if value:
-                values[key] = value
-    if codes.labels is not None and codes.label_names:
-        for row, label in np.argwhere(codes.labels).tolist():
-            metadata[row].setdefault("labels", []).append(codes.label_names[label])
-    return list(metadata)

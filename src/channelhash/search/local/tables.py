@@ -43,6 +43,19 @@ CREATE TABLE totals (
 """
 
 
+# Beside each code of a store that keeps them; the code's checksum holds for its projection too.
+_PROJECTIONS = "ALTER TABLE codes ADD COLUMN projection BLOB;"
+
+
+#: Gives the modalities of which there are codes. One seek a modality; DISTINCT would read all codes.
+MODALITIES = """
+WITH RECURSIVE found(name) AS (
+    SELECT min(modality) FROM codes
+    UNION ALL SELECT (SELECT min(modality) FROM codes WHERE modality > name) FROM found WHERE name IS NOT NULL
+) SELECT name FROM found WHERE name IS NOT NULL
+"""
+
+
 class State(NamedTuple):
     """Where the database is.
 
@@ -94,14 +107,17 @@ def item_checksum(number: Any, item_id: Any, metadata: Any) -> int:
         return -1
 
 
-def code_checksum(item_id: Any, number: Any, serial: Any, modality: Any, code: Any) -> int:
+def code_checksum(item_id: Any, number: Any, serial: Any, modality: Any, code: Any, projection: Any = None) -> int:
     """Return the checksum of a row of ``codes``, texts as UTF-8; it holds for its item's id too.
+
+    Codes of a store have one length: where a projection begins is no question.
 
     >>> code_checksum(b"a", 1, 1, b"image", bytes([7])) == code_checksum(b"b", 1, 1, b"image", bytes([7]))
     False
     """
     try:
-        return crc32(b"%d %d %s %s%s" % (number, serial, modality, item_id, code))
+        checksum = crc32(b"%d %d %s %s%s" % (number, serial, modality, item_id, code))
+        return checksum if projection is None else crc32(projection, checksum)
     except TypeError:
         return -1
 
@@ -143,6 +159,11 @@ def has_checksums(connection: sqlite3.Connection) -> bool:
     return _has(connection, _ADDITIONS[0])
 
 
+def projection_column(connection: sqlite3.Connection) -> str:
+    """Return the SQL of a code's projection; earlier versions wrote none."""
+    return "projection" if _has(connection, _PROJECTION) else "NULL"
+
+
 def _add_checksums(connection: sqlite3.Connection) -> None:
     _run(connection, _CHECKSUMS)
     for function, n_arguments in ((item_checksum, 3), (code_checksum, 5)):
@@ -166,10 +187,16 @@ class _Addition(NamedTuple):
     make: Callable[[sqlite3.Connection], None]
 
 
+_PROJECTION = _Addition(
+    "SELECT 1 FROM pragma_table_info('codes') WHERE name = 'projection'",
+    lambda connection: _run(connection, _PROJECTIONS),
+)
+
 # In this order. A store that an earlier version made gets what it lacks when it is opened, see `guard.Guard`.
 _ADDITIONS = (
     _Addition("SELECT 1 FROM sqlite_master WHERE name = 'totals'", _add_checksums),
     _Addition(words.FIND, words.make_words),
+    _PROJECTION,
 )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
@@ -130,6 +131,7 @@ class MilvusStore(Store):
         n_bits: int,
         metadata: list[Metadata] | None,
         replace: bool,
+        projections: dict[str, NDArray[np.int8]] | None = None,
     ) -> None:
         with self._lock:
             fields = self._fields or tuple(sorted({*MODALITIES, *codes}))
