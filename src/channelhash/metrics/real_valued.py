@@ -5,7 +5,7 @@ the same multiple of 2⁻²² (duplicates in a collection do, which rounding err
 expectation over the orders of ties.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -104,20 +104,42 @@ def evaluate_ranking(
     1.0
     """
     queries, items = (unit_rows(values) for values in (query, database))
+    return evaluate_similarities(
+        lambda rows: rounded_cosines(queries[rows], items), query_labels, database_labels, cutoffs
+    )
+
+
+def evaluate_similarities(
+    similarities: Callable[[slice], NDArray[np.integer[Any]]],
+    query_labels: NDArray[Any],
+    database_labels: NDArray[Any],
+    cutoffs: Sequence[int] = (),
+) -> RankingEvaluation:
+    """Compute the scores of one task from any similarity; otherwise as `evaluate_ranking`.
+
+    Args:
+        similarities: gives those of a slice of the queries to all items, the largest first; tied where they are equal.
+        query_labels: ``(nq, c)`` bool or 0/1.
+        database_labels: ``(nd, c)`` bool or 0/1.
+        cutoffs: see `evaluate_cosines`.
+
+    >>> values = np.array([[7, 3], [3, 7]])
+    >>> evaluate_similarities(lambda rows: values[rows], np.eye(2), np.eye(2)).report["map_tie_aware"]
+    1.0
+    """
     query_sets, database_sets = boolean_labels(query_labels), boolean_labels(database_labels)
-    kept = [z for z in cutoffs if z <= len(items)]
+    kept = [z for z in cutoffs if z <= len(database_sets)]
     scores_of_blocks: dict[str, list[Scores]] = {}
-    rows = max(1, _PAIRS // len(items))
-    for start in range(0, len(queries), rows):
+    rows = max(1, _PAIRS // len(database_sets))
+    for start in range(0, len(query_sets), rows):
         block = slice(start, start + rows)
-        similarities = rounded_cosines(queries[block], items)
         relevant = query_sets[block].astype(np.float32) @ database_sets.T.astype(np.float32) > 0
-        for name, values in _scores(*tie_groups(similarities, relevant), kept).items():
+        for name, values in _scores(*tie_groups(similarities(block), relevant), kept).items():
             scores_of_blocks.setdefault(name, []).append(values)
     each = {name: np.concatenate(parts) for name, parts in scores_of_blocks.items()}
     counted = ~np.isnan(each["average"])
     if not counted.any():
-        raise ValueError(f"none of the {len(queries)} queries has a relevant item: there is nothing to average")
+        raise ValueError(f"none of the {len(query_sets)} queries has a relevant item: there is nothing to average")
 
     def mean(name: str) -> float:
         return float(each[name][counted].mean())
@@ -141,7 +163,7 @@ def evaluate_ranking(
     )
 
 
-def tie_groups(similarities: NDArray[np.int32], relevant: NDArray[np.bool_]) -> tuple[Counts, Counts]:
+def tie_groups(similarities: NDArray[np.integer[Any]], relevant: NDArray[np.bool_]) -> tuple[Counts, Counts]:
     """Count all and the relevant items in each group of equal similarity, the most similar first.
 
     Args:
@@ -149,21 +171,22 @@ def tie_groups(similarities: NDArray[np.int32], relevant: NDArray[np.bool_]) -> 
         relevant: ``(nq, nd)``.
 
     Returns:
-        Two ``(nq, nd)`` int64, as histograms of distances are; zeros after a query's last group.
+        Two ``(nq, groups)`` int64, as histograms of distances are; zeros after a query's last group.
 
     >>> total, relevant = tie_groups(np.array([[3, 7, 7]], np.int32), np.array([[True, True, False]]))
     >>> total.tolist(), relevant.tolist()
-    ([[2, 1, 0]], [[1, 1, 0]])
+    ([[2, 1]], [[1, 1]])
     """
     nq, nd = similarities.shape
     order = np.argsort(-similarities, axis=1)
     ranked = np.take_along_axis(similarities, order, axis=1)
     group = np.zeros((nq, nd), dtype=np.int64)
     np.cumsum(ranked[:, 1:] != ranked[:, :-1], axis=1, out=group[:, 1:])
-    place = (group + nd * np.arange(nq)[:, None]).ravel()
+    width = int(group.max(initial=-1)) + 1
+    place = (group + width * np.arange(nq)[:, None]).ravel()
     is_relevant = np.take_along_axis(relevant, order, axis=1).ravel()
-    total = np.bincount(place, minlength=nq * nd).reshape(nq, nd)
-    return total, np.bincount(place[is_relevant], minlength=nq * nd).reshape(nq, nd)
+    total = np.bincount(place, minlength=nq * width).reshape(nq, width)
+    return total, np.bincount(place[is_relevant], minlength=nq * width).reshape(nq, width)
 
 
 def _scores(total: Counts, relevant: Counts, cutoffs: Sequence[int]) -> dict[str, Scores]:

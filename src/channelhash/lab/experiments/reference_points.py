@@ -77,8 +77,8 @@ class ReferencePoint(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Data:
-    """A data set, its splits and its fixed features."""
+class ReferenceData:
+    """A data set, its splits and its fixed features, ``(n, d)`` a modality; of one space if those share one."""
 
     records: Records
     splits: Splits
@@ -86,6 +86,7 @@ class _Data:
     one_space: bool
 
     def part(self, rows: NDArray[np.int64]) -> Views:
+        """Return the features of some rows."""
         return {modality: values[rows] for modality, values in self.features.items()}
 
 
@@ -100,11 +101,11 @@ def add_reference_points(grid: Grid, folder: Path, notify: Notify) -> None:
         notify: called with a line about each reference point.
     """
     points = reference_points(grid, folder)
-    data: _Data | None = None
+    data: ReferenceData | None = None
     for point in points:
         result = folder / "runs" / point.name
         if not (result / "result.json").exists():
-            data = data or _read(point.run.config)
+            data = data or read_data(point.run.config)
             write_result(result, {"last": {"test": _evaluate(point, data, folder)}})
             notify(f"{point.name} finished")
     index = json.loads((folder / "grid.json").read_text(encoding="utf-8"))
@@ -137,14 +138,15 @@ def fixed_features(config: RunConfig, records: Records, train: NDArray[np.int64]
     return {modality: _fixed(feature_model, features, modality, train) for modality in feature_model.modalities}
 
 
-def _read(config: RunConfig) -> _Data:
+def read_data(config: RunConfig) -> ReferenceData:
+    """Read the data set of a configuration, split it, and compute its fixed features."""
     records = load_collection(config.sources).records
     splits = make_splits(config.split, records)
     features = fixed_features(config, records, splits.train)
-    return _Data(records, splits, features, one_space=config.model_name == "cliphash")
+    return ReferenceData(records, splits, features, one_space=config.model_name == "cliphash")
 
 
-def _evaluate(point: ReferencePoint, data: _Data, folder: Path) -> Mapping[str, Evaluated]:
+def _evaluate(point: ReferencePoint, data: ReferenceData, folder: Path) -> Mapping[str, Evaluated]:
     config = point.run.config
     if point.kind == "floor":
         train = data.part(data.splits.train)
@@ -161,13 +163,13 @@ def _evaluate(point: ReferencePoint, data: _Data, folder: Path) -> Mapping[str, 
     return _cosines(outputs, data, config)
 
 
-def _codes(maps: Mapping[str, LinearMap], data: _Data, rows: NDArray[np.int64], n_bits: int) -> CodeSet:
+def _codes(maps: Mapping[str, LinearMap], data: ReferenceData, rows: NDArray[np.int64], n_bits: int) -> CodeSet:
     codes = {modality: pack(binarize(maps[modality](values))) for modality, values in data.part(rows).items()}
     labels = data.records.labels[rows]
     return CodeSet([data.records.ids[i] for i in rows], codes, labels, n_bits, data.records.label_names)
 
 
-def _feature_cosines(data: _Data, config: RunConfig) -> dict[str, RankingEvaluation]:
+def _feature_cosines(data: ReferenceData, config: RunConfig) -> dict[str, RankingEvaluation]:
     """Rank by the features as they are; across modalities that share no space, by their canonical variates."""
     evaluations = _cosines(data.features, data, config, across=data.one_space)
     if not data.one_space:
@@ -179,7 +181,9 @@ def _feature_cosines(data: _Data, config: RunConfig) -> dict[str, RankingEvaluat
     return evaluations
 
 
-def _cosines(vectors: Views, data: _Data, config: RunConfig, across: bool = True) -> dict[str, RankingEvaluation]:
+def _cosines(
+    vectors: Views, data: ReferenceData, config: RunConfig, across: bool = True
+) -> dict[str, RankingEvaluation]:
     """Rank by cosine in every task; without ``across`` in those within a modality."""
     splits, labels = data.splits, data.records.labels
     groups = [list(vectors)] if across else [[modality] for modality in vectors]

@@ -146,7 +146,7 @@ def test_cross_modal_features_of_one_space_are_compared_as_they_are(base, tmp_pa
     features = {name: random.normal(size=(len(records), 6)) for name in ("image", "text")}
     labels = records.labels
     for one_space in (True, False):
-        data = reference_points._Data(records, splits, features, one_space)
+        data = reference_points.ReferenceData(records, splits, features, one_space)
         found = reference_points._feature_cosines(data, config)
         assert len(found) == 4
         raw = evaluate_cosines(

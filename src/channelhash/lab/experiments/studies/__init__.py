@@ -14,4 +14,5 @@ EXPERIMENTS = {
     "shapes": "shapes",
     "incremental": "incremental",
     "distillation": "distillation",
+    "bytes": "bytes",
 }
