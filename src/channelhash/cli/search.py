@@ -62,7 +62,7 @@ def _print_hits(hits: "Hits") -> None:
     """Print a line a hit; of hits that are not close, first that they are not."""
     title = f"{len(hits)} answers"
     if hits.close is False:
-        title = f"nothing close; the nearest {len(hits)} items are as far as they are from nonsense:"
+        title = f"nothing close; {title} from farther off"
     header, rows = ["id", "bits", "match", "text", "labels"], []
     for hit in hits:
         match = "–" if hit.match is None else f"{100 * hit.match:.2g} %"

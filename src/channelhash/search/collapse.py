@@ -15,6 +15,7 @@ def fold(codes: PackedCodes, radius: int, most: int | None = None) -> dict[int, 
         Place of each code that stays -> places of the codes that were folded into it. Unlike in a group of duplicates,
         all of these are within the radius. O(n m) for the m that stay.
 
+    >>> import numpy as np
     >>> fold(np.array([[0], [255], [1], [3], [254]], np.uint8), radius=1)
     {0: [2], 1: [4], 3: []}
     """

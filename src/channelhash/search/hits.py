@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search.collapse import fold
-from channelhash.search.match import find_reference, judge
+from channelhash.search.match import find_reference, is_close, judge
 from channelhash.search.rerank import rerank
 from channelhash.search.store import Item, Store
 from channelhash.search.validation import Value
@@ -159,14 +159,14 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
     most = max(wanted or 0, _MOST)
     looked_at = wanted and (min(most, 4 * wanted) if options.collapse is not None else wanted)
     while True:
-        hits = _nearest(store, query, options, modality, looked_at)
-        close = _judge(store, query, modality, hits)
+        judged = judge_hits(store, query, modality, _nearest(store, query, options, modality, looked_at))
+        hits, close = list(judged), judged.close
         if n_reranked and hits and query.outputs is not None:
             order = rerank(query.outputs, np.stack([hit.code for hit in hits]), n_reranked)
             hits = [hits[place] for place in order.tolist()]
         n_found = len(hits)
         if options.collapse is not None:
-            hits = _collapsed(hits, options.collapse, count)
+            hits = collapse_hits(hits, options.collapse, count)
         if looked_at is None or count is None or len(hits) >= count or n_found < looked_at or looked_at >= most:
             return Hits(hits[:count], close)
         looked_at = min(most, 4 * looked_at)
@@ -183,19 +183,29 @@ def _nearest(store: Store, query: Query, options: SearchOptions, modality: str, 
     return [_hit(item, distance, modality) for item, distance in zip(items, distances, strict=True)]
 
 
-def _judge(store: Store, query: Query, modality: str, hits: list[Hit]) -> bool | None:
-    """Write the match of each hit, and return whether they are close."""
-    judged = judge(
-        find_reference(store, query.modality, modality), query.code, [h.distance for h in hits], store.n_bits or 0
-    )
+def judge_hits(
+    store: Store, query: Query, modality: str, hits: Sequence[Hit], nearest: Sequence[int] | None = None
+) -> Hits:
+    """Say what the distances of hits mean, by code of ``modality``.
+
+    Args:
+        store: where they were found.
+        query: the query.
+        modality: the modality that was searched.
+        hits: found by whatever; their distances are to codes of ``modality``.
+        nearest: the distances of the nearest items, which say whether anything is close; left out, those of ``hits``.
+    """
+    reference = find_reference(store, query.modality, modality)
+    n_bits = store.n_bits or 0
+    judged = judge(reference, query.code, [hit.distance for hit in hits], n_bits)
     if judged is None:
-        return None
-    hits[:] = [replace(hit, match=match) for hit, match in zip(hits, judged.matches, strict=True)]
-    return judged.close
+        return Hits(hits)
+    found = [replace(hit, match=match) for hit, match in zip(hits, judged.matches, strict=True)]
+    return Hits(found, judged.close if nearest is None else is_close(reference, nearest))
 
 
-def _collapsed(hits: list[Hit], radius: int, most: int | None) -> list[Hit]:
-    """Fold near-duplicates of an earlier hit into it."""
+def collapse_hits(hits: Sequence[Hit], radius: int, most: int | None = None) -> list[Hit]:
+    """Fold near-duplicates of an earlier hit into it, and return the first ``most`` that stay; see `fold`."""
     folded = fold(np.stack([hit.code for hit in hits]), radius, most) if hits else {}
     return [replace(hits[place], duplicates=[hits[other].id for other in others]) for place, others in folded.items()]
 

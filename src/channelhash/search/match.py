@@ -102,11 +102,20 @@ def judge(reference: Reference | None, code: PackedCodes, distances: Sequence[in
     shares = reference.shares
     if shares is None:
         shares = shares_within(hamming_distances(code[None], reference.items), n_bits)
-    close = None
-    if reference.limits is not None and distances:
-        first = sorted(distances)[: len(reference.limits)]
-        close = bool(sum(first) / len(first) <= reference.limits[len(first) - 1])
-    return Judgement(shares[list(distances)].tolist(), close)
+    return Judgement(shares[list(distances)].tolist(), is_close(reference, distances))
+
+
+def is_close(reference: Reference | None, distances: Sequence[int]) -> bool | None:
+    """Return whether the first answers are as near as those of the store's own questions; None where nobody knows.
+
+    >>> limits = np.array([2.0, 3.0])
+    >>> [is_close(Reference(4, np.zeros((4, 1), np.uint8), None, limits), found) for found in ([2], [2, 5], [])]
+    [True, False, None]
+    """
+    if reference is None or reference.limits is None or not distances:
+        return None
+    first = sorted(distances)[: len(reference.limits)]
+    return bool(sum(first) / len(first) <= reference.limits[len(first) - 1])
 
 
 def find_reference(store: Store, question: str, modality: str) -> Reference | None:

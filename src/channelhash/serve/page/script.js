@@ -255,7 +255,8 @@ function drawAnswer(answer) {
   }
   const milliseconds = answer.seconds * 1000;
   const time = milliseconds < 10 ? milliseconds.toFixed(1) : milliseconds.toFixed(0);
-  by("status").textContent = `${found} ${found === 1 ? "answer" : "answers"} in ${time} ms`;
+  const answers = `${found} ${found === 1 ? "answer" : "answers"}`;
+  by("status").textContent = `${answer.close === false ? `Nothing close; ${answers} from farther off` : answers} in ${time} ms`;
   const state = asked;
   const why = (item) => showWhy(state, answer, item);
   const open = (item) => {
