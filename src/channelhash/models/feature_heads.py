@@ -1,17 +1,21 @@
 """``features``: a hash head on each modality's precomputed features."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models.extractors import EXTRACTORS, Extractor, Extractors, absolute_names, check_files
-from channelhash.models.hash_head import hash_head
+from channelhash.models.hash_head import Activation, hash_head
 from channelhash.models.hash_model import Branch, HashModel, feature_rows
+
+#: A number in [0, 1].
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Standardize(nn.Module):
@@ -43,6 +47,29 @@ class Standardize(nn.Module):
         return (features.to(self.mean.dtype) - self.mean) / self.scale
 
 
+class NoisyFeatures(nn.Module):
+    """Change standardized features at random while training: Gaussian noise is added, then some columns are dropped.
+
+    Args:
+        noise: spread of the noise, in units of the features' spread.
+        dropout: probability of dropping a column of a row.
+
+    >>> NoisyFeatures(noise=0.5, dropout=0.0).eval()(torch.ones(1, 2)).tolist()
+    [[1.0, 1.0]]
+    """
+
+    def __init__(self, noise: float, dropout: float) -> None:
+        super().__init__()
+        self.noise, self.dropout = noise, dropout
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Change ``(n, d)`` features in training mode; the draws are those of PyTorch's generator."""
+        if not self.training:
+            return features
+        noisy = features + self.noise * torch.randn_like(features) if self.noise else features
+        return nn.functional.dropout(noisy, self.dropout)
+
+
 def create_features_model(
     train: Records,
     n_bits: int,
@@ -50,6 +77,9 @@ def create_features_model(
     dropout: float = 0.1,
     standardize: bool = True,
     extractors: Extractors | None = None,
+    activation: Activation = "tanh",
+    noise: Share = 0.0,
+    drop_features: Share = 0.0,
 ) -> HashModel:
     """Create an untrained hash head for each modality of ``train``.
 
@@ -61,6 +91,9 @@ def create_features_model(
         standardize: scale every feature to mean 0 and spread 1 over the training rows.
         extractors: modality -> ``KIND:WHAT``, the extractor of its features, so that new raw items can be encoded
             (`channelhash.models.extractors`).
+        activation: after the hidden layers.
+        noise: spread of Gaussian noise on the standardized features while training.
+        drop_features: probability of dropping a feature while training.
 
     Raises:
         InputError: the records are images and texts, not features; or an extractor's name is wrong.
@@ -80,6 +113,8 @@ def create_features_model(
     architecture: dict[str, Any] = dict(
         n_bits=n_bits, widths=widths, hidden=[1024, 1024] if hidden is None else hidden, dropout=dropout
     )
+    changes = {"activation": activation, "noise": noise, "drop_features": drop_features}
+    architecture |= {key: value for key, value in changes.items() if value not in ("tanh", 0.0)}  # as 0.1 wrote it
     if extractors:
         architecture["extractors"] = absolute_names(extractors)
         check_files(architecture["extractors"])
@@ -91,7 +126,14 @@ def create_features_model(
 
 
 def build_features_branches(
-    n_bits: int, widths: dict[str, int], hidden: list[int], dropout: float, extractors: dict[str, str] | None = None
+    n_bits: int,
+    widths: dict[str, int],
+    hidden: list[int],
+    dropout: float,
+    extractors: dict[str, str] | None = None,
+    activation: Activation = "tanh",
+    noise: float = 0.0,
+    drop_features: float = 0.0,
 ) -> dict[str, Branch]:
     """Build the branches of a feature model from its complete architecture; ``widths`` maps a modality to its d."""
     named = {}
@@ -99,12 +141,13 @@ def build_features_branches(
         if modality not in widths:
             raise InputError(f"model.extractors.{modality}: this model has no {modality} features")
         named[modality] = Extractor(name, modality, widths[modality])
+
+    def head(width: int) -> nn.Sequential:
+        layers = hash_head([width, *hidden, n_bits], dropout, activation)
+        return nn.Sequential(NoisyFeatures(noise, drop_features), *layers) if noise or drop_features else layers
+
     return {
-        modality: Branch(
-            FeatureRows(modality, width, named.get(modality)),
-            Standardize(width),
-            hash_head([width, *hidden, n_bits], dropout),
-        )
+        modality: Branch(FeatureRows(modality, width, named.get(modality)), Standardize(width), head(width))
         for modality, width in widths.items()
     }
 

@@ -15,4 +15,5 @@ EXPERIMENTS = {
     "incremental": "incremental",
     "distillation": "distillation",
     "bytes": "bytes",
+    "both": "both",
 }
