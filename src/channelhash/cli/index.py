@@ -47,6 +47,11 @@ def create(
     ),
     bits: int = typer.Option(256, min=1, help="Code length."),
     seed: Seed = 0,
+    projections: bool | None = typer.Option(
+        None,
+        help="Keep the real-valued outputs beside the bits, a byte each, to order what the bits have found; by default "
+        "where codes are fitted to the items.",
+    ),
     root: TableRoot = None,
     exclude: list[str] = _EXCLUDE,
     captions: Path | None = _CAPTIONS,
@@ -77,7 +82,7 @@ def create(
 
     when_stopped(f"{store} keeps the items written so far", go_on)
     with progress_bars() as progress:
-        done = create_store(store, new, _read(source, root, exclude, captions), root, progress)
+        done = create_store(store, new, _read(source, root, exclude, captions), root, progress, projections)
     _report(store, done, as_json)
 
 

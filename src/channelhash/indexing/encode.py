@@ -122,7 +122,13 @@ def index_source(
     def write(batch: Batch) -> None:
         if batch.rows:
             codes = {modality: _packed(outputs) for modality, outputs in batch.outputs.items()}
-            store.upsert([ids[row] for row in batch.rows], codes, metadata=batch.metadata)
+            projections = {modality: rows.float().cpu().numpy() for modality, rows in batch.outputs.items()}
+            store.upsert(
+                [ids[row] for row in batch.rows],
+                codes,
+                metadata=batch.metadata,
+                projections=projections if store.projected else None,
+            )
 
     encoded = {row for batch in ready for row in batch.rows}
     rest = [row for row in todo if row not in encoded]

@@ -66,5 +66,8 @@ def _rename(store: Store, source: Source, pairs: Sequence[tuple[Listed, int, str
             [source.records.ids[row] for _, row, _ in group],
             {modality: np.stack([item.codes[modality] for item, _, _ in group]) for modality in coded},
             metadata=[{**item.metadata, **source.metadata[row], STATE: state} for item, row, state in group],
+            projections={modality: np.stack([item.projections[modality] for item, _, _ in group]) for modality in coded}
+            if store.projected
+            else None,
         )
     store.delete([item.id for item in items])

@@ -169,6 +169,7 @@ def create_store(
     source: Path | Source | None = None,
     root: Path | None = None,
     progress: StageProgress = no_stage_progress,
+    projections: bool | None = None,
 ) -> Indexed:
     """Make a new store with the items of ``source``.
 
@@ -181,9 +182,12 @@ def create_store(
         source: see `add_to_store`.
         root: see `read_source`.
         progress: stage -> its callback.
+        projections: whether it keeps projections beside the codes, see `Store.search_projections`; if None, where codes
+            are fitted to the items.
 
     Raises:
-        InputError: there is something at that address already; or as `fit_source` and `add_to_store`.
+        InputError: there is something at that address already, or it cannot keep projections; or as `fit_source` and
+            `add_to_store`.
     """
     began = time.perf_counter()
     if isinstance(codes, NewCodes) and isinstance(codes.encoder, str) and not is_encoder(codes.encoder):
@@ -205,7 +209,9 @@ def create_store(
     encoder = fitted.model
     if in_folder:
         encoder.save_pretrained(Path(address) / "model")
-    store = open_store(address, encoder.n_bits, encoder.fingerprint())
+    keeps = isinstance(codes, NewCodes) if projections is None else projections
+    store = open_store(address, encoder.n_bits, encoder.fingerprint(), keeps)
+    store.make()  # so that it keeps projections also if this ends before the first items
     if not in_folder and len(store):
         raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
     done, seconds = _add(store, fitted, source, root, progress, prune=False), time.perf_counter() - began

@@ -80,6 +80,10 @@ class Backend(ABC):
     def close(self) -> None:
         """Give files and connections back; the store cannot be used afterwards."""
 
+    def make(self) -> None:
+        """Make a new store of known code length now, if that means anything; otherwise its first items do."""
+        return
+
     @abstractmethod
     def _keys(self) -> Collection[str]:
         """Return the metadata keys of the items."""

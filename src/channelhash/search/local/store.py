@@ -157,6 +157,10 @@ class EmbeddedStore(Store):
         with self._items() as items:
             return items.has_words
 
+    def make(self) -> None:
+        with self._writing:
+            self._created(self._new.n_bits)
+
     def make_snapshot(self) -> None:
         """Make a new snapshot of all codes now."""
         with self._reading:

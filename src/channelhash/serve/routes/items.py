@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from anyio.to_thread import run_sync
@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 
 from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.serve.batching import Outputs
 from channelhash.serve.error_handlers import PROBLEMS, WRITE_PROBLEMS
 from channelhash.serve.json_bodies import check_shape
 from channelhash.serve.limits import METADATA, check_length, check_number
@@ -79,20 +80,21 @@ async def add_items(request: Request, new: NewItems, service: CurrentService) ->
         _check_metadata(item.metadata)
     encoded = await asyncio.gather(*[_encode_item(service, item) for item in new.items])
     modalities = sorted(encoded[0])
-    for item, codes in zip(new.items, encoded, strict=True):
-        if sorted(codes) != modalities:
+    for item, parts in zip(new.items, encoded, strict=True):
+        if sorted(parts) != modalities:
             raise HTTPException(
                 422,
                 f"items: {new.items[0].id!r} has codes of {' and '.join(modalities)}, {item.id!r} of "
-                f"{' and '.join(sorted(codes))}; send such items in requests of their own",
+                f"{' and '.join(sorted(parts))}; send such items in requests of their own",
             )
-    packed = {modality: _stack([codes[modality] for codes in encoded], modality) for modality in modalities}
+    packed = {modality: _stack([parts[modality].code for parts in encoded], modality) for modality in modalities}
+    projections = _projections(service, encoded)
     metadata = [item.metadata | ({} if item.text is None else {"text": item.text}) for item in new.items]
     ids = [item.id for item in new.items]
 
     def write() -> None:
         with service.noted(request, ids):
-            (service.store.upsert if new.replace else service.store.add)(ids, packed, None, metadata)
+            (service.store.upsert if new.replace else service.store.add)(ids, packed, None, metadata, projections)
 
     await run_sync(write)
     return WriteResponse(items=len(ids))
@@ -118,11 +120,10 @@ async def add_image(
         if text is not None:
             values["text"] = text
             outputs["text"] = await service.encode("text", _check_text(text))
-        codes = {modality: pack(binarize(rows[None])) for modality, rows in outputs.items()}
 
         def write() -> None:
             with service.noted(request, [id]):
-                _write_image(service, id, codes, values, content, replace)
+                _write_image(service, id, outputs, values, content, replace)
 
         await run_sync(write)
     return WriteResponse(items=1)
@@ -149,28 +150,53 @@ def image_copy(folder: Path, item_id: str) -> Path:
 
 
 def _write_image(
-    service: Service, item_id: str, codes: dict[str, PackedCodes], metadata: Metadata, content: bytes, replace: bool
+    service: Service, item_id: str, outputs: dict[str, Outputs], metadata: Metadata, content: bytes, replace: bool
 ) -> None:
     """Write the item, then the copy of its image."""
+    encoded = {modality: _Encoded.of(rows) for modality, rows in outputs.items()}
+    codes = {modality: part.code[None] for modality, part in encoded.items()}
     if service.image_folder is not None:
         metadata["image"] = str(image_copy(service.image_folder, item_id))
     write = service.store.upsert if replace else service.store.add
-    write([item_id], codes, None, [metadata])
+    write([item_id], codes, None, [metadata], _projections(service, [encoded]))
     if service.image_folder is not None:
         with atomic_path(image_copy(service.image_folder, item_id)) as temporary:
             temporary.write_bytes(service.thumbnails.draw_upload(content))
 
 
-async def _encode_item(service: Service, item: NewItem) -> dict[str, PackedCodes]:
-    """Return modality -> code ``(width,)`` of one new item."""
-    codes: dict[str, PackedCodes] = {
-        modality: np.frombuffer(bytes.fromhex(code), np.uint8) for modality, code in item.codes.items()
+async def _encode_item(service: Service, item: NewItem) -> "dict[str, _Encoded]":
+    """Return modality -> code of one new item."""
+    encoded: dict[str, _Encoded] = {
+        modality: _Encoded(np.frombuffer(bytes.fromhex(code), np.uint8)) for modality, code in item.codes.items()
     }
-    if item.text is not None and "text" not in codes:
-        codes["text"] = pack(binarize((await service.encode("text", _check_text(item.text)))[None]))[0]
-    if not codes:
+    if item.text is not None and "text" not in encoded:
+        encoded["text"] = _Encoded.of(await service.encode("text", _check_text(item.text)))
+    if not encoded:
         raise HTTPException(422, f"items: {item.id!r} has neither a text nor codes")
-    return codes
+    return encoded
+
+
+class _Encoded(NamedTuple):
+    """A code ``(width,)``, and the outputs ``(n_bits,)`` of which it is the signs, unless it was sent."""
+
+    code: PackedCodes
+    outputs: Outputs | None = None
+
+    @classmethod
+    def of(cls, outputs: Outputs) -> "_Encoded":
+        return cls(pack(binarize(outputs[None]))[0], outputs)
+
+
+def _projections(service: Service, encoded: "list[dict[str, _Encoded]]") -> dict[str, Outputs] | None:
+    """Return modality -> the outputs of all items, for a store that keeps them."""
+    if not service.store.projected:
+        return None
+    rows: dict[str, list[Outputs]] = {modality: [] for modality in encoded[0]}
+    for modality, part in (pair for parts in encoded for pair in parts.items()):
+        if part.outputs is None:
+            raise HTTPException(422, "codes: this store keeps projections beside its codes; send texts and pictures")
+        rows[modality].append(part.outputs)
+    return {modality: np.stack(outputs) for modality, outputs in rows.items()}
 
 
 def _stack(codes: list[PackedCodes], modality: str) -> PackedCodes:
