@@ -137,8 +137,9 @@ def test_encode_then_search_by_id(run, tmp_path, capsys):
 def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path):
     codes = run / "codes" / "test-retrieval.parquet"
     for arguments, says in (
-        ([run], "give exactly one of --text, --image and --like"),
-        ([run, "--text", "a", "--like", "b"], "give exactly one"),
+        ([run], "say what to search for"),
+        ([run, "a", "--text", "b"], "--text: the question is there already"),
+        ([run, 'a "b'], "a quote is opened and not closed"),
         ([run, "--text", " "], "--text: is empty"),
         ([run, "--like", "nobody"], "has no item with this id"),
         ([run, "--like", "item000", "-k", "0"], "-k 0: ask for at least 1 answer"),

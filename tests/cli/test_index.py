@@ -85,9 +85,16 @@ def test_search_asks_filters_and_re_ranks(store, capsys):
         return [(hit["distance"], hit["id"]) for hit in results(capsys, store, *arguments)]
 
     words = model.encode_texts(["a bright red picture"])[0]
-    assert found("--text", "a bright red picture", "-k", 4) == expected(words, "image", list(codes))[:4]
+    assert found("a bright red picture", "--by", "image", "-k", 4) == expected(words, "image", list(codes))[:4]
+    by_words = results(capsys, store, "--text", "red -dark", "--by", "words")
+    assert by_words
+    assert all("red" in hit["text"] and "dark" not in hit["text"] or "red" in hit["labels"] for hit in by_words)
+    assert results(capsys, store, "red", "--minus", "dark") == results(capsys, store, "--text", "red -dark")
+    assert found("red", "--like", "item003", "--minus-like", "item004", "-k", 3)
     late = [name for name in codes if int(name[4:]) >= 5]
-    assert found("--text", "a bright red picture", "--where", "year >= 2015") == expected(words, "image", late)[:10]
+    assert (
+        found("a bright red picture", "--by", "image", "--where", "year >= 2015") == expected(words, "image", late)[:10]
+    )
     own = codes["item003"]
     assert found("--like", "item003", "--modality", "text") == expected(own["text"], "text", list(codes))[:10]
     assert found("--like", "item003", "--by", "text") == expected(own["text"], "image", list(codes))[:10]
@@ -173,7 +180,7 @@ def test_what_cannot_be_done_is_refused(store, model, tmp_path, capsys):
         (["search", store, "--text", "a", "--where", "year >"], "where"),
         (["search", store, "--text", "a", "--rerank", "0"], "--rerank 0"),
         (["search", store, "--like", "item001", "--rerank", "5"], "--rerank: of a stored item only its bits are known"),
-        (["search", store, "--text", "a", "--by", "text"], "--by: says which code of --like asks"),
+        (["search", store, "--like", "item003", "--by", "words"], "--by words: the question has no words"),
         (["search", store, "--text", "a", "--model", other / "model"], "made by another model"),
     ):
         assert_refused(capsys, *arguments, says=says)

@@ -6,6 +6,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
+from channelhash.search.fusion import Ranking, fuse
 from channelhash.search.query import (
     Query,
     SearchOptions,
@@ -61,7 +62,7 @@ def test_words_and_pictures_find_the_nearest_codes(store, model):
         ({"text": "a bright red picture"}, model.encode_texts(["a bright red picture"])[0]),
         ({"image": picture}, model.encode_images([picture])[0]),
     ):
-        assert found(search_store(store, **asked)) == by_sorting(store, code)[:10]
+        assert found(search_store(store, by="image", **asked)) == by_sorting(store, code)[:10]
         assert found(search_store(store, SearchOptions(k=10**9, modality="text"), **asked)) == by_sorting(
             store, code, "text"
         )
@@ -99,7 +100,7 @@ def test_an_item_asks_with_its_own_code_of_what_is_searched_or_with_the_one_that
 
 def test_a_filter_comes_before_the_ranking(store, model):
     code = model.encode_texts(["blue"])[0]
-    hits = search_store(store, SearchOptions(k=5, where="label = 'even' AND year > 20"), text="blue")
+    hits = search_store(store, SearchOptions(k=5, where="label = 'even' AND year > 20", by="image"), text="blue")
     passing = [pair for pair in by_sorting(store, code) if int(pair[1]) > 20 and int(pair[1]) % 2 == 0]
     assert found(hits) == passing[:5]
     with pytest.raises(InputError, match="where: "):
@@ -123,11 +124,19 @@ def test_re_ranked_answers_are_the_best_of_the_first(store, model):
 
 def test_questions_that_make_no_sense_are_refused(store, model, tmp_path):
     for arguments, says in (
-        ({}, "exactly one of --text, --image and --like"),
-        ({"text": "a", "like": "07"}, "exactly one"),
+        ({}, "say what to search for"),
+        ({"minus": ["people"]}, "say what to search for"),
+        ({"text": "-people"}, "only what is not wanted"),
+        ({"text": 'a "dog'}, "a quote is opened"),
         ({"text": " "}, "--text: is empty"),
+        ({"text": "a", "minus": [""]}, "--minus: is empty"),
+        ({"text": "a", "minus_like": ["nobody"]}, "--minus-like nobody: .* has no item with this id"),
         ({"like": "nobody"}, "has no item with this id"),
-        ({"text": "a", "by": "text"}, "--by: says which code of --like asks"),
+        ({"like": "07", "by": "words"}, "--by words: the question has no words"),
+        ({"image": Image.new("RGB", (9, 9)), "by": "words"}, "--by words: the question has no words"),
+        ({"text": "a", "by": "text", "options": SearchOptions(modality="image")}, "--by text: says what is searched"),
+        ({"text": "a", "by": "all", "options": SearchOptions(rerank=5)}, "--rerank: orders the answers of one"),
+        ({"text": "a", "by": "words", "options": SearchOptions(radius=5)}, "--by words: words have no distance"),
         ({"text": "a", "options": SearchOptions(modality="sound")}, "holds image and text codes, no sound codes"),
         ({"image": tmp_path / "gone.png"}, "no such picture"),
     ):
@@ -138,9 +147,48 @@ def test_questions_that_make_no_sense_are_refused(store, model, tmp_path):
         ({"radius": -1}, "--radius -1: "),
         ({"radius": 1, "limit": 0}, "--limit 0: "),
         ({"rerank": 0}, "--rerank 0: "),
+        ({"by": "sound"}, "--by sound: none of all"),
     ):
         with pytest.raises(InputError, match=says):
             SearchOptions(**numbers)
+
+
+def test_words_are_answered_by_all_there_is(store, model):
+    code = model.encode_texts(["words 7"])[0]
+    lists = [by_sorting(store, code, modality)[:100] for modality in ("image", "text")]
+    words = store.search_words("words 7", 100)
+    assert words.ids[0] == "07"
+    scores = fuse([*(Ranking([n for _, n in pairs], [d for d, _ in pairs]) for pairs in lists), words])
+    nearest = {name: min(d for pairs in lists for d, other in pairs if other == name) for name in scores}
+    expected = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest[name], name))
+    hits = search_store(store, SearchOptions(k=99), text="words 7")
+    assert [hit.id for hit in hits] == expected
+    assert [hit.id for hit in search_store(store, SearchOptions(k=99, by="all"), text="words 7")] == expected
+    distances = {name: distance for distance, name in by_sorting(store, code)}
+    assert all(hit.distance == distances[hit.id] for hit in hits if hit.id != "text-only")
+    inside = search_store(store, SearchOptions(radius=5, by="all"), text="words 7")
+    assert {hit.id for hit in inside} == {name for name, distance in nearest.items() if distance <= 5}
+    assert [hit.id for hit in search_store(store, by="words", text="words 7 -nothing")] == words.ids[:10]
+    assert "07" not in [hit.id for hit in search_store(store, SearchOptions(k=99), by="words", text='words -"words 7"')]
+    assert found(search_store(store, SearchOptions(k=9), by="text", text="words 7")) == lists[1][:9]
+    assert found(search_store(store, SearchOptions(k=9, modality="text"), text="words 7")) == lists[1][:9]
+    assert found(search_store(store, SearchOptions(k=9, rerank=1), text="words 7")) == lists[0][:9]
+
+
+def test_parts_of_a_question_are_added_up(store, model):
+    picture = Image.new("RGB", (20, 20), "red")
+    rows = [model.outputs("text", [words]).numpy()[0] for words in ("at night", "two dogs", "people")]
+    rows.append(model.outputs("image", [picture]).numpy()[0])
+    codes = [store.get([name])[0].codes["image"] for name in ("07", "08")]
+    rows += [np.where(ch.codes.unpack(code[None], 12)[0], 1.0, -1.0) for code in codes]
+    weights = [1, 2, -1, 1, 1, -1]
+    added = sum(weight * row / np.linalg.norm(row) for weight, row in zip(weights, rows, strict=True))
+    expected = by_sorting(store, ch.codes.pack(ch.codes.binarize(added[None]))[0])[:10]
+    asked = {"text": 'at night "two dogs"^2', "image": picture, "like": "07", "minus": ["people"], "minus_like": ["08"]}
+    assert found(search_store(store, by="image", **asked)) == expected
+    single = search_store(store, by="image", text="two dogs^2")
+    assert [hit.id for hit in search_store(store, by="image", text="two dogs^3")] == [hit.id for hit in single]
+    assert found(search_store(store, like="07", minus_like=["08"], by="image"))
 
 
 def test_only_the_model_of_the_codes_encodes_questions(store, tmp_path, model):

@@ -12,6 +12,7 @@ from PIL import Image
 from channelhash.codes import hamming_distances
 from channelhash.errors import InputError
 from channelhash.search import open_store
+from channelhash.search.query import search_store
 from channelhash.serve import Limits, create_app
 from serve.served import N_BITS, ODD_ID, WRITER, serving, small_model, small_store
 
@@ -36,6 +37,31 @@ def test_words_find_what_their_code_is_near_to(client, model, modality):
     assert found(answer) == literal(client, code, modality, 7)
     assert answer.json()["query_code"] == code[0].tobytes().hex()
     assert (answer.json()["query_modality"], answer.json()["modality"]) == ("text", modality)
+
+
+def test_words_are_answered_by_all_there_is_and_parts_are_added_up(client, model, folder):
+    def ids(answer) -> list[str]:
+        return [name for _, name in found(answer)]
+
+    store = client.app_store
+    for body, asked in (
+        ({"text": "a dark red picture"}, {"text": "a dark red picture"}),
+        ({"text": "red", "by": "words"}, {"text": "red", "by": "words"}),
+        ({"text": 'dark "red"^2 -blue', "id": "item003"}, {"text": 'dark "red"^2 -blue', "like": "item003"}),
+        (
+            {"text": "red", "minus": ["dark"], "minus_ids": ["item004"]},
+            {"text": "red", "minus": ["dark"], "minus_like": ["item004"]},
+        ),
+    ):
+        assert ids(client.post("/search", json=body)) == [
+            hit.id for hit in search_store(store, **asked, model=model)
+        ], body
+    path = folder / "images" / "4.png"
+    answer = client.post(
+        "/search/image", files={"image": path.read_bytes()}, data={"text": "red -blue", "minus": "dark"}
+    )
+    hits = search_store(store, image=path, text="red -blue", minus=["dark"], model=model)
+    assert ids(answer) == [hit.id for hit in hits]
 
 
 def test_an_uploaded_picture_finds_itself_first_by_the_code_that_its_file_has(client, model, folder):
@@ -144,8 +170,16 @@ def large() -> bytes:
 
 BAD_BODIES = {
     "an empty query": ({"text": "  "}, 422, "text: is empty"),
-    "no query": ({}, 422, "exactly one of text, id and code"),
-    "two queries": ({"text": "a", "id": "b"}, 422, "exactly one"),
+    "no query": ({}, 422, "give text, id or code"),
+    "nothing that is wanted": ({"text": "-people"}, 422, "only what is not wanted"),
+    "nothing but minus": ({"minus": ["people"]}, 422, "give text, id or code"),
+    "an open quote": ({"text": 'a "dog'}, 422, "a quote is opened"),
+    "too many parts": ({"text": "a " + "-b " * 40}, 422, "at most 32"),
+    "minus without end": ({"text": "a", "minus": ["b" * 999] * 3}, 422, "at most 2000"),
+    "minus of nothing": ({"text": "a", "minus": [" "]}, 422, "minus: is empty"),
+    "minus an unknown id": ({"text": "a", "minus_ids": ["nobody"]}, 404, "no item 'nobody'"),
+    "by something else": ({"text": "a", "by": "sound"}, 422, "by: "),
+    "by words of an item": ({"id": "item001", "by": "words"}, 422, "has no words"),
     "k of 0": ({"text": "a", "k": 0}, 422, "k: "),
     "k of a thousand million": ({"text": "a", "k": 10**9}, 422, "more than 1000"),
     "k beyond any integer": ({"text": "a", "k": 10**4000}, 422, "k: "),

@@ -24,6 +24,15 @@ class CodesMethod(StrEnum):
     cca_itq = "cca-itq"
 
 
+class By(StrEnum):
+    """What a question is answered by."""
+
+    all = "all"
+    image = "image"
+    text = "text"
+    words = "words"
+
+
 class Engine(StrEnum):
     """Engines that work through the shards of a large job."""
 

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from channelhash.cli.options import AsJson, Modality, SearchableStore, Sheet, StoreModel, TrustCode, Where
+from channelhash.cli.options import AsJson, By, Modality, SearchableStore, Sheet, StoreModel, TrustCode, Where
 from channelhash.cli.output import print_json, print_table
+from channelhash.errors import InputError
 
 if TYPE_CHECKING:
     from channelhash.search.query import Hits
@@ -14,10 +15,17 @@ if TYPE_CHECKING:
 
 def search(
     store: SearchableStore,
-    text: str | None = typer.Option(None, help="Search with words."),
+    question: str | None = typer.Argument(
+        None, help='What to search for: "a beach" or, in parts, \'beach "two dogs"^2 -people\'.'
+    ),
+    text: str | None = typer.Option(None, help="The question as an option."),
     image: Path | None = typer.Option(None, help="Search with a picture."),
     like: str | None = typer.Option(None, help="Search with the codes of the item that has this id."),
-    by: Modality | None = typer.Option(None, help="With --like: modality of its code; by default the searched one."),
+    minus: list[str] = typer.Option([], help="Words or a picture that are not wanted. May be repeated."),
+    minus_like: list[str] = typer.Option([], help="Id of an item that is not wanted. May be repeated."),
+    by: By | None = typer.Option(
+        None, help="Search codes of images or texts, words, or all there is, as words do. With --like alone: its code."
+    ),
     modality: Modality | None = typer.Option(None, help="Modality to search; images if there are any."),
     k: int = typer.Option(10, "-k", help="Number of results."),
     radius: int | None = typer.Option(None, help="Instead of -k: all items within so many bits."),
@@ -29,19 +37,31 @@ def search(
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the items nearest to words, a picture or another item, by Hamming distance; ties by id.
+    """Find the items that answer words, a picture, another item, or several of them together.
 
-    Example: channelhash search runs/table --text "a dog on a beach" -k 5
+    Example: channelhash search photos.store "a dog on a beach -people" -k 5
     """
     from channelhash.search.duplicates import RADIUS
     from channelhash.search.query import SearchOptions, draw_hits, find_image, open_filled_store, search_store
 
+    if question is not None and text is not None:
+        raise InputError("--text: the question is there already; leave one of them out")
+    text = text if question is None else question
     options = SearchOptions(
         k, radius, None, modality.value if modality else None, where, rerank, RADIUS if collapse else None
     )
     opened = open_filled_store(store)
-    query_modality = by.value if by else None
-    hits = search_store(opened, options, text=text, image=image, like=like, by=query_modality, model=model)
+    hits = search_store(
+        opened,
+        options,
+        text=text,
+        image=image,
+        like=like,
+        by=by.value if by else None,
+        minus=[Path(what) if Path(what).is_file() else what for what in minus],
+        minus_like=minus_like,
+        model=model,
+    )
     if sheet:
         query = text if text is not None else image or find_image(opened, like or "") or like or ""
         draw_hits(hits, query, sheet)

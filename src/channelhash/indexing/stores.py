@@ -49,21 +49,33 @@ class Index:
         *,
         image: str | Path | Image.Image | None = None,
         like: str | None = None,
+        minus: Sequence[str | Path | Image.Image] = (),
+        minus_like: Sequence[str] = (),
         **options: Any,
     ) -> list[Hit]:
-        """Return the items nearest to words, an image, or an item of the store.
+        """Return the items that answer words, an image, an item of the store, or several of them together.
 
         Args:
-            text: words to search with.
+            text: words to search with: ``"a beach"``, or ``'beach "two dogs"^2 -people'``.
             image: an image file, or an opened image.
             like: the id of an item.
-            options: fields of `SearchOptions`: ``k``, ``radius``, ``modality``, ``where``, ``rerank`` …
+            minus: words and images that are not wanted.
+            minus_like: ids of items that are not wanted.
+            options: fields of `SearchOptions`: ``k``, ``by``, ``where``, ``radius``, ``modality``, ``rerank`` …
 
         Raises:
-            InputError: not exactly one of ``text``, ``image`` and ``like`` is given; or as `search_store`.
+            InputError: as `search_store`.
         """
-        file = Path(image) if isinstance(image, str) else image
-        return search_store(self.store, SearchOptions(**options), text=text, image=file, like=like, model=self.encoder)
+        return search_store(
+            self.store,
+            SearchOptions(**options),
+            text=text,
+            image=Path(image) if isinstance(image, str) else image,
+            like=like,
+            minus=minus,
+            minus_like=minus_like,
+            model=self.encoder,
+        )
 
     def duplicates(
         self, radius: int = RADIUS, modality: str | None = None, where: str | None = None

@@ -29,6 +29,8 @@ class Query:
         code: ``(ceil(k / 8),)`` packed code.
         outputs: ``(k,)`` real-valued outputs of the model, whose signs are the code; None where only bits are known.
         modality: modality of the code, empty if unknown.
+        words: what is searched for in the items' words, see `Store.search_words`.
+        without: phrases that are not wanted there.
 
     >>> Query(np.array([7], np.uint8)).outputs is None
     True
@@ -37,6 +39,8 @@ class Query:
     code: PackedCodes
     outputs: NDArray[np.float32] | None = None
     modality: str = ""
+    words: str = ""
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,11 @@ class SearchOptions:
             with ``k``, a search returns the best ``k`` of them.
         collapse: fold answers within so many bits of an earlier one into it, see `Hit.duplicates`; up to 10,000 answers
             are looked at for ``k`` that stay.
+        by: what `channelhash.search.fused.answer` searches: ``"image"`` or ``"text"`` codes, ``"words"``, or ``"all"``
+            that the store has.
 
     Raises:
-        InputError: a number is out of range.
+        InputError: a number is out of range, or ``by`` is none of these.
 
     >>> SearchOptions(k=5, where="label = 'dog'").radius is None
     True
@@ -68,6 +74,7 @@ class SearchOptions:
     where: str | None = None
     rerank: int | None = None
     collapse: int | None = None
+    by: str | None = None
 
     def __post_init__(self) -> None:
         if self.k < 1:
@@ -80,6 +87,8 @@ class SearchOptions:
             raise InputError(f"--rerank {self.rerank}: at least 1 answer can be re-ranked")
         if self.collapse is not None and self.collapse < 0:
             raise InputError(f"--collapse {self.collapse}: a distance is at least 0 bits")
+        if self.by not in (None, "all", "image", "text", "words"):
+            raise InputError(f"--by {self.by}: none of all, image, text and words")
 
 
 @dataclass(frozen=True)
@@ -180,7 +189,7 @@ def _nearest(store: Store, query: Query, options: SearchOptions, modality: str, 
     else:
         answers = store.search_radius(code, options.radius, modality, options.where, count)
     items, distances = store.get(answers.ids[0]), answers.distances[0].tolist()
-    return [_hit(item, distance, modality) for item, distance in zip(items, distances, strict=True)]
+    return [make_hit(item, distance, modality) for item, distance in zip(items, distances, strict=True)]
 
 
 def judge_hits(
@@ -233,7 +242,8 @@ def draw_hits(hits: Sequence[Hit], query: str | Path, path: Path) -> None:
     write_contact_sheet([[first, *cells]], path)
 
 
-def _hit(item: Item, distance: int, modality: str) -> Hit:
+def make_hit(item: Item, distance: int, modality: str) -> Hit:
+    """Return an item as what was found by its code of a modality."""
     metadata = dict(item.metadata)
     text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
     return Hit(

@@ -5,15 +5,21 @@ does both for a single query; code that answers many loads the model once with `
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-from channelhash.codes import binarize, pack
+from channelhash.codes import PackedCodes, binarize, pack, unpack
 from channelhash.errors import InputError
 from channelhash.models import HashModel, load_model
 from channelhash.search import open_store
+from channelhash.search.fused import answer
 from channelhash.search.hits import Hit, Hits, Query, SearchOptions, draw_hits, find_image, search_hits
+from channelhash.search.question import Part, check_parts, combine, parse_question, unwanted_phrases, wanted_words
 from channelhash.search.store import Store
 
 __all__ = [
@@ -101,6 +107,56 @@ def query_like(store: Store, item_id: str, modality: str | None = None, by: str 
     return Query(codes[query_modality], modality=query_modality)
 
 
+def question_parts(
+    store: Store,
+    text: str | None = None,
+    image: Path | Image.Image | None = None,
+    like: str | None = None,
+    minus: Sequence[str | Path | Image.Image] = (),
+    minus_like: Sequence[str] = (),
+) -> list[Part]:
+    """Return the parts of a question; arguments as of `search_store`. Stored items come as their real-valued outputs.
+
+    Raises:
+        InputError: there is no part or none that is wanted, words are not in the language of questions, or an item is
+            unknown.
+    """
+    parts = [] if text is None else _parse(text)
+    parts += [Part(image)] * (image is not None)
+    parts += [Part(_stored_outputs(store, like, "--like"))] if like is not None else []
+    if any(isinstance(what, str) and not what.strip() for what in minus):
+        raise InputError("--minus: is empty; give some words, or leave it out")
+    parts += [Part(what, -1.0) for what in minus]
+    parts += [Part(_stored_outputs(store, item_id, "--minus-like"), -1.0) for item_id in minus_like]
+    return check_parts(parts)
+
+
+def make_query(parts: Sequence[Part], outputs: NDArray[np.floating[Any]]) -> Query:
+    """Return one query of a question's parts and their real-valued outputs ``(n, k)``, a row a part."""
+    combined = combine(outputs, [part.weight for part in parts])
+    code = pack(binarize(combined[None]))[0]
+    modalities = {part_modality(part) for part in parts}
+    modality = (modalities.pop() or "") if len(modalities) == 1 else ""
+    return Query(code, combined, modality, wanted_words(parts), unwanted_phrases(parts))
+
+
+def encode_parts(encoder: HashModel | None, parts: Sequence[Part]) -> NDArray[np.float32]:
+    """Return the real-valued outputs ``(n, k)`` of parts, encoded in one batch a modality.
+
+    Args:
+        encoder: the store's model, needed unless all parts are stored items.
+        parts: as `question_parts` makes them.
+    """
+    rows: dict[int, NDArray[np.float32]] = {}
+    for modality in ("text", "image"):
+        places = [place for place, part in enumerate(parts) if part_modality(part) == modality]
+        if places and encoder is not None:
+            rows |= zip(
+                places, encoder.outputs(modality, [parts[place].content for place in places]).numpy(), strict=True
+            )
+    return np.stack([rows.get(place, part.content) for place, part in enumerate(parts)])
+
+
 def search_store(
     store: Store,
     options: SearchOptions | None = None,
@@ -109,36 +165,70 @@ def search_store(
     image: Path | Image.Image | None = None,
     like: str | None = None,
     by: str | None = None,
+    minus: Sequence[str | Path | Image.Image] = (),
+    minus_like: Sequence[str] = (),
     model: Path | HashModel | None = None,
 ) -> Hits:
-    """Search a store with a single query: words, an image or an item's id.
+    """Search a store with a question: words, an image and an item's id, or several of them together.
 
     Args:
         store: the store to search.
         options: which items to return.
-        text: words to search with.
+        text: words to search with, in the language of `channelhash.search.question`.
         image: image to search with.
         like: id of an item to search with.
-        by: with ``like``, modality of the item's code to search with, see `query_like`.
+        by: see `SearchOptions.by`; with ``like`` alone ``"image"`` and ``"text"`` say which of its codes asks, see
+            `query_like`.
+        minus: words and images that are not wanted.
+        minus_like: ids of items that are not wanted.
         model: see `load_encoder`.
 
     Raises:
-        InputError: not exactly one query; or as `load_encoder`, `encode_queries`, `query_like` and `search_hits`.
+        InputError: as `load_encoder`, `question_parts`, `query_like` and `channelhash.search.fused.answer`.
     """
     options = options or SearchOptions()
-    if sum(value is not None for value in (text, image, like)) != 1:
-        raise InputError("search: give exactly one of --text, --image and --like")
-    if by is not None and like is None:
-        raise InputError("--by: says which code of --like asks; leave it out")
-    if text is not None and not text.strip():
-        raise InputError("--text: is empty; give some words")
+    if text is None and image is None and like is None:
+        raise InputError("search: say what to search for: words, --image or --like")
     store.choose_modality(options.modality)  # before a model is loaded in vain
-    if like is not None:
-        query = query_like(store, like, options.modality, by)
-    else:
-        modality, item = ("text", text) if image is None else ("image", image)
-        query = encode_queries(load_encoder(store, model), modality, [item or ""])[0]
-    return search_hits(store, query, options)
+    alone = text is None and image is None and not minus and not minus_like
+    if like is not None and alone:
+        is_modality = by in (None, "image", "text")
+        query = query_like(store, like, options.modality, by if is_modality else None)
+        return answer(store, query, options if is_modality else replace(options, by=by))
+    parts = question_parts(store, text, image, like, minus, minus_like)
+    stored = all(part_modality(part) is None for part in parts)
+    query = make_query(parts, encode_parts(None if stored else load_encoder(store, model), parts))
+    return answer(store, query, replace(options, by=by or options.by))
+
+
+def part_modality(part: Part) -> str | None:
+    """Return the modality to encode a part as; None for the outputs of a stored item."""
+    if isinstance(part.content, np.ndarray):
+        return None
+    return "text" if isinstance(part.content, str) else "image"
+
+
+def _parse(text: str) -> list[Part]:
+    if not text.strip():
+        raise InputError("--text: is empty; give some words")
+    return parse_question(text)
+
+
+def code_outputs(code: PackedCodes, n_bits: int) -> NDArray[np.float32]:
+    """Return a packed code as outputs ``(n_bits,)`` of 1 and -1, to be a part of a question.
+
+    >>> code_outputs(np.array([0b10100000], np.uint8), n_bits=3).tolist()
+    [1.0, -1.0, 1.0]
+    """
+    return np.where(unpack(code[None], n_bits)[0], np.float32(1), np.float32(-1))
+
+
+def _stored_outputs(store: Store, item_id: str, option: str) -> NDArray[np.float32]:
+    """Return an item's code as outputs, of its image if it has one."""
+    if item_id not in store:
+        raise InputError(f"{option} {item_id}: {store.address} has no item with this id")
+    codes = store.get([item_id])[0].codes
+    return code_outputs(codes[min(codes)], store.n_bits or 0)
 
 
 def open_filled_store(address: str | Path) -> Store:

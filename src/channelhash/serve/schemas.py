@@ -30,6 +30,10 @@ _ONE_QUERY: list[JsonValue] = [
 ]
 
 
+#: At least one of them.
+_ANY_QUERY: list[JsonValue] = [{"required": [name], "properties": {name: {"type": "string"}}} for name in _QUERIES]
+
+
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -41,6 +45,14 @@ class SearchOptions(_Request):
     k: Count = Field(10, description="Number of results; of a radius search, at most.")
     radius: Natural | None = Field(None, description="Only items within so many bits, inclusive.")
     where: Text | None = Field(None, description="Filter before ranking: label = 'dog' AND year > 2015.")
+    by: Literal["all", "image", "text", "words"] | None = Field(
+        None,
+        description="What is searched: codes of images or texts, words, or all there is. By default all for a query"
+        " with words that names no modality, radius or rerank; else the codes of one modality.",
+    )
+    minus: Annotated[list[Annotated[Text, Field(min_length=1)]], FailFast(), Field(max_length=31)] = Field(
+        [], description="Words that are not wanted."
+    )
     rerank: Natural = Field(
         0, description="Nearest codes that are ranked again by the query's real-valued outputs; 0 for none."
     )
@@ -48,19 +60,27 @@ class SearchOptions(_Request):
 
 
 class SearchRequest(SearchOptions):
-    """Exactly one of ``text``, ``id`` and ``code`` is the query."""
+    """The query: at least one of ``text``, ``id`` and ``code``, which are added up where there are several."""
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"oneOf": _ONE_QUERY, "examples": [{"text": "a dog on a beach", "k": 5}, {"id": "17"}]},
+        json_schema_extra={
+            "anyOf": _ANY_QUERY,
+            "examples": [{"text": "a dog on a beach -people", "k": 5}, {"id": "17", "text": "at night"}],
+        },
     )
 
-    text: Text | None = Field(None, description="Words.")
+    text: Text | None = Field(
+        None, description='Words, in parts: "two dogs"^2 is a phrase that counts twice, -people is not wanted.'
+    )
     id: Text | None = Field(None, description="An item of the store; its own code is the query.")
     query_modality: Modality | None = Field(
         None, description="Which of an item's codes is the query; the searched modality's if it has one."
     )
     code: HexCode | None = None
+    minus_ids: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field(
+        [], description="Items of the store that are not wanted."
+    )
 
 
 class Result(BaseModel):
@@ -79,7 +99,7 @@ class Result(BaseModel):
 
 
 class SearchResponse(BaseModel):
-    """The results of a search, nearest first, equal distances by id."""
+    """The results of a search, best first."""
 
     query_code: str
     query_modality: str = Field(description="Modality of the query's code; empty if the query was a bare code.")

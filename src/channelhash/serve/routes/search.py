@@ -1,16 +1,20 @@
 """``POST /search`` and ``POST /search/image``: a query comes in, the nearest items go out."""
 
+import asyncio
 import time
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Form, HTTPException, Response
 
-from channelhash.codes import PackedCodes, binarize, check_packed, pack
+from channelhash.codes import PackedCodes, check_packed
 from channelhash.errors import InputError
-from channelhash.search.hits import Hits, Query, search_hits
+from channelhash.search.fused import answer
+from channelhash.search.hits import Hits, Query
 from channelhash.search.hits import SearchOptions as StoreOptions
+from channelhash.search.query import code_outputs, make_query, part_modality
+from channelhash.search.question import Part, check_parts, parse_question
 from channelhash.serve.batching import Outputs
 from channelhash.serve.error_handlers import PROBLEMS
 from channelhash.serve.limits import check_length, check_number
@@ -25,26 +29,28 @@ router = APIRouter(tags=["search"], responses=PROBLEMS, route_class=Route)
 
 @router.post("/search", response_model=SearchResponse)
 async def search(request: SearchRequest, service: CurrentService) -> Response:
-    """Return the items nearest to words, to an item of the store, or to a code."""
+    """Return the items that answer words, an item of the store, a code, or several of them together."""
     start = time.perf_counter()
     queries = [name for name in ("text", "id", "code") if getattr(request, name) is not None]
-    if len(queries) != 1:
-        raise HTTPException(422, f"give exactly one of text, id and code, not {' and '.join(queries) or 'none'}")
+    if not queries:
+        raise HTTPException(422, "give text, id or code: what to search for")
     if request.query_modality is not None and request.id is None:
         raise HTTPException(422, "query_modality: says which code of an item asks; give it with id")
     _check_options(request, service)
     for name in ("text", "id"):
         check_length(name, getattr(request, name), service.limits.characters)
-    if request.text is not None:
-        if not request.text.strip():
+    check_length("minus_ids", "".join(request.minus_ids), service.limits.characters)
+    if request.text is not None or len(queries) > 1 or request.minus or request.minus_ids:
+        if request.text is not None and not request.text.strip():
             raise HTTPException(422, "text: is empty; give some words")
-        return await _search_outputs(service, request, await service.encode("text", request.text), "text", start)
+        parts = await run_sync(_parts, service, request, limiter=service.searching)
+        return await _search_parts(service, request, parts, start)
     if request.rerank:
         raise HTTPException(422, "rerank: needs the query's real-valued outputs; ask with words or a picture")
-    make_query = _query_like if request.id is not None else _query_code
+    query_stored = _query_like if request.id is not None else _query_code
 
     def work() -> Response:
-        return _search(service, request, *make_query(service, request), start)
+        return _search(service, request, *query_stored(service, request), start)
 
     return await run_sync(work, limiter=service.searching)
 
@@ -56,20 +62,30 @@ def _read_form(
     where: Annotated[str | None, Form()] = None,
     rerank: Annotated[int, Form(ge=0)] = 0,
     collapse: Annotated[int | None, Form(ge=0)] = None,
+    by: Annotated[Literal["all", "image", "text", "words"] | None, Form()] = None,
+    minus: Annotated[str, Form(description="Words that are not wanted.")] = "",
 ) -> SearchOptions:
-    return SearchOptions(modality=modality, k=k, radius=radius, where=where, rerank=rerank, collapse=collapse)
+    unwanted = [minus] if minus else []
+    return SearchOptions(
+        modality=modality, k=k, radius=radius, where=where, rerank=rerank, collapse=collapse, by=by, minus=unwanted
+    )
 
 
 @router.post("/search/image", response_model=SearchResponse)
 async def search_by_image(
-    service: CurrentService, image: UploadedImage, options: Annotated[SearchOptions, Depends(_read_form)]
+    service: CurrentService,
+    image: UploadedImage,
+    options: Annotated[SearchOptions, Depends(_read_form)],
+    text: Annotated[str | None, Form(description="Words that are wanted, too.")] = None,
 ) -> Response:
-    """Return the items nearest to an uploaded picture. The picture is not kept."""
+    """Return the items nearest to an uploaded picture, and to words if there are any. The picture is not kept."""
     start = time.perf_counter()
     _check_options(options, service)
+    check_length("text", text, service.limits.characters)
+    words = parse_question(text) if text and text.strip() else []
     async with service.open_image(image) as (opened, _):
-        outputs = await service.encode("image", opened)
-    return await _search_outputs(service, options, outputs, "image", start)
+        parts = [Part(opened), *words, *(Part(what, -1.0) for what in options.minus)]
+        return await _search_parts(service, options, check_parts(parts), start)
 
 
 def unpack_hex(service: Service, code: str) -> PackedCodes:
@@ -94,6 +110,9 @@ def _check_options(options: SearchOptions, service: Service) -> None:
     check_number("k", options.k, limits.k)
     check_number("rerank", options.rerank, limits.rerank)
     check_length("where", options.where, limits.characters)
+    check_length("minus", "".join(options.minus), limits.characters)
+    if not all(what.strip() for what in options.minus):
+        raise HTTPException(422, "minus: is empty; give some words")
 
 
 def _query_like(service: Service, request: SearchRequest) -> tuple[Query, str]:
@@ -110,11 +129,32 @@ def _query_code(service: Service, request: SearchRequest) -> tuple[Query, str]:
     return Query(unpack_hex(service, request.code or "")), ""
 
 
-async def _search_outputs(
-    service: Service, options: SearchOptions, outputs: Outputs, query_modality: str, start: float
-) -> Response:
-    query = Query(pack(binarize(outputs[None]))[0], outputs, query_modality)
-    return await run_sync(_search, service, options, query, query_modality, start, limiter=service.searching)
+def _parts(service: Service, request: SearchRequest) -> list[Part]:
+    """Return the parts of a query; stored items and codes as outputs of 1 and -1."""
+    parts = [] if request.text is None else parse_question(request.text)
+    stored: list[tuple[PackedCodes, float]] = []
+    if request.id is not None:
+        stored.append((_query_like(service, request)[0].code, 1.0))
+    if request.code is not None:
+        stored.append((unpack_hex(service, request.code), 1.0))
+    for item_id in request.minus_ids:
+        codes = service.get_item(item_id).codes
+        stored.append((codes[min(codes)], -1.0))
+    parts += [Part(code_outputs(code, service.store.n_bits or 0), weight) for code, weight in stored]
+    return check_parts([*parts, *(Part(what, -1.0) for what in request.minus)])
+
+
+async def _search_parts(service: Service, options: SearchOptions, parts: list[Part], start: float) -> Response:
+    """Encode the parts in batches shared with other requests, and search with their sum."""
+
+    async def outputs_of(part: Part) -> Outputs:
+        modality = part_modality(part)
+        return part.content if modality is None else await service.encode(modality, part.content)
+
+    outputs = await asyncio.gather(*map(outputs_of, parts))
+    query = make_query(parts, np.stack(outputs))
+    modality = part_modality(parts[0]) or ""
+    return await run_sync(_search, service, options, query, modality, start, limiter=service.searching)
 
 
 def _search(service: Service, options: SearchOptions, query: Query, query_modality: str, start: float) -> Response:
@@ -131,16 +171,17 @@ def _search(service: Service, options: SearchOptions, query: Query, query_modali
             options.k,
             options.radius,
             options.k,
-            modality,
+            options.modality,
             options.where or None,
             options.rerank or None,
             options.collapse,
+            options.by,
         )
         try:
-            hits = search_hits(store, query, store_options)
+            hits = answer(store, query, store_options)
         except InputError:  # a hit may have been deleted before it was read
-            hits = search_hits(store, query, store_options)
-    answer = SearchResponse(
+            hits = answer(store, query, store_options)
+    response = SearchResponse(
         query_code=format_code(query.code),
         query_modality=query_modality,
         modality=modality,
@@ -149,4 +190,4 @@ def _search(service: Service, options: SearchOptions, query: Query, query_modali
         close=hits.close,
         seconds=time.perf_counter() - start,
     )
-    return Response(answer.model_dump_json(), media_type="application/json")
+    return Response(response.model_dump_json(), media_type="application/json")

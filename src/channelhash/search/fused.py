@@ -1,0 +1,105 @@
+"""Answer a query by all that a store has: the codes of each modality and the words, as one ranking."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from channelhash.codes import hamming_distances
+from channelhash.errors import InputError
+from channelhash.search.fusion import Ranking, fuse
+from channelhash.search.hits import Hits, Query, SearchOptions, collapse_hits, judge_hits, make_hit, search_hits
+from channelhash.search.store import Store
+
+#: Items that each ranking gives, or more if more answers are asked for.
+DEPTH = 100
+
+_WORDS = "words"
+# Answers that are looked at where near-duplicates are folded.
+_MOST_FOLDED = 400
+
+
+def answer(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
+    """Find the items that answer a query best, in a store that is not empty.
+
+    A query with words is answered by what the store has of codes of images, codes of texts and words, fused by
+    reciprocal ranks (`channelhash.search.fusion`); ties by distance, then by id. `SearchOptions.by` names one of them.
+    Another query is answered by codes alone, see `search_hits`, and so is one with a modality, radius or re-ranking.
+
+    Raises:
+        InputError: the store or the query lacks what ``by`` names, or other options contradict it; or as `search_hits`.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.local.store import open_codes
+    >>> codes = ch.CodeSet(["a", "b"], {"image": np.array([[0], [7]], np.uint8)}, None, n_bits=8, texts=("a dog", ""))
+    >>> query = Query(np.array([3], np.uint8), words="dog")
+    >>> [(hit.id, hit.distance) for hit in answer(open_codes(codes), query)]
+    [('a', 2), ('b', 1)]
+    """
+    options = options or SearchOptions()
+    rankings = _choose(store, query, options)
+    if len(rankings) == 1 and rankings[0] != _WORDS:
+        return search_hits(store, query, replace(options, modality=rankings[0], by=None))
+    if options.rerank is not None:
+        raise InputError("--rerank: orders the answers of one modality's codes; name it, --by image or --by text")
+    depth = max(DEPTH, options.k)
+    modalities = [name for name in rankings if name != _WORDS]
+    found = [_by_code(store, query, options, modality, depth) for modality in modalities]
+    nearest: dict[str, float] = {}
+    for ids, distances in found:
+        for name, distance in zip(ids, distances, strict=True):
+            nearest[name] = min(distance, nearest.get(name, distance))
+    if _WORDS in rankings:
+        ranking = _by_words(store, query, options, depth)
+        if options.radius is not None:
+            kept = [place for place, name in enumerate(ranking.ids) if name in nearest]
+            ranking = Ranking([ranking.ids[place] for place in kept], [ranking.keys[place] for place in kept])
+        found.append(ranking)
+    scores = fuse(found)
+    order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))
+    count = options.k if options.radius is None else options.limit
+    n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
+    searched = store.choose_modality()
+    hits = []
+    for item in store.get(order[:n_found]):
+        modality = searched if searched in item.codes else min(item.codes)
+        distance = int(hamming_distances(query.code[None], item.codes[modality][None])[0, 0])
+        hits.append(make_hit(item, distance, modality))
+    judged = judge_hits(store, query, searched, hits, sorted(int(distance) for distance in nearest.values()) or None)
+    hits = list(judged) if options.collapse is None else collapse_hits(judged, options.collapse, count)
+    return Hits(hits[:count], judged.close)
+
+
+def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
+    """Return what answers: modalities of codes, and ``"words"``."""
+    by, asked_otherwise = options.by, options.radius is not None or options.rerank is not None
+    if by is None and (options.modality is not None or asked_otherwise or not query.words):
+        return [store.choose_modality(options.modality)]
+    if options.modality not in (None, by):
+        raise InputError(f"--by {by}: says what is searched, and so does --modality; leave that out")
+    if by in ("image", "text"):
+        return [store.choose_modality(by)]
+    if by == _WORDS:
+        if not query.words:
+            raise InputError("--by words: the question has no words; add some, or search by image or text")
+        if options.radius is not None:
+            raise InputError("--by words: words have no distance; leave --radius out")
+        return [_WORDS]
+    return [*store.modalities, *[_WORDS] * (store.has_words and bool(query.words))]
+
+
+def _by_code(store: Store, query: Query, options: SearchOptions, modality: str, depth: int) -> Ranking:
+    if options.radius is not None:
+        answers = store.search_radius(query.code[None], options.radius, modality, options.where, options.limit)
+    else:
+        answers = store.search(query.code[None], depth, modality, options.where)
+    return Ranking(answers.ids[0], answers.distances[0].tolist())
+
+
+def _by_words(store: Store, query: Query, options: SearchOptions, depth: int) -> Ranking:
+    ranking = store.search_words(query.words, depth, options.where, query.without)
+    if options.by == _WORDS or len(ranking.ids) < depth:
+        return ranking
+    # Of many items with equal scores only some came: which, says nothing about them.
+    whole = sum(score > ranking.keys[-1] for score in ranking.keys)
+    return Ranking(ranking.ids[:whole], ranking.keys[:whole])
