@@ -7,19 +7,19 @@ import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.models.linear_hashing import cca_itq
 from channelhash.search.collapse import fold
-from channelhash.search.hits import Query, SearchOptions, search_hits
+from channelhash.search.hits import Query, SearchOptions, judge_hits, search_hits
 from channelhash.search.local.store import open_codes
-from channelhash.search.match import FEWEST, FIRST, find_reference
+from channelhash.search.match import FEWEST, FIRST, find_reference, is_close
 from channelhash.search.query import query_like
 
 N, N_BITS, TOPICS = 1200, 64, 12
 
 
 @pytest.fixture(scope="module")
-def world():
-    """Images and captions of things of 12 kinds, as codes that know pairs: a store of 1,200 and 200 held-out captions.
+def outputs():
+    """Images and captions of things of 12 kinds by maps that know pairs: 1,200 of a store, 200 held-out captions.
 
-    Kinds share directions; details are an item's own. Nonsense is as large, of no kind.
+    Kinds share directions; details are an item's own. Nonsense, the last, is as large and of no kind.
     """
     random = np.random.default_rng(0)
     kinds = random.normal(size=(TOPICS, 24))
@@ -29,10 +29,17 @@ def world():
     text = details @ into_text + random.normal(size=(N + 200, 40))
     nonsense = random.normal(size=(200, 24)) * details.std() @ into_text + random.normal(size=(200, 40))
     maps = cca_itq({"image": image[:N], "text": text[:N]}, N_BITS, seed=0)
-    codes = {name: ch.codes.pack(maps[name](rows) >= 0) for name, rows in (("image", image), ("text", text))}
-    ids = [f"{row:04}" for row in range(N)]
-    store = open_codes(ch.CodeSet(ids, {name: rows[:N] for name, rows in codes.items()}, None, N_BITS))
-    return store, codes["text"][N:], ch.codes.pack(maps["text"](nonsense) >= 0)
+    stored = {"image": maps["image"](image[:N]), "text": maps["text"](text[:N])}
+    return stored, maps["text"](text[N:]), maps["text"](nonsense)
+
+
+@pytest.fixture(scope="module")
+def world(outputs):
+    """The same as a store of codes, and codes of the captions and the nonsense."""
+    stored, held_out, nonsense = outputs
+    codes = {name: ch.codes.pack(rows >= 0) for name, rows in stored.items()}
+    store = open_codes(ch.CodeSet([f"{row:04}" for row in range(N)], codes, None, N_BITS))
+    return store, ch.codes.pack(held_out >= 0), ch.codes.pack(nonsense >= 0)
 
 
 def close(store, codes, modality="text") -> list[bool | None]:
@@ -110,6 +117,27 @@ def test_without_enough_items_that_ask_nobody_knows_what_is_close():
 def test_an_item_of_the_store_is_close_to_itself(world):
     store, _, _ = world
     assert search_hits(store, query_like(store, "0007")).close
+
+
+def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):
+    stored, held_out, nonsense = outputs
+    store = ch.open_store(tmp_path / "s", n_bits=N_BITS, projections=True)
+    codes = {name: ch.codes.pack(rows >= 0) for name, rows in stored.items()}
+    store.add([f"{row:04}" for row in range(N)], codes, projections=stored)
+    reference = find_reference(store, "text", "image")
+    shares = []
+    for rows in (held_out, nonsense):
+        scored = store.search_projections(rows, FIRST, "image")
+        by_cosine = [is_close(reference, [0], scores.tolist()) for scores in scored.scores]
+        by_bits = [is_close(reference, found) for found in store.search(ch.codes.pack(rows >= 0), FIRST).distances]
+        shares.append((np.mean(by_cosine), np.mean(by_bits)))
+    assert shares[0][0] >= 0.92
+    assert shares[1][0] <= min(0.2, shares[1][1] + 0.02)
+    query = Query(ch.codes.pack(nonsense[:1] >= 0)[0], nonsense[0], "text")
+    hits = search_hits(store, query)
+    assert judge_hits(store, query, "image", hits, cosines=[1.0] * FIRST).close
+    assert judge_hits(store, query, "image", hits, cosines=[-1.0] * FIRST).close is False
+    store.close()
 
 
 def test_near_duplicates_are_folded_into_the_first():

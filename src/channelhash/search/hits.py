@@ -193,7 +193,12 @@ def _nearest(store: Store, query: Query, options: SearchOptions, modality: str, 
 
 
 def judge_hits(
-    store: Store, query: Query, modality: str, hits: Sequence[Hit], nearest: Sequence[int] | None = None
+    store: Store,
+    query: Query,
+    modality: str,
+    hits: Sequence[Hit],
+    nearest: Sequence[int] | None = None,
+    cosines: Sequence[float] | None = None,
 ) -> Hits:
     """Say what the distances of hits mean, by code of ``modality``.
 
@@ -203,6 +208,7 @@ def judge_hits(
         modality: the modality that was searched.
         hits: found by whatever; their distances are to codes of ``modality``.
         nearest: the distances of the nearest items, which say whether anything is close; left out, those of ``hits``.
+        cosines: the cosines of the best items, which say so better, see `Store.search_projections`.
     """
     reference = find_reference(store, query.modality, modality)
     n_bits = store.n_bits or 0
@@ -210,7 +216,8 @@ def judge_hits(
     if judged is None:
         return Hits(hits)
     found = [replace(hit, match=match) for hit, match in zip(hits, judged.matches, strict=True)]
-    return Hits(found, judged.close if nearest is None else is_close(reference, nearest))
+    nearest = [hit.distance for hit in hits] if nearest is None else nearest
+    return Hits(found, is_close(reference, nearest, cosines))
 
 
 def collapse_hits(hits: Sequence[Hit], radius: int, most: int | None = None) -> list[Hit]:

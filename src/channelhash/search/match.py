@@ -11,6 +11,7 @@ random sample of the store's own items asks for the others, texts by their text 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -42,12 +43,14 @@ class Reference:
         shares: ``(k + 1,)``: of random items, the share within each distance of a question; None where the store has
             too few items that can ask.
         limits: ``(m,)``: the largest mean distance of the first 1, 2, … m answers that are close; None likewise.
+        cosine_limits: ``(m,)``: the same of 1 − cosine, where the store keeps projections; they tell nonsense better.
     """
 
     count: int
     items: PackedCodes
     shares: NDArray[np.float64] | None = None
     limits: NDArray[np.float64] | None = None
+    cosine_limits: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -105,17 +108,27 @@ def judge(reference: Reference | None, code: PackedCodes, distances: Sequence[in
     return Judgement(shares[list(distances)].tolist(), is_close(reference, distances))
 
 
-def is_close(reference: Reference | None, distances: Sequence[int]) -> bool | None:
+def is_close(
+    reference: Reference | None, distances: Sequence[float], cosines: Sequence[float] | None = None
+) -> bool | None:
     """Return whether the first answers are as near as those of the store's own questions; None where nobody knows.
+
+    Args:
+        reference: see `find_reference`.
+        distances: of the answers, in any order.
+        cosines: of the best answers of `Store.search_projections`, instead of distances.
 
     >>> limits = np.array([2.0, 3.0])
     >>> [is_close(Reference(4, np.zeros((4, 1), np.uint8), None, limits), found) for found in ([2], [2, 5], [])]
     [True, False, None]
     """
-    if reference is None or reference.limits is None or not distances:
+    limits = None if reference is None else reference.limits
+    if reference is not None and reference.cosine_limits is not None and cosines is not None:
+        limits, distances = reference.cosine_limits, [1 - cosine for cosine in cosines]
+    if limits is None or len(distances) == 0:
         return None
-    first = sorted(distances)[: len(reference.limits)]
-    return bool(sum(first) / len(first) <= reference.limits[len(first) - 1])
+    first = sorted(distances)[: len(limits)]
+    return bool(sum(first) / len(first) <= limits[len(first) - 1])
 
 
 def find_reference(store: Store, question: str, modality: str) -> Reference | None:
@@ -159,9 +172,21 @@ def _make(store: Store, question: str, modality: str, count: int) -> Reference:
         if name in place:
             foreign[row, place[name]] = False
     found = store.search(questions, FIRST + 1, modality)
+    limits, cosine_limits = _limits(names, found.ids, found.distances), None
+    if store.projected:
+        outputs = np.stack([item.projections[question] for item in store.get(names)])
+        scored = store.search_projections(outputs, FIRST + 1, modality)
+        cosine_limits = _limits(names, scored.ids, [1 - scores for scores in scored.scores])
+    return Reference(count, items, shares_within(distances[foreign], n_bits), limits, cosine_limits)
+
+
+def _limits(
+    names: Sequence[str], ids: Sequence[Sequence[str]], distances: Sequence[NDArray[Any]]
+) -> NDArray[np.float64]:
+    """Return the mean distance of the first 1, 2, … answers to all but a few questions, items that ask left out."""
     nearest = [
         [distance for other, distance in zip(others, values.tolist(), strict=True) if other != name][:FIRST]
-        for name, others, values in zip(names, found.ids, found.distances, strict=True)
+        for name, others, values in zip(names, ids, distances, strict=True)
     ]
-    limits = np.quantile(first_means(np.array(nearest, dtype=np.float64)), 1 - LOST, axis=0, method="higher")
-    return Reference(count, items, shares_within(distances[foreign], n_bits), limits)
+    limits: NDArray[np.float64] = np.quantile(first_means(np.array(nearest)), 1 - LOST, axis=0, method="higher")
+    return limits
