@@ -65,6 +65,24 @@ def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, model, capsys):
     assert printed(capsys) == {"deleted": 1, "unknown": ["nobody"], "items": 4}
 
 
+def test_a_folder_takes_captions_and_leaves_out_what_is_excluded(tmp_path, model, capsys):
+    photos, place, captions = picture_folder(tmp_path / "photos", 4), tmp_path / "s", tmp_path / "captions.csv"
+    captions.write_text("file,caption\n0.png,a red picture\n0.png,bright\nlost.png,blue\n")
+    arguments = ("--model", model, "--captions", captions, "--exclude", "deep/")
+    assert run_command("index", "create", place, photos, *arguments) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("2 items added, 0 replaced, 0 unchanged, 1 left out")
+    assert "1 caption is of 1 picture that is not there: lost.png" in " ".join(err.split())
+    assert "left out: 1 × excluded" in err
+    assert ch.open_store(place).get(["0.png"])[0].metadata["text"] == "a red picture\nbright"
+    (photos / "2.png").rename(photos / "two.png")
+    assert run_command("index", "add", place, photos, "--exclude", "deep", "--json") == 0
+    done = printed(capsys)
+    assert (done["moved"], done["unchanged"], done["skipped"]) == (1, 1, {"excluded": 1})
+    assert_refused(capsys, "index", "add", place, captions, "--captions", captions, says="goes with a folder")
+    assert_refused(capsys, "index", "create", tmp_path / "t", "--model", model, "--exclude", "a", says="SOURCE")
+
+
 def test_a_model_may_come_before_the_first_item(tmp_path, model, capsys):
     assert run_command("index", "create", tmp_path / "s", "--model", model) == 0
     assert_refused(capsys, "search", tmp_path / "s", "--text", "red", says="this store has no items yet")

@@ -118,7 +118,7 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> Found:
             name, is_folder = folder + entry.name, entry.is_dir(follow_symlinks=False)
             if entry.name.startswith("."):
                 continue
-            if left_out(name, is_folder):
+            if exclude and left_out(name, is_folder):
                 skipped["excluded"] += 1
             elif is_folder:
                 folders.append(f"{name}/")
@@ -139,7 +139,7 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> Found:
 
 def _is_utf8(name: str) -> bool:
     """Return whether a name that the system gave was UTF-8; other bytes are half surrogate pairs in it."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _no_image(entry: os.DirEntry[str]) -> str:
