@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from channelhash.cli.index_care import backup, check, repair
+from channelhash.cli.index_care import backup, check, refit, repair
 from channelhash.cli.index_transfer import export_faiss, import_faiss, push
 from channelhash.cli.options import AsJson, CodesMethod, SearchableStore, Seed, TableRoot, TrustCode, Where
 from channelhash.cli.output import messages, print_json, print_table, progress_bars
@@ -195,5 +195,5 @@ def _report(store: str, done: "Indexed", as_json: bool) -> None:
     typer.echo(f"{counts}; {done.seconds:.1f} s{rate}\n{done.items} items in {store}")
 
 
-for command in (push, export_faiss, import_faiss, check, repair, backup):
+for command in (push, export_faiss, import_faiss, check, repair, backup, refit):
     app.command()(command)

@@ -1,11 +1,12 @@
-"""``channelhash index check``, ``repair`` and ``backup``: whether a store is whole, and keeping it so."""
+"""``channelhash index check``, ``repair``, ``backup`` and ``refit``: whether a store is whole and fits its items."""
 
 from pathlib import Path
 
 import typer
 
-from channelhash.cli.options import AsJson
-from channelhash.cli.output import print_json
+from channelhash.cli.options import AsJson, CodesMethod, TrustCode
+from channelhash.cli.output import print_json, progress_bars
+from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
 
 _STORE = typer.Argument(..., help="A store's folder.")
@@ -71,6 +72,30 @@ def backup(
         print_json({"store": store, "to": str(to), "items": done.n_items, "bytes": done.n_bytes})
         return
     typer.echo(f"{done.n_items} items of {store} are in {to}, checked")
+
+
+def refit(
+    store: str = _STORE,
+    codes: CodesMethod = typer.Option(CodesMethod.auto, help="How codes are fitted, as in index create."),
+    bits: int | None = typer.Option(None, min=1, help="Code length; as it is if left out."),
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit the codes of a store anew to what it holds now, and encode all its items again.
+
+    Worth it when a store has grown much, or has got captions. Killed, it is as it was, and the same command goes on.
+
+    Example: channelhash index refit photos.store
+    """
+    from channelhash.indexing.refit import refit_store
+
+    when_stopped(f"{store} is as it was; what is done of the new one is kept beside it")
+    with progress_bars() as progress:
+        done = refit_store(store, codes.value, bits, progress)
+    if as_json:
+        print_json({"store": store, "items": done.items, "seconds": done.seconds})
+        return
+    typer.echo(f"{done.items} items of {store} have new codes; {done.seconds:.1f} s")
 
 
 def _folder(store: str) -> Path:

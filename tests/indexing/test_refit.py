@@ -1,0 +1,116 @@
+"""A store whose codes are fitted anew."""
+
+import shutil
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+import channelhash as ch
+from channelhash.errors import InputError
+from channelhash.indexing import refit
+from channelhash.indexing.refit import refit_store
+from channelhash.indexing.stores import fit_of
+from picture_runs import tiny_clip, write_pictures
+from small_runs import assert_refused, run_command, write_features
+from small_stores import small_model
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A store of 5 images, to whose folder 4 more have come, of which two have a caption."""
+    photos, net = write_pictures(tmp_path, 9).parent / "images", tiny_clip(tmp_path / "net.json")
+    for i in range(5, 9):
+        (photos / f"{i}.png").rename(tmp_path / f"{i}.png")
+    ch.index(photos, tmp_path / "s", encoder=f"openclip:{net}", bits=16).store.close()
+    for i in range(5, 9):
+        (tmp_path / f"{i}.png").rename(photos / f"{i}.png")
+    (tmp_path / "captions.csv").write_text("image,text\n5.png,a red car\n5.png,car\n6.png,a dog\n")
+    ch.index(photos, tmp_path / "s", captions=tmp_path / "captions.csv").store.close()
+    (tmp_path / "s" / "source.json").write_text("{}")
+    return tmp_path / "s"
+
+
+def content(place):
+    with closing(ch.open_store(place)) as store:
+        items = store.get(store.ids())
+        return {item.id: ({name: code.tolist() for name, code in item.codes.items()}, item.metadata) for item in items}
+
+
+def test_all_items_are_encoded_anew_and_known_again(place, tmp_path):
+    before = content(place)
+    assert refit_store(str(place), n_bits=24).items == 9
+    after, model = content(place), ch.load_model(place)
+    assert {name: metadata for name, (_, metadata) in after.items()} == {n: m for n, (_, m) in before.items()}
+    paths = [tmp_path / "images" / name for name in after]
+    np.testing.assert_array_equal([codes["image"] for codes, _ in after.values()], model.encode_images(paths))
+    assert [name for name, (codes, _) in after.items() if "text" in codes] == ["5.png", "6.png"]
+    with closing(ch.open_store(place)) as store:
+        assert (store.n_bits, store.model, fit_of(store)["fitted"]) == (24, model.fingerprint(), "itq to 9 images")
+        assert store.projected
+    assert {path.name for path in tmp_path.glob("s*")} == {"s"}, "nothing is left beside"
+    assert (place / "source.json").exists()
+    again = ch.index(tmp_path / "images", place, captions=tmp_path / "captions.csv")
+    assert again.indexed.unchanged == 9
+
+
+def test_a_refit_that_was_killed_goes_on(place, monkeypatch):
+    before = content(place)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(refit, "_take_its_place", killed)
+        with pytest.raises(KeyboardInterrupt):
+            refit_store(str(place))
+    assert content(place) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(refit, "fit_source", killed)  # the fit is there already
+        patch.setattr(refit, "_exchange", lambda first, second: (exchange(first, second), killed()))
+        with pytest.raises(KeyboardInterrupt):
+            refit_store(str(place))
+    fitted = content(place)
+    assert fitted != before
+    assert place.with_name("s.refit").exists()
+    assert refit_store(str(place)).items == 9
+    assert not place.with_name("s.refit").exists()
+    assert content(place) == fitted
+
+
+exchange = refit._exchange
+
+
+def test_a_file_system_that_cannot_exchange_folders(place, monkeypatch):
+    class Library:
+        def renameat2(self, *_):
+            return -1
+
+    monkeypatch.setattr(refit.ctypes, "CDLL", lambda *_, **__: Library())
+    monkeypatch.setattr(refit.ctypes, "get_errno", lambda: refit.errno.EINVAL)
+    assert refit_store(str(place), n_bits=8).items == 9
+    assert {path.name for path in place.parent.glob("s*")} == {"s"}
+
+
+def test_what_cannot_be_done_leaves_the_store_as_it_is(place, tmp_path, capsys):
+    before = content(place)
+    with closing(ch.open_store(place)), pytest.raises(InputError, match="is open in another process; stop that"):
+        refit_store(str(place))
+    (tmp_path / "images" / "3.png").rename(tmp_path / "3.png")
+    assert_refused(capsys, "index", "refit", place, says="3.png is not there (1 such items); restore the images")
+    (tmp_path / "images" / "3.png").write_text("no picture")
+    assert_refused(capsys, "index", "refit", place, "--bits", "9", says="is left as it is: unreadable picture")
+    assert content(place) == before
+    (tmp_path / "images" / "3.png").unlink()
+    shutil.move(tmp_path / "3.png", tmp_path / "images" / "3.png")
+    assert run_command("index", "refit", place, "--json") == 0
+
+
+def test_codes_that_were_not_fitted_are_refused(tmp_path, capsys):
+    model = small_model(tmp_path)
+    ch.open_store(tmp_path / "s", 12, model.fingerprint()).close()
+    model.save_pretrained(tmp_path / "s" / "model")
+    assert_refused(capsys, "index", "refit", tmp_path / "s", says="its codes are those of a run, not fitted")
+    ch.index(write_features(tmp_path / "f.npz"), tmp_path / "f", bits=8).store.close()
+    assert_refused(capsys, "index", "refit", tmp_path / "f", says="was made of features, which it does not keep")
+    assert_refused(capsys, "index", "refit", tmp_path / "none", says="no store in a folder")
