@@ -169,6 +169,10 @@ def _evaluate(config: RunConfig, run: Path) -> dict[str, dict[str, dict[str, Eva
         epochs[checkpoint] = {}
         for view, (query, database) in views.items():
             tasks, histograms = evaluate_sets(query, database, f"{run}, {view}", config.evaluate.cutoffs)
+            if not histograms:
+                raise InputError(
+                    "an experiment compares mAP by labels, and this collection has none; evaluate each run"
+                )
             epochs[checkpoint][view] = {
                 task: (histograms[task].average_precision(), scores) for task, scores in tasks.items()
             }
