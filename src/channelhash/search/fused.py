@@ -43,19 +43,19 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     if options.rerank is not None:
         raise InputError("--rerank: orders the answers of one modality's codes; name it, --by image or --by text")
     depth = max(DEPTH, options.k)
-    modalities = [name for name in rankings if name != _WORDS]
-    found = [_by_code(store, query, options, modality, depth) for modality in modalities]
-    nearest: dict[str, float] = {}
-    for ids, distances in found:
-        for name, distance in zip(ids, distances, strict=True):
-            nearest[name] = min(distance, nearest.get(name, distance))
+    found, nearest = [], dict[str, int]()
+    for modality in rankings:
+        if modality != _WORDS:
+            ids, distances, keys = _by_code(store, query, options, modality, depth)
+            found.append(Ranking(ids, keys))
+            nearest |= {name: min(d, nearest.get(name, d)) for name, d in zip(ids, distances, strict=True)}
     if _WORDS in rankings:
         ranking = _by_words(store, query, options, depth)
         if options.radius is not None:
             kept = [place for place, name in enumerate(ranking.ids) if name in nearest]
             ranking = Ranking([ranking.ids[place] for place in kept], [ranking.keys[place] for place in kept])
         found.append(ranking)
-    scores = fuse(found)
+    scores = _level(store, fuse(found), rankings, found)
     order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))
     count = options.k if options.radius is None else options.limit
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
@@ -65,7 +65,7 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
         modality = searched if searched in item.codes else min(item.codes)
         distance = int(hamming_distances(query.code[None], item.codes[modality][None])[0, 0])
         hits.append(make_hit(item, distance, modality))
-    judged = judge_hits(store, query, searched, hits, sorted(int(distance) for distance in nearest.values()) or None)
+    judged = judge_hits(store, query, searched, hits, sorted(nearest.values()) or None)
     hits = list(judged) if options.collapse is None else collapse_hits(judged, options.collapse, count)
     return Hits(hits[:count], judged.close)
 
@@ -88,12 +88,36 @@ def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]
     return [*store.modalities, *[_WORDS] * (store.has_words and bool(query.words))]
 
 
-def _by_code(store: Store, query: Query, options: SearchOptions, modality: str, depth: int) -> Ranking:
+def _level(
+    store: Store, scores: dict[str, float], rankings: Sequence[str], found: Sequence[Ranking]
+) -> dict[str, float]:
+    """Let what an item lacks not count against it: without a code of a modality, its score is that of the others.
+
+    Nor do words count that do not find an item without text code, for it has hardly any.
+    """
+    modalities = [name for name in rankings if name != _WORDS]
+    if len({store.count(modality) for modality in modalities}) < 2:
+        return scores
+    by_words = set(found[-1].ids) if _WORDS in rankings else set()
+    for item in store.get(list(scores)):
+        n_known = sum(modality in item.codes for modality in modalities)
+        n_known += _WORDS in rankings and ("text" in item.codes or item.id in by_words)
+        scores[item.id] *= len(rankings) / max(1, n_known)
+    return scores
+
+
+def _by_code(
+    store: Store, query: Query, options: SearchOptions, modality: str, depth: int
+) -> tuple[list[str], list[int], list[float]]:
+    """Return ids, distances and what they are ranked by: distances, or scores where the store keeps projections."""
     if options.radius is not None:
         answers = store.search_radius(query.code[None], options.radius, modality, options.where, options.limit)
+    elif store.projected and query.outputs is not None:
+        scored = store.search_projections(query.outputs[None], depth, modality, options.where)
+        return scored.ids[0], scored.distances[0].tolist(), scored.scores[0].tolist()
     else:
         answers = store.search(query.code[None], depth, modality, options.where)
-    return Ranking(answers.ids[0], answers.distances[0].tolist())
+    return answers.ids[0], answers.distances[0].tolist(), answers.distances[0].tolist()
 
 
 def _by_words(store: Store, query: Query, options: SearchOptions, depth: int) -> Ranking:
