@@ -1,5 +1,7 @@
 """The doctor: counts, chance, and problems with what to do."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 
 from channelhash.data.describe import describe
-from channelhash.data.folder import load_any, load_folder
+from channelhash.data.folder import find_images, load_any, load_folder
 from channelhash.data.records import Records
 from channelhash.data.splits import draw_splits
 from channelhash.errors import InputError
@@ -108,3 +110,27 @@ def test_a_folder_of_pictures_at_any_depth(tmp_path):
         load_folder(tmp_path / "empty")
     with pytest.raises(InputError, match="no such file or folder"):
         load_any(tmp_path / "gone")
+
+
+def test_what_cannot_be_listed_is_a_line_each(tmp_path, monkeypatch):
+    for name in ("a.png", "locked/b.png", "open/c.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    with open(os.fsencode(tmp_path) + b"/\xff.png", "wb"):
+        pass
+    scandir = os.scandir
+
+    def scan(path):
+        if path == tmp_path / "locked":
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    found = find_images(tmp_path)
+    assert found.names == ["a.png", "open/c.png"]
+    assert found.problems == (
+        f"{tmp_path}/locked: cannot be read (Permission denied)",
+        f"{tmp_path}/\ufffd.png: the name is not UTF-8; rename it",
+    )
+    with pytest.raises(InputError, match="locked: cannot be read"):
+        find_images(tmp_path / "locked")
