@@ -21,7 +21,7 @@ STAGES = {"code": "code alone", "two_stages": "second stage"}
 # Score -> as it is printed.
 _SCORES = {"map": "mAP", "recall_at_10": "R@10"}
 _CAPTION = (
-    "In percent, mean ± sample standard deviation over {seeds} seeds, each with a split of its own; best mean of each "
+    "In percent, mean ± sample standard deviation over {seeds}, each with a split of its own; best mean of each "
     "number of bytes in bold. mAP: tie-aware, by shared labels, test queries over R. R@10: expected share of queries "
     "whose own counterpart is among the first ten of all items. Second stage: the first 500 ordered anew by int8 "
     "values, which take so many bytes more: of learned codes the model's outputs, of others the whole common space. "
@@ -53,16 +53,18 @@ def bytes_tables(results: Sequence[Result]) -> list[Table]:
     for stage, words in STAGES.items():
         names = [f"{_SCORES[score]} {arrow(task)}" for of, score, task in columns if of == stage]
         header += [f"{words}, bytes", *names, "µs"]
-    seeds_of_grid = {result.seed for result in results if result.settings}
+    n_seeds = len({result.seed for result in results if result.settings})
     missing = [
         f"{each.name} ({each.error or each.status})" for each in results if not (each.folder / MEASURED).exists()
     ]
-    caption = _CAPTION.format(seeds=len(seeds_of_grid)) + (f" Not measured: {', '.join(missing)}." if missing else "")
+    caption = _CAPTION.format(seeds=f"{n_seeds} seed{'s' * (n_seeds > 1)}") + (
+        f" Not measured: {', '.join(missing)}." if missing else ""
+    )
     return [Table("bytes", "Equal bytes an item", tuple(header), tuple(rows), caption)]
 
 
 def bytes_plots(results: Sequence[Result]) -> dict[str, Figure]:
-    """Draw both scores over all bytes of an item: a row a stage, a column a score and task, a line a method."""
+    """Draw both scores over the bytes of the code: a row a stage, a column a score and task, a line a method."""
     measured = _read(results)
     if not measured:
         return {}
@@ -74,7 +76,7 @@ def bytes_plots(results: Sequence[Result]) -> dict[str, Figure]:
         for (score, task), axes in zip(columns, axes_of_stage, strict=True):
             for number, method in enumerate(methods):
                 points = {
-                    _all_bytes(seeds[0], stage): _spread(seeds, stage, score, task)
+                    seeds[0]["bytes"]: _spread(seeds, stage, score, task)
                     for (_, name), seeds in sorted(measured.items())
                     if name == method
                 }
@@ -83,7 +85,7 @@ def bytes_plots(results: Sequence[Result]) -> dict[str, Figure]:
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(ScalarFormatter())
             axes.set_title(f"{_SCORES[score]} {arrow(task)}, {words}", fontsize=10)
-            axes.set_xlabel("bytes an item")
+            axes.set_xlabel("bytes of the code")
             axes.grid(alpha=0.3)
         axes_of_stage[0].set_ylabel("%")
     legend_below(figure, panels[0][0])
@@ -114,7 +116,3 @@ def _cells(methods: Sequence[Sequence[Mapping[str, Any]]], stage: str, score: st
     spreads = [_spread(seeds, stage, score, task) for seeds in methods]
     bold = best_means(spreads)
     return [Cell(print_spread(each), best) for each, best in zip(spreads, bold, strict=True)]
-
-
-def _all_bytes(figures: Mapping[str, Any], stage: str) -> int:
-    return int(figures["bytes"] + (figures["second_stage_bytes"] if stage != "code" else 0))
