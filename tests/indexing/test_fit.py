@@ -60,11 +60,15 @@ def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(tmp_path, m
     assert (done.added, len(done.problems)) == (MIN_PAIRS + 4, 1)
     model = ch.load_model(tmp_path / "s", trust_code=True)
     assert model.architecture["codes"] == "cca-itq"
-    again = ch.open_store(tmp_path / "again", 16, model.fingerprint())
+    again = ch.open_store(tmp_path / "again", 16, model.fingerprint(), projections=True)
     index_source(again, model, source)
     expected = {item.id: (item.codes, item.metadata) for item in again.get(again.ids())}
     found = stored(tmp_path / "s")
     assert found.keys() == expected.keys()
+    with closing(ch.open_store(tmp_path / "s")) as made:
+        for item in made.get(made.ids()):  # one pass made both
+            signs = {modality: ch.codes.pack(row[None] >= 0)[0].tolist() for modality, row in item.projections.items()}
+            assert signs == {modality: code.tolist() for modality, code in item.codes.items()}
     for name, (codes, metadata) in found.items():
         assert metadata == expected[name][1]
         assert {modality: code.tolist() for modality, code in codes.items()} == {

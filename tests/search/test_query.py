@@ -46,10 +46,13 @@ def store(tmp_path_factory, model):
     return opened
 
 
-def by_sorting(store, code, modality="image"):
+def by_sorting(store, code, modality="image", outputs=None):
     items = [item for item in store.get(store.ids()) if modality in item.codes]
-    distances = ch.codes.hamming_distances(code[None], np.stack([item.codes[modality] for item in items]))[0]
-    return sorted((int(distance), item.id) for distance, item in zip(distances, items, strict=True))
+    codes = np.stack([item.codes[modality] for item in items])
+    distances = ch.codes.hamming_distances(code[None], codes)[0]
+    sure = np.zeros(len(items)) if outputs is None else asymmetric_distances(outputs, codes)
+    rows = sorted((int(d), value, item.id) for d, value, item in zip(distances, sure, items, strict=True))
+    return [(distance, name) for distance, _, name in rows]
 
 
 def found(hits):
@@ -58,15 +61,16 @@ def found(hits):
 
 def test_words_and_pictures_find_the_nearest_codes(store, model):
     picture = Image.new("RGB", (20, 20), "red")
-    for asked, code in (
-        ({"text": "a bright red picture"}, model.encode_texts(["a bright red picture"])[0]),
-        ({"image": picture}, model.encode_images([picture])[0]),
+    for asked, outputs in (
+        ({"text": "a bright red picture"}, model.outputs("text", ["a bright red picture"])[0].numpy()),
+        ({"image": picture}, model.outputs("image", [picture])[0].numpy()),
     ):
-        assert found(search_store(store, by="image", **asked)) == by_sorting(store, code)[:10]
+        code = ch.codes.pack(outputs[None] >= 0)[0]
+        assert found(search_store(store, by="image", **asked)) == by_sorting(store, code, "image", outputs)[:10]
         assert found(search_store(store, SearchOptions(k=10**9, modality="text"), **asked)) == by_sorting(
-            store, code, "text"
+            store, code, "text", outputs
         )
-        near = [pair for pair in by_sorting(store, code) if pair[0] <= 4]
+        near = [pair for pair in by_sorting(store, code, "image", outputs) if pair[0] <= 4]
         assert found(search_store(store, SearchOptions(radius=4), **asked)) == near
         assert found(search_store(store, SearchOptions(radius=4, limit=3), **asked)) == near[:3]
 

@@ -9,6 +9,7 @@ from channelhash.codes import hamming_distances
 from channelhash.errors import InputError
 from channelhash.search.fusion import Ranking, fuse
 from channelhash.search.hits import Hits, Query, SearchOptions, collapse_hits, judge_hits, make_hit, search_hits
+from channelhash.search.ranked_codes import RankedCodes, rank_codes
 from channelhash.search.store import Store
 
 #: Items that each ranking gives, or more if more answers are asked for.
@@ -106,18 +107,9 @@ def _level(
     return scores
 
 
-def _by_code(
-    store: Store, query: Query, options: SearchOptions, modality: str, depth: int
-) -> tuple[list[str], list[int], list[float]]:
-    """Return ids, distances and what they are ranked by: distances, or scores where the store keeps projections."""
-    if options.radius is not None:
-        answers = store.search_radius(query.code[None], options.radius, modality, options.where, options.limit)
-    elif store.projected and query.outputs is not None:
-        scored = store.search_projections(query.outputs[None], depth, modality, options.where)
-        return scored.ids[0], scored.distances[0].tolist(), scored.scores[0].tolist()
-    else:
-        answers = store.search(query.code[None], depth, modality, options.where)
-    return answers.ids[0], answers.distances[0].tolist(), answers.distances[0].tolist()
+def _by_code(store: Store, query: Query, options: SearchOptions, modality: str, depth: int) -> RankedCodes:
+    count = depth if options.radius is None else options.limit
+    return rank_codes(store, query.code, query.outputs, count, options.radius, modality, options.where)
 
 
 def _by_words(store: Store, query: Query, options: SearchOptions, depth: int) -> Ranking:

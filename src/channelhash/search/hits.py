@@ -12,6 +12,7 @@ from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search.collapse import fold
 from channelhash.search.match import find_reference, is_close, judge
+from channelhash.search.ranked_codes import rank_codes
 from channelhash.search.rerank import rerank
 from channelhash.search.store import Item, Store
 from channelhash.search.validation import Value
@@ -53,8 +54,8 @@ class SearchOptions:
         limit: at most so many of those within ``radius``.
         modality: modality to search; images if the store has any, else its only modality.
         where: filter that items must pass, see `channelhash.search.filters`.
-        rerank: number of nearest items to reorder by asymmetric distance, see `channelhash.search.rerank`;
-            with ``k``, a search returns the best ``k`` of them.
+        rerank: number of nearest items to reorder by asymmetric distance, see `channelhash.search.rerank`, whether or
+            not the store keeps projections; with ``k``, a search returns the best ``k`` of them.
         collapse: fold answers within so many bits of an earlier one into it, see `Hit.duplicates`; up to 10,000 answers
             are looked at for ``k`` that stay.
         by: what `channelhash.search.fused.answer` searches: ``"image"`` or ``"text"`` codes, ``"words"``, or ``"all"``
@@ -147,7 +148,10 @@ class Hits(list[Hit]):
 
 
 def search_hits(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
-    """Find the items nearest to a query, nearest first, equal distances by id, in a store that is not empty.
+    """Find the items nearest to a query, nearest first, in a store that is not empty.
+
+    Of a query whose outputs are known more is known than its bits: `ranked_codes` says how items are ordered by them.
+    Otherwise equal distances are in the order of ids.
 
     Raises:
         InputError: the store has no such codes, the filter is wrong, or re-ranking needs the real-valued outputs of a
@@ -182,14 +186,11 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
 
 
 def _nearest(store: Store, query: Query, options: SearchOptions, modality: str, count: int | None) -> list[Hit]:
-    """Return the nearest ``count`` items, or all within the radius."""
-    code = query.code[None]
-    if options.radius is None:
-        answers = store.search(code, count or options.k, modality, options.where)
-    else:
-        answers = store.search_radius(code, options.radius, modality, options.where, count)
-    items, distances = store.get(answers.ids[0]), answers.distances[0].tolist()
-    return [make_hit(item, distance, modality) for item, distance in zip(items, distances, strict=True)]
+    """Return the best ``count`` items, or all within the radius; the nearest where they are re-ranked."""
+    outputs = None if options.rerank else query.outputs
+    ranked = rank_codes(store, query.code, outputs, count, options.radius, modality, options.where)
+    items = store.get(ranked.ids)
+    return [make_hit(item, distance, modality) for item, distance in zip(items, ranked.distances, strict=True)]
 
 
 def judge_hits(

@@ -80,7 +80,7 @@ def encode_queries(encoder: HashModel, modality: str, items: Sequence[str | Path
 
 
 def query_like(store: Store, item_id: str, modality: str | None = None, by: str | None = None) -> Query:
-    """Return an item of the store as a query, of which only the bits are known.
+    """Return an item of the store as a query; only its bits are known, unless the store keeps projections.
 
     Args:
         store: the store that has the item.
@@ -99,12 +99,15 @@ def query_like(store: Store, item_id: str, modality: str | None = None, by: str 
     """
     if item_id not in store:
         raise InputError(f"--like {item_id}: {store.address} has no item with this id")
-    codes = store.get([item_id])[0].codes
+    item = store.get([item_id])[0]
+    codes = item.codes
     query_modality = by or store.choose_modality(modality)
     if query_modality not in codes:
         available = " and ".join(sorted(codes))
         raise InputError(f"--like {item_id}: has no {query_modality} code; ask by what it has, --by {available}")
-    return Query(codes[query_modality], modality=query_modality)
+    projection = item.projections.get(query_modality)
+    outputs = None if projection is None else projection.astype(np.float32)
+    return Query(codes[query_modality], outputs, query_modality)
 
 
 def question_parts(
@@ -224,11 +227,14 @@ def code_outputs(code: PackedCodes, n_bits: int) -> NDArray[np.float32]:
 
 
 def _stored_outputs(store: Store, item_id: str, option: str) -> NDArray[np.float32]:
-    """Return an item's code as outputs, of its image if it has one."""
+    """Return an item's projection as outputs, or its code where the store keeps none; of its image if it has one."""
     if item_id not in store:
         raise InputError(f"{option} {item_id}: {store.address} has no item with this id")
-    codes = store.get([item_id])[0].codes
-    return code_outputs(codes[min(codes)], store.n_bits or 0)
+    item = store.get([item_id])[0]
+    modality = min(item.codes)
+    if modality in item.projections:
+        return item.projections[modality].astype(np.float32)
+    return code_outputs(item.codes[modality], store.n_bits or 0)
 
 
 def open_filled_store(address: str | Path) -> Store:

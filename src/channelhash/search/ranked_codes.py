@@ -1,0 +1,91 @@
+"""Rank the items of a store by their codes, and by all that is known beside these.
+
+* A question of which the model's outputs are known, to a store with projections: in two stages, by score.
+* To a store without: by distance, and equal distances by how sure the model was of the bits that differ (`rerank`).
+* A question of which only bits are known: by distance.
+
+What is equal by all that is in the order of ids.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes
+from channelhash.search.projections import FIRST, cosines
+from channelhash.search.rerank import asymmetric_distances
+from channelhash.search.store import Store
+
+
+class RankedCodes(NamedTuple):
+    """Items, best first.
+
+    Attributes:
+        ids: the items' ids.
+        distances: number of bits in which each item's code differs from the question's.
+        keys: what they are ordered by, ascending; items of equal keys are equally good.
+
+    >>> RankedCodes(["a"], [3], [3.0]).ids
+    ['a']
+    """
+
+    ids: list[str]
+    distances: list[int]
+    keys: list[float]
+
+
+def rank_codes(
+    store: Store,
+    code: PackedCodes,
+    outputs: NDArray[Any] | None,
+    count: int | None,
+    radius: int | None = None,
+    modality: str | None = None,
+    where: str | None = None,
+) -> RankedCodes:
+    """Return the best ``count`` items, or of those within ``radius`` bits the best ``count`` or all.
+
+    Args:
+        store: searched.
+        code: ``(ceil(n_bits / 8),)`` of the question.
+        outputs: ``(n_bits,)``, whose signs the code is; None where they are not known.
+        count: None only with a radius.
+        radius, modality, where: see `Store.search_radius`.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.local.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[64], [128]], np.uint8)}, None, n_bits=2))
+    >>> code, outputs = np.array([192], np.uint8), np.array([0.9, 0.1])
+    >>> rank_codes(store, code, None, count=2).ids, rank_codes(store, code, outputs, count=2).ids
+    (['a', 'b'], ['b', 'a'])
+    """
+    if store.projected and outputs is not None and radius is None and count is not None:
+        scored = store.search_projections(outputs[None], count, modality, where)
+        return RankedCodes(scored.ids[0], scored.distances[0].tolist(), (-scored.scores[0]).tolist())
+    looked_at = count if outputs is None or count is None else max(count, FIRST)
+    if radius is None:
+        answers = store.search(code[None], looked_at or FIRST, modality, where)
+    else:
+        answers = store.search_radius(code[None], radius, modality, where, looked_at)
+    ids, distances = answers.ids[0], answers.distances[0]
+    if outputs is None or not ids:
+        return RankedCodes(ids[:count], distances[:count].tolist(), distances[:count].tolist())
+    if not store.projected and count is not None:  # what is farther than the last cannot be among the answers
+        ids = ids[: int(np.searchsorted(distances, distances[min(count, len(ids)) - 1], side="right"))]
+    keys = _keys(store, ids, distances[: len(ids)], outputs, store.choose_modality(modality))
+    order = np.argsort(keys, kind="stable")[:count]
+    return RankedCodes([ids[place] for place in order], distances[order].tolist(), keys[order].tolist())
+
+
+def _keys(
+    store: Store, ids: list[str], distances: NDArray[np.int64], outputs: NDArray[Any], modality: str
+) -> NDArray[np.float64]:
+    """Return what items are ordered by, which come by distance and id."""
+    items = store.get(ids)
+    if store.projected:
+        scores = cosines(outputs, np.stack([item.projections[modality] for item in items]))
+        return -scores.astype(np.float64)
+    # At most half a bit, so that distances come first.
+    sure = asymmetric_distances(outputs, np.stack([item.codes[modality] for item in items]))
+    return distances + sure / (2 * float(np.abs(outputs).sum()) or 1.0)
