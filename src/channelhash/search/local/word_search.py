@@ -15,7 +15,7 @@ from channelhash.search.local.words import TOKENIZER
 # Words of a question that are looked for.
 _WORDS = 24
 # Rows of rare words that are scored, all together.
-_ROWS = 3_000
+_ROWS = 2_000
 # Of the more frequent words, how many are looked for.
 _FREQUENT = 3
 # Items from which on words that are everywhere are left out.
@@ -34,7 +34,7 @@ class WordSearch:
     captions nearly are. Frequent words make it slow, so where they are very frequent the search is cut short:
 
     1. Words that more than a tenth of over 10,000 items have are left out if there are rarer ones.
-    2. Items with any of the rarest words, which have at most 3,000 rows together, are scored exactly by these and the
+    2. Items with any of the rarest words, which have at most 2,000 rows together, are scored exactly by these and the
        three next ones.
     3. If these are too few: items with all three, then with the two rarer of them, the rarest, the two more frequent …
 
