@@ -7,6 +7,7 @@ import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.models.linear_hashing import cca_itq
 from channelhash.search.collapse import fold
+from channelhash.search.fused import answer
 from channelhash.search.hits import Query, SearchOptions, judge_hits, search_hits
 from channelhash.search.local.store import open_codes
 from channelhash.search.match import FEWEST, FIRST, find_reference, is_close
@@ -117,6 +118,22 @@ def test_without_enough_items_that_ask_nobody_knows_what_is_close():
 def test_an_item_of_the_store_is_close_to_itself(world):
     store, _, _ = world
     assert search_hits(store, query_like(store, "0007")).close
+
+
+def test_a_fused_answer_is_close_by_the_searched_codes_or_by_all_of_its_words(tmp_path, world):
+    """Captions are nearer to a question than images are, and say nothing about how near an image should be."""
+    stored, held_out, nonsense = world
+    ids, images = stored.codes("image")
+    store = ch.open_store(tmp_path / "s", n_bits=N_BITS)
+    texts = [{"text": f"thing {row % 7} Rover{row}"} for row in range(N)]
+    store.add(ids, {"image": images, "text": stored.codes("text")[1]}, metadata=texts)
+    fused = [answer(store, Query(code, modality="text", words="unheard")).close for code in nonsense]
+    assert np.mean(fused) <= 0.25
+    assert np.mean([answer(store, Query(code, modality="text", words="unheard")).close for code in held_out]) >= 0.92
+    far = Query(nonsense[fused.index(False)], modality="text", words="rover3 thing")
+    assert answer(store, far, SearchOptions(k=100)).close
+    assert answer(store, Query(nonsense[0], modality="text", words="thing"), SearchOptions(by="words")).close is None
+    store.close()
 
 
 def test_cosines_of_projections_tell_nonsense_better(tmp_path, outputs):

@@ -1,5 +1,6 @@
 """Answer a query by all that a store has: the codes of each modality and the words, as one ranking."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import numpy as np
 from channelhash.codes import hamming_distances
 from channelhash.errors import InputError
 from channelhash.search.fusion import Ranking, fuse
-from channelhash.search.hits import Hits, Query, SearchOptions, collapse_hits, judge_hits, make_hit, search_hits
+from channelhash.search.hits import Hit, Hits, Query, SearchOptions, collapse_hits, judge_hits, make_hit, search_hits
 from channelhash.search.ranked_codes import RankedCodes, rank_codes
 from channelhash.search.store import Store
 
@@ -45,10 +46,14 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
         raise InputError("--rerank: orders the answers of one modality's codes; name it, --by image or --by text")
     depth = max(DEPTH, options.k)
     found, nearest = [], dict[str, int]()
+    searched, of_searched, cosines = store.choose_modality(), list[int](), None
     for modality in rankings:
         if modality != _WORDS:
             ids, distances, keys = _by_code(store, query, options, modality, depth)
             found.append(Ranking(ids, keys))
+            if modality == searched:
+                of_searched = distances
+                cosines = [-key for key in keys] if store.projected and query.outputs is not None else None
             nearest |= {name: min(d, nearest.get(name, d)) for name, d in zip(ids, distances, strict=True)}
     if _WORDS in rankings:
         ranking = _by_words(store, query, options, depth)
@@ -60,15 +65,21 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))
     count = options.k if options.radius is None else options.limit
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
-    searched = store.choose_modality()
     hits = []
     for item in store.get(order[:n_found]):
         modality = searched if searched in item.codes else min(item.codes)
         distance = int(hamming_distances(query.code[None], item.codes[modality][None])[0, 0])
         hits.append(make_hit(item, distance, modality))
-    judged = judge_hits(store, query, searched, hits, sorted(nearest.values()) or None)
+    judged = judge_hits(store, query, searched, hits, of_searched, cosines)
+    close = judged.close or (None if judged.close is None else any(_has_words(hit, query.words) for hit in judged))
     hits = list(judged) if options.collapse is None else collapse_hits(judged, options.collapse, count)
-    return Hits(hits[:count], judged.close)
+    return Hits(hits[:count], close)
+
+
+def _has_words(hit: Hit, words: str) -> bool:
+    """Return whether an item's id, text and labels have all of the words, which no code needs to confirm."""
+    wanted, there = (set(re.findall(r"\w+", text.casefold())) for text in (words, f"{hit.id} {hit.text} {hit.labels}"))
+    return bool(wanted) and wanted <= there
 
 
 def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:

@@ -172,7 +172,8 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
     most = max(wanted or 0, _MOST)
     looked_at = wanted and (min(most, 4 * wanted) if options.collapse is not None else wanted)
     while True:
-        judged = judge_hits(store, query, modality, _nearest(store, query, options, modality, looked_at))
+        found, cosines = _nearest(store, query, options, modality, looked_at)
+        judged = judge_hits(store, query, modality, found, cosines=cosines)
         hits, close = list(judged), judged.close
         if n_reranked and hits and query.outputs is not None:
             order = rerank(query.outputs, np.stack([hit.code for hit in hits]), n_reranked)
@@ -185,12 +186,18 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
         looked_at = min(most, 4 * looked_at)
 
 
-def _nearest(store: Store, query: Query, options: SearchOptions, modality: str, count: int | None) -> list[Hit]:
-    """Return the best ``count`` items, or all within the radius; the nearest where they are re-ranked."""
+def _nearest(
+    store: Store, query: Query, options: SearchOptions, modality: str, count: int | None
+) -> tuple[list[Hit], list[float] | None]:
+    """Return the best ``count`` items, or all within the radius, with their cosines if they are ordered by these.
+
+    Where they are re-ranked, return the nearest.
+    """
     outputs = None if options.rerank else query.outputs
     ranked = rank_codes(store, query.code, outputs, count, options.radius, modality, options.where)
     items = store.get(ranked.ids)
-    return [make_hit(item, distance, modality) for item, distance in zip(items, ranked.distances, strict=True)]
+    hits = [make_hit(item, distance, modality) for item, distance in zip(items, ranked.distances, strict=True)]
+    return hits, [-key for key in ranked.keys] if store.projected and outputs is not None else None
 
 
 def judge_hits(
