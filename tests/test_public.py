@@ -107,7 +107,7 @@ def test_index_makes_a_store_and_brings_it_up_to_date(tmp_path, model):
     photos = picture_folder(tmp_path / "photos")
     index = ch.index(photos, model=model)
     assert (index.indexed.added, len(index.store)) == (9, 9)
-    assert (tmp_path / "photos.store").is_dir()
+    assert (photos / ".channelhash").is_dir()
     index.store.close()
     Image.new("RGB", (40, 30), "white").save(photos / "new.png")
     (photos / "0.png").unlink()

@@ -27,7 +27,6 @@ def place(tmp_path):
         (tmp_path / f"{i}.png").rename(photos / f"{i}.png")
     (tmp_path / "captions.csv").write_text("image,text\n5.png,a red car\n5.png,car\n6.png,a dog\n")
     ch.index(photos, tmp_path / "s", captions=tmp_path / "captions.csv").store.close()
-    (tmp_path / "s" / "source.json").write_text("{}")
     return tmp_path / "s"
 
 

@@ -9,7 +9,7 @@ import pytest
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search import photo_folders
-from channelhash.search.photo_folders import find_or_keep, find_store, is_plain_folder, make_place
+from channelhash.search.photo_folders import choose_place, find_or_keep, find_store, is_plain_folder
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_a_folder_without_a_store_stays_what_it_is(photos):
 
 
 def test_the_store_in_the_folder_is_opened_by_its_name(photos):
-    fill(make_place(photos))
+    fill(choose_place(photos))
     assert find_store(photos) == photos / ".channelhash"
     assert ch.open_store(photos).ids() == ["a.jpg"]
 
@@ -48,7 +48,7 @@ def test_a_folder_that_cannot_be_written_has_its_store_in_the_cache(photos, tmp_
         make(path, *args, **options)
 
     monkeypatch.setattr(Path, "mkdir", read_only)
-    place = make_place(photos)
+    place = choose_place(photos)
     assert place.is_relative_to(tmp_path / "cache" / "channelhash")
     assert place.name.startswith("photos-")
     fill(place)
@@ -61,7 +61,7 @@ def test_a_folder_that_cannot_be_written_has_its_store_in_the_cache(photos, tmp_
 def test_where_nothing_can_be_written_one_line_says_what_to_do(photos, monkeypatch):
     monkeypatch.setattr(photo_folders.os, "access", lambda path, mode: False)
     with pytest.raises(InputError, match="no store can be made"):
-        make_place(photos)
+        choose_place(photos)
 
 
 @pytest.mark.parametrize("own", ["store.json", "config.yaml", "config.json", os.path.join("model", "config.json")])

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from channelhash.cli.options import AsJson, Modality, SearchableStore, Sheet, Where
+from channelhash.cli.options import AsJson, Modality, SearchableStore, Sheet, TrustCode, Where
 from channelhash.cli.output import print_json, print_table
+from channelhash.cli.photos import open_searched
 
 if TYPE_CHECKING:
     from channelhash.search.duplicates import DuplicateGroup
@@ -20,6 +21,7 @@ def duplicates(
     modality: Modality | None = typer.Option(None, help="Modality whose codes count; images if there are any."),
     where: Where = None,
     sheet: Sheet = None,
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Find groups of near-duplicates: items connected by steps of a few bits. The largest group comes first.
@@ -27,9 +29,8 @@ def duplicates(
     Example: channelhash duplicates photos.store --radius 3
     """
     from channelhash.search.duplicates import draw_groups, find_duplicates
-    from channelhash.search.query import open_filled_store
 
-    opened = open_filled_store(store)
+    opened, _ = open_searched(store)
     groups = find_duplicates(opened, radius, modality.value if modality else None, where)
     if sheet and groups:
         draw_groups(opened, groups[:_GROUPS], sheet, _IDS)

@@ -22,7 +22,9 @@ app = typer.Typer(
     help="Create stores of codes, add items and delete them; check, repair and back up.",
 )
 
-_STORE = typer.Argument(..., help="A store's folder, or the address of a Milvus collection (milvus+http://…).")
+_STORE = typer.Argument(
+    ..., help="A store's folder, the pictures' folder that it belongs to, or a Milvus address (milvus+http://…)."
+)
 _EXCLUDE = typer.Option(
     [], metavar="PATTERN", help="Leave out such files or folders, as in a .gitignore: '*.gif', 'raw/'. Repeatable."
 )
@@ -63,10 +65,12 @@ def create(
     Example: channelhash index create photos.store photos --captions captions.csv
     """
     from channelhash.indexing.fit import NewCodes
-    from channelhash.indexing.stores import create_store
+    from channelhash.indexing.stores import create_store, default_address, read_again
     from channelhash.models.encoders import read_words
-    from channelhash.search.photo_folders import is_store
+    from channelhash.search.photo_folders import holds_files, is_store
 
+    if source is None and holds_files(store):  # pictures, then, whose store lies with them
+        source, store = Path(store), default_address(Path(store))
     if model is not None and encoder:
         raise InputError("--model: is a run, and --encoder names another encoder; give one of them")
     word = str(model) if model is not None else read_words(encoder) if encoder else None
@@ -82,14 +86,16 @@ def create(
 
     when_stopped(f"{store} keeps the items written so far", go_on)
     with progress_bars() as progress:
-        done = create_store(store, new, _read(source, root, exclude, captions), root, progress, projections)
+        named = source is not None or exclude or captions is not None
+        items = read_again(store, source, root, exclude, captions) if named else None
+        done = create_store(store, new, items, root, progress, projections)
     _report(store, done, as_json)
 
 
 @app.command()
 def add(
     store: str = _STORE,
-    source: Path = typer.Argument(..., help=_SOURCE),
+    source: Path | None = typer.Argument(None, help=f"{_SOURCE} By default the folder that the store was made of."),
     model: Path | None = typer.Option(
         None, help="For a store without a model: the run that made its codes, or a run that extends it."
     ),
@@ -104,11 +110,12 @@ def add(
 
     Example: channelhash index add photos.store photos
     """
-    from channelhash.indexing.stores import add_to_store
+    from channelhash.indexing.stores import add_to_store, read_again
 
     when_stopped(f"{store} keeps the items written so far")
     with progress_bars() as progress:
-        done = add_to_store(store, _read(source, root, exclude, captions), model, root, progress, prune)
+        items = read_again(store, source, root, exclude, captions)
+        done = add_to_store(store, items, model, root, progress, prune)
     _report(store, done, as_json)
 
 
@@ -167,17 +174,6 @@ def _in_words(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else str(value or "unknown")
-
-
-def _read(source: Any, root: Path | None, exclude: list[str], captions: Path | None) -> Any:
-    """Return the items of a folder where an option is about them; otherwise the path, which is read later."""
-    from channelhash.indexing.source import read_source
-
-    if not exclude and captions is None:
-        return source
-    if source is None:
-        raise InputError("--exclude and --captions go with a SOURCE; name the folder of pictures")
-    return read_source(source, root, exclude, captions)
 
 
 def _report(store: str, done: "Indexed", as_json: bool) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from channelhash.cli.options import AsJson, By, Modality, SearchableStore, Sheet, StoreModel, TrustCode, Where
 from channelhash.cli.output import print_json, print_table
+from channelhash.cli.photos import Captions, Encoder, open_searched
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def search(
     rerank: int | None = typer.Option(None, help="Reorder the nearest so many by the query's real-valued outputs."),
     collapse: bool = typer.Option(False, "--collapse", help="Fold near-duplicates into the first of them."),
     model: StoreModel = None,
+    encoder: Encoder = [],
+    captions: Captions = None,
     sheet: Sheet = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
@@ -42,7 +45,7 @@ def search(
     Example: channelhash search photos.store "a dog on a beach -people" -k 5
     """
     from channelhash.search.duplicates import RADIUS
-    from channelhash.search.query import SearchOptions, draw_hits, find_image, open_filled_store, search_store
+    from channelhash.search.query import SearchOptions, draw_hits, find_image, search_store
 
     if question is not None and text is not None:
         raise InputError("--text: the question is there already; leave one of them out")
@@ -50,7 +53,7 @@ def search(
     options = SearchOptions(
         k, radius, None, modality.value if modality else None, where, rerank, RADIUS if collapse else None
     )
-    opened = open_filled_store(store)
+    opened, loaded = open_searched(store, model, encoder, captions)
     hits = search_store(
         opened,
         options,
@@ -60,7 +63,7 @@ def search(
         by=by.value if by else None,
         minus=[Path(what) if Path(what).is_file() else what for what in minus],
         minus_like=minus_like,
-        model=model,
+        model=loaded,
     )
     if sheet:
         query = text if text is not None else image or find_image(opened, like or "") or like or ""

@@ -6,6 +6,7 @@ import typer
 
 from channelhash.cli.options import SearchableStore, StoreModel, TrustCode
 from channelhash.cli.output import messages
+from channelhash.cli.photos import Captions, Encoder, bring_up_to_date
 from channelhash.cli.stopping import when_stopped
 
 
@@ -22,11 +23,13 @@ def serve(
     max_pixels: float = typer.Option(40, min=0.001, help="Largest picture, in million pixels."),
     max_k: int = typer.Option(1000, min=1, help="Largest number of results of one search."),
     max_concurrency: int = typer.Option(64, min=1, help="Largest number of requests at one time."),
+    encoder: Encoder = [],
+    captions: Captions = None,
     trust_code: TrustCode = False,
 ) -> None:
-    """Serve a store over HTTP, with a search page for the browser, until Ctrl-C.
+    """Serve a store, or a plain folder of pictures, over HTTP, with a search page for the browser, until Ctrl-C.
 
-    Example: channelhash serve photos.store --port 8080
+    Example: channelhash serve photos --port 8080
     """
     from channelhash.serve.factory import open_app
     from channelhash.serve.limits import Limits
@@ -37,6 +40,8 @@ def serve(
     )
     when_stopped(f"{store} keeps every write that was answered")
     with listen(host, port) as listening:
+        if photos := bring_up_to_date(store, model, encoder, captions):
+            photos.store.close()
         hosts = allowed_hosts(host, allow_host)
         app = open_app(store, model, limits, token_file, hosts, read_token_file, audit_log)
         for modality, problem in app.state.service.problems.items():

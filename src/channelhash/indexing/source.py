@@ -16,6 +16,7 @@ from channelhash.data.folder import find_images, load_any
 from channelhash.data.records import Records
 from channelhash.data.tabular_files import ENDINGS, read_rows
 from channelhash.errors import InputError
+from channelhash.indexing.photo_source import PhotoSource
 from channelhash.search.validation import Value
 
 #: Columns of a table that `load_table` reads; all others become metadata as they are.
@@ -35,7 +36,7 @@ class Source:
         records: the items.
         metadata: for each item, as far as known: ``text``, ``image`` (an absolute path), ``labels`` and the other
             columns of a table.
-        folder: the folder of the images, if the source is one.
+        photos: what was read, if it is a folder of images.
         captions: of a folder, the captions of each image, if a file of them was given; an image may have none.
 
     >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
@@ -45,8 +46,13 @@ class Source:
 
     records: Records
     metadata: list[dict[str, Value]]
-    folder: Path | None = None
+    photos: PhotoSource | None = None
     captions: list[tuple[str, ...]] | None = None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the images, if the source is one."""
+        return self.photos.folder if self.photos else None
 
 
 def read_source(
@@ -102,7 +108,7 @@ def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source
     labels = np.zeros((len(names), 0), dtype=bool)
     problems = (*found.problems, *lost)
     records = Records(tuple(names), {"image": images}, labels, (), found.skipped, problems)
-    return Source(records, metadata, Path(where), texts)
+    return Source(records, metadata, PhotoSource(Path(where), captions, tuple(exclude)), texts)
 
 
 def _metadata(records: Records) -> list[dict[str, Value]]:

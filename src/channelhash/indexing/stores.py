@@ -13,6 +13,7 @@ from PIL import Image
 from channelhash.errors import InputError
 from channelhash.indexing.encode import Indexed, index_source
 from channelhash.indexing.fit import FittedCodes, NewCodes, fit_source
+from channelhash.indexing.photo_source import read_photo_source, write_photo_source
 from channelhash.indexing.source import Source, read_source
 from channelhash.models import HashModel, load_model
 from channelhash.models.encoders import Word, absolute_word, in_one_word, is_encoder
@@ -21,7 +22,7 @@ from channelhash.models.saved_checksums import read_description
 from channelhash.search import STORES, open_store
 from channelhash.search.duplicates import RADIUS, DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
-from channelhash.search.photo_folders import find_or_keep, is_store
+from channelhash.search.photo_folders import choose_place, find_or_keep, find_store, is_store
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.store import Store
 from channelhash.utils.device import pick_device
@@ -103,15 +104,16 @@ def index(
 
     Args:
         source: a folder of images, a table, a file of features or a configuration; see `read_source`.
-        store: the address of the store; by default a folder beside ``source``, ``photos.store`` for ``photos``.
+        store: the address of the store; for a folder of images by default ``.channelhash`` in it, or in the user's
+            cache if the folder cannot be written; else beside ``source``, ``items.store`` for ``items.csv``.
         model: a run, its folder or a saved model. A store that keeps its model needs none once it is made.
         encoder: instead of ``model``, for a new store: ``"photo"`` or another encoder, see `models.encoders`. With
             neither, features are taken as they are, and images and texts go through ``photo``.
         codes: with an encoder, how codes are fitted: ``auto``, ``sign``, ``itq`` or ``cca-itq``.
         bits: with an encoder, the code length.
         root: for a table, the folder of its images.
-        exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``.
-        captions: for a folder, a file with captions of its images, see `read_captions`.
+        exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``; those of the last time if none.
+        captions: for a folder, a file with captions of its images, see `read_captions`; that of the last time if None.
         prune: for a folder, remove the items whose image is no longer in it.
         trust_code: consent to run code of this machine that the model or the store names (``python:module:NAME``).
         progress: stage -> its callback.
@@ -126,18 +128,54 @@ def index(
         [hit.id for hit in index.search("a dog on a beach", k=5)]
     """
     path = Path(source).resolve()
-    address = str(path.with_name(f"{path.stem if path.is_file() else path.name}.store") if store is None else store)
+    address = default_address(path) if store is None else str(store)
     folder, saved = None if root is None else Path(root), None if model is None else Path(model)
     with trusting(trust_code):
-        items = read_source(path, folder, exclude, None if captions is None else Path(captions))
+        items = read_again(address, path, folder, exclude, None if captions is None else Path(captions))
         if _holds_items(address):
             if encoder is not None:
                 check_encoder(address, encoder)
-            indexed = add_to_store(address, items, saved, None, progress, prune)
-        else:
-            indexed = create_store(address, saved or NewCodes(encoder, codes, bits), items, None, progress)
+            with closing(open_store(address)) as there:
+                loaded = load_encoder(there, saved)
+            indexed = add_to_store(address, items, loaded, None, progress, prune)
+            return Index(open_store(address), loaded, indexed)
+        indexed = create_store(address, saved or NewCodes(encoder, codes, bits), items, None, progress)
         opened = open_store(address)
         return Index(opened, load_encoder(opened, saved), indexed)
+
+
+def read_again(
+    address: str,
+    source: Path | None,
+    root: Path | None = None,
+    exclude: Sequence[str] = (),
+    captions: Path | None = None,
+) -> Source:
+    """Read the items for a store; of a folder it holds already, exclusions and captions are those of the last time.
+
+    Args:
+        address: the store, which may not be there yet.
+        source: see `read_source`; None for the folder that the store was made of.
+        root, exclude, captions: see `read_source`; given ones replace those of the last time.
+
+    Raises:
+        InputError: no source is named and the store knows none; or as `read_source`.
+    """
+    kept = None if "://" in address else read_photo_source(find_or_keep(Path(address)))
+    if source is None and kept is None:
+        raise InputError(f"{address}: was not made of a folder of pictures; name the SOURCE of its items")
+    if kept is not None and (source is None or source.resolve() == kept.folder.resolve()):
+        source, exclude, captions = kept.folder, exclude or kept.exclude, captions or kept.captions
+    assert source is not None
+    return read_source(source, root, exclude, captions)
+
+
+def default_address(source: Path) -> str:
+    """Return the address of a source's store where none is named."""
+    beside = source.with_name(f"{source.stem if source.is_file() else source.name}.store")
+    if source.is_dir() and not is_store(beside):  # where version 0.1 made them
+        return str(find_store(source) or choose_place(source))
+    return str(beside)
 
 
 def _holds_items(address: str) -> bool:
@@ -233,7 +271,7 @@ def create_store(
 def add_to_store(
     address: str,
     source: Path | Source,
-    model: Path | None = None,
+    model: Path | HashModel | None = None,
     root: Path | None = None,
     progress: StageProgress = no_stage_progress,
     prune: bool = False,
@@ -243,9 +281,9 @@ def add_to_store(
     Args:
         address: the store.
         source: what `read_source` reads or has read.
-        model: for a store without model: the run or saved model that made its codes. Or one that extends the store's
-            model (`HashModel.extends`): it encodes what is added, existing codes stay, and a store in a folder takes it
-            over, for queries too.
+        model: for a store without model: the run or saved model that made its codes, or one that is loaded. Or one that
+            extends the store's model (`HashModel.extends`): it encodes what is added, existing codes stay, and a store
+            in a folder takes it over, for queries too.
         root: see `read_source`.
         progress: stage -> its callback.
         prune: see `index_source`.
@@ -289,6 +327,8 @@ def _add(
             return Indexed()
         codes.model.to(pick_device("auto"))
         items = source if isinstance(source, Source) else read_source(source, root)
+        if items.photos is not None and not store.address.startswith(tuple(STORES)):
+            write_photo_source(find_or_keep(Path(store.address)), items.photos)
         return index_source(store, codes.model, items, progress, prune, codes.ready)
     finally:
         store.close()

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from channelhash.errors import InputError
@@ -25,6 +26,12 @@ def is_plain_folder(path: Path) -> bool:
     return path.is_dir() and not any((path / name).exists() for name in _OWN)
 
 
+def holds_files(address: str) -> bool:
+    """Return whether an address is that of a plain folder with files in it, hidden ones left out."""
+    path = Path(address)
+    return "://" not in address and is_plain_folder(path) and any(not name.startswith(".") for name in os.listdir(path))
+
+
 def find_store(folder: Path) -> Path | None:
     """Return the store that was made of a plain folder: in it, or in the user's cache; None if there is none."""
     return next((place for place in (folder / _NAME, _in_cache(folder)) if is_store(place)), None)
@@ -35,26 +42,28 @@ def find_or_keep(path: Path) -> Path:
     return (find_store(path) if is_plain_folder(path) else None) or path
 
 
-def make_place(folder: Path) -> Path:
-    """Make the empty folder of a new store: in the photographs' folder, or in the user's cache if that is read-only.
+def choose_place(folder: Path) -> Path:
+    """Return where a new store belongs: in the photographs' folder, or in the user's cache if that is read-only.
 
     Raises:
         InputError: neither can be written.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as photos:
-    ...     make_place(Path(photos)).name
+    ...     choose_place(Path(photos)).name
     '.channelhash'
     """
     for place in (folder / _NAME, _in_cache(folder)):
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            place.mkdir(parents=True, exist_ok=True)  # the only sure test
+            if os.access(place, os.W_OK):
+                return place
+            reason: str | None = "Permission denied"
         except OSError as error:
             reason = error.strerror
-            continue
-        if os.access(place, os.W_OK):
-            return place
-        reason = "Permission denied"
+        finally:
+            with suppress(OSError):
+                place.rmdir()
     raise InputError(
         f"{place}: no store can be made here or in {folder} ({reason}); "
         f"name one: `channelhash index create STORE {folder}`"

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from channelhash.errors import InputError
 from channelhash.models import load_model
 from channelhash.search import STORES, open_store
+from channelhash.search.photo_folders import find_or_keep
 from channelhash.serve.app import create_app
 from channelhash.serve.audit import AuditLog
 from channelhash.serve.auth import Tokens, read_token
@@ -60,5 +61,5 @@ def open_app(
             f"--token-file: {model} may search {address}, whose codes another model made; leave one of them out"
         )
     # Uploaded images are kept beside the codes where the store is a folder of its own.
-    image_folder = Path(address).resolve() / "pictures" if is_path and store.writable else None
+    image_folder = find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
     return create_app(store, encoder, limits, tokens, hosts, image_folder, audit)

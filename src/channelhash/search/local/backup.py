@@ -72,6 +72,8 @@ def _copy(source: StoreFolder, target: StoreFolder) -> None:
         write_facts(target, read_facts(source))
         if source.model.is_dir():
             shutil.copytree(source.model, target.model)
+        if source.source.is_file():
+            shutil.copyfile(source.source, target.source)
 
 
 def _sync(folder: Path) -> None:

@@ -62,6 +62,11 @@ class StoreFolder:
         """The model that made the codes, if somebody has put it there with ``save_pretrained``."""
         return self.path / "model"
 
+    @property
+    def source(self) -> Path:
+        """Says which photographs the items are, if they are those of a folder."""
+        return self.path / "source.json"
+
     def check_own(self) -> None:
         """Raise `InputError` if the folder holds something else than a store."""
         if self.path.is_file():
@@ -70,7 +75,7 @@ class StoreFolder:
             if self.seal.exists():
                 raise self.damaged("is missing")
             # A process that was killed while it made the store leaves a database without a description.
-            prefixes = (self.database.name, self.model.name, ".")
+            prefixes = (self.database.name, self.model.name, self.source.name, ".")
             foreign = sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith(prefixes))
             if foreign:
                 raise InputError(

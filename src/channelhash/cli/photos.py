@@ -1,0 +1,74 @@
+"""A plain folder of photographs in the place of a store: it is indexed first, and then only what changed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from channelhash.cli.output import messages, progress_bars
+from channelhash.cli.stopping import when_stopped
+from channelhash.errors import InputError
+
+if TYPE_CHECKING:
+    from channelhash.indexing.encode import Indexed
+    from channelhash.indexing.stores import Index
+    from channelhash.models import HashModel
+    from channelhash.search.store import Store
+
+Encoder = Annotated[
+    list[str], typer.Option(help="Of a plain folder of pictures, the first time: as for `channelhash index create`.")
+]
+Captions = Annotated[
+    Path | None, typer.Option(help="Of a plain folder of pictures: a file of their captions. It is remembered.")
+]
+
+
+def open_searched(
+    store: str, model: Path | None = None, encoder: Sequence[str] = (), captions: Path | None = None
+) -> tuple["Store", "HashModel | Path | None"]:
+    """Open a store that has items, and return the model that encodes queries, as far as it is known.
+
+    Arguments and errors as in `bring_up_to_date`; or there is nothing to search.
+    """
+    from channelhash.search.query import open_filled_store
+
+    photos = bring_up_to_date(store, model, encoder, captions)
+    return (photos.store, photos.encoder) if photos else (open_filled_store(store), model)
+
+
+def bring_up_to_date(store: str, model: Path | None, encoder: Sequence[str], captions: Path | None) -> "Index | None":
+    """Make a store of a plain folder of photographs, or bring its store up to date; return None for other addresses.
+
+    Raises:
+        InputError: an encoder or captions are given for anything but a plain folder; or as `indexing.stores.index`.
+    """
+    from channelhash.search.photo_folders import holds_files
+
+    if not holds_files(store):
+        if encoder or captions is not None:
+            given = "--encoder" if encoder else "--captions"
+            raise InputError(f"{given}: goes with a plain folder of pictures, {store} is none; leave it out")
+        return None
+    from channelhash.indexing.stores import index
+    from channelhash.models.encoders import read_words
+
+    when_stopped(f"{store} keeps the items indexed so far")
+    word = read_words(list(encoder)) if encoder else None
+    with progress_bars() as progress:
+        photos = index(store, model=model, encoder=word, captions=captions, prune=True, progress=progress)
+    _report(photos.indexed, photos.store)
+    return photos
+
+
+def _report(done: "Indexed", store: "Store") -> None:
+    """Say what changed; nothing if nothing did."""
+    counts = {"added": done.added, "changed": done.replaced, "moved": done.moved, "removed": done.pruned}
+    if not any(counts.values()):
+        return
+    for line in (*done.problems, *(f"{count:,} × {reason}" for reason, count in done.skipped.items())):
+        messages.print(f"left out: {line}", markup=False, soft_wrap=True)
+    changed = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    messages.print(
+        f"{changed}: {done.items:,} pictures in {store.address} ({done.seconds:.0f} s)", markup=False, soft_wrap=True
+    )

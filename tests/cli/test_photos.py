@@ -1,0 +1,125 @@
+"""A plain folder of photographs in the place of a store, as a person uses it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import channelhash as ch
+from channelhash.models.fitted import MIN_PAIRS
+from small_runs import assert_refused, run_command
+
+
+def colours(images):
+    """An extractor: the mean colour of an image, as far as it is red, green and blue."""
+    means = [np.asarray(Image.open(image).convert("RGB"), dtype=float).mean(axis=(0, 1)) for image in images]
+    return np.stack(means) / 255 + 0.01
+
+
+def words(texts):
+    """An extractor: the colours that a text names."""
+    return np.array([[text.count(name) for name in ("red", "green", "blue")] for text in texts]) + 0.01
+
+
+ENCODER = (
+    "--encoder",
+    f"image=python:{__name__}:colours",
+    "--encoder",
+    f"text=python:{__name__}:words",
+    "--trust-code",
+)
+N = MIN_PAIRS + 2
+COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
+
+
+def draw(path: Path, colour: str, shade: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 8), tuple(channel * (200 + shade) // 255 for channel in COLOURS[colour])).save(path)
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    lines = ["image,text"]
+    for i in range(N):
+        colour = list(COLOURS)[i % 3]
+        draw(tmp_path / "photos" / f"{i}.png", colour, i % 50)
+        lines.append(f"{i}.png,a {colour} wall")
+    (tmp_path / "captions.csv").write_text("\n".join(lines))
+    return tmp_path / "photos"
+
+
+def search(capsys, *arguments):
+    """Return the ids of the results, and what was said beside."""
+    capsys.readouterr()
+    assert run_command("search", *arguments, "--json") == 0
+    out, err = capsys.readouterr()
+    return [hit["id"] for hit in json.loads(out)["results"]], err.strip()
+
+
+def test_one_command_indexes_a_folder_and_answers(photos, tmp_path, capsys):
+    ids, said = search(capsys, photos, "red", "-k", "20", "--captions", tmp_path / "captions.csv", *ENCODER)
+    assert {int(name.removesuffix(".png")) % 3 for name in ids} == {0}
+    assert f"{N} added: {N} pictures in" in said
+    assert ch.open_store(photos).ids() == sorted(f"{i}.png" for i in range(N))
+    # Nothing has changed: nothing is said, and encoder and captions are those of the first time.
+    assert search(capsys, photos, "red", "-k", "20", "--trust-code") == (ids, "")
+
+
+def test_later_only_what_changed_is_indexed(photos, capsys):
+    search(capsys, photos, "--image", photos / "0.png", *ENCODER)
+    draw(photos / "later" / "new.png", "blue", 60)
+    (photos / "0.png").unlink()
+    (photos / "1.png").rename(photos / "moved.png")
+    ids, said = search(capsys, photos, "--image", photos / "later" / "new.png", "--trust-code", "-k", str(N))
+    assert f"1 added, 1 moved, 1 removed: {N} pictures in" in said
+    assert "later/new.png" in ids
+    assert "moved.png" in ids
+    assert not {"0.png", "1.png"} & set(ids)
+
+
+def test_the_folder_can_be_moved_with_its_store(photos, tmp_path, capsys):
+    search(capsys, photos, "--image", photos / "0.png", *ENCODER)
+    shutil.move(photos, tmp_path / "elsewhere")
+    ids, said = search(capsys, tmp_path / "elsewhere", "--like", "0.png", "-k", "1", "--trust-code")
+    assert ids == ["0.png"]
+    assert "added" not in said
+
+
+def test_every_command_takes_the_folder_for_its_store(photos, capsys):
+    assert run_command("index", "create", photos, *ENCODER) == 0
+    assert (photos / ".channelhash" / "store.json").exists()
+    draw(photos / "new.png", "red", 3)
+    capsys.readouterr()
+    assert run_command("index", "add", photos, "--trust-code") == 0
+    assert f"1 items added, 0 replaced, {N} unchanged" in capsys.readouterr().out
+    assert run_command("index", "check", photos) == 0
+    assert run_command("index", "info", photos) == 0
+    capsys.readouterr()
+    assert run_command("duplicates", photos, "--radius", "0", "--trust-code", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["groups"]
+    assert run_command("index", "delete", photos, "new.png") == 0
+    assert "new.png" not in ch.open_store(photos)
+
+
+def test_what_a_person_gets_wrong_is_one_line(photos, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("no picture")
+    store = tmp_path / "s"
+    assert run_command("index", "create", store, photos, *ENCODER) == 0
+    for arguments, line in [
+        (["search", tmp_path / "empty", "red"], "empty: neither a run's folder nor"),
+        (["search", tmp_path / "notes", "red", *ENCODER], "notes: no pictures in this folder or below it"),
+        (["search", store, "red", *ENCODER], "--encoder: goes with a plain folder of pictures"),
+        (["duplicates", tmp_path / "lost"], "lost: "),
+        (
+            ["index", "add", tmp_path / "notes", "--exclude", "x"],
+            "not made of a folder of pictures; name the SOURCE",
+        ),
+        (["search", photos, "red", "--captions", tmp_path / "lost.csv", *ENCODER], "lost.csv"),
+    ]:
+        assert_refused(capsys, *arguments, says=line)
+    assert not (photos / ".channelhash").exists()
