@@ -25,10 +25,11 @@ def test_rows_are_printed_as_json_or_as_a_table(capsys):
         ("top 5, 1 query", "usearch exact"),
         ("top 5, 3 queries", "FAISS flat"),
         ("top 5, 3 queries", "usearch exact"),
+        ("top 10 in two stages, 1 query", "bits alone"),
         ("near-duplicates within 3 bits", "FAISS multi-index hashing"),
     ]
     assert "bytes a code" in result["rows"][0]["what"]
-    assert all(row["size"] == "300 codes × 64 bits" for row in result["rows"])
+    assert {row["size"] for row in result["rows"]} == {"300 codes × 64 bits", "300 codes × 256 bits"}
     for row in result["rows"]:
         assert row["ratio"] == pytest.approx(row["baseline_seconds"] / row["seconds"])
 

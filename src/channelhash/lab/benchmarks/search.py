@@ -4,16 +4,25 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from typing import Any
 
-from channelhash.codes import PackedCodes
+import numpy as np
+
+from channelhash.codes import PackedCodes, unpack
 from channelhash.lab.benchmarks.metrics import draw_codes, draw_labels
 from channelhash.search.index import CodeIndex
+from channelhash.search.local.answering import nearest, scored
+from channelhash.search.local.snapshots import Part
+from channelhash.search.local.sorted_codes import SortedCodes
 from channelhash.utils.optional_imports import library
+from channelhash.utils.seeds import generator
 from channelhash.utils.timing import Row, compare
 
 SIZES, LENGTHS = (10**5, 10**6, 10**7), (32, 64, 128)
 N_LABELS = 21
 FIRSTS = (10, 100)
 BATCH = 100
+
+# Codes with projections: their length, how many at most, and how many are made at once.
+_PROJECTED_BITS, _MOST_PROJECTED, _BLOCK = 256, 10**6, 1 << 16
 
 # Queries of a batch that usearch is timed on, once; its time is scaled to all.
 _SAMPLE = 2
@@ -46,7 +55,38 @@ def benchmark_search(
             codes = draw_codes(draw_labels(n, N_LABELS, "items"), n_bits, "image")
             queries = draw_codes(draw_labels(batch, N_LABELS, "queries"), n_bits, "text")
             rows += _one_index(codes, queries, n_bits, firsts, faiss, usearch)
+        if n <= _MOST_PROJECTED:
+            rows.append(_two_stages(n, batch))
     return rows
+
+
+def _two_stages(n: int, n_queries: int) -> Row:
+    """Compare the first 10 of one query in two stages with those by bits alone, as a store finds them."""
+    labels = draw_labels(n, N_LABELS, "items")
+    codes = draw_codes(labels, _PROJECTED_BITS, "image")
+    queries = draw_codes(draw_labels(n_queries, N_LABELS, "queries"), _PROJECTED_BITS, "text")
+    random = generator(0, "benchmark", "projections")
+    projections = random.integers(1, 128, (n, _PROJECTED_BITS), dtype=np.int8)
+    for start in range(0, n, _BLOCK):
+        bits = unpack(codes[start : start + _BLOCK], _PROJECTED_BITS)
+        np.negative(projections[start : start + _BLOCK], out=projections[start : start + _BLOCK], where=~bits)
+    outputs = np.where(unpack(queries, _PROJECTED_BITS), 1.0, -1.0) * random.random((n_queries, _PROJECTED_BITS))
+    names = np.frombuffer("".join(f"{row:08}" for row in range(n)).encode(), np.uint8)
+    numbers = np.arange(1, n + 1)
+    index = CodeIndex.build(codes, _PROJECTED_BITS)
+    parts = [Part(SortedCodes(index, numbers, numbers, names, 8 * numbers, projections), None)]
+    turns, plain_turns = cycle(range(n_queries)), cycle(range(n_queries))
+
+    def two_stages() -> object:
+        q = next(turns)
+        return scored(parts, outputs[q : q + 1], 10, None)
+
+    def bits_alone() -> object:
+        q = next(plain_turns)
+        return nearest(parts, queries[q : q + 1], 10)
+
+    what = f"top 10 in two stages, 1 query ({projections.nbytes / 1e6:.0f} MB of projections)"
+    return compare(what, f"{n} codes × {_PROJECTED_BITS} bits", two_stages, "bits alone", bits_alone, repeats=20)
 
 
 def _one_index(
