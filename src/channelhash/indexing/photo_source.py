@@ -69,7 +69,7 @@ def read_photo_source(store: Path) -> PhotoSource | None:
             None if captions is None else Path(os.path.normpath(home / captions)),
             tuple(map(str, exclude)),
         )
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(
