@@ -34,6 +34,7 @@ CALLS = [
     ("DELETE", "/items/{item_id}"),
     ("GET", "/info"),
     ("GET", "/labels"),
+    ("GET", "/duplicates"),
     ("GET", "/health"),
     ("GET", "/metrics"),
 ]

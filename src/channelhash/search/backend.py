@@ -138,7 +138,7 @@ class Backend(ABC):
     ) -> Answers:
         """Find all items within ``radius`` bits of every query; at most the first ``limit`` of them."""
 
-    def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None) -> Ranking:
+    def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
         """Do what `search_words` does; only a store that `has_words` is asked."""
         raise NotImplementedError
 

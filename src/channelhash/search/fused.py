@@ -17,6 +17,9 @@ from channelhash.search.store import Store
 DEPTH = 100
 
 _WORDS = "words"
+# Share of a question's words, by weight, that an item must have so that words speak for it beside codes: "the" alone
+# does not.
+_COVERAGE = 0.5
 # Answers that are looked at where near-duplicates are folded.
 _MOST_FOLDED = 400
 
@@ -124,7 +127,8 @@ def _by_code(store: Store, query: Query, options: SearchOptions, modality: str, 
 
 
 def _by_words(store: Store, query: Query, options: SearchOptions, depth: int) -> Ranking:
-    ranking = store.search_words(query.words, depth, options.where, query.without)
+    coverage = 0.0 if options.by == _WORDS else _COVERAGE
+    ranking = store.search_words(query.words, depth, options.where, query.without, coverage)
     if options.by == _WORDS or len(ranking.ids) < depth:
         return ranking
     # Of many items with equal scores only some came: which, says nothing about them.

@@ -213,7 +213,14 @@ class Store(Backend):
             return Scored(*no_answers(len(rows)), [np.zeros(0, np.float32) for _ in rows])
         return self._scored(rows, count, scored, searched, where_tree)
 
-    def search_words(self, text: str, k: int = 10, where: str | None = None, without: Sequence[str] = ()) -> Ranking:
+    def search_words(
+        self,
+        text: str,
+        k: int = 10,
+        where: str | None = None,
+        without: Sequence[str] = (),
+        coverage: float = 0.0,
+    ) -> Ranking:
         """Find the ``k`` items that have most of a text's words in their id, text, labels, file name or date.
 
         Upper and lower case and accents are the same. An item's score is the sum of ln(1 + n / m) over the words of
@@ -224,6 +231,8 @@ class Store(Backend):
             k: at least 1; fewer where fewer items have any of the words.
             where: filter, applied before ranking; see `channelhash.search.filters`.
             without: phrases; items that have all words of one are not returned.
+            coverage: in [0, 1]: an item's score is at least this share of what an item with all words would have. A
+                word that no item has counts as if one had it.
 
         Returns:
             Ids and scores, best first; equal scores in the order in which the items were added.
@@ -239,7 +248,7 @@ class Store(Backend):
             raise InputError("words: hold half a character (a lone surrogate), which no text has")
         if not self.has_words:
             raise InputError(f"{self.address}: has no index of words; search its codes (--by image or text)")
-        return self._search_words(text, without, count, self._filter(where))
+        return self._search_words(text, without, count, self._filter(where), coverage)
 
     def choose_modality(self, modality: str | None = None) -> str:
         """Return the modality that a search of a store with items goes through; arguments and errors as in `search`."""

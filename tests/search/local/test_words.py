@@ -23,12 +23,16 @@ def add(store, texts, start=0):
     store.upsert(ids, np.zeros((len(ids), 1), np.uint8), "image", [{"text": text} for text in texts])
 
 
-def by_counting(texts, question, k):
+def by_counting(texts, question, k, coverage):
     """Score every text literally."""
     words = {word: sum(word in text.split() for text in texts) for word in dict.fromkeys(question.split())}
     weights = {word: math.log(1 + len(texts) / count) for word, count in words.items() if count}
     scores = [sum(weight for word, weight in weights.items() if word in text.split()) for text in texts]
-    order = sorted((n for n, score in enumerate(scores) if score), key=lambda n: (-round(scores[n], 9), n))
+    least = coverage * sum(math.log(1 + len(texts) / max(count, 1)) for count in words.values())
+    order = sorted(
+        (n for n, score in enumerate(scores) if score and score >= least - 1e-9),
+        key=lambda n: (-round(scores[n], 9), n),
+    )
     return [f"{n:03}" for n in order][:k], [scores[n] for n in order][:k]
 
 
@@ -37,11 +41,11 @@ def by_counting(texts, question, k):
 def test_items_come_by_the_weight_of_their_words(tmp_path_factory, texts, data):
     texts = [" ".join(words) for words in texts]
     question = " ".join(data.draw(st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=5)))
-    k = data.draw(st.integers(1, 25))
+    k, coverage = data.draw(st.integers(1, 25)), data.draw(st.sampled_from([0, 0.3, 0.5, 1]))
     store = ch.open_store(tmp_path_factory.mktemp("stores") / "store")
     add(store, texts)
-    found = store.search_words(question, k)
-    names, scores = by_counting(texts, question, k)
+    found = store.search_words(question, k, coverage=coverage)
+    names, scores = by_counting(texts, question, k, coverage)
     assert (list(found.ids), found.keys) == (names, pytest.approx(scores))
     store.close()
 

@@ -156,9 +156,9 @@ class ItemsDatabase:
         rows = self._connection.execute(f"SELECT number FROM items WHERE {condition[0]}", condition[1])
         return np.fromiter((number for (number,) in rows), dtype=np.int64)
 
-    def search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None) -> Ranking:
+    def search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
         """Return the ``k`` items that have most of a text's words, see `WordSearch`."""
-        return self._word_search(text, without, k, to_sqlite(where))
+        return self._word_search(text, without, k, to_sqlite(where), least)
 
     def get(self, item_id: str) -> Item | None:
         """Return one item, or None.

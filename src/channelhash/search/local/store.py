@@ -259,9 +259,9 @@ class EmbeddedStore(Store):
     def sample(self, n: int, modality: str) -> tuple[list[str], PackedCodes]:
         return sample_codes(self._parts(modality, None), self.n_bits or 0, n)
 
-    def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None) -> Ranking:
+    def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
         with self._items() as items:
-            return items.search_words(text, without, k, where)
+            return items.search_words(text, without, k, where, least)
 
     def _facts(self) -> dict[str, Any]:
         """``distinct_codes`` leaves out modalities of which codes were written a short time ago."""

@@ -57,7 +57,9 @@ class WordSearch:
         self._n_items = 0
         self._splitting: sqlite3.Connection | None = None
 
-    def __call__(self, text: str, without: Sequence[str], k: int, where: SqlCondition) -> Ranking:
+    def __call__(
+        self, text: str, without: Sequence[str], k: int, where: SqlCondition, coverage: float = 0.0
+    ) -> Ranking:
         """Return the best ``k`` of the items that pass a filter, equal scores in the order in which they were added.
 
         Args:
@@ -65,8 +67,10 @@ class WordSearch:
             without: phrases; an item that has all words of one is not returned.
             k: at least 1.
             where: the filter of ``items``.
+            coverage: least share of the weight of all words that an item has; see `store.Store.search_words`.
         """
-        weights = self._weights(self._split(text))
+        split = self._split(text)
+        weights = self._weights(split)
         words = list(weights)
         unwanted = [f"({_all(phrase)})" for phrase in map(self._split, without) if phrase]
         suffix = f" NOT ({' OR '.join(unwanted)})" if unwanted else ""
@@ -94,7 +98,9 @@ class WordSearch:
             score = sum(weights[word] for word in together)
             for number in rows(_all(together), k + len(scores)).tolist():
                 scores.setdefault(number, score)
-        order = sorted(scores, key=lambda number: (-scores[number], number))[:k]
+        least = coverage * sum(weights.get(word) or self._weight(self._count(word)) for word in split)
+        covering = [number for number in scores if scores[number] >= least - 1e-9]
+        order = sorted(covering, key=lambda number: (-scores[number], number))[:k]
         sql = "SELECT number, id FROM items WHERE number IN (SELECT value FROM json_each(?))"
         names = dict(self._connection.execute(sql, (json.dumps(order),)).fetchall())
         return Ranking([names[number] for number in order], [scores[number] for number in order])
@@ -118,7 +124,11 @@ class WordSearch:
         there = sorted((count, word) for word in words if (count := self._count(word)))
         rarest = there[0][0] if there else 0
         most = max(rarest, _EVERYWHERE * n_items if n_items > _MANY else n_items)
-        return {word: math.log(1 + n_items / count) for count, word in there if count <= most}
+        return {word: self._weight(count) for count, word in there if count <= most}
+
+    def _weight(self, count: int) -> float:
+        """Return the weight of a word that so many items have; of one that none has, as if it were one."""
+        return math.log(1 + self._n_items / max(count, 1))
 
     def _count(self, word: str) -> int:
         """Return how many items have a word; of one that many have, perhaps how many had it some time ago."""

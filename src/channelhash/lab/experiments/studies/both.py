@@ -61,9 +61,9 @@ def _grid(design: Design) -> list[GridRun]:
             for weight in WEIGHTS:
                 methods[f"w = {weight:g}"] = _OF_PAIRS, {**dsch, "kappa_q": 0.0, "pairs": weight}
             for method, (recipe, loss) in methods.items():
-                base = {section: {**design.base.get(section, {}), **recipe.get(section, {})} for section in design.base}
-                base["train"] = {**base.get("train", {}), **recipe["train"]}
-                base["data"] = {**base["data"], "seed": split}
+                base = {**design.base, "data": {**design.base["data"], "seed": split}}
+                if base["model"].get("name") == "features":  # whose heads the recipes describe
+                    base |= {section: {**base.get(section, {}), **values} for section, values in recipe.items()}
                 runs += replace(design, base=base, bits=[n_bits]).runs(method, loss, prefix=f"split{split}-")
     return runs
 
