@@ -80,6 +80,16 @@ def test_later_only_what_changed_is_indexed(photos, capsys):
     assert not {"0.png", "1.png"} & set(ids)
 
 
+def test_captions_may_come_later(photos, tmp_path, capsys):
+    search(capsys, photos, "--image", photos / "0.png", *ENCODER)
+    assert_refused(capsys, "search", photos, "red", "--trust-code", says="codes are of images alone, which a text")
+    assert run_command("index", "add", photos, "--captions", tmp_path / "captions.csv", "--trust-code") == 0
+    assert run_command("index", "refit", photos, "--trust-code") == 0
+    ids, said = search(capsys, photos, "red", "-k", "20", "--trust-code")
+    assert {int(name.removesuffix(".png")) % 3 for name in ids} == {0}
+    assert said == ""
+
+
 def test_the_folder_can_be_moved_with_its_store(photos, tmp_path, capsys):
     search(capsys, photos, "--image", photos / "0.png", *ENCODER)
     shutil.move(photos, tmp_path / "elsewhere")

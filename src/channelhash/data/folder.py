@@ -74,7 +74,12 @@ def first_images(root: Path, count: int) -> list[Path]:
     Raises:
         InputError: there are no images.
     """
-    return [root / name for name in find_images(root).names[:count]]
+    return images_below(root)[:count]
+
+
+def images_below(root: Path) -> list[Path]:
+    """Return the image files below ``root``, at any depth, in the order of their paths; errors as in `find_images`."""
+    return [root / name for name in find_images(root).names]
 
 
 class Found(NamedTuple):

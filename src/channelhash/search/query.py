@@ -149,11 +149,21 @@ def encode_parts(encoder: HashModel | None, parts: Sequence[Part]) -> NDArray[np
     Args:
         encoder: the store's model, needed unless all parts are stored items.
         parts: as `question_parts` makes them.
+
+    Raises:
+        InputError: the model does not encode a part's modality, or an image cannot be read.
     """
     rows: dict[int, NDArray[np.float32]] = {}
     for modality in ("text", "image"):
         places = [place for place, part in enumerate(parts) if part_modality(part) == modality]
         if places and encoder is not None:
+            if modality not in encoder.modalities:
+                coded = " and ".join(encoder.modalities)
+                raise InputError(
+                    f"these codes are of {coded}s alone, which a {modality} cannot be compared with; give "
+                    "captions (`channelhash index add STORE --captions FILE`, then `channelhash index refit STORE`), "
+                    "or ask with --image or --like"
+                )
             rows |= zip(
                 places, encoder.outputs(modality, [parts[place].content for place in places]).numpy(), strict=True
             )
