@@ -43,11 +43,14 @@ function writeState(state) {
 
 const hasQuestion = (state) => Boolean(state.q.trim() || state.id !== null || state.code);
 
+/** The modality that is searched where nobody says; words are then answered by all that the store has. */
+const usual = () => (info.codes.image ? "image" : "text");
+
 /** The controls as a state; what asks is kept from the state that is shown. */
 function controls() {
   const modality = form.elements.modality.value;
   return {
-    ...asked, in: modality || null, k: Number(by("k").value), where: where.value.trim(),
+    ...asked, in: modality && modality !== usual() ? modality : null, k: Number(by("k").value), where: where.value.trim(),
     r: Number(radius.value) < Number(radius.max) ? Number(radius.value) : null,
   };
 }
@@ -160,7 +163,7 @@ function setControls(state) {
   sayRadius();
   where.value = state.where;
   if (state.where) openFilter(true);
-  const modality = state.in ?? (info.codes.image ? "image" : "text");
+  const modality = state.in ?? usual();
   for (const radio of form.elements.modality) radio.checked = radio.value === modality;
   drawLabels(state);
 }
