@@ -162,17 +162,18 @@ def search(
     batch: int = typer.Option(100, min=1, help="Queries per batch."),
     as_json: AsJson = False,
 ) -> None:
-    """Measure exact search beside FAISS and usearch, the tables beside the scan, and finding near-duplicates. The
-    largest size takes long.
+    """Measure exact search beside FAISS and usearch, the tables beside the scan, what words add, and finding
+    near-duplicates. The largest size takes long.
 
     Example: channelhash benchmark search --sizes 100000 --bits 64
     """
     from channelhash.lab.benchmarks.duplicates import benchmark_duplicates
     from channelhash.lab.benchmarks.search import benchmark_search
+    from channelhash.lab.benchmarks.words import benchmark_words
 
     numbers, lengths = _numbers("--sizes", sizes), _numbers("--bits", bits, multiples_of=8)
     rows = benchmark_search(numbers, lengths, _numbers("--first", first), batch)
-    _print_rows(rows + benchmark_duplicates(numbers, lengths), as_json)
+    _print_rows(rows + benchmark_words(numbers) + benchmark_duplicates(numbers, lengths), as_json)
 
 
 def _numbers(option: str, text: str, multiples_of: int = 1) -> list[int]:
