@@ -11,16 +11,9 @@ from channelhash.lab.benchmarks.duplicates import draw_near_duplicates
 from channelhash.lab.benchmarks.metrics import draw_codes, draw_labels
 from channelhash.search.index import CodeIndex
 from channelhash.search.index.duplicates import duplicate_groups
-from channelhash.utils import timing
 from small_runs import assert_refused, run_command
 
 SMALL = ("--sizes", 300, "--bits", 64, "--first", 5, "--batch", 3)
-
-
-@pytest.fixture(autouse=True)
-def hasty(monkeypatch):
-    """Time each call once: the times do not matter here."""
-    monkeypatch.setattr(timing, "_SHORTEST", 0.0)
 
 
 def test_rows_are_printed_as_json_or_as_a_table(capsys):
