@@ -162,7 +162,7 @@ def test_words_are_answered_by_all_there_is(store, model):
     lists = [by_sorting(store, code, modality)[:100] for modality in ("image", "text")]
     words = store.search_words("words 7", 100)
     assert words.ids[0] == "07"
-    covered = store.search_words("words 7", 100, coverage=0.5)
+    covered = store.search_words("words 7", 100, coverage=0.7)
     assert covered.ids == ["07"]  # all have the other word
     scores = fuse([*(Ranking([n for _, n in pairs], [d for d, _ in pairs]) for pairs in lists), covered])
     assert "text-only" not in words.ids

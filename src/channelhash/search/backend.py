@@ -150,7 +150,7 @@ class Backend(ABC):
     def _facts(self) -> dict[str, Any]:
         """Return what `info` says beside address, items, n_bits and model."""
 
-    def _codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
+    def _all_codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
         """Return ids, sorted, and codes of the items that have one of ``modality`` and pass a filter; see `codes`."""
         names, parts = self._ids(where), []
         for start in range(0, len(names), _ITEMS):

@@ -19,7 +19,7 @@ DEPTH = 100
 _WORDS = "words"
 # Share of a question's words, by weight, that an item must have so that words speak for it beside codes: "the" alone
 # does not.
-_COVERAGE = 0.5
+_COVERAGE = 0.7
 # Answers that are looked at where near-duplicates are folded.
 _MOST_FOLDED = 400
 

@@ -145,7 +145,7 @@ class Store(Backend):
         where_tree, modalities = self._filter(where), self.modalities
         if not modalities:
             return [], np.zeros((0, -(-(self.n_bits or 0) // 8)), np.uint8)
-        return self._codes(choose_modality(modality, modalities, self.address), where_tree)
+        return self._all_codes(choose_modality(modality, modalities, self.address), where_tree)
 
     def search(self, codes: PackedCodes, k: int = 10, modality: str | None = None, where: str | None = None) -> Answers:
         """Find the ``k`` items nearest to every query among those that have a code of ``modality`` and pass ``where``.

@@ -250,7 +250,7 @@ class EmbeddedStore(Store):
     def _scored(self, outputs: NDArray[Any], k: int, first: int | None, modality: str, where: Filter | None) -> Scored:
         return scored(self._parts(modality, where), outputs, k, first)
 
-    def _codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
+    def _all_codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
         return read_codes(self._parts(modality, where), self.n_bits or 0)
 
     def count(self, modality: str) -> int | None:
