@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,28 +113,15 @@ def index_source(
     if prune and source.folder is None:
         raise InputError("--prune: goes with a folder of pictures; leave it out")
     source = encodable(source, model)
-    ids = source.records.ids
     changes = find_changes(store, source, progress("look"))
     moved = keep_moved(store, source, [row for row in changes.todo if row not in changes.stored], changes.gone)
     todo = [row for row in changes.todo if row not in moved]
     encoding, advance = time.perf_counter(), progress("encode")
     problems, written, done = list(source.records.problems), set[int](), 0
-
-    def write(batch: Batch) -> None:
-        if batch.rows:
-            codes = {modality: _packed(outputs) for modality, outputs in batch.outputs.items()}
-            projections = {modality: rows.float().cpu().numpy() for modality, rows in batch.outputs.items()}
-            store.upsert(
-                [ids[row] for row in batch.rows],
-                codes,
-                metadata=batch.metadata,
-                projections=projections if store.projected else None,
-            )
-
     encoded = {row for batch in ready for row in batch.rows}
     rest = [row for row in todo if row not in encoded]
     every = chain((batch for batch in ready if batch.rows), encode_batches(model, source, rest))
-    with closing(work_behind(every, write)) as batches:
+    with closing(work_behind(every, partial(_write, store, source.records.ids))) as batches:
         for batch in batches:
             problems += batch.problems
             done += len(batch.rows) + len(batch.problems)
@@ -141,12 +129,11 @@ def index_source(
             advance(done, len(todo))
     encoding_seconds = time.perf_counter() - encoding
     replaced = len(written & changes.stored)
-    pruned = _prune(store, source) if prune else 0
     return Indexed(
         added=len(written) - replaced,
         replaced=replaced,
         unchanged=len(source.records) - len(changes.todo),
-        pruned=pruned,
+        pruned=_prune(store, source) if prune else 0,
         problems=tuple(problems),
         items=len(store),
         seconds=time.perf_counter() - began,
@@ -154,6 +141,18 @@ def index_source(
         moved=len(moved),
         skipped=source.records.removed if source.folder is not None else {},
     )
+
+
+def _write(store: Store, ids: Sequence[str], batch: Batch) -> None:
+    if batch.rows:
+        codes = {modality: _packed(outputs) for modality, outputs in batch.outputs.items()}
+        projections = {modality: rows.float().cpu().numpy() for modality, rows in batch.outputs.items()}
+        store.upsert(
+            [ids[row] for row in batch.rows],
+            codes,
+            metadata=batch.metadata,
+            projections=projections if store.projected else None,
+        )
 
 
 def encodable(source: Source, model: HashModel) -> Source:
