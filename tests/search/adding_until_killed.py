@@ -1,21 +1,21 @@
-"""Fills stores in processes that die of SIGKILL at points spread over the whole work.
+"""Fills stores in processes that die of SIGKILL at points spread over all calls, long and short ones.
 
 ``python -m tests.search.adding_until_killed FOLDER COUNT``: a process fills ``FOLDER/0`` and counts its points:
-function calls, and steps inside SQLite. Then ``COUNT`` processes fill ``FOLDER/1`` … and each dies at another point. A
-line in ``FOLDER/N.acknowledged`` stands for every call that returned.
+function calls, and steps inside SQLite. Then ``COUNT`` processes fill ``FOLDER/1`` … and each dies at another point:
+every call of the store in turn, and within it at points spread evenly. A line in ``FOLDER/N.acknowledged`` stands for
+every call that returned.
 """
 
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from channelhash import codes, open_store
 from channelhash.search.local import database as items_database
-
-#: Batches and items in each.
 from channelhash.search.local import snapshots as layers
 
 #: Batches and items in each.
@@ -33,20 +33,20 @@ def batch(number: int) -> tuple[list[str], np.ndarray, list[dict[str, object]]]:
     )
 
 
-def fill(folder: Path, acknowledged: int) -> None:
+def fill(folder: Path, acknowledge: Callable[[str], None]) -> None:
     """Add all batches, with snapshots in between, replace the first and delete the second."""
     store = open_store(folder)
     for number in range(BATCHES):
         ids, packed, metadata = batch(number)
         store.add(ids, {"image": packed, "text": packed}, metadata=metadata)
-        os.write(acknowledged, f"add {number}\n".encode())
+        acknowledge(f"add {number}")
         if number == 2:
             store.close()  # makes a snapshot
             store = open_store(folder)
     store.upsert(batch(0)[0], ~batch(0)[1])
-    os.write(acknowledged, b"upsert 0\n")
+    acknowledge("upsert 0")
     store.delete(batch(1)[0])
-    os.write(acknowledged, b"delete 1\n")
+    acknowledge("delete 1")
     store.close()
 
 
@@ -72,27 +72,35 @@ def die_at(point: int) -> list[int]:
     return done
 
 
-def run(folder: Path, number: int, point: int) -> int:
-    """Fill a store in another process until it dies at a point, if it does; returns the number of points then."""
+def run(folder: Path, number: int, point: int) -> list[int]:
+    """Fill a store in another process until it dies at a point; return where each call ended if it does not."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         acknowledged = os.open(folder / f"{number}.acknowledged", os.O_WRONLY | os.O_CREAT)
-        done = die_at(point)
-        fill(folder / str(number), acknowledged)
+        done, ends = die_at(point), list[int]()
+
+        def acknowledge(line: str) -> None:
+            os.write(acknowledged, f"{line}\n".encode())
+            ends.append(done[0])
+
+        fill(folder / str(number), acknowledge)
         sys.setprofile(None)
-        os.write(writing, str(done[0]).encode())
+        os.write(writing, " ".join(map(str, [*ends, done[0]])).encode())
         os._exit(0)
     os.waitpid(child, 0)
     os.close(writing)
-    return int(os.read(reading, 100) or 0)
+    return [int(end) for end in os.read(reading, 1000).split()]
 
 
 def main(folder: Path, count: int) -> None:
     layers._LEAST_IN_SNAPSHOT, layers._LEAST_IN_MEMORY = 10, 3
-    points = run(folder, 0, point=-1)
-    for number in range(1, count + 1):
-        run(folder, number, points * number // (count + 1))
+    ends = run(folder, 0, point=-1)
+    rounds = -(-count // len(ends))
+    for number in range(count):
+        call, nth = number % len(ends), number // len(ends) + 1
+        start = ends[call - 1] if call else 0
+        run(folder, number + 1, start + (ends[call] - start) * nth // (rounds + 1))
 
 
 if __name__ == "__main__":
