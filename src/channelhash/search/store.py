@@ -194,7 +194,8 @@ class Store(Backend):
         Args:
             outputs: ``(nq, n_bits)`` real-valued outputs of the model, whose signs are the queries' codes.
             k: at least 1; all items where there are fewer.
-            modality, where: as in `search`.
+            modality: as in `search`.
+            where: as in `search`.
             first: number of nearest items to score, at least ``k`` of them. By default 500; and all, so that the
                 answer is exact, where no more than 5,000 items have such a code and pass ``where``.
 
