@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -82,12 +83,43 @@ def test_later_only_what_changed_is_indexed(photos, capsys):
 
 def test_captions_may_come_later(photos, tmp_path, capsys):
     search(capsys, photos, "--image", photos / "0.png", *ENCODER)
-    assert_refused(capsys, "search", photos, "red", "--trust-code", says="codes are of images alone, which a text")
+    ids, said = search(capsys, photos, "red", "--trust-code")
+    assert ids == []
+    assert "codes are of images alone, which a text" in said
     assert run_command("index", "add", photos, "--captions", tmp_path / "captions.csv", "--trust-code") == 0
     assert run_command("index", "refit", photos, "--trust-code") == 0
     ids, said = search(capsys, photos, "red", "-k", "20", "--trust-code")
     assert {int(name.removesuffix(".png")) % 3 for name in ids} == {0}
     assert said == ""
+
+
+def test_without_an_encoder_of_texts_words_answer(photos, tmp_path, capsys):
+    image_side = (*ENCODER[:2], "--trust-code")
+    ids, said = search(capsys, photos, "a red -blue", "--captions", tmp_path / "captions.csv", *image_side)
+    with closing(ch.open_store(photos)) as store:
+        assert store.modalities == ("image",)
+        assert ids == store.search_words("a red", without=["blue"]).ids
+    assert said.splitlines()[-1].startswith("what you wrote is looked for by its words: these codes are of images")
+    # No model is loaded, or there would have to be consent to the extractor's code.
+    assert search(capsys, photos, "a red -blue", "--by", "words") == (ids, "")
+    assert run_command("search", photos, "green", "--by", "words", "--collapse", "--sheet", tmp_path / "s.png") == 0
+    assert "–" in capsys.readouterr().out
+    assert run_command("search", photos, "unheard", "--by", "words") == 0
+    assert "no item with any of these words" in capsys.readouterr().out
+    for options, says in (
+        (["--by", "image"], "these codes are of images alone"),
+        (["--radius", "3"], "these codes are of images alone"),
+        (["--by", "all", "--radius", "3"], "words have no distance"),
+        (["--by", "all", "--rerank", "3"], "--rerank: orders the answers of one"),
+    ):
+        assert_refused(capsys, "search", photos, "red", *options, "--trust-code", says=says)
+    picture = ("--image", photos / "0.png", "--trust-code")
+    assert_refused(capsys, "search", photos, *picture, "--minus", "red", says="these codes are of images alone")
+    # The picture is compared with codes, what is written beside it only with words.
+    hits = ch.index(photos, trust_code=True).search("green wall", image=photos / "0.png", k=N)
+    assert hits.note
+    assert {int(hit.id.removesuffix(".png")) % 3 for hit in hits[: N // 3]} == {1}
+    assert all(hit.distance is not None for hit in hits)
 
 
 def test_the_folder_can_be_moved_with_its_store(photos, tmp_path, capsys):

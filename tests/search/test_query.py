@@ -1,11 +1,17 @@
 """Questions to a store and their answers, against sorting everything."""
 
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
+from channelhash.search.fused import answer
 from channelhash.search.fusion import Ranking, fuse
 from channelhash.search.query import (
     Query,
@@ -13,11 +19,13 @@ from channelhash.search.query import (
     draw_hits,
     encode_queries,
     load_encoder,
+    make_query,
     open_filled_store,
     query_like,
     search_hits,
     search_store,
 )
+from channelhash.search.question import Part
 from channelhash.search.rerank import asymmetric_distances
 from small_stores import small_model
 
@@ -236,3 +244,41 @@ def test_answers_are_drawn_with_their_pictures(store, tmp_path):
     hits = [hit for hit in search_store(store, SearchOptions(k=99, modality="text"), like="text-only") if not hit.image]
     draw_hits(hits, tmp_path / "q.png", tmp_path / "sheet.png")
     assert Image.open(tmp_path / "sheet.png").size == (2 * 148 + 12, 192)
+
+
+def test_words_alone_have_no_distance_and_need_no_model(store):
+    hits = search_store(store, by="words", text="words 7 -blue", model=Path("/nowhere"))
+    assert [hit.id for hit in hits] == store.search_words("words 7", 10).ids
+    assert {(hit.distance, hit.match, hit.as_dict()["distance"]) for hit in hits} == {(None, None, None)}
+    assert (hits.close, hits.note) == (None, "")
+    assert search_store(store, SearchOptions(by="words"), text="unheard").close is False
+    assert search_store(store, SearchOptions(by="words", collapse=0), text="words 7")[0].id == "07"
+    lines = (
+        "import sys, channelhash.search.query as q",
+        f"store = q.open_filled_store({str(store.address)!r})",
+        "assert q.search_store(store, by='words', text='words 7')[0].id == '07'",
+        "print('torch' in sys.modules)",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_where_a_part_has_no_outputs_its_words_answer(store, model):
+    """As for an encoder of images alone."""
+    row = model.outputs("text", ["blue"]).numpy()[0]
+    for parts, outputs in (
+        ([Part("words 7"), Part("red", -1.0)], [None, None]),
+        ([Part("words 7"), Part(Path("x.png"), -1.0)], [None, row]),  # what is not wanted is no question
+    ):
+        query = make_query(parts, outputs)
+        assert (len(query.code), query.words_coded) == (0, False)
+        hits = answer(store, query)
+        assert [hit.id for hit in hits] == store.search_words("words 7", 10).ids
+        assert "codes are of images alone" in hits.note
+        for options in (SearchOptions(by="text"), SearchOptions(modality="image"), SearchOptions(radius=3)):
+            with pytest.raises(InputError, match="codes are of images alone"):
+                answer(store, query, options)
+    mixed = make_query([Part("words 7"), Part(Path("x.png"))], [None, row])
+    coded = replace(mixed, words_coded=True)
+    assert found(answer(store, mixed)) == found(answer(store, coded))
+    assert (bool(answer(store, mixed).note), answer(store, coded).note, mixed.modality) == (True, "", "image")

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,13 @@ N_BITS = 12
 ODD_ID = "../a b/ü?x=1&y#z\n'\""
 
 
-def small_model(folder: Path, n: int = 30, n_bits: int = N_BITS, seed: int = 0) -> HashModel:
+def small_model(folder: Path, n: int = 30, n_bits: int = N_BITS, seed: int = 0, of_texts: bool = True) -> HashModel:
     """A model with random weights: as real as any, to a server."""
     torch.manual_seed(seed)
-    return MODELS["small"].create(picture_records(folder, n), n_bits, width=8, image_size=32, hidden=[16]).eval()
+    records = picture_records(folder, n)
+    if not of_texts:
+        records = replace(records, items={"image": records.items["image"]})
+    return MODELS["small"].create(records, n_bits, width=8, image_size=32, hidden=[16]).eval()
 
 
 def small_store(folder: Path, model: HashModel, n: int = 30) -> Store:
@@ -42,9 +46,10 @@ def small_store(folder: Path, model: HashModel, n: int = 30) -> Store:
         {"image": str(image), "text": text, "labels": labels, "year": 2000 + row}
         for row, (image, text, labels) in enumerate(zip(images, texts, colours, strict=True))
     ]
-    codes = {"image": model.encode_images(images), "text": model.encode_texts(texts)}
-    store.add(list(records.ids), codes, metadata=metadata)
-    store.add([ODD_ID], model.encode_texts(["a dark blue picture"]), "text", [{"text": "odd <b>&</b>"}])
+    store.add(list(records.ids), model.encode_images(images), metadata=metadata)
+    if "text" in model.modalities:
+        store.add(list(records.ids), model.encode_texts(texts), "text")
+        store.add([ODD_ID], model.encode_texts(["a dark blue picture"]), "text", [{"text": "odd <b>&</b>"}])
     return store
 
 

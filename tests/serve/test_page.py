@@ -262,6 +262,21 @@ def test_where_reading_needs_a_token_the_page_asks_for_it_once(page, tmp_path):
         expect(page.locator("#token")).not_to_be_visible()
 
 
+def test_answers_of_words_alone_show_no_distance_and_lead_on(page, tmp_path):
+    model = small_model(tmp_path, of_texts=False)
+    with on_loopback(create_app(small_store(tmp_path, model), model)) as address:
+        page.goto(f"{address}?q=red")
+        expect(page.locator("#query")).to_contain_text("by words alone")
+        expect(page.locator("#results .card:not(.waiting)").first).to_be_visible()
+        expect(page.locator("#results .near, #results .strip")).to_have_count(0)
+        page.fill("#words", "unheard")
+        page.keyboard.press("Enter")
+        expect(page.locator("#welcome")).to_contain_text("No item has any of these words")
+        page.goto(f"{address}?q=red")
+        page.locator("#results .card").first.get_by_role("button", name="More like this").click()
+        expect(page.locator("#results .near").first).to_be_visible()
+
+
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])
 def test_nothing_sticks_out_of_a_narrow_screen(page, address, width):
     page.set_viewport_size({"width": width, "height": 800})

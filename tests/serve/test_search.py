@@ -2,6 +2,7 @@
 
 import io
 import json
+from contextlib import closing
 from urllib.parse import quote
 
 import numpy as np
@@ -308,6 +309,31 @@ def test_a_server_without_a_model_searches_by_id_and_says_why_words_do_not(tmp_p
         assert client.post("/search", json={"id": "item001"}).status_code == 200
         answer = client.post("/search", json={"text": "a"})
         assert (answer.status_code, "--model" in answer.json()["error"]) == (422, True)
+
+
+def test_without_a_model_of_texts_words_answer_and_a_note_says_why(tmp_path, client):
+    model = small_model(tmp_path, of_texts=False)
+    with closing(small_store(tmp_path, model)) as store, TestClient(create_app(store, model)) as alone:
+        assert (alone.get("/info").json()["words_alone"], client.get("/info").json()["words_alone"]) == (True, False)
+        expected = [(None, name) for name in store.search_words("red picture", without=["dark"]).ids]
+        for body in ({"text": "red picture -dark"}, {"text": "red picture -dark", "by": "words"}):
+            answer = alone.post("/search", json=body)
+            assert found(answer) == expected
+            assert (answer.json()["query_code"], answer.json()["close"]) == ("", None)
+            assert ("codes are of images alone" in answer.json()["note"]) == ("by" not in body)
+        assert alone.post("/search", json={"text": "unheard"}).json()["close"] is False
+        near = alone.post("/search", json={"text": "red", "id": "item003"}).json()
+        assert (near["query_modality"], near["results"][0]["distance"] is None) == ("", False)
+        for body in ({"by": "image"}, {"radius": 3}):
+            answer = alone.post("/search", json={"text": "red", **body})
+            assert (answer.status_code, "images alone" in answer.json()["error"]) == (422, True)
+    assert client.post("/search", json={"text": "red"}).json()["note"] == ""
+
+
+def test_words_alone_need_no_model(tmp_path):
+    with closing(small_store(tmp_path, small_model(tmp_path))) as store, TestClient(create_app(store, None)) as client:
+        answer = client.post("/search", json={"text": "red", "by": "words"})
+        assert found(answer) == [(None, name) for name in store.search_words("red").ids]
 
 
 def test_a_store_of_another_model_is_refused_at_the_start(tmp_path):

@@ -25,14 +25,23 @@ Captions = Annotated[
 
 
 def open_searched(
-    store: str, model: Path | None = None, encoder: Sequence[str] = (), captions: Path | None = None
+    store: str,
+    model: Path | None = None,
+    encoder: Sequence[str] = (),
+    captions: Path | None = None,
+    words_alone: bool = False,
 ) -> tuple["Store", "HashModel | Path | None"]:
     """Open a store that has items, and return the model that encodes queries, as far as it is known.
 
-    Arguments and errors as in `bring_up_to_date`; or there is nothing to search.
+    For words alone, which need no model, the store of a folder is searched as it is.
+
+    Other arguments and errors as in `bring_up_to_date`; or there is nothing to search.
     """
+    from channelhash.search.photo_folders import find_store
     from channelhash.search.query import open_filled_store
 
+    if words_alone and not encoder and captions is None and find_store(Path(store)):
+        return open_filled_store(store), model
     photos = bring_up_to_date(store, model, encoder, captions)
     return (photos.store, photos.encoder) if photos else (open_filled_store(store), model)
 

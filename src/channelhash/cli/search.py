@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from channelhash.cli.options import AsJson, By, Modality, SearchableStore, Sheet, StoreModel, TrustCode, Where
-from channelhash.cli.output import print_json, print_table
+from channelhash.cli.output import messages, print_json, print_table
 from channelhash.cli.photos import Captions, Encoder, open_searched
 from channelhash.errors import InputError
 
@@ -53,7 +53,7 @@ def search(
     options = SearchOptions(
         k, radius, None, modality.value if modality else None, where, rerank, RADIUS if collapse else None
     )
-    opened, loaded = open_searched(store, model, encoder, captions)
+    opened, loaded = open_searched(store, model, encoder, captions, by is By.words)
     hits = search_store(
         opened,
         options,
@@ -69,13 +69,17 @@ def search(
         query = text if text is not None else image or find_image(opened, like or "") or like or ""
         draw_hits(hits, query, sheet)
     opened.close()
+    if hits.note:
+        messages.print(hits.note, markup=False, soft_wrap=True)
     if as_json:
         print_json({"results": [hit.as_dict() for hit in hits], "close": hits.close})
         return
     if hits:
         _print_hits(hits)
     else:
-        conditions = [f" within {radius} bits"] * (radius is not None) + [f" that passes {where}"] * (where is not None)
+        conditions = [" with any of these words"] * (hits.close is False)
+        conditions += [f" within {radius} bits"] * (radius is not None)
+        conditions += [f" that passes {where}"] * (where is not None)
         typer.echo(f"0 answers: {store} has no item{''.join(conditions)}")
     if sheet:
         typer.echo(f"Pictures in {sheet}")
@@ -88,8 +92,9 @@ def _print_hits(hits: "Hits") -> None:
         title = f"nothing close; {title} from farther off"
     header, rows = ["id", "bits", "match", "text", "labels"], []
     for hit in hits:
+        bits = "–" if hit.distance is None else str(hit.distance)
         match = "–" if hit.match is None else f"{100 * hit.match:.2g} %"
-        rows.append([hit.id, str(hit.distance), match, hit.text, ", ".join(hit.labels)])
+        rows.append([hit.id, bits, match, hit.text, ", ".join(hit.labels)])
         if hit.duplicates is not None:
             rows[-1].append(str(len(hit.duplicates) or ""))
     print_table(title, header + ["duplicates"] * (hits[0].duplicates is not None), rows)

@@ -45,7 +45,9 @@ def serve(
         hosts = allowed_hosts(host, allow_host)
         app = open_app(store, model, limits, token_file, hosts, read_token_file, audit_log)
         for modality, problem in app.state.service.problems.items():
-            messages.print(f"no search with a new {modality}: {problem}", markup=False)
+            alone = modality == "text" and app.state.service.words_alone
+            what = "a text is looked for by its words" if alone else f"no search with a new {modality}"
+            messages.print(f"{what}: {problem}", markup=False, soft_wrap=True)
         try:
             run_server(app, listening, lambda: typer.echo(f"Searching {store} at {format_address(listening)}"))
         finally:

@@ -1,7 +1,7 @@
 """Answer a query by all that a store has: the codes of each modality and the words, as one ranking."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,12 @@ from channelhash.search.store import Store
 
 #: Items that each ranking gives, or more if more answers are asked for.
 DEPTH = 100
+#: Why what is written cannot be compared with the codes of an encoder without a text side, and what to do.
+ALONE = (
+    "these codes are of images alone, which a text cannot be compared with; give at least 100 captions (`channelhash "
+    "index add STORE --captions FILE`, then `channelhash index refit STORE`), make the store with an encoder of texts, "
+    "too (`--encoder openclip:NAME/WEIGHTS`), or ask with --image or --like"
+)
 
 _WORDS = "words"
 # Share of a question's words, by weight, that an item must have so that words speak for it beside codes: "the" alone
@@ -29,7 +35,8 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
 
     A query with words is answered by what the store has of codes of images, codes of texts and words, fused by
     reciprocal ranks (`channelhash.search.fusion`); ties by distance, then by id. `SearchOptions.by` names one of them.
-    Another query is answered by codes alone, see `search_hits`, and so is one with a modality, radius or re-ranking.
+    Without a code, words alone answer. Another query is answered by codes alone, see `search_hits`, and so is one with
+    a modality, radius or re-ranking.
 
     Raises:
         InputError: the store or the query lacks what ``by`` names, or other options contradict it; or as `search_hits`.
@@ -47,36 +54,35 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
         return search_hits(store, query, replace(options, modality=rankings[0], by=None))
     if options.rerank is not None:
         raise InputError("--rerank: orders the answers of one modality's codes; name it, --by image or --by text")
-    depth = max(DEPTH, options.k)
-    found, nearest = [], dict[str, int]()
-    searched, of_searched, cosines = store.choose_modality(), list[int](), None
-    for modality in rankings:
-        if modality != _WORDS:
-            ids, distances, keys = _by_code(store, query, options, modality, depth)
-            found.append(Ranking(ids, keys))
-            if modality == searched:
-                of_searched = distances
-                cosines = [-key for key in keys] if store.projected and query.outputs is not None else None
-            nearest |= {name: min(d, nearest.get(name, d)) for name, d in zip(ids, distances, strict=True)}
+    coded = {modality: _by_code(store, query, options, modality) for modality in rankings if modality != _WORDS}
+    nearest: dict[str, int] = {}
+    for ranked in coded.values():
+        nearest |= {name: min(d, nearest.get(name, d)) for name, d in zip(ranked.ids, ranked.distances, strict=True)}
+    found = [Ranking(ranked.ids, ranked.keys) for ranked in coded.values()]
     if _WORDS in rankings:
-        ranking = _by_words(store, query, options, depth)
-        if options.radius is not None:
-            kept = [place for place, name in enumerate(ranking.ids) if name in nearest]
-            ranking = Ranking([ranking.ids[place] for place in kept], [ranking.keys[place] for place in kept])
-        found.append(ranking)
+        found.append(_by_words(store, query, options, nearest, alone=not coded))
     scores = _level(store, fuse(found), rankings, found)
     order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))
     count = options.k if options.radius is None else options.limit
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
-    hits = []
-    for item in store.get(order[:n_found]):
-        modality = searched if searched in item.codes else min(item.codes)
-        distance = int(hamming_distances(query.code[None], item.codes[modality][None])[0, 0])
-        hits.append(make_hit(item, distance, modality))
-    judged = judge_hits(store, query, searched, hits, of_searched, cosines)
+    judged = _judged(store, query, order[:n_found], coded)
     close = judged.close or (None if judged.close is None else any(_has_words(hit, query.words) for hit in judged))
     hits = list(judged) if options.collapse is None else collapse_hits(judged, options.collapse, count)
-    return Hits(hits[:count], close)
+    note = "" if query.words_coded or options.by == _WORDS else f"what you wrote is looked for by its words: {ALONE}"
+    return Hits(hits[:count], close if coded or hits else False, note)
+
+
+def _judged(store: Store, query: Query, names: Sequence[str], coded: dict[str, RankedCodes]) -> Hits:
+    """Return the items of these ids as hits, and what their distances mean."""
+    searched, hits = store.choose_modality(), []
+    for item in store.get(names):
+        modality, distance = searched if searched in item.codes else min(item.codes), None
+        if len(query.code):
+            distance = int(hamming_distances(query.code[None], item.codes[modality][None])[0, 0])
+        hits.append(make_hit(item, distance, modality))
+    ranked = coded.get(searched, RankedCodes([], [], []))
+    cosines = [-key for key in ranked.keys] if coded and store.projected and query.outputs is not None else None
+    return judge_hits(store, query, searched, hits, ranked.distances, cosines)
 
 
 def _has_words(hit: Hit, words: str) -> bool:
@@ -88,19 +94,24 @@ def _has_words(hit: Hit, words: str) -> bool:
 def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
     """Return what answers: modalities of codes, and ``"words"``."""
     by, asked_otherwise = options.by, options.radius is not None or options.rerank is not None
-    if by is None and (options.modality is not None or asked_otherwise or not query.words):
-        return [store.choose_modality(options.modality)]
-    if options.modality not in (None, by):
+    if options.modality is not None and by not in (None, options.modality):
         raise InputError(f"--by {by}: says what is searched, and so does --modality; leave that out")
     if by in ("image", "text"):
-        return [store.choose_modality(by)]
-    if by == _WORDS:
-        if not query.words:
-            raise InputError("--by words: the question has no words; add some, or search by image or text")
-        if options.radius is not None:
-            raise InputError("--by words: words have no distance; leave --radius out")
-        return [_WORDS]
-    return [*store.modalities, *[_WORDS] * (store.has_words and bool(query.words))]
+        rankings = [store.choose_modality(by)]
+    elif by == _WORDS:
+        rankings = [_WORDS]
+    elif by is None and (options.modality is not None or asked_otherwise or not query.words):
+        rankings = [store.choose_modality(options.modality)]
+    else:
+        rankings = [*store.modalities] if len(query.code) else []
+        rankings += [_WORDS] if store.has_words and query.words else []
+    if not query.words_coded and _WORDS not in rankings:
+        raise InputError(ALONE)
+    if rankings == [_WORDS] and not query.words:
+        raise InputError("--by words: the question has no words; add some, or search by image or text")
+    if rankings == [_WORDS] and options.radius is not None:
+        raise InputError("--by words: words have no distance; leave --radius out")
+    return rankings
 
 
 def _level(
@@ -121,16 +132,18 @@ def _level(
     return scores
 
 
-def _by_code(store: Store, query: Query, options: SearchOptions, modality: str, depth: int) -> RankedCodes:
-    count = depth if options.radius is None else options.limit
+def _by_code(store: Store, query: Query, options: SearchOptions, modality: str) -> RankedCodes:
+    count = max(DEPTH, options.k) if options.radius is None else options.limit
     return rank_codes(store, query.code, query.outputs, count, options.radius, modality, options.where)
 
 
-def _by_words(store: Store, query: Query, options: SearchOptions, depth: int) -> Ranking:
-    coverage = 0.0 if options.by == _WORDS else _COVERAGE
-    ranking = store.search_words(query.words, depth, options.where, query.without, coverage)
-    if options.by == _WORDS or len(ranking.ids) < depth:
-        return ranking
-    # Of many items with equal scores only some came: which, says nothing about them.
-    whole = sum(score > ranking.keys[-1] for score in ranking.keys)
-    return Ranking(ranking.ids[:whole], ranking.keys[:whole])
+def _by_words(store: Store, query: Query, options: SearchOptions, near: Collection[str], alone: bool) -> Ranking:
+    """Rank by words; within a radius, only what is near."""
+    depth = max(DEPTH, options.k)
+    ids, keys = store.search_words(query.words, depth, options.where, query.without, 0.0 if alone else _COVERAGE)
+    whole = len(ids)
+    if not alone and whole == depth:
+        # Of many items with equal scores only some came: which, says nothing about them.
+        whole = sum(score > keys[-1] for score in keys)
+    kept = [place for place in range(whole) if options.radius is None or ids[place] in near]
+    return Ranking([ids[place] for place in kept], [keys[place] for place in kept])

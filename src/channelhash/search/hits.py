@@ -27,11 +27,12 @@ class Query:
     """A query to a store.
 
     Attributes:
-        code: ``(ceil(k / 8),)`` packed code.
+        code: ``(ceil(k / 8),)`` packed code; of length 0 where words alone are asked for.
         outputs: ``(k,)`` real-valued outputs of the model, whose signs are the code; None where only bits are known.
         modality: modality of the code, empty if unknown.
         words: what is searched for in the items' words, see `Store.search_words`.
         without: phrases that are not wanted there.
+        words_coded: whether the code stands for the words, too; only an encoder of texts makes such ones.
 
     >>> Query(np.array([7], np.uint8)).outputs is None
     True
@@ -42,6 +43,7 @@ class Query:
     modality: str = ""
     words: str = ""
     without: tuple[str, ...] = ()
+    words_coded: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Hit:
 
     Attributes:
         id: the item's id.
-        distance: number of bits in which its code differs from the query's.
+        distance: number of bits in which its code differs from the query's; None where that has no code.
         text: its text, empty if unknown.
         labels: its label names, empty if unknown.
         image: path of its image, empty if unknown.
@@ -114,7 +116,7 @@ class Hit:
     """
 
     id: str
-    distance: int
+    distance: int | None
     text: str
     labels: list[str]
     image: str
@@ -137,14 +139,16 @@ class Hits(list[Hit]):
     Attributes:
         close: whether they are as near as answers are to questions of which the store has some; None where it cannot
             say, see `channelhash.search.match`.
+        note: what the question could not be compared with, and what to do; a line, empty if there is nothing to say.
 
     >>> Hits([Hit("a", 2, "a dog", ["dog"], "")], close=False).close
     False
     """
 
-    def __init__(self, hits: Iterable[Hit] = (), close: bool | None = None) -> None:
+    def __init__(self, hits: Iterable[Hit] = (), close: bool | None = None, note: str = "") -> None:
         super().__init__(hits)
         self.close = close
+        self.note = note
 
 
 def search_hits(store: Store, query: Query, options: SearchOptions | None = None) -> Hits:
@@ -208,7 +212,7 @@ def judge_hits(
     nearest: Sequence[int] | None = None,
     cosines: Sequence[float] | None = None,
 ) -> Hits:
-    """Say what the distances of hits mean, by code of ``modality``.
+    """Say what the distances of hits mean, by code of ``modality``; nothing where the query has no code.
 
     Args:
         store: where they were found.
@@ -218,14 +222,13 @@ def judge_hits(
         nearest: the distances of the nearest items, which say whether anything is close; left out, those of ``hits``.
         cosines: the cosines of the best items, which say so better, see `Store.search_projections`.
     """
-    reference = find_reference(store, query.modality, modality)
-    n_bits = store.n_bits or 0
-    judged = judge(reference, query.code, [hit.distance for hit in hits], n_bits)
+    reference = find_reference(store, query.modality, modality) if len(query.code) else None
+    distances = [hit.distance for hit in hits if hit.distance is not None]
+    judged = judge(reference, query.code, distances, store.n_bits or 0)
     if judged is None:
         return Hits(hits)
     found = [replace(hit, match=match) for hit, match in zip(hits, judged.matches, strict=True)]
-    nearest = [hit.distance for hit in hits] if nearest is None else nearest
-    return Hits(found, is_close(reference, nearest, cosines))
+    return Hits(found, is_close(reference, distances if nearest is None else nearest, cosines))
 
 
 def collapse_hits(hits: Sequence[Hit], radius: int, most: int | None = None) -> list[Hit]:
@@ -251,14 +254,16 @@ def find_image(store: Store, item_id: str) -> Path | None:
 def draw_hits(hits: Sequence[Hit], query: str | Path, path: Path) -> None:
     """Draw a query, words or an image file, and its hits as one row of a PNG."""
     first = Cell(query, "query") if isinstance(query, Path) else Cell(None, query)
+    far = ["" if hit.distance is None else f"{bits(hit.distance)}: " for hit in hits]
     cells = [
-        Cell(Path(hit.image) if hit.image else None, f"{bits(hit.distance)}: {hit.text or hit.id}") for hit in hits
+        Cell(Path(hit.image) if hit.image else None, away + (hit.text or hit.id))
+        for hit, away in zip(hits, far, strict=True)
     ]
     write_contact_sheet([[first, *cells]], path)
 
 
-def make_hit(item: Item, distance: int, modality: str) -> Hit:
-    """Return an item as what was found by its code of a modality."""
+def make_hit(item: Item, distance: int | None, modality: str) -> Hit:
+    """Return an item as what was found, with its code of a modality."""
     metadata = dict(item.metadata)
     text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
     return Hit(

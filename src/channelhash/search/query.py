@@ -7,7 +7,7 @@ does both for a single query; code that answers many loads the model once with `
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,14 @@ from PIL import Image
 
 from channelhash.codes import PackedCodes, binarize, pack, unpack
 from channelhash.errors import InputError
-from channelhash.models import HashModel, load_model
 from channelhash.search import open_store
 from channelhash.search.fused import answer
 from channelhash.search.hits import Hit, Hits, Query, SearchOptions, draw_hits, find_image, search_hits
 from channelhash.search.question import Part, check_parts, combine, parse_question, unwanted_phrases, wanted_words
 from channelhash.search.store import Store
+
+if TYPE_CHECKING:
+    from channelhash.models import HashModel
 
 __all__ = [
     "Hit",
@@ -38,7 +40,7 @@ __all__ = [
 ]
 
 
-def load_encoder(store: Store, model: Path | HashModel | None = None, trust_code: bool = False) -> HashModel:
+def load_encoder(store: Store, model: "Path | HashModel | None" = None, trust_code: bool = False) -> "HashModel":
     """Load the model that encodes queries to a store.
 
     Args:
@@ -50,6 +52,8 @@ def load_encoder(store: Store, model: Path | HashModel | None = None, trust_code
         InputError: the store has no model and none is given, it cannot be loaded, it names code and ``trust_code`` is
             false, or another model made the codes.
     """
+    from channelhash.models import HashModel, load_model  # seconds to load, which words alone do not need
+
     if isinstance(model, HashModel):
         return model
     folder = model or store.model_folder
@@ -64,7 +68,7 @@ def load_encoder(store: Store, model: Path | HashModel | None = None, trust_code
     return encoder
 
 
-def encode_queries(encoder: HashModel, modality: str, items: Sequence[str | Path | Image.Image]) -> list[Query]:
+def encode_queries(encoder: "HashModel", modality: str, items: Sequence[str | Path | Image.Image]) -> list[Query]:
     """Encode texts or images as queries, in one batch.
 
     Args:
@@ -134,40 +138,46 @@ def question_parts(
     return check_parts(parts)
 
 
-def make_query(parts: Sequence[Part], outputs: NDArray[np.floating[Any]]) -> Query:
-    """Return one query of a question's parts and their real-valued outputs ``(n, k)``, a row a part."""
-    combined = combine(outputs, [part.weight for part in parts])
-    code = pack(binarize(combined[None]))[0]
-    modalities = {part_modality(part) for part in parts}
-    modality = (modalities.pop() or "") if len(modalities) == 1 else ""
-    return Query(code, combined, modality, wanted_words(parts), unwanted_phrases(parts))
-
-
-def encode_parts(encoder: HashModel | None, parts: Sequence[Part]) -> NDArray[np.float32]:
-    """Return the real-valued outputs ``(n, k)`` of parts, encoded in one batch a modality.
+def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[np.floating[Any]] | None]) -> Query:
+    """Return one query of a question's parts.
 
     Args:
-        encoder: the store's model, needed unless all parts are stored items.
+        parts: as `question_parts` makes them.
+        outputs: the real-valued outputs ``(k,)`` of each; None for one that counts by its words alone.
+
+    >>> make_query([Part("a dog")], [None]).words
+    'a dog'
+    """
+    pairs = list(zip(parts, outputs, strict=True))
+    coded = [(part, row) for part, row in pairs if row is not None]
+    words_coded = all(row is not None or part_modality(part) != "text" for part, row in pairs)
+    words, without = wanted_words(parts), unwanted_phrases(parts)
+    if all(part.weight < 0 for part, _ in coded):
+        return Query(np.zeros(0, np.uint8), None, "", words, without, words_coded)
+    combined = combine(np.stack([row for _, row in coded]), [part.weight for part, _ in coded])
+    modalities = {part_modality(part) for part, _ in coded}
+    modality = (modalities.pop() or "") if len(modalities) == 1 else ""
+    return Query(pack(binarize(combined[None]))[0], combined, modality, words, without, words_coded)
+
+
+def encode_parts(encoder: "HashModel | None", parts: Sequence[Part]) -> list[NDArray[np.float32] | None]:
+    """Return the real-valued outputs ``(k,)`` of parts, encoded in one batch a modality; None if they have none.
+
+    Args:
+        encoder: the store's model, needed unless all parts are stored items. Of words, one of images makes no outputs.
         parts: as `question_parts` makes them.
 
     Raises:
-        InputError: the model does not encode a part's modality, or an image cannot be read.
+        InputError: the model does not encode images, or one cannot be read.
     """
-    rows: dict[int, NDArray[np.float32]] = {}
+    rows = [part.content if part_modality(part) is None else None for part in parts]
     for modality in ("text", "image"):
         places = [place for place, part in enumerate(parts) if part_modality(part) == modality]
-        if places and encoder is not None:
-            if modality not in encoder.modalities:
-                coded = " and ".join(encoder.modalities)
-                raise InputError(
-                    f"these codes are of {coded}s alone, which a {modality} cannot be compared with; give "
-                    "captions (`channelhash index add STORE --captions FILE`, then `channelhash index refit STORE`), "
-                    "or ask with --image or --like"
-                )
-            rows |= zip(
-                places, encoder.outputs(modality, [parts[place].content for place in places]).numpy(), strict=True
-            )
-    return np.stack([rows.get(place, part.content) for place, part in enumerate(parts)])
+        if places and encoder is not None and (modality != "text" or modality in encoder.modalities):
+            outputs = encoder.outputs(modality, [parts[place].content for place in places]).numpy()
+            for place, row in zip(places, outputs, strict=True):
+                rows[place] = row
+    return rows
 
 
 def search_store(
@@ -180,9 +190,12 @@ def search_store(
     by: str | None = None,
     minus: Sequence[str | Path | Image.Image] = (),
     minus_like: Sequence[str] = (),
-    model: Path | HashModel | None = None,
+    model: "Path | HashModel | None" = None,
 ) -> Hits:
     """Search a store with a question: words, an image and an item's id, or several of them together.
+
+    Words alone, ``by="words"``, need no model. Where the model does not encode texts, what is written is looked for by
+    its words, and `Hits.note` says so.
 
     Args:
         store: the store to search.
@@ -208,10 +221,13 @@ def search_store(
         is_modality = by in (None, "image", "text")
         query = query_like(store, like, options.modality, by if is_modality else None)
         return answer(store, query, options if is_modality else replace(options, by=by))
-    parts = question_parts(store, text, image, like, minus, minus_like)
-    stored = all(part_modality(part) is None for part in parts)
-    query = make_query(parts, encode_parts(None if stored else load_encoder(store, model), parts))
-    return answer(store, query, replace(options, by=by or options.by))
+    parts, by = question_parts(store, text, image, like, minus, minus_like), by or options.by
+    if by == "words":
+        outputs: list[NDArray[np.float32] | None] = [None] * len(parts)
+    else:
+        stored = all(part_modality(part) is None for part in parts)
+        outputs = encode_parts(None if stored else load_encoder(store, model), parts)
+    return answer(store, make_query(parts, outputs), replace(options, by=by))
 
 
 def part_modality(part: Part) -> str | None:

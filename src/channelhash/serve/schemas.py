@@ -87,7 +87,9 @@ class Result(BaseModel):
     """One result of a search."""
 
     id: str
-    distance: int = Field(description="Number of bits in which its code differs from the query's.")
+    distance: int | None = Field(
+        description="Number of bits in which its code differs from the query's; null where words alone were asked for."
+    )
     code: str = Field(description="Its code of the searched modality.")
     text: str
     labels: list[str]
@@ -101,7 +103,7 @@ class Result(BaseModel):
 class SearchResponse(BaseModel):
     """The results of a search, best first."""
 
-    query_code: str
+    query_code: str = Field(description="Empty where words alone were asked for.")
     query_modality: str = Field(description="Modality of the query's code; empty if the query was a bare code.")
     modality: str
     n_bits: int
@@ -109,6 +111,7 @@ class SearchResponse(BaseModel):
     close: bool | None = Field(
         None, description="Whether the results are as near as those of the store's own items; null if unknown."
     )
+    note: str = Field("", description="What the query could not be compared with, and what to do; empty if nothing.")
     seconds: float = Field(description="Time from the request's arrival to its response.")
 
 
@@ -284,6 +287,7 @@ class Info(BaseModel):
     codes: dict[str, int] = Field(description="Number of codes by modality.")
     model: str = Field(description="Fingerprint of the model whose codes are stored, empty if unknown.")
     asks: list[str] = Field(description="Modalities of the queries that the server can encode: text, image.")
+    words_alone: bool = Field(description="Whether a text, which it cannot encode, is looked for by its words.")
     writable: bool
     limits: dict[str, int]
 

@@ -20,6 +20,7 @@ from PIL import Image
 from channelhash.errors import InputError, JobError
 from channelhash.explanation.sides import encode_items
 from channelhash.models import HashModel
+from channelhash.search.fused import ALONE
 from channelhash.search.store import Item, Store
 from channelhash.serve.audit import AuditLog
 from channelhash.serve.auth import Tokens
@@ -42,6 +43,7 @@ class Service:
         store: the store to search.
         batchers: modality -> encoder of its items.
         problems: modality -> why the model cannot encode its items, where it cannot.
+        words_alone: whether texts, which the model does not encode, are looked for by their words.
         limits: limits of one request.
         tokens: tokens that requests must send.
         audit: log of the writes; None keeps none.
@@ -66,6 +68,7 @@ class Service:
     store: Store
     batchers: dict[str, Batcher]
     problems: dict[str, str]
+    words_alone: bool
     limits: Limits
     tokens: Tokens
     audit: AuditLog | None
@@ -186,6 +189,7 @@ def make_service(
         store,
         batchers,
         problems,
+        model is not None and "text" not in model.modalities and store.has_words,
         limits,
         tokens,
         audit,
@@ -215,6 +219,8 @@ def _problem(model: HashModel | None, modality: str) -> str:
     """Return why new items of a modality cannot be encoded, or nothing: a model of features may name no extractor."""
     if model is None:
         return "it has no model; start it with --model, or search by id or code"
+    if modality == "text" and modality not in model.modalities:
+        return ALONE
     probe: Any = "a picture" if modality == "text" else Image.new("RGB", (64, 64))
     try:
         encode_items(model, modality, [probe])

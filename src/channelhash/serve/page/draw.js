@@ -55,7 +55,7 @@ export function strip(code, n, other = null) {
 export const bitsWord = (count) => (count === 1 ? "1 bit" : `${count} bits`);
 
 /** A distance as a bar that is full where codes have nothing in common: half of the bits differ. */
-export function distanceBar(distance, n) {
+function distanceBar(distance, n) {
   const fill = element("span");
   fill.style.width = `${Math.min(100, (200 * distance) / n)}%`;
   const bar = element("span", { className: "bar", "aria-hidden": "true" }, fill);
@@ -106,6 +106,15 @@ function labelLine(labels) {
   return labels.length ? element("p", { className: "labels" }, ...labels.map((label) => element("span", {}, label))) : null;
 }
 
+/** How near an answer is, the button that asks why, and the code; nothing of what words alone have found. */
+function nearness(item, answer, why) {
+  if (item.distance === null) return [];
+  return [
+    element("div", { className: "near" }, distanceBar(item.distance, answer.n_bits), whyButton(item, why)),
+    strip(item.code, answer.n_bits, answer.query_code),
+  ];
+}
+
 /** One answer. */
 export function card(item, answer, { ask, open, why }) {
   const show = element("button", { type: "button", className: "show", "aria-label": `Details of ${nameOf(item)}` }, picture(item, 384));
@@ -115,8 +124,7 @@ export function card(item, answer, { ask, open, why }) {
     "li",
     { className: "card" },
     show,
-    element("div", { className: "near" }, distanceBar(item.distance, answer.n_bits), whyButton(item, why)),
-    strip(item.code, answer.n_bits, answer.query_code),
+    ...nearness(item, answer, why),
     words ? element("p", { className: "text", title: words }, words) : null,
     labelLine(item.labels),
     wayButtons(item, answer.modality, ask),
@@ -140,8 +148,7 @@ export function details(item, answer, { ask, close, why }) {
       { className: "about" },
       item.text ? element("p", { className: "whole" }, item.text) : null,
       labelLine(item.labels),
-      element("div", { className: "near" }, distanceBar(item.distance, answer.n_bits), whyButton(item, why)),
-      strip(item.code, answer.n_bits, answer.query_code),
+      ...nearness(item, answer, why),
       facts,
       wayButtons(item, answer.modality, ask),
     ),

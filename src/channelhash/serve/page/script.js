@@ -237,7 +237,10 @@ function drawQuery(state, answer, item) {
   } else {
     title = element("p", {}, `${searched[0].toUpperCase()}${searched.slice(1)} for `, element("b", {}, `“${state.q}”`));
   }
-  const code = element("div", { className: "code" }, strip(answer.query_code, answer.n_bits), element("small", {}, `${answer.n_bits} bits`));
+  const shown = answer.query_code
+    ? [strip(answer.query_code, answer.n_bits), element("small", {}, `${answer.n_bits} bits`)]
+    : [element("small", { title: answer.note }, "by words alone: a text cannot be compared with the codes of these pictures")];
+  const code = element("div", { className: "code" }, ...shown);
   by("query").replaceChildren(...[from, element("div", {}, title, code)].filter(Boolean));
   by("query").hidden = false;
 }
@@ -247,12 +250,12 @@ function drawAnswer(answer) {
   const found = answer.results.length;
   if (!found) {
     by("status").textContent = "Nothing found.";
-    const hint = asked.r !== null || asked.labels.length || asked.where
-      ? "No item passes the filter within this distance. Allow more bits, or fewer conditions."
-      : "The store is empty.";
+    const narrow = asked.r !== null || asked.labels.length || asked.where;
+    const hint = narrow ? "No item passes the filter within this distance. Allow more bits, or fewer conditions."
+      : info.items ? "No item has any of these words." : "The store is empty.";
     const wider = element("button", { type: "button", className: "plain" }, "Search everything");
     wider.addEventListener("click", () => go({ ...asked, r: null, labels: [], where: "" }));
-    by("welcome").replaceChildren(element("p", {}, hint), ...(hint.startsWith("No") ? [wider] : []));
+    by("welcome").replaceChildren(element("p", {}, hint), ...(narrow ? [wider] : []));
     by("welcome").hidden = false;
     return;
   }
@@ -293,7 +296,7 @@ function welcome() {
   by("query").hidden = true;
   const suggestions = Object.keys(labels).slice(0, 8);
   const parts = [element("p", {}, info.items ? "What are you looking for?" : "The store is empty: add items first.")];
-  if (suggestions.length && info.asks.includes("text")) {
+  if (suggestions.length && !words.disabled) {
     const buttons = suggestions.map((label) => {
       const button = element("button", { type: "button", className: "plain" }, label);
       button.addEventListener("click", () => ask({ q: label }));
@@ -394,7 +397,7 @@ async function start() {
   radius.max = info.n_bits ?? 0;
   by("choose").hidden = !info.asks.includes("image");
   if (!info.asks.includes("image")) words.placeholder = "Type words";
-  if (!info.asks.includes("text")) {
+  if (!info.asks.includes("text") && !info.words_alone) {
     words.disabled = by("go").disabled = true;
     words.placeholder = info.asks.length ? "Drop a picture" : "This server has no model: open the address of an item";
   }

@@ -27,6 +27,7 @@ def info(service: CurrentService) -> Info:
         codes=facts["codes"],
         model=facts["model"],
         asks=list(service.batchers),
+        words_alone=service.words_alone,
         writable=service.writable,
         limits=asdict(service.limits),
     )

@@ -147,13 +147,14 @@ def _parts(service: Service, request: SearchRequest) -> list[Part]:
 async def _search_parts(service: Service, options: SearchOptions, parts: list[Part], start: float) -> Response:
     """Encode the parts in batches shared with other requests, and search with their sum."""
 
-    async def outputs_of(part: Part) -> Outputs:
+    async def outputs_of(part: Part) -> Outputs | None:
         modality = part_modality(part)
+        if options.by == "words" or (modality == "text" and service.words_alone):
+            return None
         return part.content if modality is None else await service.encode(modality, part.content)
 
-    outputs = await asyncio.gather(*map(outputs_of, parts))
-    query = make_query(parts, np.stack(outputs))
-    modality = part_modality(parts[0]) or ""
+    query = make_query(parts, await asyncio.gather(*map(outputs_of, parts)))
+    modality = (part_modality(parts[0]) or "") if query.words_coded else query.modality
     return await run_sync(_search, service, options, query, modality, start, limiter=service.searching)
 
 
@@ -188,6 +189,7 @@ def _search(service: Service, options: SearchOptions, query: Query, query_modali
         n_bits=n_bits,
         results=[make_result(hit) for hit in hits],
         close=hits.close,
+        note=hits.note,
         seconds=time.perf_counter() - start,
     )
     return Response(response.model_dump_json(), media_type="application/json")
