@@ -45,9 +45,13 @@ def results(capsys, *arguments):
 def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, model, capsys):
     photos, place = picture_folder(tmp_path / "photos", 5), tmp_path / "s"
     capsys.readouterr()
-    assert run_command("index", "create", place, photos, "--model", model, "--json") == 0
+    (photos / "0.png").rename(photos / "horses.png")
+    assert run_command("index", "create", place, photos, "--model", model, "--stem", "english", "--json") == 0
     done = printed(capsys)
     assert (done["added"], done["items"], done["problems"]) == (5, 5, [])
+    assert [hit["id"] for hit in results(capsys, place, "horse", "--by", "words")] == ["horses.png"]
+    assert run_command("index", "info", place, "--json") == 0
+    assert printed(capsys)["stem"] == "english"
     (photos / "words.png").write_text("no picture")
     Image.new("RGB", (30, 20)).save(photos / "new.png")
     assert run_command("index", "add", place, photos) == 0
@@ -62,7 +66,7 @@ def test_a_folder_of_pictures_from_nothing_to_answers(tmp_path, model, capsys):
     assert run_command("index", "add", place, photos, "--prune", "--json") == 0
     done = printed(capsys)
     assert (done["unchanged"], done["pruned"], done["items"]) == (5, 1, 5)
-    assert run_command("index", "delete", place, "0.png", "nobody", "--json") == 0
+    assert run_command("index", "delete", place, "horses.png", "nobody", "--json") == 0
     assert printed(capsys) == {"deleted": 1, "unknown": ["nobody"], "items": 4}
 
 

@@ -9,8 +9,9 @@ import pytest
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.indexing import refit
+from channelhash.indexing.fit import NewCodes
 from channelhash.indexing.refit import refit_store
-from channelhash.indexing.stores import fit_of
+from channelhash.indexing.stores import create_store, fit_of
 from picture_runs import tiny_clip, write_pictures
 from small_runs import assert_refused, run_command, write_features
 from small_stores import small_model
@@ -22,7 +23,7 @@ def place(tmp_path):
     photos, net = write_pictures(tmp_path, 9).parent / "images", tiny_clip(tmp_path / "net.json")
     for i in range(5, 9):
         (photos / f"{i}.png").rename(tmp_path / f"{i}.png")
-    ch.index(photos, tmp_path / "s", encoder=f"openclip:{net}", bits=16).store.close()
+    create_store(str(tmp_path / "s"), NewCodes(f"openclip:{net}", n_bits=16), photos, stem="english")
     for i in range(5, 9):
         (tmp_path / f"{i}.png").rename(photos / f"{i}.png")
     (tmp_path / "captions.csv").write_text("image,text\n5.png,a red car\n5.png,car\n6.png,a dog\n")
@@ -46,7 +47,7 @@ def test_all_items_are_encoded_anew_and_known_again(place, tmp_path):
     assert [name for name, (codes, _) in after.items() if "text" in codes] == ["5.png", "6.png"]
     with closing(ch.open_store(place)) as store:
         assert (store.n_bits, store.model, fit_of(store)["fitted"]) == (24, model.fingerprint(), "itq to 9 images")
-        assert store.projected
+        assert (store.projected, store.info()["stem"]) == (True, "english")
     assert {path.name for path in tmp_path.glob("s*")} == {"s"}, "nothing is left beside"
     assert (place / "source.json").exists()
     again = ch.index(tmp_path / "images", place, captions=tmp_path / "captions.csv")

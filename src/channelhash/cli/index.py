@@ -8,7 +8,7 @@ import typer
 
 from channelhash.cli.index_care import backup, check, refit, repair
 from channelhash.cli.index_transfer import export_faiss, import_faiss, push
-from channelhash.cli.options import AsJson, CodesMethod, SearchableStore, Seed, TableRoot, TrustCode, Where
+from channelhash.cli.options import AsJson, CodesMethod, SearchableStore, Seed, Stem, TableRoot, TrustCode, Where
 from channelhash.cli.output import messages, print_json, print_table, progress_bars
 from channelhash.cli.stopping import same_command, when_stopped
 from channelhash.errors import InputError
@@ -54,6 +54,7 @@ def create(
         help="Keep the real-valued outputs beside the bits, a byte each, to order what the bits have found; by default "
         "where codes are fitted to the items.",
     ),
+    stem: Stem | None = typer.Option(None, help="Let words find their other forms of this language: horse, horses."),
     root: TableRoot = None,
     exclude: list[str] = _EXCLUDE,
     captions: Path | None = _CAPTIONS,
@@ -88,7 +89,7 @@ def create(
     with progress_bars() as progress:
         named = source is not None or exclude or captions is not None
         items = read_again(store, source, root, exclude, captions) if named else None
-        done = create_store(store, new, items, root, progress, projections)
+        done = create_store(store, new, items, root, progress, projections, stem.value if stem else "")
     _report(store, done, as_json)
 
 

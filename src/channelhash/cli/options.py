@@ -33,6 +33,12 @@ class By(StrEnum):
     words = "words"
 
 
+class Stem(StrEnum):
+    """Languages whose words a store may stem, `channelhash.search.STEMS`."""
+
+    english = "english"
+
+
 class Engine(StrEnum):
     """Engines that work through the shards of a large job."""
 

@@ -28,7 +28,7 @@ from channelhash.models.encoders import FEATURES
 from channelhash.models.fitted import Codes
 from channelhash.models.saved_checksums import read_description
 from channelhash.search import open_store
-from channelhash.search.local.folder import StoreFolder
+from channelhash.search.local.folder import StoreFolder, read_facts
 from channelhash.search.local.guard import alone, open_lock
 from channelhash.search.photo_folders import find_or_keep, is_store
 from channelhash.search.store import Listed
@@ -119,7 +119,8 @@ def _make(
 ) -> tuple[bytes, int]:
     """Make the new store, or go on with it; return (the seal of the old one that it was made of, number of items)."""
     with closing(open_store(folder)) as store:
-        items, projected = sorted(store.listed(), key=lambda item: item.id), store.projected
+        items = sorted(store.listed(), key=lambda item: item.id)
+    facts = read_facts(StoreFolder(folder))
     seal = StoreFolder(folder).seal.read_bytes()
     sources = _sources(folder, items)
     mark = json.dumps([new.encoder, new.codes, new.n_bits, new.seed, made_by], sort_keys=True)
@@ -132,7 +133,7 @@ def _make(
         fitted.model.save_pretrained(beside / "model")
         write_text(beside / _MARK, mark)
     model = fitted.model.to(pick_device("auto"))
-    with closing(open_store(beside, model.n_bits, model.fingerprint(), projected)) as store:
+    with closing(open_store(beside, model.n_bits, model.fingerprint(), facts.projected, facts.stem)) as store:
         counts = [index_source(store, model, sources[0], progress, ready=fitted.ready)]
         counts += [index_source(store, model, source, progress) for source in sources[1:]]
         store.delete(sorted(set(store.ids()).difference(item.id for item in items)))

@@ -220,6 +220,7 @@ def create_store(
     root: Path | None = None,
     progress: StageProgress = no_stage_progress,
     projections: bool | None = None,
+    stem: str = "",
 ) -> Indexed:
     """Make a new store with the items of ``source``.
 
@@ -234,6 +235,7 @@ def create_store(
         progress: stage -> its callback.
         projections: whether it keeps projections beside the codes, see `Store.search_projections`; if None, where codes
             are fitted to the items.
+        stem: whether its words are stemmed, see `open_store`.
 
     Raises:
         InputError: there is something at that address already, or it cannot keep projections; or as `fit_source` and
@@ -260,7 +262,7 @@ def create_store(
     if in_folder:
         encoder.save_pretrained(Path(address) / "model")
     keeps = isinstance(codes, NewCodes) if projections is None else projections
-    store = open_store(address, encoder.n_bits, encoder.fingerprint(), keeps)
+    store = open_store(address, encoder.n_bits, encoder.fingerprint(), keeps, stem)
     store.make()  # so that it keeps projections also if this ends before the first items
     if not in_folder and len(store):
         raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")

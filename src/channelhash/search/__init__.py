@@ -11,8 +11,13 @@ from channelhash.search.validation import check_count
 
 Opener = Callable[[str, int | None, str], Store]
 
+#: Languages whose words a store may stem; none by default.
+STEMS = ("", "english")
 
-def open_store(address: str | Path, n_bits: int | None = None, model: str = "", projections: bool = False) -> Store:
+
+def open_store(
+    address: str | Path, n_bits: int | None = None, model: str = "", projections: bool = False, stem: str = ""
+) -> Store:
     """Open a store of codes to add to and to search in.
 
     Args:
@@ -23,10 +28,12 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "", 
         model: fingerprint of the model whose codes go in.
         projections: a new store keeps projections beside its codes (see `Store.search_projections`), which only one in
             a folder can; and one that is there must keep them.
+        stem: ``"english"``: a new store finds ``horses`` by ``horse``, which only one in a folder can; and one that is
+            there must. By default a word finds itself alone.
 
     Raises:
         InputError: there is something else at that address, or a store of another code length or model, or without
-            projections.
+            projections or stems.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -34,15 +41,19 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "", 
     ...     len(store), store.n_bits
     (0, 64)
     """
+    from channelhash.search.local.folder import Facts
     from channelhash.search.local.store import open_codes, open_folder  # compiled code, seconds to load
 
     text = str(address)
+    if stem not in STEMS:
+        raise InputError(f"stem {stem!r}: words are stemmed in {' or '.join(filter(None, STEMS))} alone; leave it out")
     if n_bits is not None:
         check_count(n_bits, "n_bits", 1)
     for scheme, opener in STORES.items():
         if text.startswith(scheme):
-            if projections:
-                raise InputError(f"{text}: keeps no projections; make a store in a folder, or search codes alone")
+            if projections or stem:
+                lacks = "keeps no projections" if projections else "stems no words"
+                raise InputError(f"{text}: {lacks}; make a store in a folder, or search codes alone")
             return opener(text, n_bits, model)
     if "://" in text:
         schemes = ", ".join(STORES) or "none"
@@ -50,8 +61,8 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "", 
             f"no store is opened by {text!r}; expected a folder, or an address that begins with: {schemes}"
         )
     path = find_or_keep(Path(address))
-    if projections and ((path / "config.yaml").exists() or path.suffix == ".parquet"):
-        raise InputError(f"{path}: holds codes without projections; make a store in a folder")
+    if (projections or stem) and ((path / "config.yaml").exists() or path.suffix == ".parquet"):
+        raise InputError(f"{path}: holds codes without projections or stems; make a store in a folder")
     if (path / "config.yaml").exists():
         codes = path / "codes" / "test-retrieval.parquet"
         if not codes.exists():
@@ -59,7 +70,7 @@ def open_store(address: str | Path, n_bits: int | None = None, model: str = "", 
         return open_codes(CodeSet.load(codes), text, path, n_bits, model)
     if path.suffix == ".parquet":
         return open_codes(CodeSet.load(path), text, None, n_bits, model)
-    return open_folder(path, n_bits, model, projections)
+    return open_folder(path, Facts(n_bits or 0, model, projections, stem))
 
 
 def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:

@@ -10,6 +10,7 @@ import numpy as np
 
 from channelhash.errors import InputError, JobError
 from channelhash.search import open_store
+from channelhash.search.local.folder import StoreFolder, read_facts
 from channelhash.search.local.store import open_folder
 from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.store import Item, Store
@@ -48,7 +49,8 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
 
     Args:
         source: a store's folder.
-        target: address of another store, for `open_store`. A new one in a folder keeps projections as the source does.
+        target: address of another store, for `open_store`. A new one in a folder keeps projections and stems words as
+            the source does.
         progress: called with the number of items done and of all, after each batch.
 
     Raises:
@@ -74,9 +76,11 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
     try:
         with locked(journal.with_suffix(".lock"), wait=False):
             remove_leftovers(journal)
-            from_store = open_folder(source, None, "")
+            from_store = open_folder(source)
             is_new = "://" not in target and not (Path(target) / "store.json").exists()
-            to_store = open_store(target, from_store.n_bits, from_store.model, is_new and from_store.projected)
+            facts = read_facts(StoreFolder(source))
+            kept = (facts.projected, facts.stem) if is_new else ()
+            to_store = open_store(target, facts.n_bits, facts.model, *kept)
             try:
                 return _push(from_store, to_store, journal, from_store.version, progress)
             finally:

@@ -224,8 +224,8 @@ class Store(Backend):
     ) -> Ranking:
         """Find the ``k`` items that have most of a text's words in their id, text, labels, file name or date.
 
-        Upper and lower case and accents are the same. An item's score is the sum of ln(1 + n / m) over the words of
-        ``text`` that it has, each of which m of n items have.
+        Upper and lower case and accents are the same, and forms of a word in a store that stems them. An item's score
+        is the sum of ln(1 + n / m) over the words of ``text`` that it has, each of which m of n items have.
 
         Args:
             text: words; no operators.
@@ -260,8 +260,8 @@ class Store(Backend):
 
         They are ``address``, ``items``, ``n_bits``, ``model``, ``projections`` (whether it keeps them), ``codes``
         (modality -> number of codes), ``distinct_codes`` (modality -> number, where cheap to know), ``bytes`` (on disk,
-        where known) and ``bytes_an_item`` (of a ``code``, of a ``projection``, and on the ``disk`` of an item with all
-        that belongs to it).
+        where known), ``stem`` (the language whose words are stemmed, if one is) and ``bytes_an_item`` (of a ``code``,
+        of a ``projection``, and on the ``disk`` of an item with all that belongs to it).
         """
         n_items, n_bits, facts = len(self), self.n_bits, self._facts()
         known = {"address": self.address, "items": n_items, "n_bits": n_bits, "model": self.model}

@@ -365,7 +365,7 @@ def test_a_store_of_version_0_1_is_sealed_and_gets_checksums(tmp_path):
 def outdated(closed, monkeypatch):
     """A sealed store that lacks what a later version adds: a table of all ids."""
     find, fill_table = "SELECT 1 FROM sqlite_master WHERE name = 'later'", "CREATE TABLE later AS SELECT id FROM items"
-    later = tables._Addition(find, lambda connection: connection.execute(fill_table))
+    later = tables._Addition(find, lambda connection, _: connection.execute(fill_table))
     monkeypatch.setattr(tables, "_ADDITIONS", (*tables._ADDITIONS, later))
     return closed
 

@@ -3,6 +3,7 @@
 import math
 import sqlite3
 import unicodedata
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.errors import InputError
+from channelhash.search.copy_store import push
 from channelhash.search.local import word_search
+from channelhash.search.local.backup import backup_store
 from channelhash.search.local.check import check_store
 from channelhash.search.local.repair import repair_store
 
@@ -151,3 +154,74 @@ def test_a_store_without_words_says_so(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="has no index of words"):
         store.search_words("dog")
     store.close()
+
+
+def stems(words):
+    """The stem of each word, by an index of that word alone."""
+    found = []
+    for word in words:
+        connection = sqlite3.connect(":memory:")
+        connection.execute("CREATE VIRTUAL TABLE t USING fts5(text, tokenize='porter unicode61 remove_diacritics 2')")
+        connection.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, row)")
+        connection.execute("INSERT INTO t VALUES (?)", (word,))
+        found.append(connection.execute("SELECT term FROM v").fetchone()[0])
+        connection.close()
+    return found
+
+
+FORMS = ["horse", "horses", "agreed", "agree", "dog", "dogs", "café", "cafes", "riding", "ride", "is"]
+STEM_OF = dict(zip(FORMS, stems(FORMS), strict=True))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(FORMS), max_size=4), min_size=1, max_size=20), st.data())
+def test_a_store_that_stems_counts_stems(tmp_path_factory, texts, data):
+    question = data.draw(st.lists(st.sampled_from(FORMS), min_size=1, max_size=5))
+    k, coverage = data.draw(st.integers(1, 25)), data.draw(st.sampled_from([0, 0.5, 1]))
+    with closing(ch.open_store(tmp_path_factory.mktemp("stores") / "store", stem="english")) as store:
+        add(store, [" ".join(words) for words in texts])
+        found = store.search_words(" ".join(question), k, coverage=coverage)
+        unwanted = store.search_words(" ".join(question), k, without=[question[0]])
+    stemmed = [" ".join(STEM_OF[word] for word in words) for words in (*texts, question)]
+    names, scores = by_counting(stemmed[:-1], stemmed[-1], k, coverage)
+    assert (list(found.ids), found.keys) == (names, pytest.approx(scores))
+    assert not any(STEM_OF[question[0]] in stemmed[int(name)].split() for name in unwanted.ids)
+
+
+def test_stems_are_a_fact_of_a_store_that_copies_keep(tmp_path):
+    path = tmp_path / "store"
+    with closing(ch.open_store(path, stem="english")) as store:
+        add(store, ["two horses", "it was agreed", "a dog"])
+        assert store.info()["stem"] == "english"
+    with closing(ch.open_store(path, stem="english")) as store:
+        assert [store.search_words(word).ids for word in ("horse", "agreeing", "dogs")] == [["000"], ["001"], ["002"]]
+        add(store, ["a kite"])
+        assert [store.search_words(word).ids for word in ("horse", "kites")] == [[], ["000"]]
+    assert check_store(path) == []
+    backup_store(path, tmp_path / "backup")
+    push(path, str(tmp_path / "pushed"))
+    with closing(sqlite3.connect(path / "items.sqlite")) as connection:
+        connection.execute("UPDATE items SET metadata = '{}' WHERE id = '001'")
+        connection.commit()
+    (path / "items.seal").unlink()
+    assert [lost.where for lost in repair_store(path).lost] == ["001"]
+    for copy in (path, tmp_path / "backup", tmp_path / "pushed"):
+        with closing(ch.open_store(copy)) as store:
+            assert (store.info()["stem"], store.search_words("kites dogs").ids) == ("english", ["000", "002"])
+        assert check_store(copy) == []
+
+
+def test_where_stems_are_not_to_be_had_one_line_says_so(tmp_path):
+    with closing(ch.open_store(tmp_path / "store")) as store:
+        add(store, ["two horses"])
+        assert "stem" not in store.info()
+        assert store.search_words("horse").ids == []
+    for address, stem, says in (
+        ("store", "english", "store: does not stem English words; choose another store"),
+        ("new", "klingon", "stem 'klingon': words are stemmed in english alone"),
+        ("codes.parquet", "english", "holds codes without projections or stems"),
+    ):
+        with pytest.raises(InputError, match=says):
+            ch.open_store(tmp_path / address, stem=stem)
+    with pytest.raises(InputError, match="stems no words; make a store in a folder"):
+        ch.open_store("milvus+http://localhost/a", stem="english")

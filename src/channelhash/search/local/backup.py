@@ -54,7 +54,7 @@ def backup_store(path: Path, target: Path) -> BackedUp:
         raise InputError(f"{target}: lies in the store; name a folder elsewhere")
     with temporary_folder(target) as temporary:
         _copy(StoreFolder(path), StoreFolder(temporary))
-        with closing(open_folder(temporary, None, "")) as store:  # nobody has sealed it: all of it is checked
+        with closing(open_folder(temporary)) as store:  # nobody has sealed it: all of it is checked
             store.make_snapshot()
             n_items = len(store)
         if findings := check_store(temporary):
@@ -66,7 +66,7 @@ def backup_store(path: Path, target: Path) -> BackedUp:
 
 
 def _copy(source: StoreFolder, target: StoreFolder) -> None:
-    with closing(open_folder(source.path, None, "")):  # which refuses a damaged one, and keeps others from repairing it
+    with closing(open_folder(source.path)):  # which refuses a damaged one, and keeps others from repairing it
         with closing(ItemsDatabase(source.database)) as items:
             items.copy_to(target.database)
         write_facts(target, read_facts(source))

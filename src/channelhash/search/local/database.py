@@ -50,6 +50,7 @@ class ItemsDatabase:
     Args:
         path: the file, made if it is not there; None for one in memory.
         guard: sees to it that the file is the store's and sealed when it is closed; None for a file that has no seal.
+        stem: as of `words.make_words`.
 
     Raises:
         InputError: the file is not such a database, or damaged.
@@ -62,26 +63,26 @@ class ItemsDatabase:
     (['a'], ['year'])
     """
 
-    def __init__(self, path: Path | None, guard: Guard | None = None) -> None:
+    def __init__(self, path: Path | None, guard: Guard | None = None, stem: str = "") -> None:
         self._name = str(path) if path else "items"
         self._guard = guard
         self._totals = Totals(0, 0, 0, 0)
         with one_line_errors(self._name):
             self._connection = connect(path, create=guard is None)
             if guard is None:
-                self._create()
+                self._create(stem)
             if self._rows("PRAGMA application_id") != [(APPLICATION,)]:
                 raise InputError(f"{self._name}: a database, but not one of a store")
             #: Whether items can be found by words.
             self.has_words = has_words(self._connection) and has_fts5(self._connection)
-            self._word_search = WordSearch(self._connection)
+            self._word_search = WordSearch(self._connection, stem)
 
-    def _create(self) -> None:
+    def _create(self, stem: str) -> None:
         is_new = "SELECT 1 FROM sqlite_master LIMIT 1"
         if not self._rows(is_new):
             with self._transaction("BEGIN IMMEDIATE"):
                 if not self._rows(is_new):  # otherwise another process was quicker
-                    create_tables(self._connection)
+                    create_tables(self._connection, stem)
 
     def close(self) -> None:
         """Close the connection."""
@@ -230,8 +231,7 @@ class ItemsDatabase:
 
     def removed(self) -> NDArray[np.int64]:
         """Return the serials of codes that are gone and may be in the current snapshot."""
-        rows = self._rows("SELECT serial FROM removed")
-        return np.array([serial for (serial,) in rows], dtype=np.int64)
+        return np.array([serial for (serial,) in self._rows("SELECT serial FROM removed")], dtype=np.int64)
 
     def count_removed(self) -> int:
         """Return the number of these."""

@@ -57,7 +57,7 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
     try:
         parts: list[Callable[[], Iterator[Finding]]] = [
             lambda: _check_trees(connection),
-            lambda: _check_definitions(connection),
+            lambda: _check_definitions(connection, facts.stem if facts else ""),
             lambda: _check_items(connection),
             lambda: _check_codes(connection, facts),
             lambda: _check_state(connection),
@@ -112,12 +112,12 @@ def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:
             yield Finding(_DATABASE, " ".join(line.decode(errors="replace").split()))
 
 
-def _check_definitions(connection: sqlite3.Connection) -> Iterator[Finding]:
+def _check_definitions(connection: sqlite3.Connection, stem: str) -> Iterator[Finding]:
     if not has_checksums(connection):
         return  # made by version 0.1
     expected = connect(None)
     expected.text_factory = bytes
-    create_like(expected, connection)
+    create_like(expected, connection, stem)
     for kind, name, _ in sorted(definitions(expected) - definitions(connection)):
         yield Finding(_DATABASE, f"the {_text(kind)} {_text(name)} is not defined as it should be")
     expected.close()

@@ -109,6 +109,7 @@ class Facts(NamedTuple):
         n_bits: their length.
         model: fingerprint of their model, empty if unknown.
         projected: whether each has a projection beside it.
+        stem: the language whose words are stemmed in the index of words, see `words.make_words`; none if empty.
 
     >>> Facts(n_bits=64, model="a1b2").projected
     False
@@ -117,6 +118,7 @@ class Facts(NamedTuple):
     n_bits: int
     model: str
     projected: bool = False
+    stem: str = ""
 
     @property
     def projection_size(self) -> int | None:
@@ -127,7 +129,9 @@ class Facts(NamedTuple):
 def write_facts(folder: StoreFolder, facts: Facts) -> None:
     """Write the description of a store."""
     written_as = _PROJECTED if facts.projected else _FORMAT
-    write_text(folder.description, dump_checked({"format": written_as, "n_bits": facts.n_bits, "model": facts.model}))
+    stem = {"stem": facts.stem} if facts.stem else {}
+    described = {"format": written_as, "n_bits": facts.n_bits, "model": facts.model, **stem}
+    write_text(folder.description, dump_checked(described))
 
 
 def read_facts(folder: StoreFolder) -> Facts:
@@ -142,7 +146,8 @@ def read_facts(folder: StoreFolder) -> Facts:
         if described.keys() != {"format", "n_bits", "model"}:
             described = load_checked(text)
         written_as, n_bits, model = described["format"], described["n_bits"], described["model"]
-        whole = type(n_bits) is int and n_bits > 0 and isinstance(model, str)
+        stem = described.get("stem", "")
+        whole = type(n_bits) is int and n_bits > 0 and isinstance(model, str) and isinstance(stem, str)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         whole, written_as = False, _FORMAT
     except OSError as error:
@@ -155,7 +160,7 @@ def read_facts(folder: StoreFolder) -> Facts:
         raise folder.damaged("is damaged")
     if not folder.database.exists():
         raise InputError(f"{folder.database}: is missing; restore it, or remove the folder and add the items again")
-    return Facts(n_bits, model, written_as == _PROJECTED)
+    return Facts(n_bits, model, written_as == _PROJECTED, stem)
 
 
 def check_opened(address: str, facts: Facts, expected: Facts) -> None:
@@ -166,3 +171,5 @@ def check_opened(address: str, facts: Facts, expected: Facts) -> None:
     check_opened_as(address, facts[:2], expected.n_bits or None, expected.model)
     if expected.projected and not facts.projected:
         raise InputError(f"{address}: keeps no projections beside its codes; choose another store")
+    if expected.stem and facts.stem != expected.stem:
+        raise InputError(f"{address}: does not stem {expected.stem.title()} words; choose another store")

@@ -193,7 +193,7 @@ class Guard:
                 if seal is not None and seal.closed:  # else one that is killed here leaves what is not as sealed
                     write_seal(self._folder.seal, Seal(seal.version, self._facts))
                 connection.execute("BEGIN IMMEDIATE")
-                bring_up_to_date(connection)
+                bring_up_to_date(connection, self._facts.stem)
                 connection.execute("COMMIT")
                 write_facts(self._folder, self._facts)
             seal_database(self._folder, self._facts, connection, self._file)

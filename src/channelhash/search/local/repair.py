@@ -92,7 +92,7 @@ def repair_store(path: Path) -> Repaired:
                 repaired = Repaired([*damaged, *unlike, *in_rows], lost, _seal(folder, facts))
     finally:
         os.close(in_use)
-    with closing(open_folder(path, None, "")) as store:
+    with closing(open_folder(path)) as store:
         if snapshot := damaged_snapshot(folder, facts):
             store.make_snapshot()
     return repaired._replace(damaged=repaired.damaged + snapshot)
@@ -139,7 +139,7 @@ def _salvage(folder: StoreFolder, facts: Facts) -> list[Finding]:
     new = folder.path / f".{folder.database.name}.{uuid.uuid4().hex}.tmp"
     seal = read_seal(folder.seal)
     try:
-        with closing(connect(folder.database)) as old, closing(ItemsDatabase(new)) as items:
+        with closing(connect(folder.database)) as old, closing(ItemsDatabase(new, stem=facts.stem)) as items:
             old.text_factory = bytes
             names, gone = _copy_items(old, items)
             if not names:

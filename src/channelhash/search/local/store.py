@@ -272,7 +272,9 @@ class EmbeddedStore(Store):
             for modality in codes
             if len(parts := self._parts(modality, None)) == 1 and parts[0].allowed is None
         }
-        return {"codes": codes, "distinct_codes": distinct, "bytes": self._folder.n_bytes() if self._folder else None}
+        facts: dict[str, Any] = {"codes": codes, "distinct_codes": distinct}
+        stem = (self._open().facts or self._new).stem
+        return {**facts, "bytes": self._folder.n_bytes() if self._folder else None, **({"stem": stem} if stem else {})}
 
     def _parts(self, modality: str, where: Filter | None) -> list[Part]:
         """Return the codes of a modality to search, of the items that pass a filter."""
@@ -310,7 +312,7 @@ class EmbeddedStore(Store):
             with locked(self._folder.lock):
                 if not self._folder.description.exists():
                     _check_empty(self._folder)
-                    ItemsDatabase(self._folder.database).close()
+                    ItemsDatabase(self._folder.database, stem=self._new.stem).close()
                     write_facts(self._folder, self._new._replace(n_bits=n_bits))
         opened = self._open()
         assert opened.facts is not None
@@ -318,28 +320,26 @@ class EmbeddedStore(Store):
         return opened
 
 
-def open_folder(path: Path, n_bits: int | None, model: str, projections: bool = False) -> EmbeddedStore:
+def open_folder(path: Path, new: Facts = _ANY) -> EmbeddedStore:
     """Open the store in a folder, which may not be there yet; `StoreFolder` names its files.
 
     Args:
         path: the folder.
-        n_bits, model: see `channelhash.open_store`.
-        projections: a new store keeps them, and one that is there must.
+        new: as of `EmbeddedStore`.
 
     Raises:
-        InputError: the folder holds something else, is damaged, or was made with another code length or model, or
-            without projections.
+        InputError: the folder holds something else, is damaged, or was made otherwise.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = open_folder(Path(folder) / "photos.store", n_bits=8, model="")
+    ...     store = open_folder(Path(folder) / "photos.store", Facts(n_bits=8, model=""))
     ...     len(store), store.writable
     (0, True)
     """
     folder = StoreFolder(path)
     folder.check_own()
     _check_empty(folder)
-    return EmbeddedStore(str(path), folder, _in_memory(None), Facts(n_bits or 0, model, projections))
+    return EmbeddedStore(str(path), folder, _in_memory(None), new)
 
 
 def open_codes(
@@ -374,7 +374,7 @@ def _in_memory(facts: Facts | None) -> _Opened:
 def _in_folder(folder: StoreFolder, facts: Facts) -> _Opened:
     guard = Guard(folder, facts)
     try:
-        reader, writer = ItemsDatabase(folder.database, guard), ItemsDatabase(folder.database, guard)
+        reader, writer = (ItemsDatabase(folder.database, guard, facts.stem) for _ in range(2))
     except BaseException:
         guard.release()
         raise

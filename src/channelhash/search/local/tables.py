@@ -127,19 +127,19 @@ def utf8(text: Any) -> Any:
     return text.encode() if isinstance(text, str) else text
 
 
-def create_tables(connection: sqlite3.Connection) -> None:
-    """Make the tables of a new database, within a transaction."""
+def create_tables(connection: sqlite3.Connection, stem: str) -> None:
+    """Make the tables of a new database, within a transaction; ``stem`` as of `words.make_words`."""
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     _run(connection, _SCHEMA_OF_0_1)
-    bring_up_to_date(connection)
+    bring_up_to_date(connection, stem)
 
 
-def create_like(connection: sqlite3.Connection, other: sqlite3.Connection) -> None:
+def create_like(connection: sqlite3.Connection, other: sqlite3.Connection, stem: str) -> None:
     """Make the tables of a new database with those additions that another one has."""
     _run(connection, _SCHEMA_OF_0_1)
     for addition in _ADDITIONS:
         if _has(other, addition):
-            addition.make(connection)
+            addition.make(connection, stem)
 
 
 def is_up_to_date(connection: sqlite3.Connection) -> bool:
@@ -147,11 +147,11 @@ def is_up_to_date(connection: sqlite3.Connection) -> bool:
     return all(_has(connection, addition) for addition in _ADDITIONS)
 
 
-def bring_up_to_date(connection: sqlite3.Connection) -> None:
+def bring_up_to_date(connection: sqlite3.Connection, stem: str) -> None:
     """Add what tables that an earlier version made lack, within a transaction."""
     for addition in _ADDITIONS:
         if not _has(connection, addition):
-            addition.make(connection)
+            addition.make(connection, stem)
 
 
 def has_checksums(connection: sqlite3.Connection) -> bool:
@@ -164,7 +164,7 @@ def projection_column(connection: sqlite3.Connection) -> str:
     return "projection" if _has(connection, _PROJECTION) else "NULL"
 
 
-def _add_checksums(connection: sqlite3.Connection) -> None:
+def _add_checksums(connection: sqlite3.Connection, _: str) -> None:
     _run(connection, _CHECKSUMS)
     for function, n_arguments in ((item_checksum, 3), (code_checksum, 5)):
         connection.create_function(function.__name__, n_arguments, _of_texts(function), deterministic=True)
@@ -180,16 +180,16 @@ class _Addition(NamedTuple):
 
     Attributes:
         find: a query that gives a row where it has been made.
-        make: makes it, within a transaction, for all the rows that are there.
+        make: makes it, within a transaction, for all the rows that are there; told ``stem`` of `words.make_words`.
     """
 
     find: str
-    make: Callable[[sqlite3.Connection], None]
+    make: Callable[[sqlite3.Connection, str], None]
 
 
 _PROJECTION = _Addition(
     "SELECT 1 FROM pragma_table_info('codes') WHERE name = 'projection'",
-    lambda connection: _run(connection, _PROJECTIONS),
+    lambda connection, _: _run(connection, _PROJECTIONS),
 )
 
 # In this order. A store that an earlier version made gets what it lacks when it is opened, see `guard.Guard`.

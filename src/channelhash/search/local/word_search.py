@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from channelhash.search.fusion import Ranking
 from channelhash.search.local.filters import SqlCondition
-from channelhash.search.local.words import TOKENIZER
+from channelhash.search.local.words import tokenizer
 
 # Words of a question that are looked for.
 _WORDS = 24
@@ -40,6 +40,7 @@ class WordSearch:
 
     Args:
         connection: to the database, for reading.
+        stem: as of `make_words`.
 
     >>> from channelhash.search.local.words import add_words, make_words
     >>> connection = sqlite3.connect(":memory:")
@@ -51,8 +52,9 @@ class WordSearch:
     ['2019/dog.jpg']
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, stem: str = "") -> None:
         self._connection = connection
+        self._stem = stem
         self._counts: dict[str, int] = {}
         self._n_items = 0
         self._splitting: sqlite3.Connection | None = None
@@ -106,15 +108,26 @@ class WordSearch:
         return Ranking([names[number] for number in order], [scores[number] for number in order])
 
     def _split(self, text: str) -> list[str]:
-        """Return the first different words of a text, as FTS5 splits it."""
+        """Return the first different words of a text, as FTS5 splits it; of those with one stem, the first as it is.
+
+        For FTS5 stems what it looks for, and the stem of a stem may be another.
+        """
+        tokenizers = {"words": tokenizer(), "stems": tokenizer(self._stem)} if self._stem else {"words": tokenizer()}
         if self._splitting is None:
             self._splitting = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            self._splitting.execute(f"CREATE VIRTUAL TABLE texts USING fts5(text, tokenize='{TOKENIZER}')")
-            self._splitting.execute("CREATE VIRTUAL TABLE found USING fts5vocab(texts, instance)")
-        self._splitting.execute("DELETE FROM texts")
-        self._splitting.execute("INSERT INTO texts VALUES (?)", (text,))
-        words = self._splitting.execute("SELECT term FROM found GROUP BY term ORDER BY min(offset) LIMIT ?", (_WORDS,))
-        return [word for (word,) in words]
+            for table, how in tokenizers.items():
+                self._splitting.execute(f"CREATE VIRTUAL TABLE {table} USING fts5(text, tokenize='{how}')")
+                self._splitting.execute(f"CREATE VIRTUAL TABLE {table}_found USING fts5vocab({table}, instance)")
+        places = []
+        for table in tokenizers:
+            self._splitting.execute(f"DELETE FROM {table}")
+            self._splitting.execute(f"INSERT INTO {table} VALUES (?)", (text,))
+            places.append(dict(self._splitting.execute(f"SELECT offset, term FROM {table}_found ORDER BY offset")))
+        words, stems = places[0], places[-1]
+        first: dict[str, str] = {}
+        for place, word in words.items():
+            first.setdefault(stems[place], word)
+        return list(first.values())[:_WORDS]
 
     def _weights(self, words: Sequence[str]) -> dict[str, float]:
         """Return the weights of those words that are somewhere, rarest first, without those that are everywhere."""

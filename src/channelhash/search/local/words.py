@@ -9,9 +9,6 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-#: How words are told apart: at what is no letter or digit, without regard of case and accents.
-TOKENIZER = "unicode61 remove_diacritics 2"
-
 #: Gives a row where nothing is lacking: the table is there, or cannot be, for want of FTS5.
 FIND = """
 SELECT 1 FROM sqlite_master WHERE name = 'words'
@@ -41,22 +38,35 @@ CREATE VIEW described AS SELECT number, id || ' ' || coalesce(json_extract(metad
     {" ".join(f"WHEN '{number:02}' THEN '{name}'" for number, name in enumerate(_MONTHS, start=1))} ELSE '' END AS text
 FROM (SELECT *, json_extract(metadata, '$.image') AS image, json_extract(metadata, '$.taken') AS taken FROM items)
 """
-_TABLE = f"""
+_TABLE = """
 CREATE VIRTUAL TABLE words USING fts5(
-    text, content='described', content_rowid='number', columnsize=0, detail=none, tokenize='{TOKENIZER}'
+    text, content='described', content_rowid='number', columnsize=0, detail=none, tokenize='{tokenizer}'
 )
 """
 _AMONG = "number IN (SELECT value FROM json_each(?))"
 
 
-def make_words(connection: sqlite3.Connection) -> None:
+def tokenizer(stem: str = "") -> str:
+    """Say to FTS5 how words are told apart: at what is no letter or digit, without regard of case and accents.
+
+    >>> tokenizer("english")
+    'porter unicode61 remove_diacritics 2'
+    """
+    return "porter " * (stem == "english") + "unicode61 remove_diacritics 2"
+
+
+def make_words(connection: sqlite3.Connection, stem: str = "") -> None:
     """Make the index of words of the items that are there, within a transaction, where SQLite has FTS5.
 
     6 s a million items.
+
+    Args:
+        connection: to the database.
+        stem: the language whose words are stemmed, ``"english"`` by Porter's rules (1980); none if empty.
     """
     if has_fts5(connection):
         connection.execute(_VIEW)
-        connection.execute(_TABLE)
+        connection.execute(_TABLE.format(tokenizer=tokenizer(stem)))
         connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
 
 
