@@ -36,6 +36,14 @@ def test_groups_as_json_and_as_a_table_and_as_a_sheet(store, tmp_path, capsys):
     assert "No two items within 0 bits" in capsys.readouterr().out
 
 
+def test_different_pictures_are_no_duplicates_unless_codes_alone_are_to_count(store, tmp_path, capsys):
+    Image.fromarray(np.eye(8, dtype=np.uint8) * 200).save(tmp_path / "1.png")
+    assert run_command("duplicates", store, "--radius", 1, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["groups"] == []
+    assert run_command("duplicates", store, "--radius", 1, "--no-pictures", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["groups"] == [["b", "c"]]
+
+
 def test_python_says_the_same_as_the_command(store):
     index = Index(ch.open_store(store), None, None)
     assert [group.ids for group in index.duplicates(radius=2)] == [["b", "c", "e"]]

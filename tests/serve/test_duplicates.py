@@ -1,5 +1,7 @@
 """``GET /duplicates``."""
 
+import shutil
+
 import pytest
 
 from channelhash.search.duplicates import find_duplicates
@@ -7,14 +9,24 @@ from serve.served import N_BITS
 
 
 def test_groups_are_those_of_the_store(client):
-    groups = find_duplicates(client.app_store, 2)
+    groups = find_duplicates(client.app_store, 2, pictures=False)
     assert groups
-    answer = client.get("/duplicates", params={"radius": 2, "k": 1}).json()
+    answer = client.get("/duplicates", params={"radius": 2, "k": 1, "pictures": False}).json()
     assert (answer["found"], answer["sizes"]) == (len(groups), [len(groups[0].ids)])
     assert (answer["groups"], answer["distances"]) == ([groups[0].ids], [groups[0].distances])
     everything = client.get("/duplicates", params={"where": "year < 2010", "modality": "text"}).json()
     expected = find_duplicates(client.app_store, modality="text", where="year < 2010")
     assert everything["groups"] == [group.ids for group in expected]
+    assert everything["radius"] == 3
+
+
+def test_items_whose_pictures_differ_are_none(client):
+    """The pictures are noise of a few colours; two of them become one."""
+    assert client.get("/duplicates").json()["groups"] == []
+    names = find_duplicates(client.app_store, 2, pictures=False)[0].ids[:2]
+    first, second = (item.metadata["image"] for item in client.app_store.get(names))
+    shutil.copyfile(first, second)
+    assert client.get("/duplicates").json()["groups"] == [names]
 
 
 @pytest.mark.parametrize(

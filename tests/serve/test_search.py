@@ -3,6 +3,7 @@
 import io
 import json
 from contextlib import closing
+from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
@@ -113,8 +114,16 @@ def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictu
     assert answer.json()["close"] is None  # 30 items are too few to say
 
 
-def test_near_duplicates_are_folded_where_that_is_asked_for(client):
+def test_near_duplicates_are_folded_where_that_is_asked_for(client, request):
     plain = found(client.post("/search", json={"id": "item003", "k": 30}))
+    apart = client.post("/search", json={"id": "item003", "k": 30, "collapse": 2}).json()["results"]
+    assert [result["duplicates"] for result in apart] == [[]] * 30, "no picture is a copy of another"
+    paths = [item.metadata.get("image") for item in client.app_store.get(client.app_store.ids())]
+    contents = {path: Path(path).read_bytes() for path in paths if path}
+    one = next(content for path, content in contents.items() if path.endswith("/3.png"))
+    for path in contents:
+        Path(path).write_bytes(one)
+    request.addfinalizer(lambda: [Path(path).write_bytes(content) for path, content in contents.items()])
     answer = client.post("/search", json={"id": "item003", "k": 30, "collapse": 2})
     results = answer.json()["results"]
     assert 1 < len(results) < 30

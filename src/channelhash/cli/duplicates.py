@@ -17,29 +17,34 @@ _GROUPS, _IDS = 50, 8
 
 def duplicates(
     store: SearchableStore,
-    radius: int = typer.Option(3, help="Bits within which two items are near-duplicates; 0 for equal codes."),
+    radius: int | None = typer.Option(
+        None,
+        help="Bits within which two items may be near-duplicates; 0 for equal codes. By default a 16th of the bits.",
+    ),
     modality: Modality | None = typer.Option(None, help="Modality whose codes count; images if there are any."),
     where: Where = None,
+    pictures: bool = typer.Option(True, help="Compare pictures, too; without, near codes are enough."),
     sheet: Sheet = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find groups of near-duplicates: items connected by steps of a few bits. The largest group comes first.
+    """Find groups of near-duplicates: items connected by steps of a few bits between pictures that look alike.
 
-    Example: channelhash duplicates photos.store --radius 3
+    The largest group comes first. Example: channelhash duplicates photos.store --sheet groups.png
     """
-    from channelhash.search.duplicates import draw_groups, find_duplicates
+    from channelhash.search.duplicates import default_radius, draw_groups, find_duplicates
 
     opened, _ = open_searched(store)
-    groups = find_duplicates(opened, radius, modality.value if modality else None, where)
+    groups = find_duplicates(opened, radius, modality.value if modality else None, where, pictures)
     if sheet and groups:
         draw_groups(opened, groups[:_GROUPS], sheet, _IDS)
+    within = default_radius(opened.n_bits or 0) if radius is None else radius
     opened.close()
     if as_json:
         print_json({"groups": [group.ids for group in groups], "distances": [group.distances for group in groups]})
         return
     if not groups:
-        typer.echo(f"No two items within {radius} bits in {store}")
+        typer.echo(f"No two items within {within} bits in {store}")
         return
     _print_groups(groups)
     if sheet:

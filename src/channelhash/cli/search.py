@@ -1,5 +1,6 @@
 """``channelhash search``"""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,16 +45,16 @@ def search(
 
     Example: channelhash search photos.store "a dog on a beach -people" -k 5
     """
-    from channelhash.search.duplicates import RADIUS
+    from channelhash.search.duplicates import default_radius
     from channelhash.search.query import SearchOptions, draw_hits, find_image, search_store
 
     if question is not None and text is not None:
         raise InputError("--text: the question is there already; leave one of them out")
     text = text if question is None else question
-    options = SearchOptions(
-        k, radius, None, modality.value if modality else None, where, rerank, RADIUS if collapse else None
-    )
+    options = SearchOptions(k, radius, None, modality.value if modality else None, where, rerank)
     opened, loaded = open_searched(store, model, encoder, captions, by is By.words)
+    if collapse:
+        options = replace(options, collapse=default_radius(opened.n_bits or 0))
     hits = search_store(
         opened,
         options,

@@ -20,7 +20,7 @@ from channelhash.models.encoders import Word, absolute_word, in_one_word, is_enc
 from channelhash.models.fitted import N_BITS, Codes, fit_facts
 from channelhash.models.saved_checksums import read_description
 from channelhash.search import STORES, open_store
-from channelhash.search.duplicates import RADIUS, DuplicateGroup, find_duplicates
+from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
 from channelhash.search.photo_folders import choose_place, find_or_keep, find_store, is_store
 from channelhash.search.query import load_encoder, search_store
@@ -79,10 +79,14 @@ class Index:
         )
 
     def duplicates(
-        self, radius: int = RADIUS, modality: str | None = None, where: str | None = None
+        self,
+        radius: int | None = None,
+        modality: str | None = None,
+        where: str | None = None,
+        pictures: bool = True,
     ) -> list[DuplicateGroup]:
         """Return the groups of near-duplicates; arguments and errors as in `find_duplicates`."""
-        return find_duplicates(self.store, radius, modality, where)
+        return find_duplicates(self.store, radius, modality, where, pictures)
 
 
 def index(

@@ -67,7 +67,9 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
     judged = _judged(store, query, order[:n_found], coded)
     close = judged.close or (None if judged.close is None else any(_has_words(hit, query.words) for hit in judged))
-    hits = list(judged) if options.collapse is None else collapse_hits(judged, options.collapse, count)
+    hits = list(judged)
+    if options.collapse is not None:
+        hits = collapse_hits(hits, options.collapse, store.choose_modality(), count)
     note = "" if query.words_coded or options.by == _WORDS else f"what you wrote is looked for by its words: {ALONE}"
     return Hits(hits[:count], close if coded or hits else False, note)
 

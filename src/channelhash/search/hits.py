@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
+from channelhash.search.alike import alike, read_grey
 from channelhash.search.collapse import fold
 from channelhash.search.match import find_reference, is_close, judge
 from channelhash.search.ranked_codes import rank_codes
@@ -58,8 +59,8 @@ class SearchOptions:
         where: filter that items must pass, see `channelhash.search.filters`.
         rerank: number of nearest items to reorder by asymmetric distance, see `channelhash.search.rerank`, whether or
             not the store keeps projections; with ``k``, a search returns the best ``k`` of them.
-        collapse: fold answers within so many bits of an earlier one into it, see `Hit.duplicates`; up to 10,000 answers
-            are looked at for ``k`` that stay.
+        collapse: fold answers within so many bits of an earlier one into it, if their pictures are alike, see
+            `collapse_hits` and `Hit.duplicates`; up to 10,000 answers are looked at for ``k`` that stay.
         by: what `channelhash.search.fused.answer` searches: ``"image"`` or ``"text"`` codes, ``"words"``, or ``"all"``
             that the store has.
 
@@ -184,7 +185,7 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
             hits = [hits[place] for place in order.tolist()]
         n_found = len(hits)
         if options.collapse is not None:
-            hits = collapse_hits(hits, options.collapse, count)
+            hits = collapse_hits(hits, options.collapse, modality, count)
         if looked_at is None or count is None or len(hits) >= count or n_found < looked_at or looked_at >= most:
             return Hits(hits[:count], close)
         looked_at = min(most, 4 * looked_at)
@@ -231,9 +232,16 @@ def judge_hits(
     return Hits(found, is_close(reference, distances if nearest is None else nearest, cosines))
 
 
-def collapse_hits(hits: Sequence[Hit], radius: int, most: int | None = None) -> list[Hit]:
-    """Fold near-duplicates of an earlier hit into it, and return the first ``most`` that stay; see `fold`."""
-    folded = fold(np.stack([hit.code for hit in hits]), radius, most) if hits else {}
+def collapse_hits(hits: Sequence[Hit], radius: int, modality: str, most: int | None = None) -> list[Hit]:
+    """Fold near-duplicates of an earlier hit into it, and return the first ``most`` that stay; see `fold`.
+
+    Of hits by codes of images, pictures are compared, too, as `channelhash.search.duplicates.find_duplicates` does.
+    """
+
+    def same(one: int, other: int) -> bool:
+        return modality != "image" or bool(alike([read_grey(hits[one].image)], [read_grey(hits[other].image)])[0, 0])
+
+    folded = fold(np.stack([hit.code for hit in hits]), radius, most, same) if hits else {}
     return [replace(hits[place], duplicates=[hits[other].id for other in others]) for place, others in folded.items()]
 
 

@@ -8,8 +8,7 @@ from typing import IO
 from fastapi import HTTPException
 from PIL import Image
 
-from channelhash.serve.uploads import STORED_FORMATS
-from channelhash.utils.image_files import open_image, upright
+from channelhash.utils.image_files import STORED_FORMATS, open_image, upright
 
 #: Largest long side of a thumbnail in pixels.
 MAX_SIDE = 640

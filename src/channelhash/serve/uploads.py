@@ -7,13 +7,7 @@ from typing import Annotated
 from fastapi import File, HTTPException, UploadFile
 from PIL import Image
 
-from channelhash.utils.image_files import open_image
-
-#: Formats that are decoded; Pillow has others that start programs or are rarely tested.
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-
-#: Formats of stored images: also those that telephones write.
-STORED_FORMATS = (*FORMATS, "AVIF", "HEIF")
+from channelhash.utils.image_files import FORMATS, open_image
 
 UploadedImage = Annotated[UploadFile, File(description="A picture: JPEG, PNG, WebP, GIF, BMP or TIFF.")]
 

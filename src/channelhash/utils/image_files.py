@@ -9,6 +9,10 @@ from typing import IO, Any
 
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+#: Formats that are decoded for somebody else; Pillow has others that start programs or are rarely tested.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+#: Formats of stored images: also those that telephones write.
+STORED_FORMATS = (*FORMATS, "AVIF", "HEIF")
 #: Endings of files that only the extra ``heif`` reads.
 HEIF_ENDINGS = (".heic", ".heif", ".hif")
 #: What to do where that extra is missing.

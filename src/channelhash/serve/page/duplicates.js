@@ -23,7 +23,7 @@ async function find() {
   status.textContent = "Looking for near-duplicates …";
   groups.replaceChildren();
   try {
-    const found = await fetched(`duplicates?radius=${encodeURIComponent(radius.value || 3)}`);
+    const found = await fetched(radius.value ? `duplicates?radius=${encodeURIComponent(radius.value)}` : "duplicates");
     const first = found.found > found.groups.length ? `, the first ${found.groups.length} of them` : "";
     status.textContent = found.found ? `${found.found} groups within ${bitsWord(found.radius)}${first}` : "No two items are so near.";
     groups.append(...found.groups.map((ids, place) => row(ids, found.distances[place], found.sizes[place])));

@@ -23,8 +23,8 @@ from channelhash.serve.routes.search import unpack_hex
 from channelhash.serve.routing import Route
 from channelhash.serve.schemas import ExplainItem, ExplainRequest, ExplainResponse, MapOptions, Modality
 from channelhash.serve.service import CurrentService, Service
-from channelhash.serve.uploads import STORED_FORMATS, UploadedImage, open_upload
-from channelhash.utils.image_files import open_image
+from channelhash.serve.uploads import UploadedImage, open_upload
+from channelhash.utils.image_files import STORED_FORMATS, open_image
 
 router = APIRouter(tags=["explain"], responses=PROBLEMS, route_class=Route)
 
