@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from channelhash.codes import hamming_distances
+from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.search.query import search_store
@@ -337,6 +337,22 @@ def test_without_a_model_of_texts_words_answer_and_a_note_says_why(tmp_path, cli
             answer = alone.post("/search", json={"text": "red", **body})
             assert (answer.status_code, "images alone" in answer.json()["error"]) == (422, True)
     assert client.post("/search", json={"text": "red"}).json()["note"] == ""
+
+
+def test_an_item_asks_with_its_projection_where_the_store_keeps_them(tmp_path):
+    model, names = small_model(tmp_path), [f"{n:02}" for n in range(30)]
+    outputs = np.random.default_rng(0).standard_normal((30, N_BITS)).astype(np.float32)
+    outputs = np.where(np.arange(30)[:, None] < 15, np.abs(outputs), outputs)  # half of them have one code
+    with closing(open_store(tmp_path / "s", N_BITS, model.fingerprint(), projections=True)) as store:
+        store.add(names, pack(binarize(outputs)), "image", projections=outputs)
+        with TestClient(create_app(store, model)) as client:
+            for body, asked in (
+                ({"id": "03"}, {"like": "03"}),
+                ({"id": "03", "minus_ids": ["20"]}, {"like": "03", "minus_like": ["20"]}),
+            ):
+                expected = [(hit.distance, hit.id) for hit in search_store(store, **asked)]
+                assert found(client.post("/search", json=body)) == expected
+    assert expected != sorted(expected)
 
 
 def test_words_alone_need_no_model(tmp_path):

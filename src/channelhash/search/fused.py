@@ -58,10 +58,10 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     nearest: dict[str, int] = {}
     for ranked in coded.values():
         nearest |= {name: min(d, nearest.get(name, d)) for name, d in zip(ranked.ids, ranked.distances, strict=True)}
-    found = [Ranking(ranked.ids, ranked.keys) for ranked in coded.values()]
+    found = {modality: Ranking(ranked.ids, ranked.keys) for modality, ranked in coded.items()}
     if _WORDS in rankings:
-        found.append(_by_words(store, query, options, nearest, alone=not coded))
-    scores = _level(store, fuse(found), rankings, found)
+        found[_WORDS] = _by_words(store, query, options, nearest, alone=not coded)
+    scores = _level(store, fuse(list(found.values())), found)
     order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))
     count = options.k if options.radius is None else options.limit
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
@@ -116,21 +116,19 @@ def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]
     return rankings
 
 
-def _level(
-    store: Store, scores: dict[str, float], rankings: Sequence[str], found: Sequence[Ranking]
-) -> dict[str, float]:
+def _level(store: Store, scores: dict[str, float], found: dict[str, Ranking]) -> dict[str, float]:
     """Let what an item lacks not count against it: without a code of a modality, its score is that of the others.
 
     Nor do words count that do not find an item without text code, for it has hardly any.
     """
-    modalities = [name for name in rankings if name != _WORDS]
+    modalities = [name for name in found if name != _WORDS]
     if len({store.count(modality) for modality in modalities}) < 2:
         return scores
-    by_words = set(found[-1].ids) if _WORDS in rankings else set()
+    by_words = set(found[_WORDS].ids) if _WORDS in found else set()
     for item in store.get(list(scores)):
         n_known = sum(modality in item.codes for modality in modalities)
-        n_known += _WORDS in rankings and ("text" in item.codes or item.id in by_words)
-        scores[item.id] *= len(rankings) / max(1, n_known)
+        n_known += _WORDS in found and ("text" in item.codes or item.id in by_words)
+        scores[item.id] *= len(found) / max(1, n_known)
     return scores
 
 

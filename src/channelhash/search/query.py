@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from channelhash.codes import PackedCodes, binarize, pack, unpack
+from channelhash.codes import binarize, pack, unpack
 from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.search.fused import answer
 from channelhash.search.hits import Hit, Hits, Query, SearchOptions, draw_hits, find_image, search_hits
 from channelhash.search.question import Part, check_parts, combine, parse_question, unwanted_phrases, wanted_words
-from channelhash.search.store import Store
+from channelhash.search.store import Item, Store
 
 if TYPE_CHECKING:
     from channelhash.models import HashModel
@@ -101,17 +101,14 @@ def query_like(store: Store, item_id: str, modality: str | None = None, by: str 
     >>> query_like(store, "b").code.tolist()
     [7]
     """
-    if item_id not in store:
-        raise InputError(f"--like {item_id}: {store.address} has no item with this id")
-    item = store.get([item_id])[0]
-    codes = item.codes
+    item = _item(store, item_id, "--like")
     query_modality = by or store.choose_modality(modality)
-    if query_modality not in codes:
-        available = " and ".join(sorted(codes))
+    if query_modality not in item.codes:
+        available = " and ".join(sorted(item.codes))
         raise InputError(f"--like {item_id}: has no {query_modality} code; ask by what it has, --by {available}")
     projection = item.projections.get(query_modality)
     outputs = None if projection is None else projection.astype(np.float32)
-    return Query(codes[query_modality], outputs, query_modality)
+    return Query(item.codes[query_modality], outputs, query_modality)
 
 
 def question_parts(
@@ -243,24 +240,30 @@ def _parse(text: str) -> list[Part]:
     return parse_question(text)
 
 
-def code_outputs(code: PackedCodes, n_bits: int) -> NDArray[np.float32]:
-    """Return a packed code as outputs ``(n_bits,)`` of 1 and -1, to be a part of a question.
+def query_outputs(store: Store, query: Query) -> NDArray[np.float32]:
+    """Return a query as outputs ``(n_bits,)`` to be a part of a question: 1 and -1 where only its bits are known.
 
-    >>> code_outputs(np.array([0b10100000], np.uint8), n_bits=3).tolist()
+    >>> from channelhash import CodeSet
+    >>> from channelhash.search.local.store import open_codes
+    >>> store = open_codes(CodeSet(["a"], {"image": np.array([[0b10100000]], np.uint8)}, None, n_bits=3))
+    >>> query_outputs(store, query_like(store, "a")).tolist()
     [1.0, -1.0, 1.0]
     """
-    return np.where(unpack(code[None], n_bits)[0], np.float32(1), np.float32(-1))
+    if query.outputs is not None:
+        return query.outputs
+    return np.where(unpack(query.code[None], store.n_bits or 0)[0], np.float32(1), np.float32(-1))
 
 
 def _stored_outputs(store: Store, item_id: str, option: str) -> NDArray[np.float32]:
-    """Return an item's projection as outputs, or its code where the store keeps none; of its image if it has one."""
+    """Return an item as outputs, by the code of its image if it has one."""
+    item = _item(store, item_id, option)
+    return query_outputs(store, query_like(store, item_id, by=min(item.codes)))
+
+
+def _item(store: Store, item_id: str, option: str) -> Item:
     if item_id not in store:
         raise InputError(f"{option} {item_id}: {store.address} has no item with this id")
-    item = store.get([item_id])[0]
-    modality = min(item.codes)
-    if modality in item.projections:
-        return item.projections[modality].astype(np.float32)
-    return code_outputs(item.codes[modality], store.n_bits or 0)
+    return store.get([item_id])[0]
 
 
 def open_filled_store(address: str | Path) -> Store:

@@ -13,7 +13,7 @@ from channelhash.errors import InputError
 from channelhash.search.fused import answer
 from channelhash.search.hits import Hits, Query
 from channelhash.search.hits import SearchOptions as StoreOptions
-from channelhash.search.query import code_outputs, make_query, part_modality
+from channelhash.search.query import make_query, part_modality, query_like, query_outputs
 from channelhash.search.question import Part, check_parts, parse_question
 from channelhash.serve.batching import Outputs
 from channelhash.serve.error_handlers import PROBLEMS
@@ -116,13 +116,13 @@ def _check_options(options: SearchOptions, service: Service) -> None:
 
 
 def _query_like(service: Service, request: SearchRequest) -> tuple[Query, str]:
-    """Return the code of a stored item as a query, and the code's modality."""
+    """Return a stored item as a query, and the modality of its code that asks."""
     item = service.get_item(request.id or "")
     searched = service.store.choose_modality(request.modality)
     modality = request.query_modality or (searched if searched in item.codes else min(item.codes))
     if modality not in item.codes:
         raise HTTPException(422, f"query_modality: this item has no {modality} code, only {' and '.join(item.codes)}")
-    return Query(item.codes[modality], modality=modality), modality
+    return query_like(service.store, item.id, by=modality), modality
 
 
 def _query_code(service: Service, request: SearchRequest) -> tuple[Query, str]:
@@ -130,17 +130,16 @@ def _query_code(service: Service, request: SearchRequest) -> tuple[Query, str]:
 
 
 def _parts(service: Service, request: SearchRequest) -> list[Part]:
-    """Return the parts of a query; stored items and codes as outputs of 1 and -1."""
+    """Return the parts of a query; stored items and codes as outputs."""
+    store = service.store
     parts = [] if request.text is None else parse_question(request.text)
-    stored: list[tuple[PackedCodes, float]] = []
     if request.id is not None:
-        stored.append((_query_like(service, request)[0].code, 1.0))
+        parts.append(Part(query_outputs(store, _query_like(service, request)[0])))
     if request.code is not None:
-        stored.append((unpack_hex(service, request.code), 1.0))
+        parts.append(Part(query_outputs(store, _query_code(service, request)[0])))
     for item_id in request.minus_ids:
-        codes = service.get_item(item_id).codes
-        stored.append((codes[min(codes)], -1.0))
-    parts += [Part(code_outputs(code, service.store.n_bits or 0), weight) for code, weight in stored]
+        modality = min(service.get_item(item_id).codes)
+        parts.append(Part(query_outputs(store, query_like(store, item_id, by=modality)), -1.0))
     return check_parts([*parts, *(Part(what, -1.0) for what in request.minus)])
 
 
