@@ -1,6 +1,7 @@
 """A store whose codes are fitted to its items."""
 
 import json
+import shutil
 from contextlib import closing
 
 import numpy as np
@@ -34,14 +35,19 @@ def colours(images):
 EXTRACTORS = {"image": f"python:{__name__}:colours", "text": f"python:{__name__}:lengths"}
 
 
-def captioned(folder, n=MIN_PAIRS + 5, every=1):
-    """A folder of ``n`` images, and a table with two captions of every ``every``-th of them."""
-    write_pictures(folder, n)
-    lines = ["image,text"]
-    for i in range(0, n, every):
-        lines += [f"{i}.png,a {'red' * (i % 4)} picture {i}", f"{i}.png,{'car ' * (i % 5)}here"]
-    (folder / "captions.csv").write_text("\n".join(lines) + "\n")
-    return folder / "images", folder / "captions.csv"
+N = MIN_PAIRS + 5
+
+
+@pytest.fixture(scope="module")
+def captioned(tmp_path_factory):
+    """A folder of ``N`` images, and tables ``1.csv`` and ``2.csv`` with two captions of each, or of every other one."""
+    folder = write_pictures(tmp_path_factory.mktemp("captioned"), N).parent
+    for every in (1, 2):
+        lines = ["image,text"]
+        for i in range(0, N, every):
+            lines += [f"{i}.png,a {'red' * (i % 4)} picture {i}", f"{i}.png,{'car ' * (i % 5)}here"]
+        (folder / f"{every}.csv").write_text("\n".join(lines) + "\n")
+    return folder
 
 
 def stored(place):
@@ -51,9 +57,9 @@ def stored(place):
 
 
 @pytest.mark.parametrize("sample", [10_000, MIN_PAIRS + 1])
-def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(tmp_path, monkeypatch, sample):
+def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(captioned, tmp_path, monkeypatch, sample):
     monkeypatch.setattr(fit, "SAMPLE", sample)
-    photos, captions = captioned(tmp_path / "data")
+    photos, captions = shutil.copytree(captioned / "images", tmp_path / "images"), captioned / "1.csv"
     (photos / "0.png").write_text("no picture")
     source = read_source(photos, captions=captions)
     done = create_store(str(tmp_path / "s"), NewCodes(EXTRACTORS, n_bits=16), source)
@@ -80,24 +86,22 @@ def test_items_of_the_sample_have_the_codes_that_encoding_them_gives(tmp_path, m
 @pytest.mark.parametrize(
     ("every", "codes", "fitted", "coded"),
     [
-        (1, "auto", f"cca-itq to {MIN_PAIRS + 5} pairs of image and text", {"image", "text"}),
-        (2, "auto", f"itq to {MIN_PAIRS + 5} images; no captions join texts to them", {"image"}),
+        (1, "auto", f"cca-itq to {N} pairs of image and text", {"image", "text"}),
+        (2, "auto", f"itq to {N} images; no captions join texts to them", {"image"}),
         (2, "cca-itq", f"cca-itq to {MIN_PAIRS // 2 + 3} pairs of image and text", {"image", "text"}),
-        (1, "sign", f"sign to {MIN_PAIRS + 5} images; no captions join texts to them", {"image"}),
+        (1, "sign", f"sign to {N} images; no captions join texts to them", {"image"}),
     ],
 )
-def test_captions_join_two_spaces(tmp_path, every, codes, fitted, coded):
-    photos, captions = captioned(tmp_path / "data", every=every)
-    index = ch.index(
-        photos, tmp_path / "s", encoder=EXTRACTORS, codes=codes, bits=32, captions=captions, trust_code=True
-    )
+def test_captions_join_two_spaces(captioned, tmp_path, every, codes, fitted, coded):
+    captions, settings = captioned / f"{every}.csv", {"encoder": EXTRACTORS, "codes": codes, "bits": 32}
+    index = ch.index(captioned / "images", tmp_path / "s", captions=captions, trust_code=True, **settings)
     assert fit_of(index.store) == {
         "encoder": f"image={EXTRACTORS['image']} text={EXTRACTORS['text']}",
         "fitted": fitted,
     }
-    assert index.store.info()["codes"].get("image") == MIN_PAIRS + 5
+    assert index.store.info()["codes"].get("image") == N
     assert set(index.store.modalities) == coded
-    expected = len(range(0, MIN_PAIRS + 5, every)) if "text" in coded else None
+    expected = len(range(0, N, every)) if "text" in coded else None
     assert index.store.info()["codes"].get("text") == expected
 
 

@@ -11,27 +11,10 @@ from channelhash.errors import InputError
 from channelhash.indexing import encode
 from channelhash.indexing.encode import index_source
 from channelhash.indexing.source import read_source
-from small_stores import picture_folder, small_model
+from small_stores import picture_folder
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return small_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture
-def store(tmp_path, model):
-    return ch.open_store(tmp_path / "store", model.n_bits, model.fingerprint())
-
-
-def no_encoding(monkeypatch, model):
-    def never(*_):
-        raise AssertionError("something was encoded")
-
-    monkeypatch.setattr(type(model), "outputs_prepared", never)
-
-
-def test_moved_and_renamed_files_keep_codes_captions_and_metadata(tmp_path, model, store, monkeypatch):
+def test_moved_and_renamed_files_keep_codes_captions_and_metadata(tmp_path, model, store, no_encoding):
     folder, captions = picture_folder(tmp_path / "photos", 6), tmp_path / "c.csv"
     captions.write_text("image,caption\n0.png,blue\ndeep/er/1.png,a dark red picture\n")
     index_source(store, model, read_source(folder, captions=captions))
@@ -39,8 +22,8 @@ def test_moved_and_renamed_files_keep_codes_captions_and_metadata(tmp_path, mode
     before = {item.id: item for item in store.get(store.ids())}
     os.renames(folder / "0.png", folder / "other" / "new.png")
     os.rename(folder / "2.png", folder / "22.png")
-    no_encoding(monkeypatch, model)
-    done = index_source(store, model, read_source(folder))
+    with no_encoding():
+        done = index_source(store, model, read_source(folder))
     assert (done.moved, done.added, done.replaced, done.unchanged, done.items) == (2, 0, 0, 4, 6)
     for old, new in (("0.png", "other/new.png"), ("2.png", "22.png")):
         assert old not in store
@@ -64,12 +47,12 @@ def test_a_copy_is_no_move_and_neither_is_another_content(tmp_path, model, store
     assert (done.moved, done.added, done.items) == (0, 2, 5)
 
 
-def test_a_collection_that_moved_is_not_encoded_again(tmp_path, model, store, monkeypatch):
+def test_a_collection_that_moved_is_not_encoded_again(tmp_path, model, store, no_encoding):
     folder = picture_folder(tmp_path / "photos", 3)
     index_source(store, model, read_source(folder))
     folder.rename(tmp_path / "elsewhere")
-    no_encoding(monkeypatch, model)
-    done = index_source(store, model, read_source(tmp_path / "elsewhere"))
+    with no_encoding():
+        done = index_source(store, model, read_source(tmp_path / "elsewhere"))
     assert (done.unchanged, done.replaced) == (3, 0)
     assert store.get(["0.png"])[0].metadata["image"] == str(tmp_path / "elsewhere" / "0.png")
 

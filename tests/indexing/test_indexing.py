@@ -21,33 +21,18 @@ from small_runs import write_features
 from small_stores import picture_folder, small_model
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return small_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture
-def store(tmp_path, model):
-    return ch.open_store(tmp_path / "store", model.n_bits, model.fingerprint())
-
-
 def counts(done):
     return done.added, done.replaced, done.unchanged, done.pruned, len(done.problems)
 
 
-def test_a_folder_is_encoded_once_and_again_where_it_changes(tmp_path, model, store, monkeypatch):
+def test_a_folder_is_encoded_once_and_again_where_it_changes(tmp_path, model, store, no_encoding):
     folder = picture_folder(tmp_path / "photos")
     assert counts(index_source(store, model, read_source(folder))) == (9, 0, 0, 0, 0)
     names = store.ids()
     assert names == sorted([f"{i}.png" for i in range(0, 9, 2)] + [f"deep/er/{i}.png" for i in range(1, 9, 2)])
     expected = model.encode_images([folder / name for name in names])
     np.testing.assert_array_equal([item.codes["image"] for item in store.get(names)], expected)
-
-    def never(*_):
-        raise AssertionError("something was encoded")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(model), "outputs_prepared", never)
+    with no_encoding():
         assert counts(index_source(store, model, read_source(folder))) == (0, 0, 9, 0, 0)
         os.utime(folder / "0.png", (1, 1))  # another time, the same content
         assert counts(index_source(store, model, read_source(folder))) == (0, 0, 9, 0, 0)

@@ -17,18 +17,28 @@ from small_runs import assert_refused, run_command, write_features
 from small_stores import small_model
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A store of 5 images, to whose folder 4 more have come, of which two have a caption; and a copy of it all."""
+    folder = tmp_path_factory.mktemp("made")
+    photos, net = write_pictures(folder, 9).parent / "images", tiny_clip(folder / "net.json")
+    for i in range(5, 9):
+        (photos / f"{i}.png").rename(folder / f"{i}.png")
+    create_store(str(folder / "s"), NewCodes(f"openclip:{net}", n_bits=16), photos, stem="english")
+    for i in range(5, 9):
+        (folder / f"{i}.png").rename(photos / f"{i}.png")
+    (folder / "captions.csv").write_text("image,text\n5.png,a red car\n5.png,car\n6.png,a dog\n")
+    ch.index(photos, folder / "s", captions=folder / "captions.csv").store.close()
+    return folder, shutil.copytree(folder, tmp_path_factory.mktemp("copies") / "made")
+
+
 @pytest.fixture
-def place(tmp_path):
-    """A store of 5 images, to whose folder 4 more have come, of which two have a caption."""
-    photos, net = write_pictures(tmp_path, 9).parent / "images", tiny_clip(tmp_path / "net.json")
-    for i in range(5, 9):
-        (photos / f"{i}.png").rename(tmp_path / f"{i}.png")
-    create_store(str(tmp_path / "s"), NewCodes(f"openclip:{net}", n_bits=16), photos, stem="english")
-    for i in range(5, 9):
-        (tmp_path / f"{i}.png").rename(photos / f"{i}.png")
-    (tmp_path / "captions.csv").write_text("image,text\n5.png,a red car\n5.png,car\n6.png,a dog\n")
-    ch.index(photos, tmp_path / "s", captions=tmp_path / "captions.csv").store.close()
-    return tmp_path / "s"
+def place(made):
+    """That store, as it was made and where it was made, for it knows the paths of its images."""
+    folder, copy = made
+    shutil.rmtree(folder)
+    shutil.copytree(copy, folder)
+    return folder / "s"
 
 
 def content(place):
@@ -37,20 +47,20 @@ def content(place):
         return {item.id: ({name: code.tolist() for name, code in item.codes.items()}, item.metadata) for item in items}
 
 
-def test_all_items_are_encoded_anew_and_known_again(place, tmp_path):
+def test_all_items_are_encoded_anew_and_known_again(place):
     before = content(place)
     assert refit_store(str(place), n_bits=24).items == 9
     after, model = content(place), ch.load_model(place)
     assert {name: metadata for name, (_, metadata) in after.items()} == {n: m for n, (_, m) in before.items()}
-    paths = [tmp_path / "images" / name for name in after]
+    paths = [place.parent / "images" / name for name in after]
     np.testing.assert_array_equal([codes["image"] for codes, _ in after.values()], model.encode_images(paths))
     assert [name for name, (codes, _) in after.items() if "text" in codes] == ["5.png", "6.png"]
     with closing(ch.open_store(place)) as store:
         assert (store.n_bits, store.model, fit_of(store)["fitted"]) == (24, model.fingerprint(), "itq to 9 images")
         assert (store.projected, store.info()["stem"]) == (True, "english")
-    assert {path.name for path in tmp_path.glob("s*")} == {"s"}, "nothing is left beside"
+    assert {path.name for path in place.parent.glob("s*")} == {"s"}, "nothing is left beside"
     assert (place / "source.json").exists()
-    again = ch.index(tmp_path / "images", place, captions=tmp_path / "captions.csv")
+    again = ch.index(place.parent / "images", place, captions=place.parent / "captions.csv")
     assert again.indexed.unchanged == 9
 
 
@@ -92,17 +102,17 @@ def test_a_file_system_that_cannot_exchange_folders(place, monkeypatch):
     assert {path.name for path in place.parent.glob("s*")} == {"s"}
 
 
-def test_what_cannot_be_done_leaves_the_store_as_it_is(place, tmp_path, capsys):
-    before = content(place)
+def test_what_cannot_be_done_leaves_the_store_as_it_is(place, capsys):
+    before, images = content(place), place.parent / "images"
     with closing(ch.open_store(place)), pytest.raises(InputError, match="is open in another process; stop that"):
         refit_store(str(place))
-    (tmp_path / "images" / "3.png").rename(tmp_path / "3.png")
+    (images / "3.png").rename(place.parent / "3.png")
     assert_refused(capsys, "index", "refit", place, says="3.png is not there (1 such items); restore the images")
-    (tmp_path / "images" / "3.png").write_text("no picture")
+    (images / "3.png").write_text("no picture")
     assert_refused(capsys, "index", "refit", place, "--bits", "9", says="is left as it is: unreadable picture")
     assert content(place) == before
-    (tmp_path / "images" / "3.png").unlink()
-    shutil.move(tmp_path / "3.png", tmp_path / "images" / "3.png")
+    (images / "3.png").unlink()
+    shutil.move(place.parent / "3.png", images / "3.png")
     assert run_command("index", "refit", place, "--json") == 0
 
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,7 +81,7 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
         try:
             source = str(file) if file else tag
             clip = open_clip.create_model(name, pretrained=source, device=torch.get_default_device())
-            tokenize = open_clip.get_tokenizer(name)  # some models' is on the hub too
+            tokenize = _tokenizer(name, json.dumps(open_clip.get_model_config(name)))
         except Exception as error:  # OpenCLIP, torch, pickle and the hub each have their own types
             if file:
                 read_weights(file)  # says so where the file is no weights at all
@@ -99,6 +100,15 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
         tokenize=tokenize,
         n_features=int(config["embed_dim"]),
     )
+
+
+@lru_cache(maxsize=8)
+def _tokenizer(name: str, config: str) -> Callable[[Sequence[str]], Tensor]:
+    """Make the tokenizer of a model once for each configuration that its name has had; some are on the hub."""
+    import open_clip
+
+    tokenize: Callable[[Sequence[str]], Tensor] = open_clip.get_tokenizer(name)
+    return tokenize
 
 
 def _resize(image_size: Any, options: dict[str, Any], preprocess: Preprocess) -> Resize:
