@@ -81,10 +81,15 @@ def evaluate(
         raise InputError("--query and --database go together; one of them is missing")
     if as_json:
         print_json(result)
-        return
+    else:
+        _print_result(result, title, written)
+
+
+def _print_result(result: dict[str, Any], title: str, written: str) -> None:
+    """Print all scores and a line that says which files hold them; without labels no plots were drawn."""
     if not any("map_tie_aware" in report for report in result["tasks"].values()):
         typer.echo("No labels: each query's own counterpart is searched (Recall@K, median rank); mAP needs labels")
-        written = written.split(", plots")[0] if out else ""
+        written = written.split(", plots")[0] if written.startswith("Scores") else ""
     print_scores(f"{title}, {result['n_bits']} bits, in %", result["tasks"])
     if written:
         typer.echo(written)

@@ -12,7 +12,7 @@ from channelhash.cli.photos import Captions, Encoder, open_searched
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
-    from channelhash.search.query import Hits
+    from channelhash.search.query import Hits, SearchOptions
 
 
 def search(
@@ -51,7 +51,7 @@ def search(
     if question is not None and text is not None:
         raise InputError("--text: the question is there already; leave one of them out")
     text = text if question is None else question
-    options = SearchOptions(k, radius, None, modality.value if modality else None, where, rerank)
+    options = SearchOptions(k, radius, None, modality and modality.value, where, rerank)
     opened, loaded = open_searched(store, model, encoder, captions, by is By.words)
     if collapse:
         options = replace(options, collapse=default_radius(opened.n_bits or 0))
@@ -61,33 +61,32 @@ def search(
         text=text,
         image=image,
         like=like,
-        by=by.value if by else None,
+        by=by and by.value,
         minus=[Path(what) if Path(what).is_file() else what for what in minus],
         minus_like=minus_like,
         model=loaded,
     )
     if sheet:
-        query = text if text is not None else image or find_image(opened, like or "") or like or ""
-        draw_hits(hits, query, sheet)
+        draw_hits(hits, text if text is not None else image or find_image(opened, like or "") or like or "", sheet)
     opened.close()
     if hits.note:
         messages.print(hits.note, markup=False, soft_wrap=True)
     if as_json:
         print_json({"results": [hit.as_dict() for hit in hits], "close": hits.close})
         return
-    if hits:
-        _print_hits(hits)
-    else:
-        conditions = [" with any of these words"] * (hits.close is False)
-        conditions += [f" within {radius} bits"] * (radius is not None)
-        conditions += [f" that passes {where}"] * (where is not None)
-        typer.echo(f"0 answers: {store} has no item{''.join(conditions)}")
+    _print_hits(hits, options, store)
     if sheet:
         typer.echo(f"Pictures in {sheet}")
 
 
-def _print_hits(hits: "Hits") -> None:
-    """Print a line a hit; of hits that are not close, first that they are not."""
+def _print_hits(hits: "Hits", options: "SearchOptions", store: str) -> None:
+    """Print a line a hit; of hits that are not close, first that they are not. Where there are none, say why."""
+    if not hits:
+        conditions = [" with any of these words"] * (hits.close is False)
+        conditions += [f" within {options.radius} bits"] * (options.radius is not None)
+        conditions += [f" that passes {options.where}"] * (options.where is not None)
+        typer.echo(f"0 answers: {store} has no item{''.join(conditions)}")
+        return
     title = f"{len(hits)} answers"
     if hits.close is False:
         title = f"nothing close; {title} from farther off"

@@ -2,7 +2,7 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,11 +111,7 @@ def load_table(
     labels = _LabelFormat(labels_column, label_columns, label_separator, label_names)
     labels.check()
     cells = [id_column, *labels.cells]
-    columns, rows = read_rows(path, [image_column, text_column, *cells])
-    if not rows:
-        raise InputError(f"{path}: the table has no rows")
-    if not columns and rows[0].problem:
-        raise InputError(f"{path}, {rows[0].place}: {rows[0].problem[1]}; no row can be read")
+    columns, rows = _readable_rows(path, [image_column, text_column, *cells])
     modalities = _modalities(path, columns, {"image": image_column, "text": text_column})
     if labels.cells == ["labels"] and _no_labels(path, columns, [id_column, *modalities.values()]):
         label_columns, cells = [], [id_column]
@@ -127,13 +123,30 @@ def load_table(
     samples = _usable_samples(path, rows, row_format, problems, progress)
     if not samples:
         raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
-    items: dict[str, Items] = {modality: tuple(values[modality] for values, _ in samples) for modality in modalities}
-    if "image" in modalities:
-        items["image"] = tuple(row_format.folder / values["image"] for values, _ in samples)
-    names = label_columns if label_names is None else label_names
-    matrix, columns_of_labels = labels_from_names([row_labels for _, row_labels in samples], names, str(path))
-    ids = tuple(values["id"] for values, _ in samples)
-    return Records(ids, items, matrix, columns_of_labels, problems.removed, tuple(problems.lines), found=len(rows))
+    ids, items = _ids_and_items([values for values, _ in samples], modalities, row_format.folder)
+    allowed = label_columns if label_names is None else label_names
+    matrix, names = labels_from_names([row_labels for _, row_labels in samples], allowed, str(path))
+    return Records(ids, items, matrix, names, problems.removed, tuple(problems.lines), found=len(rows))
+
+
+def _readable_rows(path: Path, wanted: list[str]) -> tuple[list[str], list[Row]]:
+    """Return columns and rows of a table that has at least one."""
+    columns, rows = read_rows(path, wanted)
+    if not rows:
+        raise InputError(f"{path}: the table has no rows")
+    if not columns and rows[0].problem:
+        raise InputError(f"{path}, {rows[0].place}: {rows[0].problem[1]}; no row can be read")
+    return columns, rows
+
+
+def _ids_and_items(
+    rows: Sequence[Mapping[str, str]], modalities: Iterable[str], folder: Path
+) -> tuple[tuple[str, ...], dict[str, Items]]:
+    """Return ids, and modality -> texts, or paths of images below ``folder``."""
+    items: dict[str, Items] = {modality: tuple(row[modality] for row in rows) for modality in modalities}
+    if "image" in items:
+        items["image"] = tuple(folder / row["image"] for row in rows)
+    return tuple(row["id"] for row in rows), items
 
 
 def _usable_samples(

@@ -69,6 +69,16 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
+    _include_routes(app, tokens)
+    # The last one is the outermost.
+    app.add_middleware(check_host, hosts=hosts)
+    app.add_middleware(measure_requests, metrics=service.metrics)
+    app.add_middleware(add_security_headers)
+    return app
+
+
+def _include_routes(app: FastAPI, tokens: Tokens) -> None:
+    """Add all routes and the answers to requests that none of them takes."""
     needs_token: dict[str, Any] = {"dependencies": [Depends(BEARER)], "responses": TOKEN_PROBLEM}
     readers = (
         search_routes.router,
@@ -84,11 +94,6 @@ def create_app(
     for router in (info_routes.health_router, page):
         app.include_router(router)
     handle_errors(app, partial(_allowed_methods, (*readers, item_routes.writers, info_routes.health_router, page)))
-    # The last one is the outermost.
-    app.add_middleware(check_host, hosts=hosts)
-    app.add_middleware(measure_requests, metrics=service.metrics)
-    app.add_middleware(add_security_headers)
-    return app
 
 
 def _allowed_methods(routers: Sequence[APIRouter], path: str) -> set[str]:
