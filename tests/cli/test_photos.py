@@ -81,6 +81,19 @@ def test_later_only_what_changed_is_indexed(photos, capsys):
     assert not {"0.png", "1.png"} & set(ids)
 
 
+def test_a_folder_where_no_store_can_be_made_has_it_in_the_cache(photos, tmp_path, monkeypatch, capsys):
+    """What stands in the store's place keeps root out, too."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (photos / ".channelhash").write_text("a file")
+    before = sorted(photos.iterdir())
+    ids, said = search(capsys, photos, "--image", photos / "0.png", *ENCODER)
+    places = list((tmp_path / "cache" / "channelhash").iterdir())
+    assert [place.name.rpartition("-")[0] for place in places] == ["photos"]
+    assert [line.partition(" (")[0] for line in said.splitlines()] == [f"{N} added: {N} pictures in {places[0]}"]
+    assert search(capsys, photos, "--image", photos / "0.png", "--trust-code") == (ids, "")
+    assert sorted(photos.iterdir()) == before
+
+
 def test_captions_may_come_later(photos, tmp_path, capsys):
     search(capsys, photos, "--image", photos / "0.png", *ENCODER)
     ids, said = search(capsys, photos, "red", "--trust-code")

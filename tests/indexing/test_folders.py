@@ -7,10 +7,12 @@ import pytest
 from PIL import ExifTags, Image
 
 import channelhash as ch
+from channelhash.data.images import image_problem
 from channelhash.errors import InputError
-from channelhash.indexing import encode
+from channelhash.indexing import encode, read_images
 from channelhash.indexing.encode import index_source
 from channelhash.indexing.source import read_source
+from channelhash.indexing.state import state_of_file
 from small_stores import picture_folder
 
 
@@ -124,6 +126,63 @@ def test_a_file_that_goes_while_the_folder_is_indexed_is_one_line(tmp_path, mode
     done = index_source(store, model, source)
     assert (done.added, done.items, len(done.problems)) == (2, 2, 1)
     assert "no such picture" in done.problems[0]
+
+
+def test_a_file_that_is_replaced_before_it_is_read_is_read_again_the_next_time(tmp_path, model, store, monkeypatch):
+    folder, new = picture_folder(tmp_path / "photos", 3), tmp_path / "new.png"
+    Image.new("RGB", (40, 30), "white").save(new)
+
+    def replaced(path):
+        state = state_of_file(path)
+        if path.name == "0.png" and new.exists():
+            new.rename(path)
+        return state
+
+    monkeypatch.setattr(read_images, "state_of_file", replaced)
+    assert index_source(store, model, read_source(folder)).added == 3
+    done = index_source(store, model, read_source(folder))
+    assert (done.replaced, done.unchanged, done.problems) == (1, 2, ())
+    np.testing.assert_array_equal(store.get(["0.png"])[0].codes["image"], model.encode_images([folder / "0.png"])[0])
+
+
+def test_a_file_that_is_being_written_is_one_line_and_tried_again(tmp_path, model, store, monkeypatch):
+    folder = picture_folder(tmp_path / "photos", 3)
+    file, content = folder / "0.png", (folder / "0.png").read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+
+    def written_by_now(path):
+        file.write_bytes(content)
+        return image_problem(path)
+
+    monkeypatch.setattr(read_images, "image_problem", written_by_now)
+    done = index_source(store, model, read_source(folder))
+    assert (done.added, done.problems) == (2, (f"{file}: changed while it was read; index it again",))
+    assert index_source(store, model, read_source(folder)).added == 1
+
+
+def test_a_folder_that_goes_while_it_is_indexed_loses_nothing(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 3)
+    index_source(store, model, read_source(folder))
+    (folder / "new.png").write_bytes((folder / "0.png").read_bytes())
+    source = read_source(folder)
+    folder.rename(tmp_path / "elsewhere")
+    done = index_source(store, model, source)
+    assert (done.added, done.items) == (0, 3)
+    assert all("no such picture" in line for line in done.problems)
+
+
+def test_a_photograph_with_a_corrupt_exif_block_is_indexed_as_one_without(tmp_path, model, store):
+    folder, exif = picture_folder(tmp_path / "photos", 1), Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    Image.open(folder / "0.png").save(folder / "turned.jpg", exif=exif)
+    content, block = (folder / "turned.jpg").read_bytes(), exif.tobytes().removeprefix(b"Exif\0\0")
+    assert content.count(block) == 1
+    (folder / "turned.jpg").write_bytes(content.replace(block, b"\xff" * len(block)))
+    Image.open(folder / "0.png").save(folder / "plain.jpg")
+    done = index_source(store, model, read_source(folder))
+    assert (done.added, done.problems) == (3, ())
+    turned, plain = store.get(["turned.jpg", "plain.jpg"])
+    np.testing.assert_array_equal(turned.codes["image"], plain.codes["image"])
 
 
 def test_a_write_that_fails_ends_the_job_and_keeps_whole_batches(tmp_path, model, store, monkeypatch):
