@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.fused import answer
 from channelhash.search.fusion import Ranking, fuse
+from channelhash.search.local.store import open_codes
 from channelhash.search.query import (
     Query,
     SearchOptions,
@@ -263,7 +265,7 @@ def test_words_alone_have_no_distance_and_need_no_model(store):
     assert done.stdout == "False\n"
 
 
-def test_where_a_part_has_no_outputs_its_words_answer(store, model):
+def test_where_a_part_has_no_outputs_its_words_answer(store, model, monkeypatch):
     """As for an encoder of images alone."""
     row = model.outputs("text", ["blue"]).numpy()[0]
     for parts, outputs in (
@@ -278,6 +280,13 @@ def test_where_a_part_has_no_outputs_its_words_answer(store, model):
         for options in (SearchOptions(by="text"), SearchOptions(modality="image"), SearchOptions(radius=3)):
             with pytest.raises(InputError, match="codes are of images alone"):
                 answer(store, query, options)
+    with monkeypatch.context() as without:
+        without.setattr("channelhash.search.local.database.has_fts5", lambda _: False)
+        with (
+            closing(open_codes(ch.CodeSet(["a"], {"image": np.zeros((1, 2), np.uint8)}, None, n_bits=12))) as wordless,
+            pytest.raises(InputError, match="codes are of images alone"),
+        ):
+            answer(wordless, make_query([Part("words 7")], [None]))
     mixed = make_query([Part("words 7"), Part(Path("x.png"))], [None, row])
     coded = replace(mixed, words_coded=True)
     assert found(answer(store, mixed)) == found(answer(store, coded))

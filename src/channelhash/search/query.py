@@ -60,7 +60,7 @@ def load_encoder(store: Store, model: "Path | HashModel | None" = None, trust_co
     if folder is None:
         raise InputError(
             f"{store.address}: to encode a question, add --model with the run that made these codes; the store holds "
-            "no model"
+            "no model, and only words (--by words) need none"
         )
     encoder = load_model(folder, trust_code)
     if store.model and not encoder.comparable(store.model):
