@@ -51,7 +51,9 @@ def search(
     if question is not None and text is not None:
         raise InputError("--text: the question is there already; leave one of them out")
     text = text if question is None else question
-    options = SearchOptions(k, radius, None, modality and modality.value, where, rerank)
+    options = SearchOptions(
+        k, radius, None, modality and modality.value, where, rerank
+    )  # checked before an index is made
     opened, loaded = open_searched(store, model, encoder, captions, by is By.words)
     if collapse:
         options = replace(options, collapse=default_radius(opened.n_bits or 0))
@@ -73,20 +75,25 @@ def search(
         messages.print(hits.note, markup=False, soft_wrap=True)
     if as_json:
         print_json({"results": [hit.as_dict() for hit in hits], "close": hits.close})
-        return
-    _print_hits(hits, options, store)
-    if sheet:
-        typer.echo(f"Pictures in {sheet}")
+    else:
+        _print_answers(hits, options, store, sheet)
 
 
-def _print_hits(hits: "Hits", options: "SearchOptions", store: str) -> None:
-    """Print a line a hit; of hits that are not close, first that they are not. Where there are none, say why."""
-    if not hits:
+def _print_answers(hits: "Hits", options: "SearchOptions", store: str, sheet: Path | None) -> None:
+    """Print a line a hit and where the sheet is; where there are no hits, what an item would have to be."""
+    if hits:
+        _print_hits(hits)
+    else:
         conditions = [" with any of these words"] * (hits.close is False)
         conditions += [f" within {options.radius} bits"] * (options.radius is not None)
         conditions += [f" that passes {options.where}"] * (options.where is not None)
         typer.echo(f"0 answers: {store} has no item{''.join(conditions)}")
-        return
+    if sheet:
+        typer.echo(f"Pictures in {sheet}")
+
+
+def _print_hits(hits: "Hits") -> None:
+    """Print a line a hit; of hits that are not close, first that they are not."""
     title = f"{len(hits)} answers"
     if hits.close is False:
         title = f"nothing close; {title} from farther off"
