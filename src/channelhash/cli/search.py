@@ -51,9 +51,7 @@ def search(
     if question is not None and text is not None:
         raise InputError("--text: the question is there already; leave one of them out")
     text = text if question is None else question
-    options = SearchOptions(
-        k, radius, None, modality and modality.value, where, rerank
-    )  # checked before an index is made
+    options = SearchOptions(k, radius, None, modality and modality.value, where, rerank)
     opened, loaded = open_searched(store, model, encoder, captions, by is By.words)
     if collapse:
         options = replace(options, collapse=default_radius(opened.n_bits or 0))
