@@ -332,6 +332,21 @@ def test_a_forked_process_opens_the_store_of_its_parent_anew(closed):
     assert seal_of(closed).closed
 
 
+def test_a_forked_process_that_leaves_the_store_alone_leaves_sqlite_alone(closed, monkeypatch):
+    store = ch.open_store(closed)
+    opened = []
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **kwargs: opened.append(args))
+    child = os.fork()
+    if child == 0:
+        store.close()
+        os._exit(len(opened))
+    assert os.waitpid(child, 0)[1] == 0
+    monkeypatch.undo()
+    assert len(store) > 0
+    store.close()
+    assert seal_of(closed).closed
+
+
 def test_a_full_disk_while_sealing_is_one_line_and_leaves_nothing_half(closed, monkeypatch):
     store = ch.open_store(closed)
     sealed = (closed / "items.seal").read_bytes()

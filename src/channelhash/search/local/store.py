@@ -3,9 +3,9 @@
 import threading
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,54 +18,18 @@ from channelhash.search.fusion import Ranking
 from channelhash.search.local.answering import nearest, scored, within
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import Facts, StoreFolder, check_opened, read_facts, write_facts
-from channelhash.search.local.guard import Guard
+from channelhash.search.local.opened import Opened, close_quietly, in_folder, in_memory
 from channelhash.search.local.parts import count_codes, read_codes, sample_codes
 from channelhash.search.local.row_values import metadata_of
-from channelhash.search.local.snapshots import CodeLayers, Part
+from channelhash.search.local.snapshots import Part
 from channelhash.search.projections import Scored
 from channelhash.search.store import Answers, Item, Listed, Store
 from channelhash.search.validation import Metadata, check_ids
 from channelhash.utils.files import locked
-from channelhash.utils.forks import keep_forever, tell_of_fork
+from channelhash.utils.forks import tell_of_fork
 
 _LISTED_AT_ONCE = 10_000  # items; between them, others may write
 _ANY = Facts(0, "")
-
-
-class _Opened(NamedTuple):
-    """The items of a store and how to get at them.
-
-    Attributes:
-        facts: what the codes have in common; None while the folder is empty.
-        reader: the connection of reading calls.
-        layers: the codes as they are searched, over the reader.
-        writer: the connection of writing calls; the reader where nothing is written.
-        guard: the hold on the folder's database; None in memory.
-    """
-
-    facts: Facts | None
-    reader: ItemsDatabase
-    layers: CodeLayers
-    writer: ItemsDatabase
-    guard: Guard | None = None
-
-    def close(self) -> None:
-        """Close the connections, and seal the database if nobody else has it open."""
-        try:
-            if self.guard:
-                self.writer.seal()
-        finally:
-            self.reader.close()
-            self.writer.close()
-            if self.guard:
-                self.guard.release()
-
-    def abandon(self) -> None:
-        """Leave everything to the process that this one was forked from; SQLite lets a child not even close it."""
-        keep_forever(self.reader)
-        keep_forever(self.writer)
-        if self.guard:
-            self.guard.abandon()
 
 
 class EmbeddedStore(Store):
@@ -91,20 +55,20 @@ class EmbeddedStore(Store):
         self,
         address: str,
         folder: StoreFolder | None,
-        opened: _Opened,
+        opened: Opened,
         new: Facts = _ANY,
         model_folder: Path | None = None,
     ) -> None:
         super().__init__(address)
         self._folder = folder
-        self._opened = opened
+        self._opened: Opened | None = opened  # None in a forked child until its next call
         self._new = new
         self._model_folder = model_folder
         self._reading = threading.RLock()
         self._writing = threading.RLock()
         self._wrote = self._closed = False
         # Also of a store that nobody closes, at the latest when the process ends: an unsealed one is checked anew.
-        self._finalizer = weakref.finalize(self, _close_quietly, opened)
+        self._finalizer = weakref.finalize(self, close_quietly, opened)
         self._problem = ""
         self._open()
         tell_of_fork(self)
@@ -176,21 +140,25 @@ class EmbeddedStore(Store):
                 return
             self._closed = True
             try:
-                if self._wrote:
+                if self._wrote and self._opened:
                     self._opened.layers.settle()
             finally:
                 self._finalizer.detach()
-                self._opened.close()
+                if self._opened:
+                    self._opened.close()
 
     def after_fork(self) -> None:
-        """Give a forked child connections of its own, at its next call, and locks that no thread holds."""
+        """Give a forked child connections of its own, at its next call, and locks that no thread holds.
+
+        Not before: a thread may have been inside SQLite, whose own locks then stay held in the child for ever.
+        """
         was_idle = self._reading.acquire(blocking=False)
         self._reading, self._writing, self._wrote = threading.RLock(), threading.RLock(), False
         if self._folder is not None:
             self._finalizer.detach()
-            self._opened.abandon()
-            self._opened = _in_memory(None)
-            self._finalizer = weakref.finalize(self, _close_quietly, self._opened)
+            if self._opened:
+                self._opened.abandon()
+            self._opened = None
         elif not was_idle:
             self._problem = "another thread searched in it when this process was forked; open it again"
 
@@ -289,23 +257,26 @@ class EmbeddedStore(Store):
             with items.reading():
                 yield items
 
-    def _open(self) -> _Opened:
+    def _open(self) -> Opened:
         """Return the items, also those of a store that another process has made since."""
         with self._reading:
             if self._closed:
                 raise ValueError(f"{self.address}: this store is closed")
             if self._problem:
                 raise JobError(f"{self.address}: {self._problem}")
+            if self._opened is None:
+                self._opened = in_memory(None)
+                self._finalizer = weakref.finalize(self, close_quietly, self._opened)
             if self._opened.facts is None and self._folder is not None and self._folder.description.exists():
                 facts = read_facts(self._folder)
                 check_opened(self.address, facts, self._new)
-                self._opened = _in_folder(self._folder, facts)
+                self._opened = in_folder(self._folder, facts)
                 self._finalizer()
-                self._finalizer = weakref.finalize(self, _close_quietly, self._opened)
+                self._finalizer = weakref.finalize(self, close_quietly, self._opened)
                 self._opened.layers.remove_leftovers()
             return self._opened
 
-    def _created(self, n_bits: int) -> _Opened:
+    def _created(self, n_bits: int) -> Opened:
         """Return the items; make the store if it is not there."""
         assert self._folder is not None
         if self._open().facts is None:
@@ -339,7 +310,7 @@ def open_folder(path: Path, new: Facts = _ANY) -> EmbeddedStore:
     folder = StoreFolder(path)
     folder.check_own()
     _check_empty(folder)
-    return EmbeddedStore(str(path), folder, _in_memory(None), new)
+    return EmbeddedStore(str(path), folder, in_memory(None), new)
 
 
 def open_codes(
@@ -356,7 +327,7 @@ def open_codes(
     """
     facts = Facts(codes.n_bits, codes.model)
     check_opened(address, facts, Facts(n_bits or 0, model))
-    opened = _in_memory(facts)
+    opened = in_memory(facts)
     try:
         ids = check_ids(codes.ids)
     except InputError as error:
@@ -364,27 +335,6 @@ def open_codes(
     with opened.writer.writing():
         opened.writer.write(ids, codes.codes, metadata_of(codes), replace=False)
     return EmbeddedStore(address, None, opened, model_folder=model_folder)
-
-
-def _in_memory(facts: Facts | None) -> _Opened:
-    items = ItemsDatabase(None)
-    return _Opened(facts, items, CodeLayers(items, facts.n_bits if facts else 0, None), items)
-
-
-def _in_folder(folder: StoreFolder, facts: Facts) -> _Opened:
-    guard = Guard(folder, facts)
-    try:
-        reader, writer = (ItemsDatabase(folder.database, guard, facts.stem) for _ in range(2))
-    except BaseException:
-        guard.release()
-        raise
-    return _Opened(facts, reader, CodeLayers(reader, facts.n_bits, folder), writer, guard)
-
-
-def _close_quietly(opened: _Opened) -> None:
-    """Close where nobody can be told of an error; a database that is not sealed is checked when it is opened."""
-    with suppress(InputError, JobError):
-        opened.close()
 
 
 def _check_empty(folder: StoreFolder) -> None:
