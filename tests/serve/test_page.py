@@ -1,6 +1,8 @@
 """The page, as a person uses it: seen through a browser."""
 
 import shutil
+from contextlib import closing
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -9,6 +11,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from channelhash.models import load_model
 from channelhash.search import open_store
+from channelhash.search.duplicates import find_duplicates
 from channelhash.serve import Limits, create_app
 from channelhash.serve.auth import Tokens
 from picture_runs import picture_config, write_pictures
@@ -385,3 +388,18 @@ def test_why_of_an_item_that_has_gone_gives_the_servers_words(page, address):
     page.route("**/explain", lambda route: route.fulfill(status=404, json={"error": "there is no item 'x'"}))
     page.locator("#results .card").first.get_by_role("button", name="Why does this match").click()
     expect(page.locator("#why [role=alert]")).to_have_text("there is no item 'x'")
+
+
+def test_copies_stand_side_by_side(page, address, folder):
+    page.goto(f"{address}duplicates.html")
+    expect(page.locator("#status")).to_have_text("No two items are so near.")
+    with closing(open_store(folder / "store")) as store:
+        names = find_duplicates(store, 1, pictures=False)[0].ids[:2]
+        first, second = (Path(str(item.metadata["image"])) for item in store.get(names))
+    before = second.read_bytes()
+    shutil.copyfile(first, second)
+    page.locator("#radius").fill("2")
+    page.locator("#radius").press("Enter")
+    expect(page.locator("#status")).to_have_text("1 groups within 2 bits")
+    expect(page.locator("#groups figcaption")).to_have_count(2)
+    second.write_bytes(before)

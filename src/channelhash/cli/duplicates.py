@@ -19,7 +19,7 @@ def duplicates(
     store: SearchableStore,
     radius: int | None = typer.Option(
         None,
-        help="Bits within which two items may be near-duplicates; 0 for equal codes. By default a 16th of the bits.",
+        help="Bits in which near-duplicates differ at most; 0 for equal codes. By default a 16th of all, at least 3.",
     ),
     modality: Modality | None = typer.Option(None, help="Modality whose codes count; images if there are any."),
     where: Where = None,
