@@ -201,6 +201,14 @@ def test_a_residual_network_from_a_file_is_torchvisions_below_its_classifier(tmp
     assert width == features.shape[1] == 512
 
 
+def test_a_configuration_has_its_own_tokenizer_made_once(tmp_path):
+    long = tiny_clip(tmp_path / "name.json")
+    first, again = (load_open_clip(str(long), None).tokenize for _ in range(2))
+    long.write_text(long.read_text().replace('"context_length": 77', '"context_length": 9'))
+    assert again is first
+    assert load_open_clip(str(long), None).tokenize(["a dog"]).shape == (1, 9)
+
+
 def test_weights_that_do_not_fit_are_refused(tmp_path):
     torch.save(torchvision.models.resnet34().state_dict(), tmp_path / "net.pth")
     with pytest.raises(InputError, match=r"net\.pth into resnet18: the weights do not fit .* is unknown"):
