@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import ExifTags, Image, ImageEnhance
 
@@ -44,12 +44,14 @@ def without_means(grey):
     return image - [column.mean() for column in image.T]
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 1000), st.integers(1, 12))
 def test_alike_is_the_correlation_that_it_says(draws, n):
     greys = greys_of(draws, n)
     assert alike(greys, greys[::-1]).tolist() == [[literally_alike(a, b) for b in greys[::-1]] for a in greys]
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 1000), st.integers(2, 30), st.integers(0, 3))
 def test_groups_are_the_connected_components_of_all_pairs(draws, n, radius):
     greys, codes = greys_of(draws, n), generator(2, "greys", draws).integers(0, 8, (n, 1), dtype=np.uint8)
