@@ -75,7 +75,7 @@ def create_both_model(
     train: Records,
     n_bits: int,
     hidden: list[int] | None = None,
-    label_share: Share = 0.5625,
+    label_share: Share = 0.6,
     extractors: Extractors | None = None,
 ) -> HashModel:
     """Create an untrained model; train it with a loss of labels and the term ``pairs`` beside it.

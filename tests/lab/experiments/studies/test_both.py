@@ -15,7 +15,7 @@ def test_the_experiment_draws_the_front_between_labels_and_pairs(tmp_path, monke
     monkeypatch.setattr(both, "_OF_LABELS", {"model": {"hidden": [8]}, "train": small})
     monkeypatch.setattr(both, "_OF_BOTH", {"model": {"name": "both", "hidden": [8]}, "train": small})
     monkeypatch.setattr(both, "SPLITS", (0, 1))
-    monkeypatch.setattr(both, "SHARES", (0.0, 0.5625, 1.0))
+    monkeypatch.setattr(both, "SHARES", (0.0, 0.6, 1.0))
     data = {"kind": "features", "path": str(write_features(tmp_path / "f.npz")), "queries": 40, "train": 120}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"data": data, "model": {"name": "features"}, "train": {}}))
     command = ["experiment", "both", "--config", tmp_path / "c.yaml", "--bits", "10", "--seeds", "1"]

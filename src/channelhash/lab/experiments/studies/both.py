@@ -37,7 +37,7 @@ from channelhash.utils.progress import no_stage_progress
 #: Seeds of the splits; each has the seeds of weights that the command asks for.
 SPLITS = (0, 1, 2)
 #: Shares of the bits that are the labels'. The ends are labels alone and pairs alone as the model ``both`` learns them.
-SHARES = (0.0, 0.25, 0.5, 0.5625, 0.625, 0.6875, 0.75, 1.0)
+SHARES = (0.0, 0.25, 0.5, 0.6, 0.6875, 0.8, 1.0)
 LABELS, PAIRS, BOTH = "labels alone", "pairs alone", "both"
 
 #: Section -> key -> value, of labels as DSCH is recommended (`docs/training.md`), and of ``configs/both.yaml``.
@@ -180,6 +180,7 @@ def _plots(results: Sequence[Result]) -> dict[str, Figure]:
         axes.set(
             xlabel="Recall@10 of the own counterpart, %", ylabel="label mAP, %", title=f"Labels and pairs, k = {n_bits}"
         )
+        axes.margins(x=0.12)
         axes.grid(alpha=0.3)
         legend_below(figure, axes)
         plots[f"front-k{n_bits}"] = figure
