@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channelhash.search.fusion import Ranking, fuse
+from channelhash.search.fusion import Ranking, fuse, fuse_partial
 
+LACKS = st.sets(st.sampled_from(["x", "y", "z"]), max_size=2)
 KEYS = st.lists(st.integers(0, 2), min_size=0, max_size=5).map(sorted)
 
 
@@ -34,3 +35,32 @@ def test_an_item_of_two_rankings_goes_before_one_that_is_first_in_one():
     assert max(scores, key=scores.get) == "b"
     assert scores["a"] == scores["c"]
     assert fuse([]) == {}
+
+
+@given(st.lists(KEYS, min_size=3, max_size=3), st.dictionaries(st.sampled_from("abcde"), LACKS))
+def test_what_an_item_lacks_counts_as_it_does_for_others_on_average(keys, lacks):
+    rankings = {}
+    for name, order, places in zip("xyz", ("abcde", "ecadb", "bdaec"), keys, strict=True):
+        ids = [item for item in order if name not in lacks.get(item, ())][: len(places)]
+        rankings[name] = Ranking(ids, places[: len(ids)])
+    alone = {name: fuse([ranking]) for name, ranking in rankings.items()}
+    expected = {}
+    for item in {item for ranking in rankings.values() for item in ranking.ids}:
+        can = [name for name in "xyz" if name not in lacks.get(item, ())]
+        everything = known = 0.0
+        for other in "abcde":
+            part = sum(alone[name].get(other, 0.0) for name in can)
+            if not lacks.get(other) and part > 0:
+                everything += sum(alone[name].get(other, 0.0) for name in "xyz")
+                known += part
+        factor = everything / known if known else 3 / len(can)
+        expected[item] = factor * sum(alone[name].get(item, 0.0) for name in can)
+    assert fuse_partial(rankings, lacks) == pytest.approx(expected)
+
+
+def test_an_item_without_a_caption_stands_among_its_like_with_one():
+    images = Ranking([f"{n:02}" for n in range(40)], list(range(40)))
+    texts = Ranking([f"{n:02}" for n in range(0, 40, 2)], list(range(20)))
+    scores = fuse_partial({"image": images, "text": texts}, {f"{n:02}": ["text"] for n in range(1, 40, 2)})
+    best = sorted(scores, key=lambda name: (-scores[name], name))[:20]
+    assert {int(name) for name in best} == set(range(20))  # every other one has a caption

@@ -8,7 +8,7 @@ import numpy as np
 
 from channelhash.codes import hamming_distances
 from channelhash.errors import InputError
-from channelhash.search.fusion import Ranking, fuse
+from channelhash.search.fusion import Ranking, fuse_partial
 from channelhash.search.hits import Hit, Hits, Query, SearchOptions, collapse_hits, judge_hits, make_hit, search_hits
 from channelhash.search.ranked_codes import RankedCodes, rank_codes
 from channelhash.search.store import Store
@@ -61,7 +61,7 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     found = {modality: Ranking(ranked.ids, ranked.keys) for modality, ranked in coded.items()}
     if _WORDS in rankings:
         found[_WORDS] = _by_words(store, query, options, nearest, alone=not coded)
-    scores = _level(store, fuse(list(found.values())), found)
+    scores = fuse_partial(found, _lacking(store, found))
     order = sorted(scores, key=lambda name: (-round(scores[name], 12), nearest.get(name, np.inf), name))
     count = options.k if options.radius is None else options.limit
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
@@ -116,20 +116,23 @@ def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]
     return rankings
 
 
-def _level(store: Store, scores: dict[str, float], found: dict[str, Ranking]) -> dict[str, float]:
-    """Let what an item lacks not count against it: without a code of a modality, its score is that of the others.
+def _lacking(store: Store, found: dict[str, Ranking]) -> dict[str, list[str]]:
+    """Return the id of each item that was found and has no code of a modality -> the rankings that it cannot be in.
 
-    Nor do words count that do not find an item without text code, for it has hardly any.
+    Without a text code it has hardly any words, so words do not count either unless they found it.
     """
     modalities = [name for name in found if name != _WORDS]
     if len({store.count(modality) for modality in modalities}) < 2:
-        return scores
+        return {}
     by_words = set(found[_WORDS].ids) if _WORDS in found else set()
-    for item in store.get(list(scores)):
-        n_known = sum(modality in item.codes for modality in modalities)
-        n_known += _WORDS in found and ("text" in item.codes or item.id in by_words)
-        scores[item.id] *= len(found) / max(1, n_known)
-    return scores
+    lacking: dict[str, list[str]] = {}
+    for item in store.get(sorted({name for ranking in found.values() for name in ranking.ids})):
+        lacks = [modality for modality in modalities if modality not in item.codes]
+        if _WORDS in found and "text" in lacks and item.id not in by_words:
+            lacks.append(_WORDS)
+        if lacks:
+            lacking[item.id] = lacks
+    return lacking
 
 
 def _by_code(store: Store, query: Query, options: SearchOptions, modality: str) -> RankedCodes:

@@ -1,6 +1,6 @@
 """Several rankings of items as one."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -51,4 +51,41 @@ def fuse(rankings: Sequence[Ranking], smoothing: float = SMOOTHING) -> dict[str,
             place += len(members)
             for member in members:
                 scores[ids[member]] = scores.get(ids[member], 0.0) + share
+    return scores
+
+
+def fuse_partial(rankings: Mapping[str, Ranking], lacks: Mapping[str, Collection[str]]) -> dict[str, float]:
+    """Score items by reciprocal rank fusion, where what some of them lack counts neither for nor against them.
+
+    The score of an item that cannot be in all rankings is that of those it can be in, times f. Over the items that lack
+    nothing and have a place in those, f is the sum of what all rankings give them, divided by that of what those give
+    them: an item without a caption gets for it what its like with one get on average. Where there are no such items, f
+    is the number of all rankings divided by that of those.
+
+    Args:
+        rankings: by name.
+        lacks: id -> the rankings that an item cannot be in; not all of them. Items that are not named lack nothing.
+
+    Returns:
+        Id -> score, of every item in any ranking.
+
+    >>> rankings = {"image": Ranking(["a", "b", "c"], [0, 1, 2]), "text": Ranking(["c", "b"], [3, 4])}
+    >>> scores = fuse_partial(rankings, {"a": ["text"]})
+    >>> sorted(scores, key=scores.get, reverse=True)
+    ['a', 'c', 'b']
+    """
+    scores = fuse(list(rankings.values()))
+    apart = {name: fuse([ranking]) for name, ranking in rankings.items()}
+    kinds: dict[frozenset[str], list[str]] = {}
+    for item in scores:
+        kinds.setdefault(frozenset(rankings) - frozenset(lacks.get(item, ())), []).append(item)
+    whole = kinds.get(frozenset(rankings), [])
+    for names, items in kinds.items():
+        parts = {item: sum(apart[name].get(item, 0.0) for name in sorted(names)) for item in whole}
+        shared = [item for item, part in parts.items() if part > 0]
+        factor = len(rankings) / len(names)
+        if shared:
+            factor = sum(scores[item] for item in shared) / sum(parts[item] for item in shared)
+        for item in items:
+            scores[item] *= factor
     return scores
