@@ -1,6 +1,5 @@
 """Answer a query by all that a store has: the codes of each modality and the words, as one ranking."""
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -9,7 +8,7 @@ import numpy as np
 from channelhash.codes import hamming_distances
 from channelhash.errors import InputError
 from channelhash.search.fusion import Ranking, fuse_partial
-from channelhash.search.hits import Hit, Hits, Query, SearchOptions, collapse_hits, judge_hits, make_hit, search_hits
+from channelhash.search.hits import Hits, Query, SearchOptions, collapse_hits, judge_hits, make_hit, search_hits
 from channelhash.search.ranked_codes import RankedCodes, rank_codes
 from channelhash.search.store import Store
 
@@ -66,7 +65,10 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
     count = options.k if options.radius is None else options.limit
     n_found = count and (count if options.collapse is None else max(_MOST_FOLDED, count))
     judged = _judged(store, query, order[:n_found], coded)
-    close = judged.close or (None if judged.close is None else any(_has_words(hit, query.words) for hit in judged))
+    close = judged.close
+    if close is False and _WORDS in found and order:  # all of the words need no code to confirm them
+        whole = store.search_words(query.words, len(order), options.where, query.without, coverage=1.0)
+        close = not set(whole.ids).isdisjoint(order[:n_found])
     hits = list(judged)
     if options.collapse is not None:
         hits = collapse_hits(hits, options.collapse, store.choose_modality(), count)
@@ -85,12 +87,6 @@ def _judged(store: Store, query: Query, names: Sequence[str], coded: dict[str, R
     ranked = coded.get(searched, RankedCodes([], [], []))
     cosines = [-key for key in ranked.keys] if coded and store.projected and query.outputs is not None else None
     return judge_hits(store, query, searched, hits, ranked.distances, cosines)
-
-
-def _has_words(hit: Hit, words: str) -> bool:
-    """Return whether an item's id, text and labels have all of the words, which no code needs to confirm."""
-    wanted, there = (set(re.findall(r"\w+", text.casefold())) for text in (words, f"{hit.id} {hit.text} {hit.labels}"))
-    return bool(wanted) and wanted <= there
 
 
 def _choose(store: Store, query: Query, options: SearchOptions) -> Sequence[str]:
