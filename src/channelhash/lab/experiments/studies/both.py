@@ -57,21 +57,26 @@ Scores = Mapping[str, Mapping[str, Mapping[str, tuple[float, float]]]]
 def _grid(design: Design) -> list[GridRun]:
     """Return labels alone and pairs alone, learned alike, and the model ``both``, on every split.
 
+    ``both`` and the recipes are for precomputed features; other models are trained as the configuration says.
+
     >>> base = {"data": {"kind": "features", "path": "f.npz"}, "model": {"name": "features"}}
     >>> [run.name for run in _grid(Design(base, [64], [0]))][:3]
     ['split0-labels-alone-k64-seed0', 'split0-pairs-alone-k64-seed0', 'split0-both-k64-seed0']
     """
-    runs = []
+    runs, of_features = [], design.base["model"].get("name") == "features"
     for split, n_bits in product(SPLITS, design.bits):
         dsch = {"name": "dsch", "average_precision": n_bits / 4}
         methods: dict[str, tuple[Sections, Mapping[str, Any]]] = {
             LABELS: (_OF_LABELS, {**dsch, "kappa_q": 0.3}),
             PAIRS: (_OF_LABELS, {"name": "contrastive"}),
-            BOTH: (_OF_BOTH, {**dsch, "kappa_q": 0.0, "average_precision": part_outputs(n_bits) / 4, "pairs": 1.0}),
         }
+        if of_features:
+            of_labels = {**dsch, "kappa_q": 0.0, "average_precision": part_outputs(n_bits) / 4}
+            methods[BOTH] = _OF_BOTH, {**of_labels, "pairs": 1.0}
         for method, (recipe, loss) in methods.items():
             base = {**design.base, "data": {**design.base["data"], "seed": split}}
-            base |= {section: {**base.get(section, {}), **values} for section, values in recipe.items()}
+            if of_features:
+                base |= {section: {**base.get(section, {}), **values} for section, values in recipe.items()}
             runs += replace(design, base=base, bits=[n_bits]).runs(method, loss, prefix=f"split{split}-")
     return runs
 
