@@ -33,7 +33,7 @@ def test_groups_as_json_and_as_a_table_and_as_a_sheet(store, tmp_path, capsys):
     assert "2 items in 1 groups" in out
     assert Image.open(tmp_path / "g.png").width > 200
     assert run_command("duplicates", store, "--radius", 0) == 0
-    assert "No two items within 0 bits" in capsys.readouterr().out
+    assert "No near-duplicates within 0 bits" in capsys.readouterr().out
 
 
 def test_different_pictures_are_no_duplicates_unless_codes_alone_are_to_count(store, tmp_path, capsys):

@@ -166,7 +166,7 @@ def test_what_a_person_gets_wrong_is_one_line(photos, tmp_path, capsys):
     store = tmp_path / "s"
     assert run_command("index", "create", store, photos, *ENCODER) == 0
     for arguments, line in [
-        (["search", tmp_path / "empty", "red"], "empty: neither a run's folder nor"),
+        (["search", tmp_path / "empty", "red"], "index create`, or put pictures into it"),
         (["search", tmp_path / "notes", "red", *ENCODER], "notes: no pictures in this folder or below it"),
         (["search", store, "red", *ENCODER], "--encoder: goes with a plain folder of pictures"),
         (["duplicates", tmp_path / "lost"], "lost: "),

@@ -44,7 +44,7 @@ def duplicates(
         print_json({"groups": [group.ids for group in groups], "distances": [group.distances for group in groups]})
         return
     if not groups:
-        typer.echo(f"No two items within {within} bits in {store}")
+        typer.echo(f"No near-duplicates within {within} bits in {store}")
         return
     _print_groups(groups)
     if sheet:

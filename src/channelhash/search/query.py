@@ -278,6 +278,6 @@ def open_filled_store(address: str | Path) -> Store:
             raise InputError(f"{address}: this store has no items yet; add some with `channelhash index add`")
         raise InputError(
             f"{address}: neither a run's folder nor a Parquet file of codes nor a store; make a store with "
-            "`channelhash index create`"
+            f"`channelhash index create`{', or put pictures into it' if Path(address).is_dir() else ''}"
         )
     return store
