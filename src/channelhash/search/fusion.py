@@ -75,6 +75,8 @@ def fuse_partial(rankings: Mapping[str, Ranking], lacks: Mapping[str, Collection
     ['a', 'c', 'b']
     """
     scores = fuse(list(rankings.values()))
+    if not lacks:
+        return scores
     apart = {name: fuse([ranking]) for name, ranking in rankings.items()}
     kinds: dict[frozenset[str], list[str]] = {}
     for item in scores:

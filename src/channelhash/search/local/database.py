@@ -161,8 +161,8 @@ class ItemsDatabase:
         """Return the ``k`` items that have most of a text's words, see `WordSearch`."""
         return self._word_search(text, without, k, to_sqlite(where), least)
 
-    def get(self, item_id: str) -> Item | None:
-        """Return one item, or None.
+    def get(self, item_id: str, modalities: Sequence[str]) -> Item | None:
+        """Return one item with its codes of these modalities, or None.
 
         Raises:
             InputError: it is damaged.
@@ -173,7 +173,7 @@ class ItemsDatabase:
         number, metadata = self._whole_item(item_id, *rows[0])
         codes, projections = {}, {}
         read = "SELECT serial, code, projection, checksum FROM codes WHERE modality = ? AND item = ?"
-        for modality in self.modalities():
+        for modality in modalities:
             for serial, code, projection, checksum in self._rows(read, modality, number):
                 if code_checksum(item_id.encode(), number, serial, modality.encode(), code, projection) != checksum:
                     raise self._damaged(item_id)

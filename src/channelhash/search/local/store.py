@@ -172,7 +172,8 @@ class EmbeddedStore(Store):
 
     def _get(self, ids: list[str]) -> Mapping[str, Item]:
         with self._items() as items:
-            return {name: item for name in ids if (item := items.get(name))}
+            modalities = items.modalities()
+            return {name: item for name in ids if (item := items.get(name, modalities))}
 
     def _listed(self) -> Iterator[Listed]:
         last = -1
