@@ -54,7 +54,15 @@ class TrainSettings(Settings):
     Attributes:
         epochs: passes over the training rows.
         batch_size: rows per batch; the last partial batch is dropped.
+        captions: each epoch takes every row, or each image once with one of its rows, drawn anew; then a batch holds no
+            two texts of one image, and ``batch_size`` counts images.
         learning_rate: Adam's, before the schedule.
+        schedule: the paper's, which is constant at first and at last; or a rise from 0 over the first 5 % of the
+            training and half a cosine to 0, step by step.
+        weight_decay: AdamW's; 0 is Adam.
+        average: decay d of the average of the weights over the steps, about the last 1 / (1 − d) of them, which is
+            what is validated and saved; 0 takes the weights of the last step.
+        keep: the trained model is that of the last epoch, or of the one ``best`` on validation.
         seed: of initial weights, order and dropout.
         validate_every: epochs between two validations, the last epoch included; 0 never validates.
         checkpoint_every: epochs between two checkpoints to resume from.
@@ -86,7 +94,12 @@ class TrainSettings(Settings):
 
     epochs: int = Field(200, ge=1)
     batch_size: int = Field(128, ge=1)
+    captions: Literal["all", "one"] = "all"
     learning_rate: float = Field(1e-5, gt=0)
+    schedule: Literal["paper", "cosine"] = "paper"
+    weight_decay: float = Field(0.0, ge=0)
+    average: float = Field(0.0, ge=0, lt=1)
+    keep: Literal["last", "best"] = "last"
     seed: int = Field(0, ge=0)
     validate_every: int = Field(5, ge=0)
     checkpoint_every: int = Field(5, ge=1)
@@ -265,6 +278,8 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     n_bits = model.pop("n_bits", 32)
     if not isinstance(n_bits, int) or isinstance(n_bits, bool) or n_bits < 1:
         raise InputError(f"model.n_bits: a code has at least 1 bit, got {n_bits!r}")
+    if active.prefixes and max(active.prefixes) > n_bits:
+        raise InputError(f"loss.prefixes: {list(active.prefixes)} exceeds the {n_bits} bits of model.n_bits")
     train = read_settings(TrainSettings, values.get("train", {}), "train")
     _check_train(train, model_name, loss_name, loss_class, active)
     return RunConfig(

@@ -35,6 +35,7 @@ def assert_same(one, two):
         torch.testing.assert_close(first[name], second[name], atol=2e-5, rtol=1e-4)
 
 
+PAIRS = {"prefixes": [6, 12], "binary": 0.5, "hard": 0.5}
 TERMS = {"hardness": 1.0, "contrastive": 0.1, "balance": 0.5, "average_precision": 0.2, "memory": 700}
 
 
@@ -42,14 +43,15 @@ TERMS = {"hardness": 1.0, "contrastive": 0.1, "balance": 0.5, "average_precision
     ("loss", "terms", "more"),
     [
         ("dsch", {}, {"accumulate": 2}),
+        pytest.param("contrastive", PAIRS, {"average": 0.8, "schedule": "cosine"}, marks=pytest.mark.slow),
         pytest.param("tdsrdh", {}, {}, marks=pytest.mark.slow),
         pytest.param("dsch", TERMS, {}, marks=pytest.mark.slow),
     ],
-    ids=["dsch", "tdsrdh", "terms beside dsch"],
+    ids=["dsch", "contrastive", "tdsrdh", "terms beside dsch"],
 )
 def test_two_ranks_of_half_a_batch_are_one_of_a_whole(tmp_path, loss, terms, more):
     """The memory is of more than a tile in the end, so that both have pairs with it."""
-    epochs = 7 if terms else 3  # of 96 rows, the last partial batch is dropped
+    epochs = 7 if "memory" in terms else 3  # of 96 rows, the last partial batch is dropped
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), loss, epochs=epochs, **more)
     edit(config, "model", dropout=0.0)  # masks are drawn by each process for its own rows
     edit(config, "loss", **terms)
@@ -79,7 +81,7 @@ def test_a_batch_that_cannot_be_shared_evenly_is_refused(tmp_path):
     assert "train.batch_size is 33: 2 processes cannot share it evenly" in result.stderr
 
 
-#: Proxies and outputs on two ranks, the proxies' gradient as `Steps.run` makes it.
+#: Proxies and outputs on two ranks, the proxies' gradient as `Steps.run` makes it. Contrastive has outputs alone.
 RANK = """
 import sys, torch, torch.distributed as dist
 from channelhash.losses import make_loss
@@ -89,8 +91,9 @@ if world_size() == 1 and len(sys.argv) > 2:
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
 torch.set_num_threads(1)
 torch.manual_seed(0)
-for name in ("dnph", "sch-shaped", "greedyhash"):
-    loss = make_loss(name, n_bits=8, n_labels=3, **({"shape": "learned"} if name == "sch-shaped" else {}))
+settings = {"sch-shaped": {"shape": "learned"}, "contrastive": {"prefixes": (4, 8), "binary": 0.5, "hard": 0.5}}
+for name in ("dnph", "sch-shaped", "greedyhash", "contrastive"):
+    loss = make_loss(name, n_bits=8, n_labels=3, **settings.get(name, {}))
     outputs = {modality: torch.randn(6, 8) for modality in ("image", "text")}
     labels = torch.rand(6, 3) < 0.5
     n = 6 // world_size()
@@ -98,7 +101,8 @@ for name in ("dnph", "sch-shaped", "greedyhash"):
     value = loss(gather_outputs(mine), labels, shard=Shard(rank(), world_size()))
     value.backward()
     sum_gradients(loss)
-    torch.save([parameter.grad for parameter in loss.parameters()], f"{sys.argv[1]}.{name}.{rank()}-{world_size()}")
+    gradients = [parameter.grad for parameter in loss.parameters()] or [torch.stack([v.grad for v in mine.values()])]
+    torch.save(gradients, f"{sys.argv[1]}.{name}.{rank()}-{world_size()}")
 """
 
 
@@ -114,3 +118,5 @@ def test_parameters_of_a_loss_have_the_same_gradient_on_two_ranks_as_on_one(tmp_
         assert one[0].abs().sum() > 0
         torch.testing.assert_close(first, one)
         torch.testing.assert_close(second, one)
+    one, first, second = (torch.load(tmp_path / f"shared.contrastive.{rank}")[0] for rank in ("0-1", "0-2", "1-2"))
+    torch.testing.assert_close(torch.cat([first, second], dim=1) / 2, one)  # DDP takes the mean over ranks

@@ -21,9 +21,10 @@ from channelhash.errors import JobError
 from channelhash.losses import DSCHLoss, HashLoss, Terms, make_loss
 from channelhash.models import MODELS
 from channelhash.training.batches import prepare_inputs
+from channelhash.training.schedule import learning_rate
 from channelhash.training.sources import Held, TrainingSet
-from channelhash.training.step import epoch_batches, epoch_steps
-from channelhash.training.trainer import learning_rate, train
+from channelhash.training.step import epoch_batches, epoch_steps, image_batches
+from channelhash.training.trainer import Validator, selection_score, train
 from channelhash.utils.progress import no_progress
 from small_runs import assert_refused, feature_config, run_command, write_features
 
@@ -64,6 +65,24 @@ def test_anchored_losses_get_a_full_pass_of_each_stream_in_turn():
     assert [anchor for _, anchor in epoch_steps(30, settings, 0, ("image", "text"))] == ["image", "text"] * 3
 
 
+def test_the_cosine_schedule_rises_for_a_twentieth_and_falls_to_0():
+    rates = [learning_rate(e / 10, 40, 0.5, "cosine") for e in range(401)]
+    assert rates[:21] == pytest.approx([0.5 * i / 20 for i in range(21)])
+    assert rates[21:] == pytest.approx([0.25 * (1 + math.cos(math.pi * i / 380)) for i in range(1, 381)])
+
+
+def test_an_epoch_of_images_takes_each_once_with_a_text_that_changes():
+    images = torch.tensor([0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 4])
+    epochs = [list(image_batches(images, 2, 0, epoch)) for epoch in range(30)]
+    assert all(len(set(images[torch.cat(batches)].tolist())) == 4 for batches in epochs)
+    assert {row for batches in epochs for row in torch.cat(batches).tolist()} == set(range(11))
+    again = list(image_batches(images, 2, 0, 3))
+    assert all(torch.equal(a, b) for a, b in zip(again, epochs[3], strict=True))
+    settings = TrainSettings(batch_size=2)
+    steps = [rows for rows, _ in epoch_steps(11, settings, 3, (), images)]
+    assert all(torch.equal(a, b) for a, b in zip(steps, epochs[3], strict=True))
+
+
 def weights(run: Path) -> dict[str, torch.Tensor]:
     return load_file(run / "model" / "model.safetensors")
 
@@ -96,6 +115,82 @@ def test_a_killed_training_resumes_to_the_same_weights(tmp_path, loss):
     assert not (killed / "model").exists()
     assert run_command("train", config, "--out", killed, "--resume") == 0
     assert_same_run(whole, killed)
+
+
+def test_an_averaged_training_resumes_to_the_same_weights_and_keeps_the_average(tmp_path):
+    """The average is that of the weights after each step, in the last epoch's checkpoint too."""
+    records = load_features(write_features(tmp_path / "f.npz"))
+    settings = TrainSettings(
+        epochs=4,
+        batch_size=80,
+        learning_rate=1e-2,
+        schedule="cosine",
+        weight_decay=0.1,
+        average=0.7,
+        checkpoint_every=2,
+    )
+    seen, validated = [], []
+
+    def run(folder, progress=no_progress):
+        torch.manual_seed(3)
+        model = MODELS["features"].create(records, 12, hidden=[16])
+        sources = {m: Held(prepare_inputs(model, records, m), settings) for m in model.modalities}
+
+        def scores():
+            validated.append(model.branch("text").head[0].weight.clone())
+            return {"image->text": float(len(validated))}
+
+        data = TrainingSet(sources, torch.from_numpy(records.labels))
+        train(model, Watched(model, seen), data, settings, folder, Validator(scores), progress)
+        return model
+
+    def stops(done, total):
+        if done == 3:
+            raise InterruptedError
+
+    whole = run(tmp_path / "whole")
+    weights = seen[1:]  # before each step but the first: after each but the last
+    last = torch.load(tmp_path / "whole" / "checkpoints" / "last.pt", weights_only=True)
+    weights.append(last["model"]["branches.text.head.0.weight"])
+    shares = [0.7 ** (len(weights) - 1 - step) for step in range(len(weights))]
+    expected = sum(share * values for share, values in zip(shares, weights, strict=True)) / sum(shares)
+    final = whole.branch("text").head[0].weight
+    torch.testing.assert_close(final, expected)
+    assert not torch.allclose(final, weights[-1])
+    assert torch.equal(validated[-1], final)
+    assert load_file(tmp_path / "whole" / "checkpoints" / "best" / "model.safetensors")[
+        "branches.text.head.0.weight"
+    ].equal(final)
+    with pytest.raises(InterruptedError):
+        run(tmp_path / "cut", stops)
+    resumed = run(tmp_path / "cut")
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
+
+
+class Watched(DSCHLoss):
+    """DSCH that keeps the weights of every step."""
+
+    def __init__(self, model, seen):
+        super().__init__(12)
+        self.model, self.seen = [model], seen
+
+    def compute(self, batch):
+        self.seen.append(self.model[0].branch("text").head[0].weight.detach().clone())
+        return super().compute(batch)
+
+
+def test_the_best_epoch_is_kept_where_it_is_asked_for(tmp_path, capsys):
+    features = write_features(tmp_path / "f.npz")
+    config = feature_config(tmp_path / "c.yaml", features, epochs=4, learning_rate=1.0, validate_every=1, keep="best")
+    assert run_command("train", config, "--out", tmp_path / "run", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    log = [json.loads(line)["validation"] for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert result["validation"] == max(log, key=selection_score) != log[-1]
+    best = load_file(tmp_path / "run" / "checkpoints" / "best" / "model.safetensors")
+    final = weights(tmp_path / "run")
+    assert all(torch.equal(final[name], best[name]) for name in final)
+    arguments = ("train", config, "--out", tmp_path / "other", "--set", "train.validate_every=0")
+    assert_refused(capsys, *arguments, says="train.keep is best, but nothing is validated")
 
 
 @pytest.mark.parametrize("name", ["greedyhash", "hyp2", "dnph"])

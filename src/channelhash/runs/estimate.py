@@ -15,6 +15,7 @@ from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import HashModel
 from channelhash.runs.build import check_pairs, create_loss, create_model, make_splits
+from channelhash.runs.fit import images_of_rows
 from channelhash.training.batches import check_batch_size
 from channelhash.training.distributed import local_device
 from channelhash.training.feature_inputs import Mode, feature_mode, raw_source
@@ -47,8 +48,9 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     splits = make_splits(config.split, records)
     check_pairs(config, records)
     settings = config.train
-    check_batch_size(len(splits.train), settings.batch_size)
     train = records.take(splits.train)
+    images = images_of_rows(train) if settings.captions == "one" else None
+    check_batch_size(len(train) if images is None else int(images.max()) + 1, settings.batch_size)
     device = local_device(pick_device(settings.device))
     model = create_model(config, train).to(device)
     mode = feature_mode(model, settings)
@@ -58,7 +60,7 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     trained = (model if mode == "online" else model.on_features()).to(device).train()
     steps = Steps(trained, loss, torch.from_numpy(batch.labels), settings, device)
     step = _measured(lambda: steps.run(steps.batches(sources, settings.epochs // 2)), device)
-    per_epoch = len(list(epoch_steps(len(train), settings, 0, anchors_of(model, loss))))
+    per_epoch = len(list(epoch_steps(len(train), settings, 0, anchors_of(model, loss), images)))
     in_sample = len(list(epoch_steps(len(batch), settings, 0, steps.anchors)))
     seconds = {"step": step / in_sample}
     draws = settings.epochs * len(train) if mode == "bank" else 0

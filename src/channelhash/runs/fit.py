@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -38,6 +39,7 @@ class Trainee:
         feature_model: the same model without frozen backbones, which takes features; see `HashModel.on_features`.
         features: all rows of the collection, as ``feature_model`` takes them.
         sources: inputs of the training rows, as ``model`` takes them.
+        images: ``(n,)`` which image each training row shows, for ``train.captions: one``.
         stored: codes that old items of the retrieval set keep, whatever the model makes of them now.
     """
 
@@ -45,6 +47,7 @@ class Trainee:
     feature_model: HashModel
     features: Records
     sources: dict[str, Source]
+    images: Tensor | None = None
     stored: CodeSet | None = None
 
 
@@ -63,14 +66,24 @@ def prepare(
     Raises:
         InputError: there are fewer rows than one batch needs, or the settings do not go with the model.
     """
-    check_batch_size(len(rows), settings.batch_size)
+    train_records = collection.records.take(rows)
+    images = images_of_rows(train_records) if settings.captions == "one" else None
+    check_batch_size(len(rows) if images is None else int(images.max()) + 1, settings.batch_size)
     model.to(local_device(pick_device(settings.device)))
     mode = feature_mode(model, settings)
     features = collection_features(model, collection, settings, progress)
-    train_records = collection.records.take(rows)
     sources = training_sources(model, train_records, features.take(rows), mode, settings, progress)
     feature_model = model.on_features()
-    return Trainee(model if mode == "online" else feature_model, feature_model, features, sources)
+    return Trainee(model if mode == "online" else feature_model, feature_model, features, sources, images)
+
+
+def images_of_rows(records: Records) -> Tensor:
+    """Return ``(n,)`` which of the images 0 … m − 1 each row shows, by `Records.pair_ids`.
+
+    >>> images_of_rows(Records(("b", "a", "b"), {"text": ("", "", "")}, np.zeros((3, 0), dtype=bool), ())).tolist()
+    [1, 0, 1]
+    """
+    return torch.from_numpy(np.unique(np.asarray(records.pair_ids, dtype=str), return_inverse=True)[1])
 
 
 def fit(
@@ -106,7 +119,10 @@ def fit(
         return validation.scores() if validation else {}
 
     validate = validation and validation._replace(scores=scores)
-    train(trainee.model, loss, TrainingSet(trainee.sources, targets), settings, folder, validate, progress("train"))
+    if settings.keep == "best" and not (validate and settings.validate_every):
+        raise InputError("train.keep is best, but nothing is validated; give validation rows, or keep the last")
+    data = TrainingSet(trainee.sources, targets, trainee.images)
+    train(trainee.model, loss, data, settings, folder, validate, progress("train"))
     fit_to_train()
     return trainee.model
 

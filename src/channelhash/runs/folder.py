@@ -23,7 +23,7 @@ from channelhash.training.distributed import (
     wait_for_all,
     world_size,
 )
-from channelhash.training.trainer import MEASURES, Validation, measure_of, read_log
+from channelhash.training.trainer import MEASURES, Validation, kept_validation, measure_of, read_log
 from channelhash.utils.device import pick_device
 from channelhash.utils.environment import environment, record_environment
 from channelhash.utils.files import locked, sweep, write_text
@@ -38,7 +38,7 @@ class Run:
         folder: everything that it has written.
         epochs: number of epochs.
         loss: mean loss of the last epoch.
-        validation: task -> score of the last validation; empty if there was none.
+        validation: task -> score of the last validation, with ``train.keep: best`` of the best; empty without any.
         problems: a line for each row that was left out or repaired.
         measure: what validation measures, ``map_tie_aware`` or without labels ``recall_at_10``.
 
@@ -128,9 +128,9 @@ def save_model(model: HashModel, config: RunConfig, folder: Path) -> None:
 def read_run(folder: Path) -> Run:
     """Return the finished run in a folder."""
     log = read_log(folder / "log.jsonl")
-    validations = [entry["validation"] for entry in log if "validation" in entry]
     problems = (folder / "problems.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-    validation = validations[-1] if validations else {}
+    keep = read_sections(folder / "config.yaml").get("train", {}).get("keep", "last")
+    validation = kept_validation(log, keep)
     return Run(folder, len(log), log[-1]["loss"], validation, tuple(problems), measure_of(log))
 
 
@@ -169,7 +169,7 @@ def _card_facts(config: RunConfig, folder: Path) -> dict[str, Any]:
         "train": {key: value for key, value in sections["train"].items() if key not in hidden},
     }
     log = read_log(folder / "log.jsonl")
-    validation = log[-1].get("validation") if log else None
+    validation = kept_validation(log, config.train.keep) or None
     measure = MEASURES[measure_of(log)]
     return {"settings": settings, "epochs": len(log), "validation": validation, "measure": measure}
 

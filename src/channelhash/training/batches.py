@@ -43,7 +43,7 @@ def prepare_inputs(model: HashModel, records: Records, modality: str, progress: 
 
 
 def check_batch_size(n: int, batch_size: int) -> None:
-    """Check that ``n`` training rows fill one batch.
+    """Check that ``n`` training rows, or images where a row of each is taken, fill one batch.
 
     Raises:
         InputError: they do not.

@@ -32,6 +32,7 @@ class TrainingSet(NamedTuple):
     Attributes:
         sources: modality -> where the inputs of ``n`` rows come from.
         targets: ``(n, …)`` what the loss compares the outputs of those rows with: labels, or a teacher's outputs.
+        images: ``(n,)`` which of the images 0 … m − 1 each row shows; None where each row shows its own.
 
     >>> features = torch.tensor([[0.5, 1.0], [1.5, 2.0]])
     >>> data = TrainingSet({"text": Held(features, TrainSettings())}, torch.tensor([[True], [False]]))
@@ -41,6 +42,7 @@ class TrainingSet(NamedTuple):
 
     sources: Mapping[str, Source]
     targets: Tensor
+    images: Tensor | None = None
 
 
 class Held:

@@ -1,9 +1,9 @@
 """Optimiser steps: outputs of a batch, the loss over its pairs, the update."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from channelhash.losses.base import HashLoss, Labels
 from channelhash.losses.tiled_pairs import Shard
 from channelhash.models.backbones import Precision, autocast
 from channelhash.models.hash_model import HashModel
+from channelhash.training.average import Average
 from channelhash.training.distributed import (
     gather_outputs,
     rank,
@@ -25,6 +26,7 @@ from channelhash.training.distributed import (
     world_size,
 )
 from channelhash.training.mixup import labels_by_modality
+from channelhash.training.schedule import learning_rate
 from channelhash.training.sources import Source
 from channelhash.utils.seeds import generator
 
@@ -37,12 +39,14 @@ class TrainingBatch(NamedTuple):
         rows: row numbers of the global batch among the training rows.
         labels: of those rows; by modality where images are blended.
         anchor: the modality that is trained; None trains all.
+        time: epochs of the training before this batch, with the finished share of the current one.
     """
 
     inputs: dict[str, Tensor]
     rows: Tensor
     labels: Labels
     anchor: str | None
+    time: float
 
 
 class ForwardPass(nn.Module):
@@ -66,7 +70,7 @@ class ForwardPass(nn.Module):
 
 
 class Steps:
-    """A model, its loss and its optimiser (Adam as in ``protocol.md`` § 6).
+    """A model, its loss and its optimiser (Adam as in ``protocol.md`` § 6; AdamW with ``weight_decay``).
 
     Args:
         model: on ``device``.
@@ -75,12 +79,20 @@ class Steps:
         labels: ``(n, c)`` bool of all training rows.
         settings: see `TrainSettings`.
         device: where to train.
+        images: ``(n,)`` which image each row shows, for ``captions: one``; None where each row shows its own.
     """
 
     def __init__(
-        self, model: HashModel, loss: HashLoss, labels: Tensor, settings: TrainSettings, device: torch.device
+        self,
+        model: HashModel,
+        loss: HashLoss,
+        labels: Tensor,
+        settings: TrainSettings,
+        device: torch.device,
+        images: Tensor | None = None,
     ) -> None:
         self.loss, self.labels, self.settings, self.device = loss.to(device), labels.to(device), settings, device
+        self.images = images if settings.captions == "one" else None
         self.anchors = anchors_of(model, loss)
         outputs = ForwardPass(model, settings.precision)
         if settings.compile:
@@ -92,22 +104,30 @@ class Steps:
                 outputs, find_unused_parameters=bool(self.anchors), broadcast_buffers=False
             )
         trained = [p for p in (*model.parameters(), *loss.parameters()) if p.requires_grad]
-        self.optimizer = torch.optim.Adam(trained, lr=settings.learning_rate, eps=1e-8, betas=(0.9, 0.999), fused=True)
+        adam: dict[str, Any] = {"lr": settings.learning_rate, "eps": 1e-8, "betas": (0.9, 0.999), "fused": True}
+        self.optimizer: torch.optim.Optimizer = (
+            torch.optim.AdamW(trained, weight_decay=settings.weight_decay, **adam)
+            if settings.weight_decay
+            else torch.optim.Adam(trained, **adam)
+        )
+        self.average = Average(model, settings.average) if settings.average else None
 
     def batches(self, sources: Mapping[str, Source], epoch: int) -> Iterator[TrainingBatch]:
         """Yield this rank's batches of an epoch, on the device."""
-        steps = list(epoch_steps(len(self.labels), self.settings, epoch, self.anchors))
+        steps = list(epoch_steps(len(self.labels), self.settings, epoch, self.anchors, self.images))
         local_rows = [rows_of_rank(rows) for rows, _ in steps]
         streams = [source.batches(epoch, local_rows) for source in sources.values()]
-        for (rows, anchor), values in zip(steps, zip(*streams, strict=True), strict=True):
+        for number, ((rows, anchor), values) in enumerate(zip(steps, zip(*streams, strict=True), strict=True)):
             inputs = [value.to(self.device, non_blocking=True) for value in values]
             labels = labels_by_modality(sources, self.labels, epoch, rows)
-            yield TrainingBatch(dict(zip(sources, inputs, strict=True)), rows, labels, anchor)
+            time = epoch + number / len(steps)
+            yield TrainingBatch(dict(zip(sources, inputs, strict=True)), rows, labels, anchor, time)
 
     def run(self, batches: Iterable[TrainingBatch]) -> Tensor:
         """Train on ``batches`` and return the loss of each, ``(batches,)`` on the device."""
         remaining, losses = iter(batches), []
         while group := list(islice(remaining, self.settings.accumulate)):
+            self._set_learning_rate(group[0].time)
             self.optimizer.zero_grad(set_to_none=True)
             for number, batch in enumerate(group):
                 with self._exchange(last=number == len(group) - 1):
@@ -116,6 +136,8 @@ class Steps:
                 losses.append(value.detach())
             sum_gradients(self.loss)
             self.optimizer.step()
+            if self.average:
+                self.average.update()
         return sum_over_ranks(torch.stack(losses))
 
     def value(self, batch: TrainingBatch) -> Tensor:
@@ -125,6 +147,21 @@ class Steps:
         value: Tensor = self.loss(outputs, batch.labels, anchor=batch.anchor, rows=batch.rows, shard=shard)
         return value
 
+    @property
+    def rate(self) -> float:
+        """The learning rate of the last step."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Return a context in which the model has its averaged weights, where they are averaged."""
+        return self.average.in_place() if self.average else nullcontext()
+
+    def _set_learning_rate(self, time: float) -> None:
+        settings = self.settings
+        rate = learning_rate(time, settings.epochs, settings.learning_rate, settings.schedule)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
     def _exchange(self, last: bool) -> "nullcontext[None]":
         """Return a context in which gradients are exchanged between ranks only for the last batch of a step."""
         if isinstance(self.outputs, DistributedDataParallel) and not last:
@@ -133,24 +170,30 @@ class Steps:
 
 
 def epoch_steps(
-    n: int, settings: TrainSettings, epoch: int, anchors: tuple[str, ...]
+    n: int, settings: TrainSettings, epoch: int, anchors: tuple[str, ...], images: Tensor | None = None
 ) -> Iterator[tuple[Tensor, str | None]]:
     """Yield the (rows, anchor) of every batch of an epoch: one pass without anchors; with anchors a full pass for each
-    in turn, or each batch for all of them.
+    in turn, or each batch for all of them. With ``images`` a pass is one of `image_batches`.
 
     >>> settings = TrainSettings(batch_size=2)
     >>> [(rows.tolist(), anchor) for rows, anchor in epoch_steps(2, settings, 0, ("image", "text"))]
     [([0, 1], 'image'), ([0, 1], 'text')]
     """
+
+    def batches(*names: str | int) -> Iterator[Tensor]:
+        if images is None:
+            return epoch_batches(n, settings.batch_size, settings.seed, *names)
+        return image_batches(images, settings.batch_size, settings.seed, *names)
+
     if not anchors:
-        for rows in epoch_batches(n, settings.batch_size, settings.seed, epoch):
+        for rows in batches(epoch):
             yield rows, None
     elif settings.alternate == "epoch":
         for anchor in anchors:
-            for rows in epoch_batches(n, settings.batch_size, settings.seed, epoch, anchor):
+            for rows in batches(epoch, anchor):
                 yield rows, anchor
     else:
-        for rows in epoch_batches(n, settings.batch_size, settings.seed, epoch):
+        for rows in batches(epoch):
             for anchor in anchors:
                 yield rows, anchor
 
@@ -166,6 +209,27 @@ def epoch_batches(n: int, batch_size: int, seed: int, *names: str | int) -> Iter
     order: NDArray[np.int64] = generator(seed, "batches", *names).permutation(n)
     for start in range(0, n - batch_size + 1, batch_size):
         yield torch.from_numpy(np.sort(order[start : start + batch_size]))
+
+
+def image_batches(images: Tensor, batch_size: int, seed: int, *names: str | int) -> Iterator[Tensor]:
+    """Yield row numbers of each batch of one pass over the images, each with one of its rows.
+
+    Order and rows are drawn from (``seed``, ``names``). The last partial batch is dropped.
+
+    Args:
+        images: ``(n,)`` which of the images 0 … m − 1 each row shows.
+        batch_size: images in a batch.
+        seed: of the draw.
+        names: further parts of the seed.
+
+    >>> [rows.tolist() for rows in image_batches(torch.tensor([0, 0, 0, 1, 2]), 2, 0, "epoch", 0)]
+    [[1, 4]]
+    """
+    shuffled = generator(seed, "captions", *names).permutation(len(images))
+    _, first = np.unique(images.numpy()[shuffled], return_index=True)  # of the images in order, in the shuffled rows
+    row_of_image = torch.from_numpy(shuffled[first])
+    for chosen in epoch_batches(len(row_of_image), batch_size, seed, *names):
+        yield row_of_image[chosen].sort().values
 
 
 def anchors_of(model: HashModel, loss: HashLoss) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ from torch import Tensor
 from channelhash.config import TrainSettings
 from channelhash.errors import JobError
 from channelhash.losses import HashLoss
-from channelhash.models.backbones import memory_advice
+from channelhash.models.backbones import load_weights, memory_advice, read_weights
 from channelhash.models.hash_model import HashModel
 from channelhash.training.checkpoints import load_checkpoint, save_checkpoint
-from channelhash.training.distributed import from_first, rank
+from channelhash.training.distributed import from_first, rank, wait_for_all
 from channelhash.training.sources import TrainingSet
 from channelhash.training.step import Steps
 from channelhash.utils.files import space_for, write_text
@@ -46,6 +46,19 @@ class Validator(NamedTuple):
 
     scores: Callable[[], Validation]
     measure: str = "map_tie_aware"
+
+
+def kept_validation(log: Sequence[Mapping[str, Any]], keep: str) -> Validation:
+    """Return the validation of the model that a training kept, the ``last`` or the ``best``; empty without one.
+
+    >>> log = [{"validation": {"text->image": score}} for score in (0.25, 0.5, 0.375)]
+    >>> kept_validation(log, "last"), kept_validation(log, "best")
+    ({'text->image': 0.375}, {'text->image': 0.5})
+    """
+    validations: list[Validation] = [entry["validation"] for entry in log if "validation" in entry]
+    if not validations:
+        return {}
+    return max(validations, key=selection_score) if keep == "best" else validations[-1]
 
 
 def measure_of(log: Sequence[Mapping[str, Any]]) -> str:
@@ -78,7 +91,8 @@ def train(
         data: the training rows.
         settings: the section ``train``.
         folder: the run's folder.
-        validate: used every ``validate_every`` epochs; ``checkpoints/best`` keeps the best by `selection_score`.
+        validate: used every ``validate_every`` epochs; ``checkpoints/best`` keeps the best by `selection_score`. Where
+            weights are averaged, their average is what is validated, kept, and given to ``model`` in the end.
         progress: called with (finished epochs, epochs).
 
     Returns:
@@ -87,57 +101,44 @@ def train(
     Raises:
         JobError: the loss became NaN or infinite (the checkpoint before that epoch is kept), or memory ran out.
     """
-    steps = Steps(model.train(), loss, data.targets, settings, model.device)
-    last = folder / "checkpoints" / "last.pt"
-    start = load_checkpoint(last, model, steps.loss, steps.optimizer) if last.exists() else 0
+    steps = Steps(model.train(), loss, data.targets, settings, model.device, data.images)
+    last, best = (folder / "checkpoints" / name for name in ("last.pt", "best"))
+    start = load_checkpoint(last, model, steps.loss, steps.optimizer, steps.average) if last.exists() else 0
     log, first = read_log(folder / "log.jsonl")[:start], rank() == 0
     with _recorder(folder, start, first) as record, memory_advice(_ADVICE.format(settings.batch_size)):
         for epoch in range(start, settings.epochs):
             if _waited_long_enough(log, settings.patience):
                 break
             began, done = time.perf_counter(), epoch + 1
-            rate = _set_learning_rate(steps.optimizer, epoch, settings)
             torch.manual_seed(derive_seed(settings.seed, "dropout", epoch, *(() if first else (rank(),))))
             losses = steps.run(steps.batches(data.sources, epoch))
-            _check_finite(losses, epoch, rate, last)
-            entry: Entry = {"epoch": epoch, "loss": losses.mean().item(), "learning_rate": rate}
+            _check_finite(losses, epoch, steps.rate, last)
+            entry: Entry = {"epoch": epoch, "loss": losses.mean().item(), "learning_rate": steps.rate}
             if validate and _validates(settings, done):
-                entry["validation"] = from_first(validate.scores() if first else None)
-                if validate.measure != "map_tie_aware":
-                    entry["measure"] = validate.measure
-                if first and selection_score(entry["validation"]) > max(_scores(log), default=-math.inf):
-                    model.save_pretrained(folder / "checkpoints" / "best")
+                with steps.averaged():
+                    entry |= from_first(_validated(validate) if first else None)
+                    if first and selection_score(entry["validation"]) > max(_scores(log), default=-math.inf):
+                        model.save_pretrained(best)
             entry["seconds"] = round(time.perf_counter() - began, 3)
             log.append(entry)
             record(log)
             ends = done == settings.epochs or _waited_long_enough(log, settings.patience)
             if first and (ends or done % settings.checkpoint_every == 0):
-                save_checkpoint(last, model, steps.loss, steps.optimizer, done)
+                save_checkpoint(last, model, steps.loss, steps.optimizer, done, steps.average)
             progress(done, settings.epochs)
+    _give_final_weights(model, steps, best if settings.keep == "best" else None)
     model.eval()
     return log
 
 
-def learning_rate(epoch: int, epochs: int, initial: float) -> float:
-    """Return the learning rate: constant, then a cosine to a tenth, then constant (``protocol.md`` § 6).
-
-    The paper's 200 epochs turn at 75 and 150; other lengths turn at the same fractions, 3/8 and 3/4.
-
-    Args:
-        epoch: 0 … ``epochs`` − 1.
-        epochs: length of the training.
-        initial: learning rate of the first epoch.
-
-    >>> [round(learning_rate(e, 200, 1e-5) * 1e6, 2) for e in (0, 74, 75, 112, 149, 150, 199)]
-    [10.0, 10.0, 10.0, 5.59, 1.0, 1.0, 1.0]
-    """
-    progress = epoch / epochs
-    start, end = 75 / 200, 150 / 200
-    if progress < start:
-        return initial
-    if progress < end:
-        return initial * (0.1 + 0.9 * (1 + math.cos(math.pi * (progress - start) / (end - start))) / 2)
-    return initial * 0.1
+def _give_final_weights(model: HashModel, steps: Steps, best: Path | None) -> None:
+    """Give ``model`` the weights of its folder ``best``, else the average of its weights where there is one."""
+    if best is not None:
+        wait_for_all()  # the first process has written it
+        file = best / "model.safetensors"
+        load_weights(model.trained_state(), read_weights(file), str(file))
+    elif steps.average:
+        steps.average.give()
 
 
 def selection_score(validation: Validation) -> float:
@@ -179,13 +180,6 @@ _ADVICE = (
 )
 
 
-def _set_learning_rate(optimizer: torch.optim.Optimizer, epoch: int, settings: TrainSettings) -> float:
-    rate = learning_rate(epoch, settings.epochs, settings.learning_rate)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    return rate
-
-
 def _check_finite(losses: Tensor, epoch: int, rate: float, checkpoint: Path) -> None:
     if not losses.isfinite().all():
         step = int((~losses.isfinite()).nonzero()[0])
@@ -193,6 +187,12 @@ def _check_finite(losses: Tensor, epoch: int, rate: float, checkpoint: Path) -> 
             f"epoch {epoch}, step {step}: the loss is {losses[step].item()}; lower train.learning_rate "
             f"(now {rate:g}); the last good checkpoint is {checkpoint if checkpoint.exists() else 'none yet'}"
         )
+
+
+def _validated(validate: Validator) -> Entry:
+    """Return what an entry of the log says of a validation; the measure unless it is mAP."""
+    entry: Entry = {"validation": validate.scores()}
+    return entry if validate.measure == "map_tie_aware" else entry | {"measure": validate.measure}
 
 
 def _validates(settings: TrainSettings, done: int) -> bool:

@@ -110,7 +110,7 @@ class _Parts:
                 batch = next(batches, None)
             if batch is None:
                 return
-            inputs, _, labels, _ = batch
+            inputs, labels = batch.inputs, batch.labels
             steps.optimizer.zero_grad(set_to_none=True)
             with self.timed("head, forward"):
                 outputs = steps.outputs(inputs, None)
