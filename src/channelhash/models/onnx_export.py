@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from channelhash.codes import binarize
 from channelhash.errors import InputError, JobError
-from channelhash.models.hash_model import Branch, HashModel
+from channelhash.models.hash_model import HashModel
+from channelhash.models.onnx_tower import OnnxTower
 from channelhash.utils.files import temporary_folder
 from channelhash.utils.optional_imports import library
 from channelhash.utils.seeds import generator
@@ -30,6 +31,8 @@ from channelhash.utils.seeds import generator
 DESCRIPTION = "export.json"
 #: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.
 TOLERANCE = 1e-4
+#: Likewise where the weights of a tower are rounded (`onnx_joining.rounded`).
+ROUNDED_TOLERANCE = 2e-2
 
 _OPSET = 17
 _CHECKED_ROWS = 7
@@ -100,8 +103,12 @@ def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path)
     """Write one branch; return its entry of ``export.json``."""
     branch = model.branch(modality)
     inputs = model.prepare(modality, _some_items(modality, recipe))
+    tower = branch.frozen.encoder if branch.frozen else None
     try:
-        _write(branch, inputs.to(model.device), path)
+        if isinstance(tower, OnnxTower):
+            _write_behind(tower, branch.head, inputs.to(model.device), path)
+        else:
+            _write(branch, inputs.to(model.device), path)
         run = _runner(path)
         batches = (inputs, inputs[:1])
         there = [run(rows.numpy()) for rows in batches]
@@ -109,17 +116,30 @@ def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path)
     except Exception as error:  # the exporter and the runtime have many types of their own
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise _refusal(model, modality, first[:200]) from error
-    return {
+    for name, content in getattr(branch.prepare, "recipe_files", dict)().items():
+        (path.parent / name).write_text(content, encoding="utf-8")
+    shape = ["m" if recipe["kind"] == "tokenizer" else n for n in inputs.shape[1:]]
+    entry = {
         "file": path.name,
-        "input": {"name": "inputs", "dtype": str(inputs.numpy().dtype), "shape": ["n", *inputs.shape[1:]]},
+        "input": {"name": "inputs", "dtype": str(inputs.numpy().dtype), "shape": ["n", *shape]},
         "output": {"name": "outputs", "dtype": "float32", "shape": ["n", model.n_bits]},
         "prepare": recipe,
-        "largest_difference": max(map(partial(_difference, modality), there, here)),
     }
+    tolerance = ROUNDED_TOLERANCE if isinstance(tower, OnnxTower) else TOLERANCE
+    return entry | {"largest_difference": max(map(partial(_difference, modality, tolerance), there, here))}
 
 
-def _write(branch: Branch, inputs: Tensor, path: Path) -> None:
-    """Write the branch in evaluation mode as an ONNX file; weights of more than 2 GB go to ``<path>.data``."""
+def _write_behind(tower: OnnxTower, head: nn.Module, inputs: Tensor, path: Path) -> None:
+    """Write a head behind a tower's graph, whose weights are rounded, as one ONNX file."""
+    from channelhash.models.onnx_joining import joined
+
+    onnx = library("onnx", "onnx")
+    _write(head, tower(inputs), path)
+    onnx.save_model(joined(tower.graph(), onnx.load(path)), path)
+
+
+def _write(branch: nn.Module, inputs: Tensor, path: Path) -> None:
+    """Write a branch or a head in evaluation mode as an ONNX file; weights of more than 2 GB go to ``<path>.data``."""
     parts = path.with_suffix(".parts")
     parts.mkdir()
     fast = torch.backends.mha.get_fastpath_enabled()
@@ -154,11 +174,11 @@ def _runner(path: Path) -> Any:
     return lambda rows: session.run(["outputs"], {"inputs": rows})[0]
 
 
-def _difference(modality: str, there: NDArray[np.float32], here: NDArray[np.float32]) -> float:
+def _difference(modality: str, tolerance: float, there: NDArray[np.float32], here: NDArray[np.float32]) -> float:
     """Return the largest difference between the outputs of file and model; raise `JobError` beyond rounding."""
     if not np.isfinite(here).all():
         raise JobError(f"{modality}: the model's output is not finite; its weights are damaged, train again")
-    allowed = TOLERANCE * max(1.0, float(np.abs(here).max()))
+    allowed = tolerance * max(1.0, float(np.abs(here).max()))
     largest = float(np.abs(there - here).max()) if there.shape == here.shape else np.inf
     certain = np.abs(here) > allowed
     if not largest <= allowed or (binarize(there) != binarize(here))[certain].any():

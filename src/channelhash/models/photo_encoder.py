@@ -91,7 +91,7 @@ _MINILM = _Weights(
 )
 #: The networks of the encoder.
 IMAGES, TEXTS = "efficientnet-lite0", "all-MiniLM-L6-v2"
-_MAX_TOKENS = 256
+_MAX_TOKENS, _TOKENIZER = 256, "tokenizer.json"
 
 
 def missing_packages() -> list[str]:
@@ -140,14 +140,27 @@ class SentenceTokens:
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
         """Tokenize ``n`` texts."""
+        return torch.tensor([encoding.ids for encoding in self._opened().encode_batch(list(texts))], dtype=torch.int64)
+
+    def recipe(self) -> dict[str, Any]:
+        """Describe, JSON-able, how to do the same without this package."""
+        gives = "tokenizers.Tokenizer.from_file(`tokenizer`).encode_batch gives the ids"
+        cut = "texts are cut after max_tokens, the shorter ones of a batch are filled up to the longest"
+        steps = [gives, cut]
+        return dict(kind="tokenizer", steps=steps, tokenizer=_TOKENIZER, max_tokens=_MAX_TOKENS, padding=0)
+
+    def recipe_files(self) -> dict[str, str]:
+        """Return file name -> content of what `recipe` names."""
+        return {_TOKENIZER: self._opened().to_str()}
+
+    def _opened(self) -> Any:
         if self._tokenizer is None:
             from tokenizers import Tokenizer
 
-            file = _checked_file(_MINILM).with_name("tokenizer.json")
-            self._tokenizer = Tokenizer.from_file(str(file))
+            self._tokenizer = Tokenizer.from_file(str(_checked_file(_MINILM).with_name(_TOKENIZER)))
             self._tokenizer.enable_truncation(_MAX_TOKENS)
             self._tokenizer.enable_padding()
-        return torch.tensor([encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))], dtype=torch.int64)
+        return self._tokenizer
 
 
 def _image_graph(file: Path, lite: _Lite) -> "ModelProto":

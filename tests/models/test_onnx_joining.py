@@ -1,0 +1,77 @@
+"""Towers in exported files: rounded weights, a head behind them, and no torch to run them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+from onnx import TensorProto
+from PIL import Image
+from torch import nn
+
+from channelhash.models.encoders import open_encoder
+from channelhash.models.hash_model import Branch, HashModel
+from channelhash.models.onnx_export import ROUNDED_TOLERANCE, export_onnx
+from channelhash.models.onnx_graph import Graph
+from channelhash.models.onnx_joining import rounded
+
+TEXTS = ["two people riding horses on a beach", "Übergroße Straßenbahn, 1987!", "", "snow " * 300]
+ALONE = """
+import sys
+sys.modules["torch"] = sys.modules["channelhash"] = None  # neither can be imported
+sys.path.insert(0, sys.argv[1])
+import json
+from pathlib import Path
+import numpy as np
+from literal_recipe import exported_outputs
+folder, pictures, texts = Path(sys.argv[2]), json.loads(sys.argv[3]), json.loads(sys.argv[4])
+np.savez(folder / "found.npz", image=exported_outputs(folder, "image", pictures, 2),
+         text=exported_outputs(folder, "text", texts, 3))
+"""
+
+
+def test_rounded_weights_are_int8_rows_and_float16():
+    random, graph = np.random.default_rng(0), Graph()
+    table, matrix, vector = (random.normal(size=n).astype(np.float32) for n in ((5, 4), (4, 3), 3))
+    table[1] = 0
+    product = graph.add("MatMul", graph.add("Gather", table, "ids"), matrix)
+    model = graph.model({"ids": (TensorProto.INT64, ["n"])}, {graph.add("Add", product, vector): ["n", 3]})
+    small = rounded(model)
+    scales = [max(map(abs, row)) / 127 for row in table]
+    rows = np.array([[round(x / s) * s if s else 0 for x in row] for row, s in zip(table, scales, strict=True)])
+    expected = rows.astype(np.float32) @ matrix.astype(np.float16).astype(np.float32) + vector
+    found = onnxruntime.InferenceSession(small.SerializeToString()).run(None, {"ids": np.arange(5)})[0]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    kinds = sorted(weight.data_type for weight in small.graph.initializer)
+    assert kinds == sorted([TensorProto.INT8, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.FLOAT])
+
+
+def test_both_sides_of_photo_answer_without_torch(tmp_path):
+    encoder = open_encoder("photo-backbones")
+    torch.manual_seed(0)
+    heads = {name: nn.Linear(side.width, 16) for name, side in encoder.sides.items()}
+    branches = {name: Branch(side.prepare, side.network, heads[name]) for name, side in encoder.sides.items()}
+    model = HashModel("own", 16, {}, branches).eval()
+    folder = tmp_path / "exported"
+    description = export_onnx(model, folder)
+    assert {path.name for path in folder.iterdir()} == {"image.onnx", "text.onnx", "tokenizer.json", "export.json"}
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 45e6
+    pictures = []
+    for seed, size in enumerate([(300, 200), (90, 400), (900, 900)]):
+        coarse = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        pictures.append(str(tmp_path / f"{seed}.jpg"))
+        Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).save(pictures[-1])
+    tests = str(Path(__file__).parents[1])
+    subprocess.run(
+        [sys.executable, "-c", ALONE, tests, str(folder), json.dumps(pictures), json.dumps(TEXTS)], check=True
+    )
+    found = np.load(folder / "found.npz")
+    for modality, items in {"image": pictures, "text": TEXTS}.items():
+        outputs = model.outputs(modality, items).numpy()
+        assert len(np.unique(outputs.round(2), axis=0)) == len(items)
+        largest = np.abs(outputs).max()
+        np.testing.assert_allclose(found[modality], outputs, atol=ROUNDED_TOLERANCE * largest)
+        assert 0 < description["modalities"][modality]["largest_difference"] < ROUNDED_TOLERANCE * largest * 2
