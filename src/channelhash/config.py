@@ -1,7 +1,6 @@
 """A run's configuration: read from YAML, overridden by ``--set a.b=value``, checked, and written back complete."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,11 +10,12 @@ from pydantic import Field
 
 from channelhash.data import resolve_data_kind
 from channelhash.data.collection import DataSource
-from channelhash.data.splits import Method
+from channelhash.data.splits import Method, TrainRows
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss
 from channelhash.models import MODELS, resolve_model
-from channelhash.utils.python_names import check_trusted, is_python_name, python_names, trusting
+from channelhash.utils.overrides import apply_override
+from channelhash.utils.python_names import check_trusted, python_names, trusting
 from channelhash.utils.reading import read_yaml_sections
 from channelhash.utils.typed_settings import Settings, SettingsType, read_settings, settings_of, unknown
 
@@ -28,7 +28,7 @@ class SplitSettings(Settings):
 
     Attributes:
         queries: rows of Q; None takes the literature's number for the data set, else a tenth of the rows.
-        train: rows of T, drawn from R = D∖Q; None likewise, else half of R.
+        train: rows of T, drawn from R = D∖Q; None likewise, else half of R; ``rest``, all that is left beside V_q.
         validation_queries: rows of V_q, drawn from R∖T; None likewise.
         seed: of the draw.
         split_method: at random, stratified by labels, a number of queries and training rows per label, or as in the
@@ -39,7 +39,7 @@ class SplitSettings(Settings):
     """
 
     queries: int | None = None
-    train: int | None = None
+    train: TrainRows = None
     validation_queries: int | None = None
     seed: int = Field(0, ge=0)
     split_method: Method = "random"
@@ -373,31 +373,6 @@ def read_data_section(kind: str, overrides: Sequence[str]) -> tuple[Settings, Sp
     for override in overrides:
         apply_override(values, f"data.{override}")
     return check_data(kind, values["data"])
-
-
-def apply_override(values: dict[str, Any], override: str) -> None:
-    """Put ``"section.key=value"``, the value in YAML, into nested ``values``.
-
-    >>> values = {"train": {"epochs": 3}}
-    >>> apply_override(values, "train.learning_rate=1e-4")
-    >>> values
-    {'train': {'epochs': 3, 'learning_rate': 0.0001}}
-
-    Raises:
-        InputError: the override has another form.
-    """
-    path, separator, text = override.partition("=")
-    section, dot, key = path.strip().partition(".")
-    if not separator or not dot or not key:
-        raise InputError(f"--set {override}: write it as section.key=value, e.g. --set train.epochs=30")
-    try:
-        value = text if is_python_name(text) else yaml.safe_load(text)  # YAML reads `python:` as a mapping
-    except (yaml.YAMLError, ValueError, RecursionError):  # of dates that are none, and of too many brackets
-        raise InputError(f"--set {override}: {text!r} is not a YAML value") from None
-    if isinstance(value, str):
-        with suppress(ValueError):  # YAML 1.1 reads 1e-4 as a string; a number is what a person means
-            value = float(value)
-    values.setdefault(section, {})[key] = value
 
 
 def _absolute(settings: SettingsType) -> SettingsType:

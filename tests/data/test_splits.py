@@ -102,6 +102,15 @@ def test_default_sizes_are_those_of_the_docstring():
     assert sizes(30, 3, 26) == [3, 27, 26, 0, 1]
 
 
+@given(st.lists(st.integers(1, 4), min_size=12, max_size=40), st.integers(0, 10**6))
+def test_the_rest_is_trained_on(rows_an_id, seed):
+    ids = [f"im{number}" for number, size in enumerate(rows_an_id) for _ in range(size)]
+    q, r, t, vq, vr = (len(part) for part in vars(draw_splits(records(ids), 4, "rest", 4, seed=seed)).values())
+    assert q + r == len(ids)
+    assert t + vq + vr == r
+    assert max(vq - 4, 0) + vr <= 1 + 3 + 4  # a row, and what whole ids cannot make
+
+
 def test_splits_come_back_and_are_bound_to_their_data(tmp_path):
     data, path = numbered(40), tmp_path / "splits.json"
     splits = draw_splits(data, 10, 20)

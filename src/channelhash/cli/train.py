@@ -10,8 +10,19 @@ from channelhash.cli.output import print_json, print_table, print_trained, progr
 from channelhash.cli.stopping import resumed_command, when_stopped
 
 
+def _one_of_two(context: typer.Context, preset: str | None) -> str | None:
+    if (context.params.get("config") is None) == (preset is None):
+        raise typer.BadParameter("name a configuration file or a --preset, one of the two")
+    return preset
+
+
 def train(
-    config: Path = typer.Argument(..., help="YAML file with the sections data, model, loss, train, evaluate."),
+    config: Path | None = typer.Argument(
+        None, is_eager=True, help="YAML file with the sections data, model, loss, train, evaluate."
+    ),
+    preset: str | None = typer.Option(
+        None, callback=_one_of_two, help="Instead of a file, a configuration that ships with the package."
+    ),
     out: Path | None = typer.Option(None, help="The run's folder; runs/<name of the file> by default."),
     settings: Overrides = [],
     resume: Resume = False,
@@ -25,12 +36,15 @@ def train(
     """Train a model into a run's folder.
 
     Example: channelhash train configs/table.yaml --set data.path=items.csv --set train.epochs=30
+
+    Example: channelhash train --preset photo --set data.path=captions.csv
     """
     from channelhash.config import read_config
     from channelhash.runs.estimate import plan_run
-    from channelhash.runs.train import start_run
+    from channelhash.runs.train import preset_path, start_run
     from channelhash.training.distributed import launched_rank
 
+    config = config or preset_path(str(preset))
     resolved = read_config(config, read_overrides(settings, skip_bad))
     if dry_run:
         plan = plan_run(resolved)

@@ -19,6 +19,8 @@ from channelhash.utils.seeds import generator
 
 Rows = NDArray[np.int64]
 Method = Literal["random", "stratified", "per_class", "given"]
+#: Size of T; ``rest`` is all but Q, V_q and a row.
+TrainRows = int | Literal["rest"] | None
 
 #: Ids of rows from a file that comes in parts (`feature_parts.join_parts`).
 _PART_ID = re.compile(r"(train|database|query)\d+")
@@ -47,7 +49,7 @@ class Splits:
 def draw_splits(
     records: Records,
     queries: int | None = None,
-    train: int | None = None,
+    train: TrainRows = None,
     validation_queries: int | None = None,
     seed: int = 0,
     method: Method = "random",
@@ -63,7 +65,7 @@ def draw_splits(
     Args:
         records: collection D.
         queries: size of Q.
-        train: size of T.
+        train: size of T; ``"rest"`` leaves V_q, and a row or, where rows share an image, a few to V_r.
         validation_queries: size of V_q.
         seed: of the draw.
         method: ``"stratified"`` draws each partition by iterative stratification
@@ -103,13 +105,16 @@ def draw_splits(
     )
 
 
-def _sizes(n: int, queries: int | None, train: int | None, validation_queries: int | None) -> tuple[int, int, int]:
+def _sizes(n: int, queries: int | None, train: TrainRows, validation_queries: int | None) -> tuple[int, int, int]:
     """Return the sizes of Q, T and V_q, defaults filled in; InputError where they do not fit."""
     if n < 2:
         raise InputError(f"{n} usable rows: at least 2 are needed, one to query and one to be found")
     queries = min(2000, max(1, n // 10)) if queries is None else queries
     if not 0 < queries < n:
         raise InputError(f"queries: {queries} asked for, but there are {n} usable rows; choose 1 … {n - 1}")
+    if train == "rest":
+        validation_queries = min(queries, (n - queries) // 2) if validation_queries is None else validation_queries
+        train = max(n - queries - validation_queries - 1, 0)
     train = (n - queries) // 2 if train is None else train
     if not 0 <= train <= n - queries:
         raise InputError(f"train: {train} asked for, but {n - queries} rows are left after {queries} queries")
@@ -130,7 +135,7 @@ def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
 
 
 def _splits_by_labels(
-    records: Records, queries: int | None, train: int | None, validation_queries: int | None, seed: int, method: Method
+    records: Records, queries: int | None, train: TrainRows, validation_queries: int | None, seed: int, method: Method
 ) -> Splits:
     if len(set(records.pair_ids)) < len(records):
         raise InputError(
@@ -139,7 +144,7 @@ def _splits_by_labels(
     random = generator(seed, "splits")
     everything = _shuffled_rows(records, random)
     if method == "per_class":
-        if queries is None or train is None:
+        if queries is None or train is None or train == "rest":
             raise InputError("data.split_method per_class needs queries and train, as numbers a label")
         query = per_class_sample(records.labels, everything, queries, random)
         retrieval = np.setdiff1d(everything, query)
@@ -158,7 +163,7 @@ def _splits_by_labels(
 
 
 def _splits_of_parts(
-    records: Records, queries: int | None, train: int | None, validation_queries: int | None, seed: int
+    records: Records, queries: int | None, train: TrainRows, validation_queries: int | None, seed: int
 ) -> Splits:
     if queries is not None or train is not None:
         raise InputError("data.split_method given takes queries and train from the file; leave both settings out")

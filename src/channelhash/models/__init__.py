@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from channelhash.errors import InputError
+from channelhash.models.aligned import build_aligned_branches, create_aligned_model
 from channelhash.models.both import build_both_branches, create_both_model
 from channelhash.models.cliphash import build_cliphash_branches, create_cliphash_model
 from channelhash.models.feature_heads import build_features_branches, create_features_model
@@ -17,6 +18,7 @@ MODELS: dict[str, ModelKind] = {
     "small": ModelKind(create_small_model, build_small_branches, tokens=True),
     "features": ModelKind(create_features_model, build_features_branches),
     "both": ModelKind(create_both_model, build_both_branches),
+    "aligned": ModelKind(create_aligned_model, build_aligned_branches),
     "tdsrdh": ModelKind(create_tdsrdh_model, build_tdsrdh_branches, tokens=True),
     "cliphash": ModelKind(create_cliphash_model, build_cliphash_branches),
     "fitted": ModelKind(create_fitted_model, build_fitted_branches),

@@ -101,7 +101,7 @@ def run_demo(folder: Path, quick: bool, progress: StageProgress, notify: Callabl
     }
     write_contact_sheet(text_rows(load_model(runs["dsch"]), database), sheets["text"])
     write_contact_sheet(answer_rows(query, database, "image->text"), sheets["image"])
-    rows = {"query": len(query), "retrieval": len(database), "train": configs["dsch"].split.train or 0}
+    rows = {"query": len(query), "retrieval": len(database), "train": int(configs["dsch"].split.train or 0)}
     return DemoResult(tasks, runs, sheets, rows, time.perf_counter() - began)
 
 

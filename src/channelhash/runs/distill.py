@@ -21,7 +21,7 @@ from channelhash.losses import resolve_loss
 from channelhash.models import HashModel
 from channelhash.runs.build import create_model
 from channelhash.runs.distillation_report import compare_runs
-from channelhash.runs.fit import fit, prepare
+from channelhash.runs.fit import fit, fit_scales_of, prepare
 from channelhash.runs.folder import OpenedRun, claim_folder, describe_run, keep_splits, open_run, read_run, save_model
 from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.feature_inputs import feature_records
@@ -105,6 +105,7 @@ def _train_student(
     model = create_model(config, labelled.take(splits.train))
     model.code_spaces = (teacher.model.fingerprint(), *teacher.model.extends)
     trainee = prepare(model, Collection((labelled,)), splits.train, config.train, progress)
+    fit_scales_of(trainee, splits.train)
     del model  # and with it a frozen backbone, whose features are computed
     return fit(trainee, loss, targets, splits, config.train, folder, progress)
 

@@ -9,7 +9,6 @@ import yaml
 from channelhash.config import (
     ExtendSettings,
     RunConfig,
-    apply_override,
     make_config,
     read_run_config,
     read_sections,
@@ -18,6 +17,7 @@ from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.losses import HashLoss, resolve_loss
 from channelhash.utils.array_files import ENDINGS as ARRAY_ENDINGS
+from channelhash.utils.overrides import apply_override
 
 
 def extension_config(

@@ -19,6 +19,7 @@ from channelhash.losses import HashLoss
 from channelhash.metrics import hamming_histogram
 from channelhash.metrics.instances import instance_recall
 from channelhash.models import HashModel
+from channelhash.models.aligned import fit_scales
 from channelhash.models.both import fit_bits
 from channelhash.training.batches import check_batch_size, prepare_inputs
 from channelhash.training.distributed import local_device
@@ -27,6 +28,9 @@ from channelhash.training.sources import Source, TrainingSet
 from channelhash.training.trainer import Validation, Validator, train
 from channelhash.utils.device import pick_device
 from channelhash.utils.progress import StageProgress
+
+# Training rows, evenly spaced, that the scales of features are taken from.
+_SAMPLE = 20_000
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,14 @@ def prepare(
     sources = training_sources(model, train_records, features.take(rows), mode, settings, progress)
     feature_model = model.on_features()
     return Trainee(model if mode == "online" else feature_model, feature_model, features, sources, images)
+
+
+def fit_scales_of(trainee: Trainee, rows: Rows) -> None:
+    """Fit the scales of the features to the training ``rows``, at most 20,000, of an untrained model ``aligned``."""
+    model = trainee.feature_model
+    if model.name == "aligned":
+        records = trainee.features.take(rows[:: -(-len(rows) // _SAMPLE)])
+        fit_scales(model, {modality: prepare_inputs(model, records, modality) for modality in model.modalities})
 
 
 def images_of_rows(records: Records) -> Tensor:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from channelhash.config import RunConfig, SplitSettings, apply_override, make_config, read_sections
+from channelhash.config import RunConfig, SplitSettings, make_config, read_sections
 from channelhash.data.tabular_files import ENDINGS as TABLES
 from channelhash.errors import InputError
 from channelhash.losses import TEACHER_LOSSES, resolve_loss
 from channelhash.models import MODELS
 from channelhash.utils.array_files import ENDINGS as FEATURE_FILES
+from channelhash.utils.overrides import apply_override
 from channelhash.utils.python_names import is_python_name
 from channelhash.utils.typed_settings import unknown
 

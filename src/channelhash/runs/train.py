@@ -6,17 +6,20 @@ from typing import Any
 
 import torch
 
-from channelhash.config import RunConfig, apply_override, make_config, read_config
+from channelhash.config import RunConfig, make_config, read_config
 from channelhash.data.collection import load_collection
 from channelhash.errors import InputError
 from channelhash.models import HashModel
 from channelhash.runs.build import check_pairs, create_loss, create_model, draw_run_splits
 from channelhash.runs.extend import extend
 from channelhash.runs.extension_config import check_extension
-from channelhash.runs.fit import fit, prepare
+from channelhash.runs.fit import fit, fit_scales_of, prepare
 from channelhash.runs.folder import Run, claim_folder, describe_run, keep_splits, read_run, save_model
+from channelhash.utils.overrides import apply_override
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.python_names import trusting
+
+_PRESETS = Path(__file__).parents[1] / "presets"
 
 
 def train(
@@ -65,6 +68,21 @@ def train(
         return start_run(resolved, Path(out), resume, progress)
 
 
+def preset_path(name: str) -> Path:
+    """Return the file of a configuration that ships with the package.
+
+    >>> preset_path("photo").name
+    'photo.yaml'
+
+    Raises:
+        InputError: there is none of this name; all names are listed.
+    """
+    files = {path.stem: path for path in sorted(_PRESETS.glob("*.yaml"))}
+    if name not in files:
+        raise InputError(f"no preset {name!r}; there are {', '.join(files)}")
+    return files[name]
+
+
 def start_run(
     config: RunConfig, folder: Path, resume: bool = False, progress: StageProgress = no_stage_progress
 ) -> Run:
@@ -94,5 +112,6 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
     model = create_model(config, records.take(splits.train))
     labels = torch.from_numpy(records.labels[splits.train])
     trainee = prepare(model, collection, splits.train, config.train, progress)
+    fit_scales_of(trainee, splits.train)
     del model  # and with it a frozen backbone, whose features are computed
     return fit(trainee, loss, labels, splits, config.train, folder, progress)

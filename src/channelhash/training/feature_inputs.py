@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from channelhash.codes import PackedCodes
@@ -64,6 +66,8 @@ def feature_mode(model: HashModel, settings: TrainSettings) -> Mode:
 def feature_records(model: HashModel, records: Records, settings: TrainSettings, progress: StageProgress) -> Records:
     """Return ``records`` with features, memory-mapped from the cache, in place of what frozen encoders would read.
 
+    An image that several rows show is read once; its features are then in memory, one row for each.
+
     The result goes with `HashModel.on_features`. The model has to be on the device that computes what is missing.
     """
     items: dict[str, Items] = dict(records.items)
@@ -71,18 +75,27 @@ def feature_records(model: HashModel, records: Records, settings: TrainSettings,
     for modality in model.modalities:
         branch = model.branch(modality)
         if branch.fixed and modality in items and len(records):
+            distinct, rows = _distinct_files(items[modality])
             file = cached_features(
                 branch,
-                items[modality],
+                distinct,
                 model.device,
                 settings.feature_dtype,
                 n_workers(settings),
                 progress(f"{modality} features"),
             )
-            items[modality] = file.rows
+            items[modality] = file.rows if len(distinct) == len(rows) else file.rows[rows]
             if (values := records.display_values(modality)) is not None:
                 display[modality] = values
     return replace(records, items=items, display=display)
+
+
+def _distinct_files(items: Items) -> tuple[Items, NDArray[np.int64]]:
+    """Return the items without repeated files, and which of those each item is."""
+    if not are_files(items):
+        return items, np.arange(len(items))
+    number = {path: row for row, path in enumerate(dict.fromkeys(items))}
+    return tuple(number), np.array([number[path] for path in items])
 
 
 def collection_features(

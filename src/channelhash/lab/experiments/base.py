@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from channelhash.config import apply_override, read_sections
+from channelhash.config import read_sections
 from channelhash.errors import InputError
+from channelhash.utils.overrides import apply_override
 from channelhash.utils.typed_settings import pick
 
 #: A configuration as nested keys: section -> key -> value.

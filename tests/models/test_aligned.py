@@ -1,0 +1,170 @@
+"""Heads on frozen encoders: the form, the scales, and a run by the preset from photographs and captions to a search."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import channelhash as ch
+from channelhash.config import read_config
+from channelhash.data.records import Records
+from channelhash.errors import InputError
+from channelhash.models import MODELS, load_model
+from channelhash.models.aligned import fit_scales
+from channelhash.models.encoders import open_encoder
+from channelhash.runs.folder import open_run
+from channelhash.runs.train import preset_path
+from channelhash.training import feature_inputs
+from channelhash.training.feature_cache import cached_features
+from channelhash.utils.progress import no_stage_progress
+from picture_runs import tiny_clip, write_pictures
+from small_runs import assert_refused, run_command
+
+
+@pytest.fixture
+def records():
+    random = np.random.default_rng(0)
+    items = {name: 3 + random.normal(size=(40, width)) for name, width in (("image", 6), ("text", 4))}
+    return Records(tuple(f"{i}" for i in range(40)), items, np.ones((40, 0), dtype=bool), ())
+
+
+def test_outputs_are_those_of_the_form(records):
+    torch.manual_seed(0)
+    model = MODELS["aligned"].create(records, 16, "features", hidden=[8])
+    fit_scales(model, {name: torch.from_numpy(values).float() for name, values in records.items.items()})
+    for name, values in records.items.items():
+        scaled = torch.from_numpy((values - values.mean(axis=0)) / values.std(axis=0))
+        _, first, _, _, last = model.branch(name).head[2].double()
+        hidden = torch.nn.functional.gelu(scaled @ first.weight.T + first.bias)
+        expected = (hidden @ last.weight.T + last.bias).detach().numpy()
+        np.testing.assert_allclose(model.float().outputs(name, values).numpy(), expected, atol=1e-4)
+
+
+def test_noise_is_of_training_alone(records):
+    model = MODELS["aligned"].create(records, 16, "features", hidden=[8], dropout=0.0, noise=0.5)
+    inputs = {"image": torch.from_numpy(records.items["image"]).float()}
+    assert not torch.equal(model.train()(inputs)["image"], model(inputs)["image"])
+    assert torch.equal(model.eval()(inputs)["image"], model(inputs)["image"])
+
+
+@pytest.mark.parametrize(
+    ("encoder", "says"),
+    [("photo-backbones", "the data holds precomputed features"), ("openclip:x/y", "take the encoder features")],
+)
+def test_features_are_for_the_encoder_features(records, encoder, says):
+    with pytest.raises(InputError, match=says):
+        MODELS["aligned"].create(records, 16, encoder)
+    raw = Records(("a",), {"text": ("a dog",)}, np.ones((1, 0), dtype=bool), ())
+    with pytest.raises(InputError, match="holds no precomputed features; name another"):
+        MODELS["aligned"].create(raw, 16, "features")
+
+
+@pytest.fixture(scope="module")
+def captions(tmp_path_factory):
+    """40 pictures with two captions each, and labels that the preset does not read."""
+    folder = tmp_path_factory.mktemp("captions")
+    head, *lines = write_pictures(folder, 40).read_text().splitlines()
+    more = [line.replace("item", "more").replace(",a ", ",the ") for line in lines]
+    (folder / "captions.csv").write_text("\n".join([head, *lines, *more]) + "\n")
+    return folder / "captions.csv"
+
+
+def preset_settings(captions, **more):
+    encoder = f"openclip:{tiny_clip(captions.parent / 'net.json')}"
+    small = {"train.epochs": 4, "train.batch_size": 8, "train.average": 0.9, "train.validate_every": 2}
+    settings = {"data.path": captions, "model.encoder": encoder, "model.hidden": "[32]", **small, **more}
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+
+
+@pytest.fixture(scope="module")
+def run(captions):
+    run = captions.parent / "run"
+    assert run_command("train", "--preset", "photo", *preset_settings(captions), "--out", run) == 0
+    return run
+
+
+def test_the_preset_trains_on_photographs_and_captions(run):
+    opened = open_run(run)
+    assert not opened.collection.records.label_names
+    assert (opened.config.train.captions, opened.config.loss.prefixes) == ("one", (64, 128, 256))
+    counts = opened.splits.counts()
+    assert counts == {"query": 8, "retrieval": 72, "train": 62, "validation_query": 8, "validation_retrieval": 2}
+    log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    assert [entry.get("measure") for entry in log] == [None, "recall_at_10", None, "recall_at_10"]
+
+
+def test_a_photograph_with_several_captions_is_read_once(run, monkeypatch):
+    opened, seen = open_run(run), []
+
+    def spy(branch, items, *rest):
+        seen.append(len(items))
+        return cached_features(branch, items, *rest)
+
+    monkeypatch.setattr(feature_inputs, "cached_features", spy)
+    records = opened.collection.records
+    features = feature_inputs.feature_records(opened.model, records, opened.config.train, no_stage_progress)
+    assert seen == [40, 80]
+    expected = open_encoder(opened.config.model.encoder).features("image", records.items["image"])
+    np.testing.assert_allclose(features.items["image"], expected, atol=1e-5)
+
+
+def test_scales_are_those_of_the_training_rows(run):
+    opened = open_run(run)
+    rows = opened.collection.records.take(opened.splits.train)
+    features = open_encoder(opened.config.model.encoder).features("image", rows.items["image"])
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    scales = opened.model.branch("image").head[1]
+    np.testing.assert_allclose(scales.mean.cpu(), unit.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(scales.scale.cpu(), unit.std(axis=0), atol=1e-6)
+
+
+def test_a_run_is_evaluated_loaded_and_searched_with(run, captions, capsys, tmp_path):
+    assert run_command("evaluate", run, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["tasks"]["text->image"]["queries"] == 8
+    model = load_model(run)
+    codes = model.encode_texts(["a bright red picture"])
+    model.save_pretrained(tmp_path / "saved")
+    again = ch.load_model(tmp_path / "saved")
+    assert again.fingerprint() == model.fingerprint()
+    np.testing.assert_array_equal(again.encode_texts(["a bright red picture"]), codes)
+    store = tmp_path / "photos.store"
+    assert run_command("index", "create", store, captions.parent / "images", "--encoder", run) == 0
+    capsys.readouterr()
+    assert run_command("search", store, "a bright red picture", "--json") == 0
+    assert len(json.loads(capsys.readouterr().out)["results"]) == 10
+
+
+def test_a_training_cut_short_resumes_to_the_same_weights(run, captions, tmp_path):
+    settings = preset_settings(captions, **{"train.epochs": 4, "train.checkpoint_every": 1})
+    overrides = [value for value in settings if value != "--set"]
+    config = ch.train(preset_path("photo"), overrides, out=tmp_path / "whole").folder
+    cut = tmp_path / "cut"
+
+    def stops(stage):
+        def advance(done, total):
+            if (stage, done) == ("train", 2):
+                raise InterruptedError
+
+        return advance
+
+    with pytest.raises(InterruptedError):
+        ch.train(preset_path("photo"), overrides, out=cut, progress=stops)
+    ch.train(preset_path("photo"), overrides, out=cut, resume=True)
+    assert load_model(cut).fingerprint() == load_model(config).fingerprint() == load_model(run).fingerprint()
+
+
+def test_labels_and_pairs_are_learned_by_the_same_outputs(captions, tmp_path):
+    hybrid = {"data.label_columns": "null", "loss.name": "dsch", "loss.pairs": 1.0, "train.epochs": 1}
+    settings = [value for value in preset_settings(captions, **hybrid) if value != "--set"]
+    run = ch.train(preset_path("photo"), settings, out=tmp_path / "run")
+    assert run.measure == "map_tie_aware"
+    config = read_config(run.folder / "config.yaml")
+    assert (config.loss_name, config.terms.pairs, config.terms.prefixes) == ("dsch", 1.0, (64, 128, 256))
+
+
+def test_a_preset_or_a_file_is_named(captions, capsys):
+    for arguments in ((), (captions, "--preset", "photo")):
+        assert run_command("train", *arguments) == 2
+        assert "name a configuration file or a --preset, one of the two" in capsys.readouterr().err
+    assert_refused(capsys, "train", "--preset", "foto", says="no preset 'foto'; there are both, cliphash, demo")
