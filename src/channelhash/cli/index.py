@@ -45,7 +45,9 @@ def create(
     ),
     model: Path | None = typer.Option(None, help="A run's folder or a saved model; the same as --encoder RUN."),
     codes: CodesMethod = typer.Option(
-        CodesMethod.auto, help="How codes are fitted to the items: auto takes cca-itq where captions exist, else itq."
+        CodesMethod.auto,
+        help="How items get codes: auto takes the encoder's own (learned) where it has some, fits cca-itq where captions "
+        "exist, else itq.",
     ),
     bits: int = typer.Option(256, min=1, help="Code length."),
     seed: Seed = 0,

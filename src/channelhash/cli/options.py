@@ -19,6 +19,7 @@ class CodesMethod(StrEnum):
     """How the codes of a new store are fitted, `channelhash.models.fitted.Codes`."""
 
     auto = "auto"
+    learned = "learned"
     sign = "sign"
     itq = "itq"
     cca_itq = "cca-itq"

@@ -12,7 +12,7 @@ from channelhash.indexing.encode import Batch, encodable, encode_batches, with_c
 from channelhash.indexing.source import Source
 from channelhash.models import HashModel
 from channelhash.models.encoders import FEATURES, Encoder, Word, is_encoder, open_encoder
-from channelhash.models.fitted import MIN_PAIRS, N_BITS, Codes, feature_widths, fit_codes
+from channelhash.models.fitted import MIN_PAIRS, N_BITS, Codes, feature_widths, fit_codes, fitted_part
 from channelhash.utils.device import pick_device
 from channelhash.utils.progress import Progress
 from channelhash.utils.seeds import generator
@@ -130,7 +130,7 @@ def _ready(model: HashModel, source: Source, batches: list[Batch], texts: list[T
 
     def outputs(modality: str, rows: Tensor) -> Tensor:
         with torch.no_grad():
-            projected: Tensor = model.branch(modality).head(rows)
+            projected: Tensor = fitted_part(model.branch(modality))(rows)
         return projected
 
     for batch, features in zip(batches, texts, strict=True):

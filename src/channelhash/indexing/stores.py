@@ -113,7 +113,7 @@ def index(
         model: a run, its folder or a saved model. A store that keeps its model needs none once it is made.
         encoder: instead of ``model``, for a new store: ``"photo"`` or another encoder, see `models.encoders`. With
             neither, features are taken as they are, and images and texts go through ``photo``.
-        codes: with an encoder, how codes are fitted: ``auto``, ``sign``, ``itq`` or ``cca-itq``.
+        codes: with an encoder, how items get codes: ``auto``, ``learned``, ``sign``, ``itq`` or ``cca-itq``.
         bits: with an encoder, the code length.
         root: for a table, the folder of its images.
         exclude: for a folder, patterns of paths to leave out, as in a ``.gitignore``; those of the last time if none.

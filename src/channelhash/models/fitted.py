@@ -1,7 +1,8 @@
 """``fitted``: codes without labels and without training, from an encoder that stays as it is.
 
 The head is an affine map in closed form (`linear_hashing`), fitted to features of a sample of the items: the sign of a
-random rotation, ITQ, or CCA-ITQ where pairs of images and captions exist.
+random rotation, ITQ, or CCA-ITQ where pairs of images and captions exist. An encoder whose features are codes already,
+such as ``photo``, needs no fit.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.linear_hashing import LinearMap, cca_itq, pca_itq, random_rotation
 from channelhash.utils.typed_settings import read_fields
 
-Codes = Literal["auto", "sign", "itq", "cca-itq"]
+Codes = Literal["auto", "learned", "sign", "itq", "cca-itq"]
 
 #: Code length of a new store.
 N_BITS = 256
@@ -75,9 +76,9 @@ class FittedArchitecture(NamedTuple):
     Attributes:
         n_bits: code length k.
         encoder: the encoder's word; ``extractors`` if those are named.
-        codes: how the head was fitted: ``sign``, ``itq`` or ``cca-itq``.
+        codes: how the head was fitted: ``sign``, ``itq`` or ``cca-itq``; ``learned`` takes the encoder's own.
         seed: of the fit.
-        fitted_on: number of items, or pairs, that the head was fitted to.
+        fitted_on: number of items, or pairs, that the head was fitted to; 0 of ``learned`` codes.
         widths: modality -> number of features.
         unit: features are scaled to unit length first.
         extractors: modality -> ``KIND:WHAT``, also of a side that is left out.
@@ -142,8 +143,9 @@ def fit_codes(
 ) -> HashModel:
     """Fit codes to features of a sample of items.
 
-    ``auto`` is ``cca-itq`` where the sides lie in different spaces and there are `MIN_PAIRS` pairs, else ``itq``, which
-    is as good as ``sign`` for five items and better for more. Features of one space have unit length and share a
+    ``auto`` is ``learned`` for an encoder with codes of its own that are long enough, ``cca-itq`` where the sides lie in
+    different spaces and there are `MIN_PAIRS` pairs, else ``itq``, which is as good as ``sign`` for five items and better
+    for more. Features of one space have unit length and share a
     map, but each modality is centred on its own mean: texts and images lie apart in such a space. Where texts are not
     given, their mean is that of `PHRASES`.
 
@@ -159,15 +161,19 @@ def fit_codes(
         only the images'.
 
     Raises:
-        InputError: ``n_bits`` or the number of items is too small, or ``cca-itq`` lacks pairs.
+        InputError: ``n_bits`` or the number of items is too small, ``cca-itq`` lacks pairs, or the encoder has no
+            ``learned`` codes of ``n_bits`` bits.
     """
     n_items = len(next(iter(features.values()), ()))
-    chosen = _choose(encoder, features, n_items, codes)
     if n_bits < 1:
         raise InputError(f"--bits {n_bits}: a code has at least 1 bit")
+    chosen = _choose(encoder, features, n_items, n_bits, codes)
     if chosen != "cca-itq" and not encoder.one_space:
         features = dict([min(features.items())])  # "image" comes before "text"
-    if encoder.one_space and chosen != "cca-itq":
+    if chosen == "learned":
+        leading = np.eye(encoder.own_bits)[:, :n_bits]
+        maps = {name: LinearMap(np.zeros(encoder.own_bits), leading) for name in encoder.modalities}
+    elif encoder.one_space and chosen != "cca-itq":
         maps = _fit_shared(encoder, features, n_bits, chosen, seed)
     elif chosen == "cca-itq":
         views = {name: _unit(values) if encoder.one_space else values for name, values in features.items()}
@@ -181,16 +187,17 @@ def fit_codes(
         encoder=encoder.word if isinstance(encoder.word, str) else "extractors",
         codes=chosen,
         seed=seed,
-        fitted_on=n_items,
+        fitted_on=0 if chosen == "learned" else n_items,
         widths={name: encoder.sides[name].width for name in maps},
-        unit=encoder.one_space,
+        unit=encoder.one_space and chosen != "learned",
         extractors=extractors,
         seen={name: values for name, values in encoder.seen.items() if name in maps} or None,
     )
     branches = _branches(encoder, parts)
     with torch.no_grad():
         for name, branch in branches.items():
-            mean, weights = branch.head.get_buffer("1.mean"), branch.head.get_parameter("2.weight")
+            fitted = fitted_part(branch)
+            mean, weights = fitted.get_buffer("1.mean"), fitted.get_parameter("2.weight")
             mean.copy_(torch.from_numpy(maps[name].mean))
             weights.copy_(torch.from_numpy(maps[name].weights.T))
     architecture = {key: value for key, value in parts._asdict().items() if value is not None}
@@ -211,13 +218,26 @@ def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
         return {}
     architecture = description["architecture"]
     n, codes, modalities = architecture["fitted_on"], architecture["codes"], list(architecture["widths"])
+    if codes == "learned":
+        return {"encoder": in_one_word(architecture["encoder"]), "fitted": "learned codes of the encoder"}
     fitted = f"{codes} to {n:,} {'pairs of image and text' if codes == 'cca-itq' else f'{min(modalities)}s'}"
     fitted += "; no captions join texts to them" * (modalities == ["image"])
     return {"encoder": in_one_word(architecture.get("extractors") or architecture["encoder"]), "fitted": fitted}
 
 
-def _choose(encoder: Encoder, features: _Features, n_items: int, codes: Codes) -> str:
+def fitted_part(branch: Branch) -> nn.Sequential:
+    """Return what of a branch's head was fitted: it takes the features that `Encoder.features` gives."""
+    head: nn.Sequential = branch.head[-3:]  # type: ignore[index]  # of a `fitted` model, as `_branches` makes it
+    return head
+
+
+def _choose(encoder: Encoder, features: _Features, n_items: int, n_bits: int, codes: Codes) -> str:
     """Return the method that ``codes`` stands for."""
+    if codes == "learned" and n_bits > encoder.own_bits:
+        own = f"has {encoder.own_bits} bits of its own" if encoder.own_bits else "has no codes of its own"
+        raise InputError(f"--codes learned: the encoder {in_one_word(encoder.word)} {own}, not {n_bits}; take itq")
+    if codes == "auto" and n_bits <= encoder.own_bits:
+        return "learned"
     n_pairs = n_items if len(features) == 2 else 0
     if codes == "cca-itq" and n_pairs < 2:
         raise InputError("--codes cca-itq: needs images with captions (--captions FILE); there are none")
@@ -247,8 +267,9 @@ def _branches(encoder: Encoder, parts: FittedArchitecture) -> dict[str, Branch]:
     for modality, width in parts.widths.items():
         side = encoder.sides[modality]
         unit = UnitLength() if parts.unit else nn.Identity()
-        head = nn.Sequential(unit, Standardize(width), nn.Linear(width, parts.n_bits, bias=False))
-        branches[modality] = Branch(side.prepare, side.network, head)
+        fitted = (unit, Standardize(width), nn.Linear(width, parts.n_bits, bias=False))
+        learned = () if isinstance(side.head, nn.Identity) else (side.head,)
+        branches[modality] = Branch(side.prepare, side.network, nn.Sequential(*learned, *fitted))
     return branches
 
 
