@@ -35,9 +35,11 @@ def test_outputs_are_those_of_the_form(records):
     fit_scales(model, {name: torch.from_numpy(values).float() for name, values in records.items.items()})
     for name, values in records.items.items():
         scaled = torch.from_numpy((values - values.mean(axis=0)) / values.std(axis=0))
-        _, first, _, _, last = model.branch(name).head[2].double()
+        both = model.branch(name).head[3].double()
+        first, _, _, last = both.mlp
         hidden = torch.nn.functional.gelu(scaled @ first.weight.T + first.bias)
-        expected = (hidden @ last.weight.T + last.bias).detach().numpy()
+        straight = scaled @ both.linear.weight.T + both.linear.bias
+        expected = (hidden @ last.weight.T + last.bias + straight).detach().numpy()
         np.testing.assert_allclose(model.float().outputs(name, values).numpy(), expected, atol=1e-4)
 
 
@@ -87,7 +89,7 @@ def run(captions):
 def test_the_preset_trains_on_photographs_and_captions(run):
     opened = open_run(run)
     assert not opened.collection.records.label_names
-    assert (opened.config.train.captions, opened.config.loss.prefixes) == ("one", (64, 128, 256))
+    assert (opened.config.train.captions, opened.config.model.nested) == ("one", [64, 128])
     counts = opened.splits.counts()
     assert counts == {"query": 8, "retrieval": 72, "train": 62, "validation_query": 8, "validation_retrieval": 2}
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
@@ -155,12 +157,18 @@ def test_a_training_cut_short_resumes_to_the_same_weights(run, captions, tmp_pat
 
 
 def test_labels_and_pairs_are_learned_by_the_same_outputs(captions, tmp_path):
-    hybrid = {"data.label_columns": "null", "loss.name": "dsch", "loss.pairs": 1.0, "train.epochs": 1}
+    hybrid = {
+        "data.label_columns": "null",
+        "loss.name": "dsch",
+        "loss.pairs": 1.0,
+        "model.nested": "null",
+        "train.epochs": 1,
+    }
     settings = [value for value in preset_settings(captions, **hybrid) if value != "--set"]
     run = ch.train(preset_path("photo"), settings, out=tmp_path / "run")
     assert run.measure == "map_tie_aware"
     config = read_config(run.folder / "config.yaml")
-    assert (config.loss_name, config.terms.pairs, config.terms.prefixes) == ("dsch", 1.0, (64, 128, 256))
+    assert (config.loss_name, config.terms.pairs, config.terms.temperature) == ("dsch", 1.0, 0.06)
 
 
 def test_a_preset_or_a_file_is_named(captions, capsys):

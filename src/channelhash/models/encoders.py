@@ -26,6 +26,7 @@ from torch import nn
 from channelhash.data.records import Items
 from channelhash.errors import InputError
 from channelhash.models import photo_encoder
+from channelhash.models.aligned_heads import PHOTO_HEADS, read_heads
 from channelhash.models.backbone_extractors import absolute_source
 from channelhash.models.backbones import Frozen, fixed_random_weights
 from channelhash.models.cliphash import PromptTokens
@@ -100,10 +101,15 @@ class Encoder:
 
 
 def photo(what: str) -> Encoder:
-    """Open the encoder ``photo``; errors as in `photo_backbones`."""
+    """Open the encoder ``photo``: `photo_backbones` and the heads that ship with the package; errors as there."""
     if what:
         raise InputError(f"encoder photo:{what}: nothing follows this word; write photo")
-    return replace(photo_backbones(""), word="photo")
+    backbones = photo_backbones("").sides
+    heads = read_heads(PHOTO_HEADS, {name: side.network for name, side in backbones.items()})
+    last: Any = heads["image"][-1]
+    own_bits: int = last.linear.out_features
+    sides = {name: side._replace(width=own_bits, head=heads[name]) for name, side in backbones.items()}
+    return Encoder("photo", sides, one_space=True, own_bits=own_bits)
 
 
 def photo_backbones(what: str) -> Encoder:

@@ -36,11 +36,14 @@ class Standardize(nn.Module):
         self.n_features = n_features
 
     def fit(self, features: Any) -> None:
-        """Set mean and standard deviation to those of ``features`` ``(n, d)``; constant columns keep their scale."""
+        """Set mean and standard deviation to those of ``features`` ``(n, d)``; constant columns keep their scale.
+
+        Constant is also what varies by less than a millionth of the widest column: the rounding of the network before.
+        """
         values = np.asarray(features, dtype=np.float64)
         spread = values.std(axis=0)
         self.mean.copy_(torch.from_numpy(values.mean(axis=0)))
-        self.scale.copy_(torch.from_numpy(np.where(spread > 1e-12, spread, 1.0)))
+        self.scale.copy_(torch.from_numpy(np.where(spread > max(1e-12, 1e-6 * spread.max(initial=0)), spread, 1.0)))
 
     def forward(self, features: Tensor) -> Tensor:
         """Standardize ``(n, d)`` features."""

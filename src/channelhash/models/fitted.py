@@ -143,9 +143,9 @@ def fit_codes(
 ) -> HashModel:
     """Fit codes to features of a sample of items.
 
-    ``auto`` is ``learned`` for an encoder with codes of its own that are long enough, ``cca-itq`` where the sides lie in
-    different spaces and there are `MIN_PAIRS` pairs, else ``itq``, which is as good as ``sign`` for five items and better
-    for more. Features of one space have unit length and share a
+    ``auto`` is ``learned`` for an encoder with codes of its own that are long enough, ``cca-itq`` where the sides lie
+    in different spaces and there are `MIN_PAIRS` pairs, else ``itq``, which is as good as ``sign`` for five items and
+    better for more. Features of one space have unit length and share a
     map, but each modality is centred on its own mean: texts and images lie apart in such a space. Where texts are not
     given, their mean is that of `PHRASES`.
 

@@ -371,9 +371,10 @@ class HashModel(nn.Module, ModelHubMixin):
                 raise InputError(f"{folder / 'config.json'}: names a backbone for {modality}, but the model has none")
             frozen.precision = identity["precision"]  # type: ignore[assignment]
             if frozen.weights_hash != identity["weights"]:
+                given = self.architecture.get("pretrained", frozen.name)
                 raise InputError(
                     f"{folder / 'config.json'}: trained on {identity['name']} with weights {identity['weights']}, but "
-                    f"{self.architecture.get('pretrained')} holds {frozen.weights_hash}; give the same weights"
+                    f"{given} holds {frozen.weights_hash}; give the same weights, or make it again"
                 )
 
 

