@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.errors import InputError
-from channelhash.models import MODELS, fitted
+from channelhash.models import MODELS, fitted, load_model
 from channelhash.models.encoders import open_encoder
 from channelhash.models.fitted import MIN_PAIRS, fit_codes
 from channelhash.models.hash_model import HashModel
@@ -131,3 +132,35 @@ def test_bad_input_is_one_line(features, settings, message):
 
 def test_a_run_can_begin_with_fitted_codes():
     assert MODELS["fitted"].create is fitted.create_fitted_model
+
+
+@pytest.fixture(scope="module")
+def photo():
+    return open_encoder("photo")
+
+
+@pytest.mark.parametrize("n_bits", [64, 256])
+def test_learned_codes_are_signs_of_the_leading_features(photo, tmp_path, n_bits):
+    pictures = [Image.new("RGB", (90, 60), color) for color in ("red", "blue")]
+    features = photo.features("image", pictures)
+    made = fit_codes(photo, {"image": features}, n_bits)
+    assert (made.architecture["codes"], made.modalities) == ("learned", ("image", "text"))
+    made.save_pretrained(tmp_path)
+    model = load_model(tmp_path)
+    assert model.fingerprint() == made.fingerprint()
+    np.testing.assert_allclose(model.outputs("image", pictures), features[:, :n_bits], atol=1e-5)
+    texts = ["a bright red wall", "the clear blue sky"]
+    np.testing.assert_allclose(model.outputs("text", texts), photo.features("text", texts)[:, :n_bits], atol=1e-5)
+    distances = hamming_distances(model.encode("text", texts), model.encode("image", pictures))
+    assert distances.argmin(axis=1).tolist() == [0, 1]
+
+
+def test_longer_codes_of_an_encoder_are_fitted(photo):
+    features = {"image": np.random.default_rng(0).normal(size=(5, 256)).astype(np.float32)}
+    assert fit_codes(photo, features, 300).architecture["codes"] == "itq"
+    with pytest.raises(
+        InputError, match="--codes learned: the encoder photo has 256 bits of its own, not 300; take itq"
+    ):
+        fit_codes(photo, features, 300, "learned")
+    with pytest.raises(InputError, match="--codes learned: the encoder features has no codes of its own"):
+        fit(features, 16, "learned")

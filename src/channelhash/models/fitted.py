@@ -196,10 +196,10 @@ def fit_codes(
     branches = _branches(encoder, parts)
     with torch.no_grad():
         for name, branch in branches.items():
-            fitted = fitted_part(branch)
-            mean, weights = fitted.get_buffer("1.mean"), fitted.get_parameter("2.weight")
-            mean.copy_(torch.from_numpy(maps[name].mean))
-            weights.copy_(torch.from_numpy(maps[name].weights.T))
+            fitted: Any = fitted_part(branch)
+            _, standardize, linear = fitted
+            standardize.mean.copy_(torch.from_numpy(maps[name].mean))
+            linear.weight.copy_(torch.from_numpy(maps[name].weights.T))
     architecture = {key: value for key, value in parts._asdict().items() if value is not None}
     return HashModel("fitted", n_bits, architecture, branches).eval()
 
