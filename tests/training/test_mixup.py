@@ -111,7 +111,7 @@ def test_labels_of_images_change_and_those_of_texts_do_not(tmp_path):
     steps = Steps(model, DSCHLoss(12), labels, settings, CPU)
     plain = list(steps.batches(held, 3))
     mixed = list(steps.batches(mixed_images(held, labels, settings), 3))
-    for (inputs, _, before, _), (blended, _, after, _) in zip(plain, mixed, strict=True):
+    for (inputs, _, before, _, _), (blended, _, after, _, _) in zip(plain, mixed, strict=True):
         assert torch.equal(inputs["text"], blended["text"])
         assert torch.equal(before, after["text"])
         same_input = (inputs["image"] == blended["image"]).all(dim=1)

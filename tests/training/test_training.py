@@ -21,7 +21,7 @@ from channelhash.errors import JobError
 from channelhash.losses import DSCHLoss, HashLoss, Terms, make_loss
 from channelhash.models import MODELS
 from channelhash.training.batches import prepare_inputs
-from channelhash.training.schedule import learning_rate
+from channelhash.training.rate_schedule import learning_rate
 from channelhash.training.sources import Held, TrainingSet
 from channelhash.training.step import epoch_batches, epoch_steps, image_batches
 from channelhash.training.trainer import Validator, selection_score, train

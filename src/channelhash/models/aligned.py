@@ -47,6 +47,7 @@ def create_aligned_model(
         InputError: ``nested`` names more than k outputs; the records are features and the encoder takes raw items, or
             the other way round; the encoder has no side for them; or as `open_encoder`.
 
+    >>> import numpy as np
     >>> features = np.random.default_rng(0).normal(size=(10, 4))
     >>> train = Records(tuple("abcdefghij"), {"image": features}, np.ones((10, 1), dtype=bool), ("any",))
     >>> create_aligned_model(train, 16, "features", hidden=[8]).encode("image", features).shape

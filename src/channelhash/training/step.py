@@ -26,7 +26,7 @@ from channelhash.training.distributed import (
     world_size,
 )
 from channelhash.training.mixup import labels_by_modality
-from channelhash.training.schedule import learning_rate
+from channelhash.training.rate_schedule import learning_rate
 from channelhash.training.sources import Source
 from channelhash.utils.seeds import generator
 
