@@ -170,17 +170,7 @@ def fit_codes(
     chosen = _choose(encoder, features, n_items, n_bits, codes)
     if chosen != "cca-itq" and not encoder.one_space:
         features = dict([min(features.items())])  # "image" comes before "text"
-    if chosen == "learned":
-        leading = np.eye(encoder.own_bits)[:, :n_bits]
-        maps = {name: LinearMap(np.zeros(encoder.own_bits), leading) for name in encoder.modalities}
-    elif encoder.one_space and chosen != "cca-itq":
-        maps = _fit_shared(encoder, features, n_bits, chosen, seed)
-    elif chosen == "cca-itq":
-        views = {name: _unit(values) if encoder.one_space else values for name, values in features.items()}
-        n_features = sum(values.shape[1] for values in views.values())
-        maps = cca_itq(views, n_bits, seed, rho=_CCA_RHO * n_features / n_items)
-    else:
-        maps = _METHODS[chosen](features, n_bits, seed)
+    maps = _fit_maps(encoder, features, n_bits, chosen, seed)
     extractors = None if isinstance(encoder.word, str) else dict(encoder.word)
     parts = FittedArchitecture(
         n_bits=n_bits,
@@ -248,6 +238,21 @@ def _choose(encoder: Encoder, features: _Features, n_items: int, n_bits: int, co
     if n_pairs >= MIN_PAIRS and not encoder.one_space:
         return "cca-itq"
     return "itq" if n_items > 1 else "sign"  # one item has no directions
+
+
+def _fit_maps(encoder: Encoder, features: _Features, n_bits: int, chosen: str, seed: int) -> dict[str, LinearMap]:
+    """Return modality -> the map that `_choose` chose, from features to outputs."""
+    if chosen == "learned":
+        leading = np.eye(encoder.own_bits)[:, :n_bits]
+        return {name: LinearMap(np.zeros(encoder.own_bits), leading) for name in encoder.modalities}
+    if chosen == "cca-itq":
+        n_items = len(next(iter(features.values())))
+        views = {name: _unit(values) if encoder.one_space else values for name, values in features.items()}
+        n_features = sum(values.shape[1] for values in views.values())
+        return cca_itq(views, n_bits, seed, rho=_CCA_RHO * n_features / n_items)
+    if encoder.one_space:
+        return _fit_shared(encoder, features, n_bits, chosen, seed)
+    return _METHODS[chosen](features, n_bits, seed)
 
 
 def _fit_shared(encoder: Encoder, features: _Features, n_bits: int, method: str, seed: int) -> dict[str, LinearMap]:
