@@ -278,8 +278,6 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     n_bits = model.pop("n_bits", 32)
     if not isinstance(n_bits, int) or isinstance(n_bits, bool) or n_bits < 1:
         raise InputError(f"model.n_bits: a code has at least 1 bit, got {n_bits!r}")
-    if active.prefixes and max(active.prefixes) > n_bits:
-        raise InputError(f"loss.prefixes: {list(active.prefixes)} exceeds the {n_bits} bits of model.n_bits")
     train = read_settings(TrainSettings, values.get("train", {}), "train")
     _check_train(train, model_name, loss_name, loss_class, active)
     return RunConfig(

@@ -184,41 +184,6 @@ def contrastive(outputs, labels, temperature):
     return sum(terms) / len(terms)
 
 
-def hard_contrastive(outputs, temperature, hard):
-    """Of pairs: each sample is a class of its own."""
-    terms = []
-    for a, codes_a in outputs.items():
-        for b, codes_b in outputs.items():
-            for i in range(len(codes_a) if a != b else 0):
-                logits = [cosine(codes_a[i], codes_b[j]) / temperature for j in range(len(codes_b))]
-                weights = {j: torch.exp(hard * value.detach()) for j, value in enumerate(logits) if j != i}
-                mean = sum(weights.values()) / len(weights)
-                total = torch.exp(logits[i])
-                for j, weight in weights.items():
-                    total = total + weight / mean * torch.exp(logits[j])
-                terms.append(-torch.log(torch.exp(logits[i]) / total))
-    return sum(terms) / len(terms)
-
-
-def straight_through(codes):
-    """Signs whose gradient is that of tanh of the rows, scaled to a mean square of 1."""
-    rows = []
-    for row in codes:
-        scaled = [value / torch.sqrt((row**2).mean()) for value in row]
-        rows.append(torch.stack([torch.tanh(v) - torch.tanh(v).detach() + (1.0 if v >= 0 else -1.0) for v in scaled]))
-    return torch.stack(rows)
-
-
-def nested_pairs(outputs, temperature, prefixes, binary, hard):
-    value = 0.0
-    for width in prefixes:
-        part = {name: codes[:, :width] for name, codes in outputs.items()}
-        value = value + hard_contrastive(part, temperature, hard)
-        bits = {name: straight_through(codes) for name, codes in part.items()}
-        value = value + binary * hard_contrastive(bits, temperature, hard)
-    return value / len(prefixes)
-
-
 def balance(outputs):
     terms = []
     for codes in outputs.values():

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channelhash.channels import unit_rows
-from channelhash.config import make_config
 from channelhash.errors import InputError
 from channelhash.losses import (
     LOSSES,
@@ -134,42 +133,6 @@ def test_the_contrastive_loss_reads_no_labels_and_takes_its_temperature():
         ContrastiveLoss(temperature=0)
 
 
-@pytest.mark.parametrize("n_modalities", [2, 3])
-@pytest.mark.parametrize("hard", [0.0, 0.7])
-@pytest.mark.parametrize(("prefixes", "binary"), [((16,), 0.0), ((4, 9, 16), 0.5)])
-def test_pairs_with_prefixes_bits_and_hard_negatives_equal_their_equation(n_modalities, hard, prefixes, binary):
-    outputs, labels = batch(16, n_modalities)
-    loss = make_loss("contrastive", 16, 0, temperature=0.3, prefixes=prefixes, binary=binary, hard=hard)
-    expected = literal.nested_pairs(outputs, 0.3, prefixes, binary, hard)
-    assert_same_value_and_gradient(outputs, loss(outputs, labels), expected)
-    settings = {"temperature": 0.3, "prefixes": prefixes, "binary": binary, "hard": hard}
-    beside = make_loss("dsch", 16, 5, pairs=2.0, **settings)(outputs, labels)
-    torch.testing.assert_close(beside, DSCHLoss(16)(outputs, labels) + 2 * expected)
-
-
-def test_a_pair_alone_has_no_negatives_to_weigh():
-    outputs = {name: torch.randn(1, 8) for name in ("image", "text")}
-    assert ContrastiveLoss(hard=1.0)(outputs, torch.ones(1, 1)) == 0
-
-
-@pytest.mark.parametrize("settings", [{"hard": -1.0}, {"binary": float("nan")}])
-def test_weights_of_pairs_below_0_are_refused(settings):
-    with pytest.raises(ValueError, match="they are 0 or more"):
-        ContrastiveLoss(**settings)
-
-
-def test_a_prefix_beyond_the_outputs_is_refused():
-    with pytest.raises(ValueError, match=r"prefixes are \[4, 17\], the outputs have 16 columns"):
-        ContrastiveLoss(prefixes=(4, 17))(*batch(16))
-    sections = {
-        "data": {"kind": "features", "path": "f.npz"},
-        "model": {"name": "features", "n_bits": 64},
-        "loss": {"name": "contrastive", "prefixes": [64, 128]},
-    }
-    with pytest.raises(InputError, match=r"loss.prefixes: \[64, 128\] exceeds the 64 bits of model.n_bits"):
-        make_config(sections)
-
-
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_without_labels_a_loss_takes_every_sample_as_a_class_or_says_that_it_cannot(name):
     outputs, _ = batch(16)
@@ -213,7 +176,7 @@ def test_terms_add_up_beside_any_loss(name):
 def test_without_terms_it_is_the_loss_itself(name):
     off = {key: 0 for key in vars(Terms()) if key != "temperature"}
     assert type(make_loss(name, 16, 5, **off, temperature=0.2)) is LOSSES[name]
-    shared = {"temperature", "prefixes", "binary", "hard"} if name == "contrastive" else set()
+    shared = {"temperature"} if name == "contrastive" else set()
     assert vars(Terms()).keys() & {*vars(make_loss(name, 16, 5)), *LOSSES[name].__init__.__annotations__} == shared
 
 

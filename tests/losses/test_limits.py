@@ -59,7 +59,7 @@ def test_a_code_of_no_bit_is_refused(name):
 
 
 def test_ends_of_the_terms():
-    for weight in (*WEIGHTS, "memory", "binary", "hard"):
+    for weight in (*WEIGHTS, "memory"):
         assert getattr(Terms(**{weight: 0}), weight) == 0
         with pytest.raises(ValueError, match="0 or more"):
             Terms(**{weight: -1 if weight == "memory" else math.nextafter(0, -1)})

@@ -10,7 +10,7 @@ from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS
-from channelhash.training.rotation import rotate_outputs
+from channelhash.training.rotation import rotate_outputs, signs
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,16 @@ def test_cosines_stay_and_leading_bits_get_better(model, pairs):
     assert not torch.allclose(before["text"], after["text"], atol=0.1)
     for width in (8, 16):
         assert recall(after, width) > recall(before, width) + 0.1
+
+
+def test_signs_have_the_gradient_of_tanh():
+    codes, expected = (torch.tensor([[0.5, -2.0, 0.0], [3.0, 4.0, -1e-3]], requires_grad=True) for _ in range(2))
+    weights = torch.arange(6.0).reshape(2, 3)
+    (signs(codes) * weights).sum().backward()
+    for row, weight in zip(expected, weights, strict=True):
+        (torch.tanh(row / (row**2).mean().sqrt()) * weight).sum().backward()
+    assert signs(codes).tolist() == [[1, -1, 1], [1, 1, -1]]
+    torch.testing.assert_close(codes.grad, expected.grad)
 
 
 def test_draws_are_those_of_the_seed(model, pairs):

@@ -8,9 +8,11 @@ from torch import Tensor
 
 from channelhash.losses.base import Batch, ChannelLoss, HashLoss
 from channelhash.losses.bit_balance import balance_term
-from channelhash.losses.contrastive import Prefixes, Temperature, Weight, contrastive_term, pairs_term
+from channelhash.losses.contrastive import Temperature, contrastive_term
 from channelhash.losses.cross_batch_memory import Memory
 from channelhash.losses.talr import TALRLoss
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -21,9 +23,6 @@ class Terms:
         contrastive: weight w_c ≥ 0 of `contrastive.contrastive_term`: samples with the same labels are not told apart.
         pairs: weight w_p ≥ 0 of `contrastive.ContrastiveLoss`, in which every sample is.
         temperature: temperature T > 0 of the two.
-        prefixes: of `contrastive.ContrastiveLoss`, for ``pairs``.
-        binary: likewise.
-        hard: likewise.
         balance: weight w_b ≥ 0 of `bit_balance.balance_term`.
         average_precision: weight w_AP ≥ 0 of `talr.TALRLoss`.
         memory: M ≥ 0; the loss's channels also hold for pairs with the last M samples of earlier batches, see
@@ -40,16 +39,12 @@ class Terms:
     contrastive: Weight = 0.0
     pairs: Weight = 0.0
     temperature: Temperature = 0.07
-    prefixes: Prefixes = ()
-    binary: Weight = 0.0
-    hard: Weight = 0.0
     balance: Weight = 0.0
     average_precision: Weight = 0.0
     memory: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:
-        of_pairs = (self.pairs, self.binary, self.hard)
-        weights = (self.contrastive, *of_pairs, self.balance, self.average_precision, self.memory)
+        weights = (self.contrastive, self.pairs, self.balance, self.average_precision, self.memory)
         if not (all(weight >= 0 for weight in weights) and self.temperature > 0):
             raise ValueError("weights and the size of the memory are 0 or more, the temperature is above 0")
 
@@ -136,8 +131,8 @@ class LossWithTerms(HashLoss):
             if terms.contrastive:
                 value = value + terms.contrastive * contrastive_term(batch.outputs, batch.labels, terms.temperature)
             if terms.pairs:
-                of_pairs = pairs_term(for_pairs, terms.temperature, terms.prefixes, terms.binary, terms.hard)
-                value = value + terms.pairs * of_pairs
+                no_labels = batch.labels[:, :0]
+                value = value + terms.pairs * contrastive_term(for_pairs, no_labels, terms.temperature)
             if terms.balance:
                 value = value + terms.balance * balance_term(batch.outputs)
             if terms.average_precision:

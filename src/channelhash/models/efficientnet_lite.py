@@ -15,7 +15,7 @@ _STRIDES = (1, 2, 2, 2, 1, 2, 1)  # of the first block of each stage
 _Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
-def image_graph(weights: Sequence[NDArray[Any]], repeats: Sequence[int], size: int, maps: bool = False) -> ModelProto:
+def image_graph(weights: Sequence[NDArray[Any]], repeats: Sequence[int], size: int) -> ModelProto:
     """Write the graph from ``pixels`` ``(n, 3, s, s)`` uint8 to ``features`` ``(n, 1280)``, after ReLU6 and the mean.
 
     Batch normalisation is part of the convolutions, whose padding is TensorFlow's ``SAME``.
@@ -25,15 +25,16 @@ def image_graph(weights: Sequence[NDArray[Any]], repeats: Sequence[int], size: i
             mean, variance and a counter; at the end the classifier's two, which are not used.
         repeats: number of blocks of each of the 7 stages.
         size: side s in pixels.
-        maps: a second output ``map`` ``(n, c, s / 32, s / 32)``, the last feature map before the last convolution.
     """
     graph, layers = Graph(), _folded(weights)
 
-    def convolve(x: str, stride: int = 1, scale: float = 1.0, name: str = "") -> str:
+    def convolve(x: str, stride: int = 1, scale: float = 1.0) -> str:
         kernel, bias = next(layers)
         groups = len(kernel) if kernel.shape[1] == 1 else 1
-        steps = dict(auto_pad="SAME_UPPER", strides=[stride] * 2, kernel_shape=kernel.shape[2:], group=groups)
-        return graph.add("Conv", x, kernel * np.float32(scale), bias, name=name, **steps)
+        steps: dict[str, Any] = dict(
+            auto_pad="SAME_UPPER", strides=[stride] * 2, kernel_shape=kernel.shape[2:], group=groups
+        )
+        return graph.add("Conv", x, kernel * np.float32(scale), bias, **steps)
 
     def clipped(x: str) -> str:
         return graph.add("Clip", x, np.float32(0), np.float32(6))
@@ -45,16 +46,13 @@ def image_graph(weights: Sequence[NDArray[Any]], repeats: Sequence[int], size: i
         for block in range(blocks):
             inner = clipped(convolve(x)) if stage else x
             inner = clipped(convolve(inner, 1 if block else stride))
-            last = (stage, block) == (len(repeats) - 1, blocks - 1)
-            inner = convolve(inner, name="map" if last else "")
+            inner = convolve(inner)
             x = graph.add("Add", inner, x) if block else inner
     mean = graph.add("GlobalAveragePool", clipped(convolve(x)))
-    outputs: dict[str, list[Any]] = {graph.add("Flatten", mean, name="features"): ["n", 1280]}
+    features = graph.add("Flatten", mean, name="features")
     if next(layers, None) is not None:
         raise ValueError("more layers than in this network")
-    if maps:
-        outputs["map"] = ["n", "c", "h", "w"]
-    return graph.model({"pixels": (TensorProto.UINT8, ["n", 3, size, size])}, outputs)
+    return graph.model({"pixels": (TensorProto.UINT8, ["n", 3, size, size])}, {features: ["n", 1280]})
 
 
 def _folded(weights: Sequence[NDArray[Any]]) -> Iterator[_Layer]:
