@@ -27,6 +27,8 @@ CALLS = [
     ("POST", "/search/image"),
     ("POST", "/explain"),
     ("POST", "/explain/image"),
+    ("GET", "/items"),
+    ("GET", "/facets"),
     ("GET", "/items/{item_id}"),
     ("GET", "/images/{item_id}"),
     ("POST", "/items"),

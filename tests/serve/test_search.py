@@ -109,6 +109,9 @@ def test_a_code_asks_and_answers_carry_codes_texts_labels_and_addresses_of_pictu
         "image": "images/item003",
         "modalities": ["image", "text"],
         "metadata": {"year": 2003},
+        "date": "",
+        "width": 52,
+        "height": 40,
     }
     assert answer.json()["n_bits"] == N_BITS
     assert answer.json()["close"] is None  # 30 items are too few to say

@@ -84,6 +84,19 @@ class Backend(ABC):
         """Make a new store of known code length now, if that means anything; otherwise its first items do."""
         return
 
+    @property
+    def version(self) -> int:
+        """A number that another one follows when items are added or deleted, as far as the store knows."""
+        return len(self)
+
+    def metadata(self, keys: Sequence[str]) -> Iterator[tuple[str, Metadata]]:
+        """Yield the id of every item and what its metadata have of some keys, mostly in the order of adding.
+
+        The keys are names without quotes. Of items that are written meanwhile, any may come.
+        """
+        for item in self._listed():
+            yield item.id, {key: item.metadata[key] for key in keys if key in item.metadata}
+
     @abstractmethod
     def _keys(self) -> Collection[str]:
         """Return the metadata keys of the items."""

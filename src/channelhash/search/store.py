@@ -251,6 +251,10 @@ class Store(Backend):
             raise InputError(f"{self.address}: has no index of words; search its codes (--by image or text)")
         return self._search_words(text, without, count, self._filter(where), coverage)
 
+    def check_filter(self, where: str) -> None:
+        """Raise `InputError` if a filter is wrong."""
+        self._filter(where)
+
     def choose_modality(self, modality: str | None = None) -> str:
         """Return the modality that a search of a store with items goes through; arguments and errors as in `search`."""
         return choose_modality(modality, self.modalities, self.address)

@@ -18,6 +18,7 @@ from channelhash.serve.error_handlers import TOKEN_PROBLEM, handle_errors
 from channelhash.serve.limits import Limits
 from channelhash.serve.metrics import measure_requests
 from channelhash.serve.middleware import add_security_headers, check_host
+from channelhash.serve.routes import browse as browse_routes
 from channelhash.serve.routes import duplicates as duplicate_routes
 from channelhash.serve.routes import explain as explain_routes
 from channelhash.serve.routes import info as info_routes
@@ -84,6 +85,7 @@ def _include_routes(app: FastAPI, tokens: Tokens) -> None:
         search_routes.router,
         duplicate_routes.router,
         explain_routes.router,
+        browse_routes.router,
         item_routes.readers,
         info_routes.router,
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fastapi import HTTPException
 
 from channelhash.serve.json_bodies import Shape
+from channelhash.serve.schemas import Narrowing
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,13 @@ def check_length(name: str, text: str | None, limit: int) -> None:
     """
     if text is not None and len(text) > limit:
         raise HTTPException(422, f"{name}: has {len(text)} characters; this server takes at most {limit}")
+
+
+def check_narrowing(options: Narrowing, limit: int) -> None:
+    """Refuse a filter, labels or a folder of more characters than the limit with status 422."""
+    check_length("where", options.where, limit)
+    check_length("label", "".join(options.label), limit)
+    check_length("folder", options.folder, limit)
 
 
 def _short(value: int) -> str:

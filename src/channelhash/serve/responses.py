@@ -1,11 +1,22 @@
 """Stored items as responses: images by the address of a thumbnail, never by a path."""
 
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+from PIL import Image
+
 from channelhash.codes import PackedCodes
+from channelhash.search.catalogue import date_of
 from channelhash.search.hits import Hit
 from channelhash.search.store import Item
-from channelhash.serve.schemas import ItemResponse, Result
+from channelhash.serve.schemas import BrowsedItem, ItemResponse, Result
+from channelhash.utils.image_files import STORED_FORMATS, open_image, upright_size
+
+# Sizes of pictures that are kept, of which the store knows none.
+_SIZES = 1 << 16
 
 
 def make_result(hit: Hit) -> Result:
@@ -25,6 +36,7 @@ def make_result(hit: Hit) -> Result:
         metadata=hit.metadata,
         match=hit.match,
         duplicates=hit.duplicates,
+        **_photograph(hit.metadata, hit.image),
     )
 
 
@@ -36,15 +48,25 @@ def make_item_response(item: Item) -> ItemResponse:
     >>> make_item_response(item).codes, make_item_response(item).metadata
     ({'text': 'ff'}, {'year': 2020})
     """
+    codes = {modality: format_code(code) for modality, code in item.codes.items()}
+    return ItemResponse(codes=codes, **dict(make_browsed_item(item)))
+
+
+def make_browsed_item(item: Item) -> BrowsedItem:
+    """Return one item without its codes as a response.
+
+    >>> make_browsed_item(Item("17", {}, {"taken": "2019-07-14 10:20:30", "labels": ["dog"]})).date
+    '2019-07-14 10:20:30'
+    """
     metadata = dict(item.metadata)
     text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
-    return ItemResponse(
+    return BrowsedItem(
         id=item.id,
-        codes={modality: format_code(code) for modality, code in item.codes.items()},
         text=str(text or ""),
         labels=labels if isinstance(labels, list) else [],
         image=_image(item.id, image),
         metadata=metadata,
+        **_photograph(metadata, str(image or "")),
     )
 
 
@@ -56,6 +78,23 @@ def format_code(code: PackedCodes) -> str:
     '0f01'
     """
     return code.tobytes().hex()
+
+
+def _photograph(metadata: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return an item's date, and the size of its picture: as it is stored, or else as its file has it."""
+    width, height = metadata.get("width"), metadata.get("height")
+    if path and not (isinstance(width, int) and isinstance(height, int)):
+        try:
+            width, height = _size(path, Path(path).stat().st_mtime_ns)
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+            width = height = None
+    return {"date": date_of(metadata), "width": width if path else None, "height": height if path else None}
+
+
+@lru_cache(_SIZES)
+def _size(path: str, _changed: int) -> tuple[int, int]:
+    with open_image(path, STORED_FORMATS) as opened:
+        return upright_size(opened)
 
 
 def _image(item_id: str, path: object) -> str:

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, JsonValue
 
+from channelhash.search.catalogue import Order
+
 
 def _check_characters(text: str) -> str:
     """Check that the text has no lone surrogates, which JSON can express but no store or tokenizer accepts."""
@@ -38,13 +40,32 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class SearchOptions(_Request):
+class Narrowing(_Request):
+    """Which items of the store are looked at: those that all of these select."""
+
+    where: Text | None = Field(None, description="Filter: label = 'dog' AND year > 2015.")
+    label: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field([], description="Items of any of these.")
+    folder: Text | None = Field(None, description="Items whose id begins with it and a slash.")
+    month: str | None = Field(
+        None, pattern=r"^\d{4}(-\d\d){0,2}$", description="Items dated YYYY-MM; also YYYY or YYYY-MM-DD."
+    )
+
+
+class BrowseOptions(Narrowing):
+    """Which items are looked through, and in which order."""
+
+    order: Order = Field("newest", description="Items without a date come last, also with the oldest first.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Of the random order.")
+    offset: int = Field(0, ge=0, lt=2**62, description="Items before the first that is returned.")
+    limit: int = Field(60, ge=1, description="Number of items, at most, and at most the limit k of GET /info.")
+
+
+class SearchOptions(Narrowing):
     """Which items are searched, and how many are returned."""
 
     modality: Modality | None = Field(None, description="Whose codes are searched; images if there are any.")
     k: Count = Field(10, description="Number of results; of a radius search, at most.")
     radius: Natural | None = Field(None, description="Only items within so many bits, inclusive.")
-    where: Text | None = Field(None, description="Filter before ranking: label = 'dog' AND year > 2015.")
     by: Literal["all", "image", "text", "words"] | None = Field(
         None,
         description="What is searched: codes of images or texts, words, or all there is. By default all for a query"
@@ -83,7 +104,15 @@ class SearchRequest(SearchOptions):
     )
 
 
-class Result(BaseModel):
+class Photograph(BaseModel):
+    """What is known of a picture beside what it shows."""
+
+    date: str = Field("", description="YYYY-MM-DD hh:mm:ss or a beginning of that; empty if unknown.")
+    width: int | None = Field(None, description="Pixels of the upright picture; null without one.")
+    height: int | None = None
+
+
+class Result(Photograph):
     """One result of a search."""
 
     id: str
@@ -233,15 +262,43 @@ class ExplainResponse(BaseModel):
     seconds: float
 
 
-class ItemResponse(BaseModel):
-    """One item as it is stored."""
+class BrowsedItem(Photograph):
+    """One item without its codes."""
 
     id: str
-    codes: dict[str, str]
     text: str
     labels: list[str]
-    image: str
+    image: str = Field(description="Address of its thumbnail relative to the API's root, empty without a picture.")
     metadata: dict[str, Any]
+
+
+class ItemResponse(BrowsedItem):
+    """One item as it is stored."""
+
+    codes: dict[str, str]
+
+
+class BrowsedItems(BaseModel):
+    """Some of the items that a request selects."""
+
+    total: int = Field(description="Number of items that it selects.")
+    offset: int
+    items: list[BrowsedItem]
+
+
+class Facet(BaseModel):
+    """A label, a folder or a month, and how many items are of it."""
+
+    name: str
+    count: int
+
+
+class Facets(BaseModel):
+    """What the items of the store can be narrowed by."""
+
+    labels: list[Facet] = Field(description="Most frequent first.")
+    folders: list[Facet] = Field(description="By name; of what lies below them, too.")
+    months: list[Facet] = Field(description="YYYY-MM, newest first; of dates that are stored.")
 
 
 class NewItem(_Request):

@@ -26,6 +26,7 @@ from channelhash.serve.audit import AuditLog
 from channelhash.serve.auth import Tokens
 from channelhash.serve.batching import Batcher, Outputs
 from channelhash.serve.bit_labels import BitLabelCache
+from channelhash.serve.browsing import Browser
 from channelhash.serve.limits import Limits
 from channelhash.serve.metrics import Metrics
 from channelhash.serve.places import Places, Room
@@ -52,6 +53,7 @@ class Service:
         image_folder: folder of the copies of uploaded images; None keeps none.
         thread: thread that runs the model.
         bit_labels: labels that go with bits, counted at their first use.
+        browser: the items in an order, and how many are of each folder and month.
         places: places for requests at one time.
         uploading: places for large bodies at one time, which are kept in memory.
         reading: bodies of JSON that are read at one time.
@@ -77,6 +79,7 @@ class Service:
     image_folder: Path | None
     thread: ThreadPoolExecutor
     bit_labels: BitLabelCache
+    browser: Browser
     places: Places
     pixels: Room
     uploading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
@@ -198,6 +201,7 @@ def make_service(
         image_folder=image_folder,
         thread=thread,
         bit_labels=BitLabelCache(store),
+        browser=Browser(store),
         places=Places(limits.concurrency),
         pixels=Room(2 * limits.pixels),
     )

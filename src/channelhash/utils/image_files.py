@@ -96,6 +96,16 @@ def upright(image: Image.Image) -> Image.Image:
     return turned
 
 
+def upright_size(image: Image.Image) -> tuple[int, int]:
+    """Return width and height of an opened image as `upright` turns it, without decoding it.
+
+    >>> upright_size(Image.new("RGB", (4, 3)))
+    (4, 3)
+    """
+    width, height = image.size
+    return (height, width) if _exif(image).get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8) else (width, height)
+
+
 def date_taken(image: Image.Image) -> str | None:
     """Return when an opened image was taken (EXIF ``DateTimeOriginal``), as ``"2019-07-14 10:20:30"``, or None.
 

@@ -17,7 +17,7 @@ from channelhash.search.fusion import Ranking
 from channelhash.search.local.connection import APPLICATION, connect, damaged, one_line_errors
 from channelhash.search.local.filters import to_sqlite
 from channelhash.search.local.guard import Guard
-from channelhash.search.local.row_values import as_bytes, as_json
+from channelhash.search.local.row_values import as_bytes, as_json, read_metadata
 from channelhash.search.local.tables import (
     MODALITIES,
     State,
@@ -196,12 +196,12 @@ class ItemsDatabase:
             found.append((number, Listed(name, modalities, json.loads(metadata))))
         return found
 
-    def codes(self, modality: str, after: int) -> Iterator[CodeRow]:
-        """Return the codes of a modality whose serial is higher than ``after``, in the order of their items' ids.
+    def metadata(self, keys: Sequence[str], after: int, count: int) -> list[tuple[int, str, Metadata]]:
+        """Return numbers, ids and some metadata of items as `listed` does, unchecked."""
+        return read_metadata(self._connection, keys, after, count)
 
-        Raises:
-            InputError: one of them is damaged.
-        """
+    def codes(self, modality: str, after: int) -> Iterator[CodeRow]:
+        """Return a modality's codes of serials above ``after``, in the order of the items' ids; errors as in `get`."""
         # Codes are read in the order of their serials and then sorted: in the order of ids, each would be a seek.
         # The + keeps SQLite from taking the index on modalities instead.
         rows = self._connection.execute(
@@ -347,9 +347,7 @@ class ItemsDatabase:
     def _write_labels(self, numbers: list[int], metadata: Sequence[Metadata]) -> None:
         execute = self._connection.executemany
         execute("INSERT OR IGNORE INTO keys VALUES (?)", zip({key for values in metadata for key in values}))
-        given = {
-            number: values["labels"] for number, values in zip(numbers, metadata, strict=True) if "labels" in values
-        }
+        given = {number: of["labels"] for number, of in zip(numbers, metadata, strict=True) if "labels" in of}
         execute("DELETE FROM labels WHERE item = ?", zip(given))
         rows = ((label, number) for number, labels in given.items() if isinstance(labels, list) for label in labels)
         execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", rows)

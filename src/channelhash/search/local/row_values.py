@@ -1,6 +1,8 @@
 """Codes and metadata as a row of the items database holds them."""
 
 import json
+import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,20 @@ def as_json(values: Metadata) -> str:
     if not values:
         return "{}"
     return _encoder.encode({key: value for key, value in values.items() if value is not None})
+
+
+def read_metadata(
+    connection: sqlite3.Connection, keys: Sequence[str], after: int, count: int
+) -> list[tuple[int, str, Metadata]]:
+    """Return number, id and the metadata of some keys of the first ``count`` items of a number above ``after``."""
+    paths = [f'$."{key}"' for key in (*keys, *keys[:1])]  # of two or more, SQLite makes an array
+    sql = f"SELECT number, id, json_extract(metadata{', ?' * len(paths)}) FROM items WHERE number > ? ORDER BY number"
+    rows = connection.execute(f"{sql} LIMIT ?", (*paths, after, count)).fetchall()
+    return [(number, name, _known(keys, json.loads(values))) for number, name, values in rows]
+
+
+def _known(keys: Sequence[str], values: list[Any]) -> Metadata:
+    return {key: value for key, value in zip(keys, values, strict=False) if value is not None}
 
 
 def metadata_of(codes: CodeSet) -> list[Metadata] | None:

@@ -185,6 +185,16 @@ class EmbeddedStore(Store):
             yield from (item for _, item in found)
             last = found[-1][0]
 
+    def metadata(self, keys: Sequence[str]) -> Iterator[tuple[str, Metadata]]:
+        last = -1
+        while True:
+            with self._items() as items:
+                found = items.metadata(keys, last, _LISTED_AT_ONCE)
+            if not found:
+                return
+            yield from ((name, values) for _, name, values in found)
+            last = found[-1][0]
+
     def _write(
         self,
         ids: list[str],

@@ -1,0 +1,83 @@
+"""The order of a store's items against plain sorting, and what every store tells of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.search.contract import KINDS
+
+import channelhash as ch
+from channelhash.search.catalogue import KEYS, date_of, file_date, make_catalogue, month_filter
+from channelhash.search.filters import parse_filter, passes
+
+DATES = st.sampled_from(["2019-07-14 10:20:30", "2019-07", "2019", "14.7.2019", "2020-01-01", 2019, None])
+METADATA = st.fixed_dictionaries({}, optional={"date": DATES, "taken": DATES, "encoded_from": st.just("9 99 x")})
+ITEMS = st.dictionaries(st.text("ab/", min_size=1, max_size=5), METADATA, max_size=12).map(lambda of: list(of.items()))
+
+
+@given(ITEMS, st.integers(0, 9))
+def test_every_order_holds_each_item_once_and_ties_are_by_id(items, seed):
+    catalogue, dates = make_catalogue(items), {name: date_of(metadata) for name, metadata in items}
+    orders = {
+        order: [catalogue.ids[place] for place in catalogue.places(order, seed)]
+        for order in ("newest", "oldest", "name", "random")
+    }
+    names = sorted(dates)
+    dated, undated = [name for name in names if dates[name]], [name for name in names if not dates[name]]
+    newest = sorted(dated, key=lambda name: dates[name], reverse=True)
+    assert orders["name"] == names
+    assert orders["newest"] == newest + undated
+    assert orders["oldest"] == newest[::-1] + undated
+    assert sorted(orders["random"]) == names
+    among = set(names[::2])
+    assert [catalogue.ids[place] for place in catalogue.places("newest", 0, among)] == [
+        name for name in orders["newest"] if name in among
+    ]
+
+
+@given(ITEMS)
+def test_folders_and_months_count_what_their_filters_find(items):
+    catalogue = make_catalogue(items)
+    for folder, count in catalogue.folders.items():
+        assert count == sum(name.startswith(f"{folder}/") for name, _ in items)
+    for month, count in catalogue.months.items():
+        tree = parse_filter(month_filter(month, catalogue.date_keys), KEYS)
+        assert count == sum(passes(tree, name, metadata) for name, metadata in items)
+    assert sum(catalogue.months.values()) <= catalogue.n_dated
+
+
+@given(st.integers(1, 40), st.integers(0, 5), st.integers(0, 2**40))
+def test_items_that_are_added_leave_the_others_in_their_random_order(n, more, seed):
+    names = [f"{number}" for number in range(n + more)]
+    few, all_of_them = (make_catalogue([(name, {}) for name in some]) for some in (names[:n], names))
+    kept = [place for place in all_of_them.places("random", seed) if place < n]
+    assert kept == few.places("random", seed).tolist()
+
+
+def test_without_a_written_date_the_time_of_the_file_counts():
+    assert date_of({"encoded_from": "12 1563099630000000000 0123"}) == file_date(1563099630 * 10**9)
+    assert date_of({"encoded_from": "0123"}) == ""
+    assert make_catalogue([("a", {"encoded_from": "1 5 0"})]).months == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_tells_the_metadata_of_some_keys_in_the_order_of_adding(kind, tmp_path):
+    store = KINDS[kind].open(tmp_path)
+    metadata = [{"taken": "2019", "labels": ["x", "y"]}, {}, {"sharp": True, "year": 3, "text": "a 'q\""}]
+    store.add(["b", "a", "c"], np.zeros((3, 2), np.uint8), metadata=metadata)
+    keys = ["taken", "labels", "sharp", "year", "missing"]
+    told = list(store.metadata(keys))
+    assert dict(told) == {"b": metadata[0], "a": {}, "c": {"sharp": True, "year": 3}}
+    if kind == "embedded":
+        assert [name for name, _ in told] == ["b", "a", "c"]
+        assert list(store.metadata(["year"]))[2] == ("c", {"year": 3})
+    before = store.version
+    store.add(["d"], np.zeros((1, 2), np.uint8))
+    assert store.version != before
+    store.close()
+
+
+def test_a_file_of_codes_can_be_looked_through(tmp_path):
+    ch.CodeSet(["b/1", "a"], {"image": np.zeros((2, 1), np.uint8)}, None, 8).save(tmp_path / "codes.parquet")
+    catalogue = make_catalogue(ch.open_store(tmp_path / "codes.parquet").metadata(KEYS))
+    assert (catalogue.ids, catalogue.folders) == (["b/1", "a"], {"b": 1})
