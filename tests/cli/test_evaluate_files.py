@@ -166,3 +166,41 @@ def test_exports_that_cannot_be_scored_are_refused(tmp_path, capsys):
     path.write_bytes(b"MATLAB 5.0 MAT-file")
     assert_refused(capsys, "evaluate", "--codes", path, "--out", out, says=f"{path}: not a readable .mat file")
     assert not out.exists()
+
+
+def test_conventions_of_other_toolboxes_are_printed_beside_the_scores(files, capsys, tmp_path):
+    sides = ["--query", files["query"], "--database", files["database"]]
+    plain, both = evaluated(capsys, *sides), evaluated(capsys, *sides, "--convention", "sch", "--convention", "qinlab")
+    for task, report in both["tasks"].items():
+        conventions = report.pop("conventions")
+        assert report == plain["tasks"][task]
+        assert {name: list(figures) for name, figures in conventions.items()} == {
+            "sch": ["map", "map@50"],
+            "qinlab": ["map", "map@50"],
+        }
+        share = report["queries"] / (report["queries"] + report["skipped"])
+        assert conventions["sch"]["map"]["in_order"] == pytest.approx(report["map_in_order"] * share)
+        assert conventions["qinlab"]["map"]["lower"] == pytest.approx(report["map_lower"] * share)
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    (shards / "shard-000000.parquet").write_bytes(files["database"].read_bytes())
+    of_shards = evaluated(capsys, "--query", files["query"], "--database", shards, "--convention", "hyp2")
+    assert of_shards["tasks"]["image->text"]["conventions"]["hyp2"]["map"]["in_order"] is None
+    assert run_command("evaluate", "--codes", files["plain"], "--convention", "sch") == 0
+    printed = capsys.readouterr().out
+    assert all(row in printed for row in ("sch: mAP@50, stable sort", "sch: mAP, any sort"))
+
+
+def test_a_convention_needs_labels(tmp_path, capsys):
+    codes = code_set(4, 0)
+    unlabelled = ch.CodeSet(codes.ids, codes.codes, None, codes.n_bits)
+    unlabelled.save(tmp_path / "codes.parquet")
+    sides = ["--query", tmp_path / "codes.parquet", "--database", tmp_path / "codes.parquet"]
+    assert_refused(capsys, "evaluate", *sides, "--convention", "sch", says="its mAP needs labels")
+
+
+def test_the_commands_conventions_are_those_of_the_package():
+    from channelhash.cli.evaluate import ConventionName
+    from channelhash.metrics.conventions import CONVENTIONS
+
+    assert [name.value for name in ConventionName] == list(CONVENTIONS)

@@ -171,7 +171,11 @@ def test_roc_auc_is_that_of_scikit_learn(queries):
     hist = HammingHistogram(np.array([n for n, _ in queries]), np.array([r for _, r in queries]))
     truth, score = (np.concatenate(parts) for parts in zip(*[scores_of(q) for q in queries], strict=True))
     assume(0 < truth.sum() < len(truth))
-    assert hist.roc_auc("micro") == pytest.approx(roc_auc_score(truth, score), abs=1e-12)
+    assert hist.roc_auc("micro", every_query=True) == pytest.approx(roc_auc_score(truth, score), abs=1e-12)
+    counted = [scores_of(q) for q in queries if sum(q[1])]
+    truth, score = (np.concatenate(parts) for parts in zip(*counted, strict=True))
+    if not truth.all():
+        assert hist.roc_auc("micro") == pytest.approx(roc_auc_score(truth, score), abs=1e-12)
     each = [scores_of(q) for q in queries if 0 < sum(q[1]) < sum(q[0])]
     if each:
         expected = np.mean([roc_auc_score(*pair) for pair in each])
@@ -226,6 +230,10 @@ def test_queries_without_relevant_items_are_left_out_and_counted():
     assert (hist.counted, hist.skipped) == (1, 1)
     assert np.isnan(hist.average_precision()[1])
     assert hist.mean_average_precision() == 1.0
+    # Pairs of query 1 at radius 0: 1 of 2; without them precision within radius 0 is 1.
+    assert (hist.roc_auc(), hist.roc_auc(every_query=True)) == (1.0, pytest.approx(5 / 6))
+    assert hist.precision_recall_curve().precision.tolist() == [1.0, 0.5]
+    assert hist.precision_recall_curve(every_query=True).precision.tolist() == [0.5, 0.25]
     nothing = HammingHistogram(np.array([[1, 1]]), np.array([[0, 0]]))
     for figure in (
         nothing.mean_average_precision, nothing.map_bounds, nothing.ndcg, nothing.roc_auc, nothing.chance_level,

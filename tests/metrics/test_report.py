@@ -55,8 +55,8 @@ def test_a_report_has_every_figure_and_only_reachable_cut_offs():
     assert (report["map_lower"], report["map_upper"]) == pytest.approx((report["map_tie_aware"],) * 2)
     assert set(report) == {
         "map_tie_aware", "map_interval", "map_lower", "map_upper", "map_in_order", "map_at", "precision_at", "ndcg",
-        "ndcg_graded", "roc_auc_micro", "roc_auc_macro", "roc_auc_macro_queries", "radius_2", "by_radius",
-        "precision_recall_curve", "chance", "queries", "skipped",
+        "ndcg_graded", "roc_auc_micro", "roc_auc_micro_every_query", "roc_auc_macro", "roc_auc_macro_queries",
+        "radius_2", "by_radius", "precision_recall_curve", "chance", "queries", "skipped",
     }  # fmt: skip
 
 
@@ -83,6 +83,7 @@ def test_every_figure_of_a_report_is_that_of_its_histogram_and_is_written_as_jso
     assert report["precision_at"] == {"3": hist.precision_at(3), "50": hist.precision_at(50)}
     assert (report["ndcg"], report["ndcg_graded"]) == (hist.ndcg(), hist.ndcg_graded())
     assert (report["roc_auc_micro"], report["roc_auc_macro"]) == (hist.roc_auc("micro"), hist.roc_auc("macro"))
+    assert report["roc_auc_micro_every_query"] == hist.roc_auc(every_query=True) != report["roc_auc_micro"]
     assert report["radius_2"] == hist.within_radius(2)._asdict()
     for r in range(13):
         at_radius = {name: figures[r] for name, figures in report["by_radius"].items()}

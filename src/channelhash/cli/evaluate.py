@@ -27,6 +27,14 @@ class Checkpoint(StrEnum):
     best = "best"
 
 
+class ConventionName(StrEnum):
+    """Whose released evaluation code is followed, see `metrics.conventions`."""
+
+    qinlab = "qinlab"
+    sch = "sch"
+    hyp2 = "hyp2"
+
+
 def evaluate(
     run: Path | None = typer.Argument(None, help="A run's folder."),
     split: Split | None = typer.Option(None, help="For a run: Q against R (test, the default), or V_q against V_r."),
@@ -42,6 +50,9 @@ def evaluate(
     array: list[str] = typer.Option([], help="With --codes: the file's name of an array, such as B_q=codes_test."),
     task: str | None = typer.Option(None, help='With --codes: modalities of B_q and B_r, such as "image->text".'),
     out: Path | None = typer.Option(None, help="With --query or --codes: folder for metrics.json and plots."),
+    convention: list[ConventionName] = typer.Option(
+        [], help="Also what others' evaluation code prints; may be repeated."
+    ),
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -69,14 +80,17 @@ def evaluate(
         raise InputError("--out: a run's scores and plots go into its own folder; leave it out")
     written = f"Scores in {out / 'metrics.json'}, plots in {out / 'plots'}" if out else ""
     when_stopped("scores are written at the end, none are lost")
+    conventions = [name.value for name in convention]
     if run:
-        result, title, written = _evaluate_run(run, split or Split.test, checkpoint or Checkpoint.last, leak_free)
+        of_run = split or Split.test, checkpoint or Checkpoint.last, leak_free
+        result, title, written = _evaluate_run(run, *of_run, conventions)
     elif codes:
         from channelhash.metrics.code_files import evaluate_export
 
-        result, title = evaluate_export(codes, _pairs(array), task, out), str(codes)
+        result, title = evaluate_export(codes, _pairs(array), task, out, conventions), str(codes)
     elif query and database:
-        result, title = _evaluate_files(query, database, engine, workers, out), f"{query} searches {database}"
+        result = _evaluate_files(query, database, engine, workers, out, conventions)
+        title = f"{query} searches {database}"
     else:
         raise InputError("--query and --database go together; one of them is missing")
     if as_json:
@@ -95,31 +109,38 @@ def _print_result(result: dict[str, Any], title: str, written: str) -> None:
         typer.echo(written)
 
 
-def _evaluate_run(run: Path, split: Split, checkpoint: Checkpoint, leak_free: bool) -> tuple[dict[str, Any], str, str]:
+def _evaluate_run(
+    run: Path, split: Split, checkpoint: Checkpoint, leak_free: bool, conventions: list[str]
+) -> tuple[dict[str, Any], str, str]:
     """Return the scores of a run, a title, and a line that says where the plots are."""
     from channelhash.runs.evaluate import evaluate_run, plots_folder
 
     with progress_bars() as progress:
-        result = evaluate_run(run, split.value, checkpoint.value, leak_free, progress)
+        result = evaluate_run(run, split.value, checkpoint.value, leak_free, progress, conventions)
     rows = "training rows left out of" if leak_free else "all of"
     plots = plots_folder(run, split.value, checkpoint.value, leak_free)
     return result, f"{run}, {split.value} split, {rows} the retrieval set", f"Plots in {plots}"
 
 
 def _evaluate_files(
-    query: Path, database: Path, engine: Engine | None, workers: int | None, out: Path | None
+    query: Path,
+    database: Path,
+    engine: Engine | None,
+    workers: int | None,
+    out: Path | None,
+    conventions: list[str],
 ) -> dict[str, Any]:
     """Return the scores of files of codes; of shards part by part."""
     if not (engine or workers or database.is_dir() or "*" in database.name):
         from channelhash.metrics.code_files import evaluate_code_files
 
-        return evaluate_code_files(query, database, out)
+        return evaluate_code_files(query, database, out, conventions)
     from channelhash.scale import engines
     from channelhash.scale.evaluate import evaluate_shards
 
     with progress_bars() as progress:
         on = engines.Workers((engine or Engine.local).value, workers)
-        return evaluate_shards(query, database, on, out, progress("evaluate"))
+        return evaluate_shards(query, database, on, out, progress("evaluate"), conventions)
 
 
 def _check_sources(sources: Mapping[str, object], options: Mapping[str, Mapping[str, object]]) -> None:

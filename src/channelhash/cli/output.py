@@ -92,10 +92,28 @@ def print_scores(title: str, tasks: Mapping[str, Mapping[str, Any]]) -> None:
     for key, metric in {"map_at": "mAP", "precision_at": "P", "recall_at": "Recall"}.items():
         for z in reports[0].get(key, ()):
             rows.append([f"{metric}@{z}", *(percent_or_dash(report.get(key, {}).get(z)) for report in reports)])
+    rows += _convention_rows(reports)
     if "recall_at" in reports[0]:
         for label, key in {"median rank": "median_rank", "items of Recall@": "recall_items"}.items():
             rows.append([label, *(f"{report[key]:,.10g}" if key in report else "–" for report in reports)])
     print_table(title, ["score", *map(_arrow, tasks)], rows, numeric=True)
+
+
+def _convention_rows(reports: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return two rows a figure: what a stable sort gives, and the range of any sort; digits as papers print them."""
+    rows = []
+    for name, figures in reports[0].get("conventions", {}).items():
+        for figure in figures:
+            cells = [report["conventions"][name][figure] for report in reports]
+            label = f"{name}: {figure.replace('map', 'mAP')}"
+            rows.append([f"{label}, stable sort", *(_two_digits(cell["in_order"]) for cell in cells)])
+            ends = ([_two_digits(cell[end]) for end in ("lower", "upper")] for cell in cells)
+            rows.append([f"{label}, any sort", *map(" – ".join, ends)])
+    return rows
+
+
+def _two_digits(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.2f}"
 
 
 def print_trained(result: Mapping[str, Any], folder: Path) -> None:

@@ -15,7 +15,11 @@ from channelhash.utils.files import write_text
 
 
 def evaluate_sets(
-    query: CodeSet, database: CodeSet, where: str, cutoffs: Sequence[int] = DEFAULT_CUTOFFS
+    query: CodeSet,
+    database: CodeSet,
+    where: str,
+    cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
+    conventions: Sequence[str] = (),
 ) -> tuple[dict[str, TaskReport], dict[str, HammingHistogram]]:
     """Compute the scores of every task, and the counts that they and the plots are made from.
 
@@ -24,6 +28,7 @@ def evaluate_sets(
         database: what is searched.
         where: what was evaluated, for messages.
         cutoffs: z of mAP@z and P@z.
+        conventions: as in `metrics.evaluate`.
 
     Raises:
         InputError: the sets do not fit together, or there is nothing to average; see `metrics.evaluate`.
@@ -35,7 +40,7 @@ def evaluate_sets(
     1.0
     """
     try:
-        evaluations = evaluate_tasks(query, database, cutoffs)
+        evaluations = evaluate_tasks(query, database, cutoffs, conventions=conventions)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
     tasks, histograms = {}, {}
@@ -46,13 +51,16 @@ def evaluate_sets(
     return tasks, histograms
 
 
-def evaluate_code_files(query: Path, database: Path, out: Path | None = None) -> dict[str, Any]:
+def evaluate_code_files(
+    query: Path, database: Path, out: Path | None = None, conventions: Sequence[str] = ()
+) -> dict[str, Any]:
     """Compute all scores of two Parquet files of codes (`CodeSet.save`, ``channelhash encode``).
 
     Args:
         query: codes of the queries.
         database: codes of what is searched, likewise.
         out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
+        conventions: as in `metrics.evaluate`.
 
     Returns:
         ``{"n_bits": k, "query": file, "database": file, "tasks": {task: scores}}``.
@@ -67,19 +75,25 @@ def evaluate_code_files(query: Path, database: Path, out: Path | None = None) ->
     for path, codes in sets.items():
         if not len(codes):
             raise InputError(f"{path}: is empty; evaluation takes at least one code")
-    tasks, histograms = evaluate_sets(sets[query], sets[database], f"{query} and {database}")
+    where = f"{query} and {database}"
+    tasks, histograms = evaluate_sets(sets[query], sets[database], where, conventions=conventions)
     result = {"n_bits": sets[query].n_bits, "query": str(query), "database": str(database), "tasks": tasks}
     save_scores(result, histograms, out, f"{query.name} → {database.name}")
     return result
 
 
 def evaluate_export(
-    export: Path, names: Mapping[str, str] | None = None, task: str | None = None, out: Path | None = None
+    export: Path,
+    names: Mapping[str, str] | None = None,
+    task: str | None = None,
+    out: Path | None = None,
+    conventions: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compute all scores of another toolbox's export; for the first arguments see `foreign_files.read_export`.
 
     Args:
         out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
+        conventions: as in `metrics.evaluate`.
 
     Returns:
         ``{"n_bits": k, "codes": file, "tasks": {task: scores}}``.
@@ -88,7 +102,7 @@ def evaluate_export(
         InputError: as `read_export`, or no query has a relevant item.
     """
     query, database = read_export(export, names, task)
-    tasks, histograms = evaluate_sets(query, database, str(export))
+    tasks, histograms = evaluate_sets(query, database, str(export), conventions=conventions)
     result = {"n_bits": query.n_bits, "codes": str(export), "tasks": tasks}
     save_scores(result, histograms, out, export.name)
     return result

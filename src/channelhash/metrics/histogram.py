@@ -99,30 +99,36 @@ class HammingHistogram:
             raise ValueError("graded NDCG needs the gains of the items; `hamming_histogram` counts them")
         return self._mean(ranking.ndcg_graded(self.total, self.gains))
 
-    def roc_auc(self, average: Literal["micro", "macro"] = "micro") -> float:
+    def roc_auc(self, average: Literal["micro", "macro"] = "micro", every_query: bool = False) -> float:
         """Return ROC-AUC over queries.
 
-        ``"micro"`` sums the confusion counts of all queries per radius (the paper's), ``"macro"`` is the mean of the
+        ``"micro"`` sums the confusion counts of the queries per radius (the paper's), ``"macro"`` is the mean of the
         queries' own areas, over those with relevant and irrelevant items.
+
+        Args:
+            average: see above.
+            every_query: sum the pairs of queries without a relevant item too; ``"macro"`` has no area for them.
 
         Raises:
             ValueError: no query has a relevant item, or none to average over has an irrelevant one.
         """
         if average not in ("micro", "macro"):
             raise ValueError(f"average is 'micro' or 'macro', not {average!r}")
-        self._counted_queries()
         if average == "micro":
-            areas = np.array([ranking.roc_auc_micro(self.total, self.relevant)])
+            areas = np.array([ranking.roc_auc_micro(*self._pooled(every_query))])
         else:
-            areas = ranking.roc_auc_each(self.total, self.relevant)
+            areas = ranking.roc_auc_each(*self._pooled(every_query))
         if np.isnan(areas).all():
             raise ValueError("ROC-AUC needs irrelevant items as well as relevant ones; every item is relevant here")
         return float(np.nanmean(areas))
 
-    def precision_recall_curve(self) -> ranking.PrecisionRecallCurve:
-        """Return precision and recall of the lookup within each radius, over all queries together."""
-        self._counted_queries()
-        return ranking.precision_recall_curve(self.total, self.relevant)
+    def precision_recall_curve(self, every_query: bool = False) -> ranking.PrecisionRecallCurve:
+        """Return precision and recall of the lookup within each radius, over the queries together.
+
+        Args:
+            every_query: sum the pairs of queries without a relevant item too.
+        """
+        return ranking.precision_recall_curve(*self._pooled(every_query))
 
     def by_radius(self) -> ranking.RadiusCurves:
         """Return the mean precision, recall and share of empty answers of the lookup within each radius 0 … k."""
@@ -141,6 +147,11 @@ class HammingHistogram:
     def _mean(self, scores: NDArray[Any]) -> float:
         """Return the mean over the queries that have a relevant item."""
         return float(scores[self._counted_queries()].mean())
+
+    def _pooled(self, every_query: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the counts of every query, or of those that have a relevant item; ValueError if none has."""
+        counted = self._counted_queries()
+        return (self.total, self.relevant) if every_query else (self.total[counted], self.relevant[counted])
 
     def _counted_queries(self) -> NDArray[np.bool_]:
         """Return which queries have a relevant item; ValueError if none has."""

@@ -92,11 +92,16 @@ def average_precision(total: Counts, relevant: Counts) -> Scores:
     return divide(groups.sum(axis=1), relevant.sum(axis=1), np.nan)
 
 
-def average_precision_bounds(total: Counts, relevant: Counts) -> tuple[Scores, Scores]:
+def average_precision_bounds(total: Counts, relevant: Counts, first: int | None = None) -> tuple[Scores, Scores]:
     """Compute the smallest and the largest AP over all orders of ties: relevant items last, or first, at each distance.
 
     r relevant items in a row behind N items of which R are relevant add Σ_{t=1…r} (R + t) / (N + t)
     = r + (R − N) · (H_{N+r} − H_N).
+
+    Args:
+        total: n_d, ``(nq, k + 1)``.
+        relevant: n_d⁺, likewise.
+        first: count only so many relevant items of each query, the first ones.
 
     Returns:
         (lower, upper), each ``(nq,)``; NaN for a query without relevant items.
@@ -106,10 +111,11 @@ def average_precision_bounds(total: Counts, relevant: Counts) -> tuple[Scores, S
     ([0.5], [0.833])
     """
     before = _before(total, relevant)
-    positives = relevant.sum(axis=1)
+    counted = relevant if first is None else np.clip(first - before.relevant, 0, relevant)
+    positives = counted.sum(axis=1)
     bounds = []
     for start in (before.total + total - relevant, before.total):
-        row = relevant + (before.relevant - start) * harmonic_difference(start, relevant)
+        row = counted + (before.relevant - start) * harmonic_difference(start, counted)
         bounds.append(divide(row.sum(axis=1), positives, np.nan))
     return bounds[0], bounds[1]
 

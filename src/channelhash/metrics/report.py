@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple, NotRequired, TypedDict, cast
 
 import numpy as np
 
-from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
-from channelhash.metrics.count_distances import Labels
+from channelhash.errors import InputError
+from channelhash.metrics.conventions import ConventionScore, Pairs, convention_scores
 from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
 from channelhash.metrics.instances import instance_recall
 from channelhash.metrics.ranking import Scores
@@ -30,9 +30,10 @@ class TaskReport(TypedDict):
         map_in_order: tie-oblivious mAP, ties in the order of the database; None if only the histogram is known.
         ndcg_graded: None if the histogram was made without gains.
         roc_auc_micro: None where every item is relevant to every query, as ``roc_auc_macro``.
+        roc_auc_micro_every_query: the same with the pairs of the skipped queries.
         roc_auc_macro_queries: queries with relevant and irrelevant items, which the macro area is over.
         by_radius: ``precision``, ``recall`` and ``empty`` of the lookup within radius 0 … k, means over queries.
-        precision_recall_curve: ``precision`` and ``recall`` within radius 0 … k of all queries together; precision is
+        precision_recall_curve: ``precision`` and ``recall`` within radius 0 … k of the queries together; precision is
             None at radii that find nothing.
         queries: number of queries that the means are over.
         skipped: number of queries without a relevant item, which are left out.
@@ -40,6 +41,7 @@ class TaskReport(TypedDict):
             queries have one (`instances.instance_recall`), as the next two.
         median_rank: median rank of the counterpart.
         recall_items: number of items that counterparts are searched among.
+        conventions: convention -> what its toolboxes print (`conventions.convention_scores`), where asked for.
 
     Without labels the last three, ``queries`` and ``skipped`` are all there is, and count counterparts.
 
@@ -58,6 +60,7 @@ class TaskReport(TypedDict):
     ndcg: float
     ndcg_graded: float | None
     roc_auc_micro: float | None
+    roc_auc_micro_every_query: float | None
     roc_auc_macro: float | None
     roc_auc_macro_queries: int
     radius_2: dict[str, float]
@@ -69,10 +72,15 @@ class TaskReport(TypedDict):
     recall_at: NotRequired[dict[str, float]]
     median_rank: NotRequired[float]
     recall_items: NotRequired[int]
+    conventions: NotRequired[dict[str, dict[str, ConventionScore]]]
 
 
 def evaluate(
-    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = DEFAULT_CUTOFFS, device: str = "cpu"
+    query: CodeSet,
+    database: CodeSet,
+    cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
+    device: str = "cpu",
+    conventions: Sequence[str] = (),
 ) -> dict[str, TaskReport]:
     """Compute every score of every task, keyed by name: ``"image->text"`` searches the texts with the images.
 
@@ -81,8 +89,10 @@ def evaluate(
         database: what is searched, with the same labels and code length.
         cutoffs: z of mAP@z and P@z; those past the size of the database are left out.
         device: as in `hamming_histogram`.
+        conventions: names of `conventions.CONVENTIONS`, to compute their figures too.
 
     Raises:
+        InputError: there is no such convention, or there are no labels that it needs.
         ValueError: code lengths, label names or models differ, there are neither labels nor pairs of an image and a
             text, or in some task no query has a relevant item.
 
@@ -90,7 +100,8 @@ def evaluate(
     >>> evaluate(codes, codes)["image->image"]["map_tie_aware"]
     1.0
     """
-    return {task: evaluation.report for task, evaluation in evaluate_tasks(query, database, cutoffs, device).items()}
+    evaluations = evaluate_tasks(query, database, cutoffs, device, conventions)
+    return {task: evaluation.report for task, evaluation in evaluations.items()}
 
 
 class TaskEvaluation(NamedTuple):
@@ -106,7 +117,11 @@ class TaskEvaluation(NamedTuple):
 
 
 def evaluate_tasks(
-    query: CodeSet, database: CodeSet, cutoffs: Sequence[int] = DEFAULT_CUTOFFS, device: str = "cpu"
+    query: CodeSet,
+    database: CodeSet,
+    cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
+    device: str = "cpu",
+    conventions: Sequence[str] = (),
 ) -> dict[str, TaskEvaluation]:
     """Evaluate as `evaluate` does, and also return the counts that the scores are made from.
 
@@ -119,6 +134,10 @@ def evaluate_tasks(
     counted = {}
     _check_comparable(query, database)
     if query.labels is database.labels is None and (instances := instance_recall(query, database)):
+        if conventions:
+            raise InputError(
+                f"convention {conventions[0]}: its mAP needs labels, and these codes have none; leave it out"
+            )
         return {task: TaskEvaluation(None, cast(TaskReport, report)) for task, report in instances.items()}
     for task, pairs in _pairs(query, database).items():
         histogram = hamming_histogram(*pairs, n_bits=query.n_bits, device=device)
@@ -127,7 +146,26 @@ def evaluate_tasks(
     for task, found in instance_recall(query, database).items():
         for key in ("recall_at", "median_rank", "recall_items"):
             evaluations[task].report[key] = found[key]
+    if conventions:
+        add_conventions(evaluations, conventions, _pairs(query, database))
     return evaluations
+
+
+def add_conventions(
+    evaluations: Mapping[str, TaskEvaluation], names: Sequence[str], pairs: Mapping[str, Pairs] | None = None
+) -> None:
+    """Add the figures of ``names`` to the report of each task; ``pairs`` as in `convention_scores`, by task.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> evaluations = evaluate_tasks(codes, codes)
+    >>> add_conventions(evaluations, ["sch"])
+    >>> evaluations["image->image"].report["conventions"]["sch"]["map"]["upper"]
+    1.0
+    """
+    for task, (histogram, report) in evaluations.items():
+        if histogram is not None:
+            of_task = pairs[task] if pairs else None
+            report["conventions"] = {name: convention_scores(name, histogram, of_task) for name in names}
 
 
 def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram]:
@@ -144,7 +182,7 @@ def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram
     return {task: hamming_histogram(*pairs[task], n_bits=query.n_bits) for task in pairs}
 
 
-def _pairs(query: CodeSet, database: CodeSet) -> dict[str, tuple[PackedCodes, PackedCodes, Labels, Labels]]:
+def _pairs(query: CodeSet, database: CodeSet) -> dict[str, Pairs]:
     """Return task -> codes of queries and database, labels of both; cross-modal tasks come first.
 
     Raises:
@@ -229,6 +267,7 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: S
         "ndcg": histogram.ndcg(),
         "ndcg_graded": None if histogram.gains is None else histogram.ndcg_graded(),
         "roc_auc_micro": _roc_auc(histogram, "micro"),
+        "roc_auc_micro_every_query": _roc_auc(histogram, "micro", every_query=True),
         "roc_auc_macro": _roc_auc(histogram, "macro"),
         "roc_auc_macro_queries": int((counted & (histogram.relevant != histogram.total).any(axis=1)).sum()),
         "radius_2": histogram.within_radius(2)._asdict(),
@@ -243,10 +282,12 @@ def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: S
     }
 
 
-def _roc_auc(histogram: HammingHistogram, average: Literal["micro", "macro"]) -> float | None:
+def _roc_auc(
+    histogram: HammingHistogram, average: Literal["micro", "macro"], every_query: bool = False
+) -> float | None:
     """Return ROC-AUC, or None where every item is relevant to every query: the other scores are defined there."""
     everything = (histogram.relevant == histogram.total).all(axis=1)
-    return None if everything[histogram.relevant.sum(axis=1) > 0].all() else histogram.roc_auc(average)
+    return None if everything[histogram.relevant.sum(axis=1) > 0].all() else histogram.roc_auc(average, every_query)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """Evaluate a run: its codes and its scores."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -36,6 +37,7 @@ def evaluate(
     leak_free: bool = False,
     trust_code: bool = False,
     progress: StageProgress = no_stage_progress,
+    conventions: Sequence[str] = (),
 ) -> dict[str, dict[str, Any]]:
     """Return task -> all scores of a finished run, as ``channelhash evaluate`` does.
 
@@ -53,7 +55,8 @@ def evaluate(
         ch.evaluate("runs/table")["text->image"]["map_tie_aware"]
     """
     with trusting(trust_code):
-        tasks: dict[str, dict[str, Any]] = evaluate_run(Path(run), split, checkpoint, leak_free, progress)["tasks"]
+        result = evaluate_run(Path(run), split, checkpoint, leak_free, progress, conventions)
+    tasks: dict[str, dict[str, Any]] = result["tasks"]
     return tasks
 
 
@@ -63,6 +66,7 @@ def evaluate_run(
     checkpoint: str = "last",
     leak_free: bool = False,
     progress: StageProgress = no_stage_progress,
+    conventions: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compute all scores of a finished run, for every task: without labels those of instance retrieval.
 
@@ -77,6 +81,7 @@ def evaluate_run(
         checkpoint: ``"last"`` epoch, or ``"best"`` on validation.
         leak_free: leave the training rows out of the retrieval set (R∖T).
         progress: stage -> its callback.
+        conventions: as in `metrics.evaluate`.
 
     Returns:
         ``{"n_bits": k, "split": …, "checkpoint": …, "leak_free": …, "tasks": {task: scores}}``.
@@ -89,7 +94,7 @@ def evaluate_run(
     codes = run_codes(folder, split, checkpoint, progress)
     database = codes.without_training_rows() if leak_free else codes.retrieval
     where = f"{folder}, {split} partition"
-    tasks, histograms = evaluate_sets(codes.query, database, where, config.evaluate.cutoffs)
+    tasks, histograms = evaluate_sets(codes.query, database, where, config.evaluate.cutoffs, conventions)
     result = {
         "n_bits": config.n_bits,
         "split": split,

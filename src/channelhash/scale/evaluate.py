@@ -1,5 +1,6 @@
 """Evaluate over a database of any size: counts of its shards add up, and every score is computed from their sum."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.code_files import save_scores
-from channelhash.metrics.report import count_tasks, report_tasks
+from channelhash.metrics.report import add_conventions, count_tasks, report_tasks
 from channelhash.scale.engines import LOCAL, Workers
 from channelhash.scale.job import shard_files
 from channelhash.utils.progress import Progress, no_progress
@@ -37,6 +38,7 @@ def evaluate_shards(
     workers: Workers = LOCAL,
     out: Path | None = None,
     progress: Progress = no_progress,
+    conventions: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compute all scores of queries that search files of codes, read part by part.
 
@@ -50,6 +52,7 @@ def evaluate_shards(
         workers: this process, or workers on Ray.
         out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
         progress: called with the numbers (done, total) of groups of files.
+        conventions: as in `metrics.evaluate`; their ``in_order`` is None, too.
 
     Returns:
         ``{"n_bits": k, "query": …, "database": …, "items": n, "shards": n, "tasks": {task: scores}}``.
@@ -76,6 +79,8 @@ def evaluate_shards(
         reports = report_tasks({task: (histogram, None) for task, histogram in total.counts.items()})
     except ValueError as error:
         raise InputError(f"{query} and {database}: {error}") from None
+    if conventions:
+        add_conventions(reports, conventions)
     result = {
         "n_bits": queries.n_bits,
         "query": str(query),

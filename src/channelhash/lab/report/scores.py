@@ -24,6 +24,7 @@ _NAMES = {
     "ndcg": "NDCG",
     "ndcg_graded": "NDCG by label similarity",
     "roc_auc_micro": "ROC-AUC micro",
+    "roc_auc_micro_every_query": "ROC-AUC micro, skipped queries too",
     "roc_auc_macro": "ROC-AUC macro",
     "roc_auc_macro_queries": "queries of ROC-AUC macro",
     "radius_2": "within 2 bits:",

@@ -1,0 +1,152 @@
+"""mAP as the released evaluation code of other methods computes it, from the same codes.
+
+Three things differ from eq. (tmap:map). The sum over queries is divided by the number of all queries, those without a
+relevant item included. A cut-off counts the first z items, or the first z relevant items. Ties come as a sort leaves
+them: a stable one in the order of the database, any other one in an order that depends on library and processor, so
+that only the range is known. Sources are listed in ``docs/evaluate.md``.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes, hamming_distances
+from channelhash.metrics.ap_at_k import average_precision_at_bounds
+from channelhash.metrics.count_distances import Labels
+from channelhash.metrics.histogram import HammingHistogram
+from channelhash.metrics.ranking import Scores, average_precision_bounds
+from channelhash.utils.typed_settings import pick
+
+
+class Convention(NamedTuple):
+    """What a toolbox prints.
+
+    Attributes:
+        cutoffs: values of z; None ranks the whole database.
+        of_relevant: whether z counts relevant items, not items.
+
+    >>> CONVENTIONS["sch"].cutoffs
+    (None, 50)
+    """
+
+    cutoffs: tuple[int | None, ...]
+    of_relevant: bool = False
+
+
+CONVENTIONS = {
+    "qinlab": Convention((None, 50, 5000), of_relevant=True),
+    "sch": Convention((None, 50)),
+    "hyp2": Convention((1000, 5000, None)),
+}
+
+
+class ConventionScore(TypedDict):
+    """One figure of a convention, a share in [0, 1].
+
+    Attributes:
+        in_order: what a stable sort gives; None if only the histogram is known.
+        lower: what the worst order of ties gives.
+        upper: what the best order of ties gives.
+    """
+
+    in_order: float | None
+    lower: float
+    upper: float
+
+
+Pairs = tuple[PackedCodes, PackedCodes, Labels, Labels]
+
+
+def convention_scores(name: str, histogram: HammingHistogram, pairs: Pairs | None = None) -> dict[str, ConventionScore]:
+    """Compute what the toolboxes of a convention print: ``"map"``, ``"map@50"`` and so on, up to the database's size.
+
+    Args:
+        name: one of `CONVENTIONS`.
+        histogram: of the same queries and database as ``pairs``.
+        pairs: codes of queries and database, and labels of both; None leaves ``in_order`` open.
+
+    Raises:
+        InputError: there is no such convention.
+
+    >>> from channelhash.metrics import hamming_histogram
+    >>> codes, labels = np.array([[0], [0], [255]], np.uint8), np.array([[0, 1], [1, 0], [1, 0]]) > 0
+    >>> histogram = hamming_histogram(codes[1:], codes, labels[1:], labels, n_bits=8)
+    >>> convention_scores("sch", histogram, (codes[1:], codes, labels[1:], labels))["map"]["upper"]
+    0.9166666666666667
+    """
+    size = histogram.total.sum(axis=1).max(initial=0)
+    convention = pick(CONVENTIONS, name, "convention")
+    convention = convention._replace(cutoffs=tuple(z for z in convention.cutoffs if z is None or z <= size))
+    in_order = None if pairs is None else average_precisions_cut(*pairs, convention)
+    scores = {}
+    for place, z in enumerate(convention.cutoffs):
+        lower, upper = (_over_all_queries(bound) for bound in cut_bounds(histogram, z, convention.of_relevant))
+        stable = None if in_order is None else _over_all_queries(in_order[:, place])
+        scores["map" if z is None else f"map@{z}"] = ConventionScore(in_order=stable, lower=lower, upper=upper)
+    return scores
+
+
+def cut_bounds(histogram: HammingHistogram, z: int | None, of_relevant: bool) -> tuple[Scores, Scores]:
+    """Compute the smallest and the largest AP over all orders of ties, ``(nq,)`` each; NaN without relevant items.
+
+    Args:
+        histogram: of queries and database.
+        z: cut-off; None ranks the whole database.
+        of_relevant: whether z counts relevant items.
+
+    >>> histogram = HammingHistogram(np.array([[2, 2]]), np.array([[1, 1]]))
+    >>> [bound.tolist() for bound in cut_bounds(histogram, 1, of_relevant=True)]
+    [[0.5], [1.0]]
+    """
+    if z is None or of_relevant:
+        return average_precision_bounds(histogram.total, histogram.relevant, first=z)
+    return average_precision_at_bounds(histogram.total, histogram.relevant, z)
+
+
+def average_precisions_cut(
+    query_codes: PackedCodes,
+    database_codes: PackedCodes,
+    query_labels: Labels,
+    database_labels: Labels,
+    convention: Convention,
+) -> Scores:
+    """Compute AP at each cut-off of a convention, ties in the order of the database.
+
+    Args:
+        query_codes: as in `hamming_histogram`.
+        database_codes: likewise; their order is the order of tied items.
+        query_labels: likewise.
+        database_labels: likewise.
+        convention: cut-offs, and what they count.
+
+    Returns:
+        ``(nq, cut-offs)`` in [0, 1]; 0 where no relevant item is found. Costs a radix sort of the database a query.
+
+    >>> codes, labels = np.array([[0], [0], [255]], np.uint8), np.array([[0, 1], [1, 0], [1, 0]]) > 0
+    >>> average_precisions_cut(codes[1:2], codes, labels[1:2], labels, Convention((1, 2))).tolist()
+    [[0.0, 0.5]]
+    """
+    ranks = _ranks_of_relevant(query_codes, database_codes, query_labels, database_labels)
+    return np.array([[_average_precision(row, z, convention.of_relevant) for z in convention.cutoffs] for row in ranks])
+
+
+def _ranks_of_relevant(
+    query_codes: PackedCodes, database_codes: PackedCodes, query_labels: Labels, database_labels: Labels
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the ranks 1 … nd of each query's relevant items under a stable sort, rising."""
+    for code, labels in zip(query_codes, np.asarray(query_labels, dtype=bool), strict=True):
+        distances = hamming_distances(code[None], database_codes)[0].astype(np.uint16)  # which NumPy sorts by radix
+        shared = np.asarray(database_labels, dtype=np.uint8)[:, labels].max(axis=1, initial=0)
+        yield np.flatnonzero(shared[np.argsort(distances, kind="stable")]) + 1
+
+
+def _average_precision(ranks: NDArray[np.int64], z: int | None, of_relevant: bool) -> float:
+    """Return the mean precision at the relevant items of rank <= z, or at the first z of them; 0 if there are none."""
+    kept = ranks if z is None else ranks[:z] if of_relevant else ranks[: np.searchsorted(ranks, z, side="right")]
+    return float((np.arange(1, len(kept) + 1) / kept).mean()) if len(kept) else 0.0
+
+
+def _over_all_queries(scores: Scores) -> float:
+    return float(np.nan_to_num(scores).mean())
