@@ -12,7 +12,7 @@ from channelhash.data import resolve_data_kind
 from channelhash.data.collection import DataSource
 from channelhash.data.splits import Method, TrainRows
 from channelhash.errors import InputError
-from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss
+from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss, with_published
 from channelhash.models import MODELS, resolve_model
 from channelhash.utils.overrides import apply_override
 from channelhash.utils.python_names import check_trusted, python_names, trusting
@@ -271,6 +271,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     source, split = check_data(kind, data)
     model_settings = settings_of(resolve_model(model_name).create, frozenset({"train", "n_bits"}))
     loss_class = resolve_loss(loss_name)
+    loss = with_published(loss_name, loss)
     own, terms = _read_both(loss_settings(loss_class), settings_of(Terms), loss, "loss", f"loss {loss_name!r}")
     active = Terms(**terms.model_dump())
     if problem := active.problem(loss_class):

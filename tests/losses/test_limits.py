@@ -18,6 +18,8 @@ LIMITS = {
     "rho": (0.0, 1.0),
     "similarity_ratio": (0.0, math.inf),
     "hardness": (0.0, math.inf),
+    "bin_width": (1.0, math.inf),
+    "n_train": (1.0, math.inf),
 }
 NUMBERS = [
     (name, setting)

@@ -50,7 +50,9 @@ def configuration_page() -> str:
         parts.append(f"### model.name: {name}\n\n{_summary(model.create)}\n")
         parts.append(_table(settings_of(model.create, frozenset({"train", "n_bits"})), model.create.__doc__))
     parts.append(
-        "## loss\n\n`name` says which loss it is; keys are its paper's symbols. Equations: [losses](api/losses.md).\n"
+        "## loss\n\n`name` says which loss it is; keys are its paper's symbols. Equations: [losses](api/losses.md).\n\n"
+        "`published: true` stands for the settings of its authors, as far as they differ from the defaults; those\n"
+        "given beside it prevail ([what the baselines are](../baselines.md)).\n"
     )
     for name, loss in LOSSES.items():
         parts.append(f"### loss.name: {name}\n\n{_summary(loss)}\n")

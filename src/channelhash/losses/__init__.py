@@ -21,6 +21,7 @@ from channelhash.losses.hashnet import HashNetLoss
 from channelhash.losses.hyp2 import HyP2Loss
 from channelhash.losses.idhn import IDHNLoss
 from channelhash.losses.orthohash import OrthoHashLoss
+from channelhash.losses.published import PUBLISHED, with_published
 from channelhash.losses.rsch import RSCHLoss
 from channelhash.losses.sch import SCHLoss
 from channelhash.losses.sch_original import SCHOriginalLoss
@@ -96,13 +97,14 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
         name: as in `resolve_loss`.
         n_bits: code length k.
         n_labels: number of labels c.
-        settings: arguments of that loss, and of `Terms`. Where all terms are off, it is the loss itself.
+        settings: arguments of that loss, and of `Terms`. Where all terms are off, it is the loss itself. With
+            ``published=True`` those that are not given are its authors' (`published.PUBLISHED`).
 
     Raises:
-        InputError: as `resolve_loss`.
+        InputError: as `resolve_loss` and `published.with_published`.
         ValueError: a setting is out of its range, or a term does not go with that loss.
     """
-    kind = resolve_loss(name)
+    kind, settings = resolve_loss(name), with_published(name, settings)
     own = settings_of(kind).model_fields
     if not n_labels and "n_labels" in own:
         raise InputError(
@@ -118,6 +120,7 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
 
 __all__ = [
     "LOSSES",
+    "PUBLISHED",
     "TEACHER_LOSSES",
     "BSCHLoss",
     "Batch",
@@ -145,4 +148,5 @@ __all__ = [
     "loss_settings",
     "make_loss",
     "resolve_loss",
+    "with_published",
 ]

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from channelhash.losses.base import Batch, HashLoss
 from channelhash.losses.hash_centers import hash_centres, random_signs
+from channelhash.losses.hashnet import likelihood_of_halves
 from channelhash.losses.multimodal import items_of, mean_of_labelled
 
 
@@ -21,11 +22,17 @@ class CSQLoss(HashLoss):
     Several labels: the centre is the majority of the labels' centres, bit by bit. Ties are broken by one random code,
     drawn once, as in the published code. Items without labels have no centre and are in L_Q alone.
 
+    ``published``: the authors' code has L_Q = mean of (|tanh z| − 1)², and a third term: 0.2 · the mean of
+    log(1 + e^Ω) − s Ω, Ω = 10/k · tanh z_iᵀ tanh z_j, s = 1 for pairs that share a label, over the pairs of a batch's
+    first half with its second.
+
     Args:
         n_bits: code length k.
         n_labels: number of labels c.
-        lambda_q: weight λ of the quantisation error; 0.05, as in the published code.
+        lambda_q: weight λ of the quantisation error; the published code has 0.05, of (|tanh z| − 1)².
         seed: of the random centres and of the code that breaks ties.
+        squared: L_Q is the mean of (|tanh z| − 1)², as in the published code.
+        lambda_p: weight of the pairs of the two halves; 0.2 in the published code.
 
     >>> loss = CSQLoss(n_bits=4, n_labels=2)  # centres 1 1 1 1 and 1 -1 1 -1
     >>> at_centres = {"text": 9 * torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1]])}
@@ -33,9 +40,18 @@ class CSQLoss(HashLoss):
     0.0
     """
 
-    def __init__(self, n_bits: int, n_labels: int, lambda_q: float = 0.05, seed: int = 0) -> None:
+    def __init__(
+        self,
+        n_bits: int,
+        n_labels: int,
+        lambda_q: float = 0.05,
+        seed: int = 0,
+        squared: bool = False,
+        lambda_p: float = 0.0,
+    ) -> None:
         super().__init__()
         self.n_bits, self.n_labels, self.lambda_q = n_bits, n_labels, lambda_q
+        self.squared, self.lambda_p = squared, lambda_p
         # Made of the settings: a checkpoint need not hold them.
         self.register_buffer("centres", hash_centres(n_labels, n_bits, seed), persistent=False)
         self.register_buffer("tie_break", random_signs((n_bits,), seed, "csq ties"), persistent=False)
@@ -53,5 +69,9 @@ class CSQLoss(HashLoss):
         target = (self.centres_of(items.labels) + 1) / 2
         # h = (1 + tanh z) / 2 is the sigmoid of 2z, whose logarithm does not overflow.
         entropy = F.binary_cross_entropy_with_logits(2 * items.codes, target, reduction="none").mean(dim=1)
-        quantization = torch.log(torch.cosh(items.codes.tanh().abs() - 1)).mean()
-        return mean_of_labelled(entropy, items.labels) + self.lambda_q * quantization
+        errors = items.codes.tanh().abs() - 1
+        quantization = errors.square().mean() if self.squared else torch.log(torch.cosh(errors)).mean()
+        loss = mean_of_labelled(entropy, items.labels) + self.lambda_q * quantization
+        if self.lambda_p:
+            loss = loss + self.lambda_p * likelihood_of_halves(items, items.codes.tanh(), 10 / self.n_bits)
+        return loss

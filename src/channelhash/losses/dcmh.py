@@ -17,12 +17,25 @@ class DCMHLoss(HashLoss):
     divided by N², N = m · n; B = sign(Σ_m F_m), as DCMH sets the codes of training samples. DCMH sums over image–text
     pairs alone; here over all pairs of `items`. The batch stands for the training set.
 
+    ``published``: J of the training set, over its image–text pairs alone and divided by n², as a batch estimates it::
+
+        mean_ij (log(1 + e^Θ_ij) − S_ij Θ_ij) + γ/n_train · Σ_m mean_i ‖b_i − f_mi‖² + η Σ_m ‖mean_i f_mi‖²
+
+    with n_train = 10,000 as in the authors' code, the first term for each two modalities (of a single one for its own
+    pairs). Against it the default's quantisation error weighs n_train / 4n times as much in a batch of n, and its
+    balance a quarter. The authors' F and G are of all training samples, each as of its last step, and B of the last
+    epoch; here they are of the batch.
+
     Several labels: S_ij = 1 where two samples share at least one, else 0.
 
     Args:
         n_bits: code length k.
         gamma: weight γ of the quantisation error; 1 in the paper.
         eta: weight η of the balance of bits; 1 in the paper.
+        n_train: number of training samples that the batch is drawn from, at least 1; None takes the batch for all.
+
+    Raises:
+        ValueError: ``n_train`` is below 1.
 
     >>> import torch
     >>> loss = DCMHLoss(n_bits=4, gamma=0.0, eta=0.0)  # the likelihood alone: log(1 + e^Θ) with Θ = 0
@@ -30,18 +43,25 @@ class DCMHLoss(HashLoss):
     0.6931
     """
 
-    def __init__(self, n_bits: int, gamma: float = 1.0, eta: float = 1.0) -> None:
+    def __init__(self, n_bits: int, gamma: float = 1.0, eta: float = 1.0, n_train: int | None = None) -> None:
         super().__init__()
-        self.n_bits, self.gamma, self.eta = n_bits, gamma, eta
+        if n_train is not None and not n_train >= 1:
+            raise ValueError(f"n_train is {n_train}; a training has at least 1 sample")
+        self.n_bits, self.gamma, self.eta, self.n_train = n_bits, gamma, eta, n_train
 
     def compute(self, batch: Batch) -> Tensor:
         """Return the loss of ``batch``."""
         items = items_of(batch, self.n_bits)
         theta = 0.5 * (items.codes @ items.codes.T)
         similar = (items.similarity() > 0).to(theta)
-        likelihood = (F.softplus(theta) - similar * theta).sum()
+        likelihoods = F.softplus(theta) - similar * theta
         codes = items.by_modality(items.codes)
         quantization = (codes - sign(codes.sum(dim=0))).square().sum()
         balance = codes.sum(dim=1).square().sum()
-        total: Tensor = likelihood + self.gamma * quantization + self.eta * balance
-        return total / len(items.codes) ** 2
+        if self.n_train is None:
+            total: Tensor = likelihoods.sum() + self.gamma * quantization + self.eta * balance
+            return total / len(items.codes) ** 2
+        m, n = items.n_modalities, items.n_samples
+        by_modalities = likelihoods.view(m, n, m, n).sum(dim=(1, 3))
+        pairs = by_modalities.triu(diagonal=min(m - 1, 1)).sum()
+        return (pairs + self.eta * balance) / n**2 + self.gamma * quantization / (n * self.n_train)

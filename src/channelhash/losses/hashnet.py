@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.multimodal import items_of
+from channelhash.losses.multimodal import Items, items_of
 
 
 class HashNetLoss(HashLoss):
@@ -22,18 +22,22 @@ class HashNetLoss(HashLoss):
     Left out: the continuation itself, in which β grows from stage to stage of a training until tanh is the sign. A loss
     does not know how long the training is; β stays where it is set. This is the paper's first stage.
 
+    ``published``: the authors' PyTorch code weighs all pairs alike (``--class_num 1.0`` in its README), without Jaccard
+    index and without |S|/|S₁|, and its pairs are those of one half of a batch with the other.
+
     Args:
         n_bits: code length k.
         alpha: slope α of the adaptive sigmoid; 10/k if None, as in the published code.
         beta: slope β of the tanh; the paper starts at 1.
+        weighted: pairs weigh w_ij, and all pairs of items are in the loss; else as in the authors' PyTorch code.
 
     >>> round(HashNetLoss(n_bits=4)({"text": torch.zeros(1, 4)}, torch.ones(1, 1)).item(), 4)  # log(1 + e^0)
     0.6931
     """
 
-    def __init__(self, n_bits: int, alpha: float | None = None, beta: float = 1.0) -> None:
+    def __init__(self, n_bits: int, alpha: float | None = None, beta: float = 1.0, weighted: bool = True) -> None:
         super().__init__()
-        self.n_bits = n_bits
+        self.n_bits, self.weighted = n_bits, weighted
         self.alpha = 10 / n_bits if alpha is None else alpha
         self.beta = beta
 
@@ -41,6 +45,8 @@ class HashNetLoss(HashLoss):
         """Return the loss of ``batch``."""
         items = items_of(batch, self.n_bits)
         codes = torch.tanh(self.beta * items.codes)
+        if not self.weighted:
+            return likelihood_of_halves(items, codes, self.alpha)
         logits = self.alpha * (codes @ codes.T)
         similar = items.similarity() > 0
         shared = items.labels @ items.labels.T
@@ -50,3 +56,16 @@ class HashNetLoss(HashLoss):
         of_similar, of_dissimilar = similar.sum().clamp_min(1), (~similar).sum().clamp_min(1)
         weights = torch.where(similar, jaccard / of_similar, 1 / of_dissimilar)  # w_ij / |S|
         return (weights * (F.softplus(logits) - similar * logits)).sum()
+
+
+def likelihood_of_halves(items: Items, codes: Tensor, alpha: float) -> Tensor:
+    """Return the mean of log(1 + e^Ω) − s Ω, Ω = α · h_iᵀ h_j, i in the first half of the items, j in the second.
+
+    >>> items = Items(torch.zeros(2, 4), torch.ones(2, 1), n_modalities=2)
+    >>> round(likelihood_of_halves(items, items.codes, alpha=2.5).item(), 4)  # log(1 + e^0)
+    0.6931
+    """
+    first, second = items.halves()
+    logits = alpha * (codes[first] @ codes[second].T)
+    similar = items.similarity()[first][:, second] > 0
+    return (F.softplus(logits) - similar * logits).sum() / max(1, logits.numel())

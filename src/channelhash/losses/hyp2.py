@@ -17,8 +17,12 @@ class HyP2Loss(HashLoss):
             + β · Σ_{(i, j) ∈ I} max(0, cos(z_i, z_j) − ζ) / |I|
 
     over items i and trained proxies p_j of the labels, shared by the modalities; I are the pairs of items that both
-    have two labels or more and share none. In two modalities, as here, it is the loss of "Deep Semantic-aware Proxy
-    Hashing for Multi-label Cross-modal Retrieval" (DSPH, IEEE TCSVT 2024), which has β = 0.8.
+    have two labels or more and share none. In one modality it is the authors' loss.
+
+    ``published``: the loss of "Deep Semantic-aware Proxy Hashing for Multi-label Cross-modal Retrieval" (DSPH, IEEE
+    TCSVT 2024), which is of two modalities. The first two terms are added up over the modalities, and the third with
+    β = 0.8 over image–image, text–text and image–text. No β makes that of means over all items and pairs, as in the
+    default: β = 1.6 would weigh pairs within a modality as DSPH does, 0.8 those across; 1.2 has the same sum.
 
     Several labels: each of an item's labels pulls it to its proxy, each other one pushes. Items without labels are
     pushed by all.
@@ -26,8 +30,9 @@ class HyP2Loss(HashLoss):
     Args:
         n_bits: code length k.
         n_labels: number of labels c.
-        beta: weight β of the irrelevant pairs; 0.5 in the paper.
+        beta: weight β of the irrelevant pairs; 0.5 in HyP²'s code.
         zeta: largest cosine ζ of irrelevant ones; `largest_cosine` if None.
+        add_modalities: terms are added up over modalities and unordered pairs of them, as in DSPH.
 
     >>> _ = torch.manual_seed(0)
     >>> loss = HyP2Loss(n_bits=4, n_labels=2)
@@ -36,9 +41,16 @@ class HyP2Loss(HashLoss):
     True
     """
 
-    def __init__(self, n_bits: int, n_labels: int, beta: float = 0.5, zeta: float | None = None) -> None:
+    def __init__(
+        self,
+        n_bits: int,
+        n_labels: int,
+        beta: float = 0.5,
+        zeta: float | None = None,
+        add_modalities: bool = False,
+    ) -> None:
         super().__init__()
-        self.n_bits, self.n_labels, self.beta = n_bits, n_labels, beta
+        self.n_bits, self.n_labels, self.beta, self.add_modalities = n_bits, n_labels, beta, add_modalities
         self.zeta = largest_cosine(n_bits, n_labels) if zeta is None else zeta
         self.proxies = nn.Parameter(torch.empty(n_labels, n_bits))
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
@@ -53,7 +65,11 @@ class HyP2Loss(HashLoss):
         several = items.labels.sum(dim=1) > 1
         irrelevant = several[:, None] & several & (items.labels @ items.labels.T == 0)
         pairs = (directions @ directions.T - self.zeta).clamp_min(0)
-        return loss + self.beta * _mean_where(pairs, irrelevant)
+        if not self.add_modalities:
+            return loss + self.beta * _mean_where(pairs, irrelevant)
+        m, n = items.n_modalities, items.n_samples
+        by_modalities = (pairs * irrelevant).view(m, n, m, n).sum(dim=(1, 3)).triu()
+        return m * loss + self.beta * by_modalities.sum() / irrelevant[:n, :n].sum().clamp_min(1)
 
 
 def largest_cosine(n_bits: int, n_labels: int) -> float:

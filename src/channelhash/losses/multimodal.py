@@ -11,6 +11,7 @@ unless a loss says otherwise.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from channelhash.channels import label_similarity
@@ -27,7 +28,6 @@ class Items:
         labels: ``(N, c)`` 0/1 in the type of the codes.
         n_modalities: m.
 
-    >>> import torch
     >>> items = Items(torch.zeros(4, 8), torch.eye(2).repeat(2, 1), n_modalities=2)
     >>> items.similarity()[0].tolist()  # the first sample's image with all four items
     [1.0, 0.0, 1.0, 0.0]
@@ -47,6 +47,14 @@ class Items:
         samples = self.labels[: self.n_samples]
         return label_similarity(samples).to(self.codes).repeat(self.n_modalities, self.n_modalities)
 
+    def halves(self) -> tuple[Tensor, Tensor]:
+        """Return the numbers of the first half of the items and of the others: image and text of two modalities.
+
+        Authors of losses over pairs for one modality draw their pairs so, from two halves of a batch.
+        """
+        numbers = torch.arange(len(self.codes), device=self.codes.device)
+        return numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
+
     def by_modality(self, values: Tensor) -> Tensor:
         """Return ``(N, …)`` values as ``(m, n, …)``."""
         return values.view(self.n_modalities, -1, *values.shape[1:])
@@ -55,7 +63,6 @@ class Items:
 def items_of(batch: Batch, n_bits: int, n_labels: int | None = None) -> Items:
     """Return the items of a batch for a loss that was made for ``n_bits`` and, unless None, for ``n_labels``.
 
-    >>> import torch
     >>> batch = Batch({"image": torch.zeros(3, 8), "text": torch.ones(3, 8)}, torch.eye(3))
     >>> items_of(batch, n_bits=8).codes.shape
     torch.Size([6, 8])
@@ -73,7 +80,6 @@ def items_of(batch: Batch, n_bits: int, n_labels: int | None = None) -> Items:
 def mean_of_labelled(values: Tensor, labels: Tensor) -> Tensor:
     """Return the mean of ``values`` ``(N,)`` over the items that have a label; 0 if none has.
 
-    >>> import torch
     >>> mean_of_labelled(torch.tensor([1.0, 5.0]), torch.tensor([[1], [0]])).item()
     1.0
     """

@@ -1,0 +1,48 @@
+"""What the authors of each loss published: ``published: true`` in a configuration.
+
+Against which files and lines, and what no setting can equal, is in ``docs/baselines.md``.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from channelhash.errors import InputError
+
+#: Name of a loss -> the settings with which it is its authors'; empty where its defaults are.
+PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "dsch": {},
+    "sch": {},
+    "sch-original": {},
+    "tdsrdh": {},
+    "dcmh": {"n_train": 10_000},
+    "hashnet": {"weighted": False},
+    "idhn": {},
+    "csq": {"squared": True, "lambda_p": 0.2},
+    "orthohash": {},
+    "greedyhash": {},
+    "hyp2": {"beta": 0.8, "add_modalities": True},
+    "dnph": {},
+    "talr": {"alpha": 0.5, "bin_width": 2},
+}
+
+
+def with_published(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``settings`` without the key ``published``; where it is true, with the authors' beside those given.
+
+    >>> with_published("talr", {"published": True, "bin_width": 1})
+    {'alpha': 0.5, 'bin_width': 1}
+
+    Raises:
+        InputError: ``published`` is neither true nor false, or `PUBLISHED` has no such loss.
+    """
+    given = {key: value for key, value in settings.items() if key != "published"}
+    wanted = settings.get("published", False)
+    if not isinstance(wanted, bool):
+        raise InputError(f"loss.published: is true or false, got {wanted!r}")
+    if not wanted:
+        return given
+    if name not in PUBLISHED:
+        raise InputError(
+            f"loss.published: nobody else has published {name!r}; leave it out, or take {', '.join(PUBLISHED)}"
+        )
+    return {**PUBLISHED[name], **given}
