@@ -74,6 +74,7 @@ def test_the_keys_that_people_script_against():
         "labels_per_item": figures,
         "words_per_text": figures,
         "chance": 1.0,
+        "protocol": "",
         "measures": ["map"],
     }
 

@@ -104,6 +104,14 @@ def test_pictures_alone_texts_alone_and_no_labels(root):
     assert list(load_table(path).items) == ["text"]
 
 
+def test_a_column_can_be_left_unread_though_it_is_there(tmp_path):
+    path = write(tmp_path, ROWS)  # none of its pictures is here
+    assert "no such picture" in refusal(path)
+    records = load_table(path, image_column=None)
+    assert (list(records.items), records.problems, len(records)) == (["text"], (), 3)
+    assert "has neither a column" in refusal(path, image_column=None, text_column=None)
+
+
 def test_a_misspelt_column_that_may_be_absent_is_a_problem(root):
     path = write(root, [{"id": "1", "image": "a.jpg", "txet": "words", "labels": "x"}])
     assert load_table(path).problems == (f"{path}: has no column 'text'; if that is 'txet', say text_column=txet",)

@@ -164,6 +164,8 @@ def describe(
         print_json(result)
         return
     typer.echo(f"{result['found']} samples found, {result['usable']} usable")
+    if result["protocol"]:
+        typer.echo(result["protocol"])
     if result["labels"]:
         typer.echo(f"A random pair shares a label with probability {percent(result['chance'])} %")
     elif result["measures"]:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.data.images import image_problem
+from channelhash.data.protocols import recognise
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits
 from channelhash.utils.progress import Progress
@@ -34,10 +35,11 @@ def describe(
 
     Returns:
         ``{"found", "usable", "labels": {name: count}, "partitions": {name: rows}, "removed": {reason: count},
-        "problems": [lines], "expected", "labels_per_item", "words_per_text", "chance", "measures"}``.
+        "problems": [lines], "expected", "labels_per_item", "words_per_text", "chance", "protocol", "measures"}``.
         ``labels_per_item`` and ``words_per_text`` are {min, median, mean, max}; ``chance`` is the probability that two
-        random samples share a label; ``measures`` is what can be measured: ``"map"`` by labels, ``"recall"`` by pairs
-        of an image and a text.
+        random samples share a label; ``protocol`` is a line about the literature's variant that has these counts, which
+        are then no problem (`protocols.recognise`); ``measures`` is what can be measured: ``"map"`` by labels,
+        ``"recall"`` by pairs of an image and a text.
 
     >>> labels = np.array([[True, False], [True, True], [False, False]])
     >>> summary = describe(Records(tuple("abc"), {"text": ("a dog", "a dog swims", "nothing")}, labels, ("dog", "sea")))
@@ -48,7 +50,9 @@ def describe(
     """
     counts = {"found": len(records) if records.found is None else records.found, "usable": len(records)}
     partitions = splits.counts() if splits else {}
-    problems = [*records.problems, *_count_problems(counts | partitions, expected or {}), *_row_problems(records)]
+    protocol = recognise(records.labels)
+    compared = {} if protocol and counts["usable"] != (expected or {}).get("usable") else expected or {}
+    problems = [*records.problems, *_count_problems(counts | partitions, compared), *_row_problems(records)]
     images, texts = records.items.get("image", ()), records.items.get("text", ())
     if decode_images and not isinstance(images, np.ndarray):
         problems += _image_problems([Path(path) for path in images], progress)
@@ -63,6 +67,7 @@ def describe(
         "labels_per_item": _summary(records.labels.sum(axis=1)),
         "words_per_text": _summary(np.array(words)) if words else {},
         "chance": _chance(records.labels),
+        "protocol": protocol,
         "measures": ["map"] * bool(records.label_names) + ["recall"] * (len(records.items) > 1),
     }
 

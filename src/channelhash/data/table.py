@@ -73,8 +73,8 @@ def load_table(
     path: Path,
     root: Path | None = None,
     id_column: str = "id",
-    image_column: str = "image",
-    text_column: str = "text",
+    image_column: str | None = "image",
+    text_column: str | None = "text",
     labels_column: str = "labels",
     label_columns: list[str] | None = None,
     label_separator: str = ";",
@@ -92,8 +92,9 @@ def load_table(
         path: ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``.
         root: folder that image paths are relative to; the table's own folder if None.
         id_column: column of unique ids.
-        image_column: column of image paths; ``image`` may be absent from a collection of texts.
-        text_column: column of texts; ``text`` may be absent from a collection of images.
+        image_column: column of image paths; ``image`` may be absent from a collection of texts, and None reads the
+            texts of a table whose images are not here.
+        text_column: column of texts; ``text`` may be absent from a collection of images, None leaves it out.
         labels_column: column of all labels of a row, separated by ``label_separator`` (or a list); ``labels`` may be
             absent from a collection without labels.
         label_columns: instead, one column of 0 and 1 for each label; an empty list for a table without labels.
@@ -111,15 +112,16 @@ def load_table(
     labels = _LabelFormat(labels_column, label_columns, label_separator, label_names)
     labels.check()
     cells = [id_column, *labels.cells]
-    columns, rows = _readable_rows(path, [image_column, text_column, *cells])
-    modalities = _modalities(path, columns, {"image": image_column, "text": text_column})
+    wanted = {name: column for name, column in (("image", image_column), ("text", text_column)) if column is not None}
+    columns, rows = _readable_rows(path, [*wanted.values(), *cells])
+    modalities = _modalities(path, columns, wanted)
     if labels.cells == ["labels"] and _no_labels(path, columns, [id_column, *modalities.values()]):
         label_columns, cells = [], [id_column]
         labels = labels._replace(columns=[])
     if missing := next((column for column in cells if column not in columns), None):
         raise InputError(f"{path}: {_no_column(missing, columns)}")
     row_format = _RowFormat({"id": id_column, **modalities}, labels, root or path.parent, verify_images)
-    problems = Problems(skip_bad, _near_misses(path, columns, modalities, cells))
+    problems = Problems(skip_bad, _near_misses(path, columns, wanted, cells))
     samples = _usable_samples(path, rows, row_format, problems, progress)
     if not samples:
         raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
@@ -212,13 +214,13 @@ def _nearest(name: str, names: Sequence[str], cutoff: float) -> str | None:
     return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), None)
 
 
-def _near_misses(path: Path, columns: Sequence[str], modalities: Mapping[str, str], others: Sequence[str]) -> list[str]:
-    """Return a line for each modality without a column where the name of another column resembles it."""
-    unused = [column for column in columns if column not in (*modalities.values(), *others)]
+def _near_misses(path: Path, columns: Sequence[str], wanted: Mapping[str, str], others: Sequence[str]) -> list[str]:
+    """Return a line for each wanted modality without a column where the name of another column resembles it."""
+    unused = [column for column in columns if column not in (*wanted.values(), *others)]
     return [
         f"{path}: has no column {modality!r}; if that is {near!r}, say {modality}_column={near}"
-        for modality in ("image", "text")
-        if modality not in modalities and (near := _nearest(modality, unused, 0.7))
+        for modality, column in wanted.items()
+        if column not in columns and (near := _nearest(modality, unused, 0.7))
     ]
 
 
