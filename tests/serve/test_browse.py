@@ -1,6 +1,7 @@
 """Looking through a store over HTTP: every item once over all pages, by label, folder and month."""
 
 import io
+from urllib.parse import parse_qs
 
 import pytest
 from PIL import ExifTags, Image
@@ -23,6 +24,7 @@ def client(tmp_path_factory):
             for n in range(1, 4)
         ]
         assert client.post("/items", json={"items": items}, headers=WRITER).status_code == 201
+        client.app_folder = folder
         yield client
 
 
@@ -75,6 +77,14 @@ def test_a_selection_is_what_its_filter_finds_for_items_and_for_searches(client,
     expected = client.app_store.ids(where)
     assert sorted(ids(client, f"/items?limit=50&{query}")) == expected
     assert client.get(f"/items?limit=1&{query}").json()["total"] == len(expected)
+    options = {key: values if key == "label" else values[0] for key, values in parse_qs(query).items()}
+    found = client.post("/search", json={"text": "red", "by": "text", "k": 50, **options})
+    assert sorted(result["id"] for result in found.json()["results"]) == expected
+    image = {"image": (client.app_folder / "images" / "0.png").read_bytes()}
+    found = client.post("/search/image", data={"by": "text", "k": 50, **options}, files=image)
+    assert sorted(result["id"] for result in found.json()["results"]) == expected
+    kinds = [part["kind"] for part in found.json()["understood"]]
+    assert kinds == ["image", *sorted(key for key, values in parse_qs(query).items() for _ in values)]
 
 
 def test_facets_count_labels_folders_and_months(client):

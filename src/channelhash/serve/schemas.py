@@ -22,6 +22,8 @@ Metadata = dict[str, bool | int | Annotated[float, Field(allow_inf_nan=False)] |
 HexCode = Annotated[str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Natural = Annotated[int, Field(ge=0, strict=True)]
+#: A month, a year or a day.
+MONTH = r"^\d{4}(-\d\d){0,2}$"
 
 
 _QUERIES = ("text", "id", "code")
@@ -46,9 +48,7 @@ class Narrowing(_Request):
     where: Text | None = Field(None, description="Filter: label = 'dog' AND year > 2015.")
     label: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field([], description="Items of any of these.")
     folder: Text | None = Field(None, description="Items whose id begins with it and a slash.")
-    month: str | None = Field(
-        None, pattern=r"^\d{4}(-\d\d){0,2}$", description="Items dated YYYY-MM; also YYYY or YYYY-MM-DD."
-    )
+    month: str | None = Field(None, pattern=MONTH, description="Items dated YYYY-MM; also YYYY or YYYY-MM-DD.")
 
 
 class BrowseOptions(Narrowing):
@@ -78,6 +78,7 @@ class SearchOptions(Narrowing):
         0, description="Nearest codes that are ranked again by the query's real-valued outputs; 0 for none."
     )
     collapse: Natural | None = Field(None, description="Fold results within so many bits of an earlier one into it.")
+    offset: Natural = Field(0, description="Results before the first that is returned, all of one ranking.")
 
 
 class SearchRequest(SearchOptions):
@@ -99,6 +100,9 @@ class SearchRequest(SearchOptions):
         None, description="Which of an item's codes is the query; the searched modality's if it has one."
     )
     code: HexCode | None = None
+    exclude_self: bool = Field(
+        False, strict=True, description="Leave the item ``id`` out; with collapse, its near-duplicates, too."
+    )
     minus_ids: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field(
         [], description="Items of the store that are not wanted."
     )
@@ -129,6 +133,14 @@ class Result(Photograph):
     duplicates: list[str] | None = Field(None, description="With collapse, the ids of results folded into this one.")
 
 
+class Understood(BaseModel):
+    """One part of what was asked."""
+
+    kind: Literal["words", "without", "image", "item", "without_item", "code", "label", "folder", "month", "where"]
+    value: str = Field(description="The words, id, code, name or filter; empty for an uploaded picture.")
+    weight: float = Field(1.0, description="How much words count beside other parts.")
+
+
 class SearchResponse(BaseModel):
     """The results of a search, best first."""
 
@@ -138,7 +150,12 @@ class SearchResponse(BaseModel):
     n_bits: int
     results: list[Result]
     close: bool | None = Field(
-        None, description="Whether the results are as near as those of the store's own items; null if unknown."
+        None, description="Whether the first results are as near as those of the store's own items; null if unknown."
+    )
+    offset: int = 0
+    understood: list[Understood] = Field([], description="What was asked, part by part.")
+    duplicates: list[str] | None = Field(
+        None, description="With exclude_self and collapse, the ids of near-duplicates of the item itself."
     )
     note: str = Field("", description="What the query could not be compared with, and what to do; empty if nothing.")
     seconds: float = Field(description="Time from the request's arrival to its response.")

@@ -10,18 +10,19 @@ from fastapi import APIRouter, Depends, Form, HTTPException, Response
 
 from channelhash.codes import PackedCodes, check_packed
 from channelhash.errors import InputError
-from channelhash.search.fused import answer
 from channelhash.search.hits import Hits, Query
 from channelhash.search.hits import SearchOptions as StoreOptions
+from channelhash.search.paging import Page, answer_page
 from channelhash.search.query import make_query, part_modality, query_like, query_outputs
 from channelhash.search.question import Part, check_parts, parse_question
 from channelhash.serve.batching import Outputs
 from channelhash.serve.error_handlers import PROBLEMS
-from channelhash.serve.limits import check_length, check_number
+from channelhash.serve.limits import check_length, check_narrowing, check_number
 from channelhash.serve.responses import format_code, make_result
 from channelhash.serve.routing import Route
-from channelhash.serve.schemas import Modality, SearchOptions, SearchRequest, SearchResponse
+from channelhash.serve.schemas import MONTH, Modality, SearchOptions, SearchRequest, SearchResponse, Text, Understood
 from channelhash.serve.service import CurrentService, Service
+from channelhash.serve.understanding import understood
 from channelhash.serve.uploads import UploadedImage
 
 router = APIRouter(tags=["search"], responses=PROBLEMS, route_class=Route)
@@ -36,6 +37,8 @@ async def search(request: SearchRequest, service: CurrentService) -> Response:
         raise HTTPException(422, "give text, id or code: what to search for")
     if request.query_modality is not None and request.id is None:
         raise HTTPException(422, "query_modality: says which code of an item asks; give it with id")
+    if request.exclude_self and request.id is None:
+        raise HTTPException(422, "exclude_self: leaves out the item that asks; give it with id")
     _check_options(request, service)
     for name in ("text", "id"):
         check_length(name, getattr(request, name), service.limits.characters)
@@ -43,14 +46,15 @@ async def search(request: SearchRequest, service: CurrentService) -> Response:
     if request.text is not None or len(queries) > 1 or request.minus or request.minus_ids:
         if request.text is not None and not request.text.strip():
             raise HTTPException(422, "text: is empty; give some words")
-        parts = await run_sync(_parts, service, request, limiter=service.searching)
-        return await _search_parts(service, request, parts, start)
+        words = [] if request.text is None else parse_question(request.text)
+        parts = await run_sync(_parts, service, request, words, limiter=service.searching)
+        return await _search_parts(service, request, parts, understood(request, words), start)
     if request.rerank:
         raise HTTPException(422, "rerank: needs the query's real-valued outputs; ask with words or a picture")
     query_stored = _query_like if request.id is not None else _query_code
 
     def work() -> Response:
-        return _search(service, request, *query_stored(service, request), start)
+        return _search(service, request, *query_stored(service, request), understood(request, []), start)
 
     return await run_sync(work, limiter=service.searching)
 
@@ -64,10 +68,25 @@ def _read_form(
     collapse: Annotated[int | None, Form(ge=0)] = None,
     by: Annotated[Literal["all", "image", "text", "words"] | None, Form()] = None,
     minus: Annotated[str, Form(description="Words that are not wanted.")] = "",
+    offset: Annotated[int, Form(ge=0)] = 0,
+    label: Annotated[list[Text] | None, Form(max_length=31)] = None,
+    folder: Annotated[Text | None, Form()] = None,
+    month: Annotated[str | None, Form(pattern=MONTH)] = None,
 ) -> SearchOptions:
     unwanted = [minus] if minus else []
     return SearchOptions(
-        modality=modality, k=k, radius=radius, where=where, rerank=rerank, collapse=collapse, by=by, minus=unwanted
+        label=label or [],
+        folder=folder,
+        month=month,
+        modality=modality,
+        k=k,
+        radius=radius,
+        where=where,
+        rerank=rerank,
+        collapse=collapse,
+        by=by,
+        minus=unwanted,
+        offset=offset,
     )
 
 
@@ -85,7 +104,8 @@ async def search_by_image(
     words = parse_question(text) if text and text.strip() else []
     async with service.open_image(image) as (opened, _):
         parts = [Part(opened), *words, *(Part(what, -1.0) for what in options.minus)]
-        return await _search_parts(service, options, check_parts(parts), start)
+        asked = understood(options, words, image=True)
+        return await _search_parts(service, options, check_parts(parts), asked, start)
 
 
 def unpack_hex(service: Service, code: str) -> PackedCodes:
@@ -108,8 +128,9 @@ def _check_options(options: SearchOptions, service: Service) -> None:
     """Check what needs no call of the store, for which the event loop must not wait."""
     limits = service.limits
     check_number("k", options.k, limits.k)
+    check_number("offset and k together", options.offset + options.k, limits.k)
     check_number("rerank", options.rerank, limits.rerank)
-    check_length("where", options.where, limits.characters)
+    check_narrowing(options, limits.characters)
     check_length("minus", "".join(options.minus), limits.characters)
     if not all(what.strip() for what in options.minus):
         raise HTTPException(422, "minus: is empty; give some words")
@@ -129,10 +150,9 @@ def _query_code(service: Service, request: SearchRequest) -> tuple[Query, str]:
     return Query(unpack_hex(service, request.code or "")), ""
 
 
-def _parts(service: Service, request: SearchRequest) -> list[Part]:
+def _parts(service: Service, request: SearchRequest, words: list[Part]) -> list[Part]:
     """Return the parts of a query; stored items and codes as outputs."""
-    store = service.store
-    parts = [] if request.text is None else parse_question(request.text)
+    store, parts = service.store, list(words)
     if request.id is not None:
         parts.append(Part(query_outputs(store, _query_like(service, request)[0])))
     if request.code is not None:
@@ -143,7 +163,9 @@ def _parts(service: Service, request: SearchRequest) -> list[Part]:
     return check_parts([*parts, *(Part(what, -1.0) for what in request.minus)])
 
 
-async def _search_parts(service: Service, options: SearchOptions, parts: list[Part], start: float) -> Response:
+async def _search_parts(
+    service: Service, options: SearchOptions, parts: list[Part], asked: list[Understood], start: float
+) -> Response:
     """Encode the parts in batches shared with other requests, and search with their sum."""
 
     async def outputs_of(part: Part) -> Outputs | None:
@@ -154,41 +176,56 @@ async def _search_parts(service: Service, options: SearchOptions, parts: list[Pa
 
     query = make_query(parts, await asyncio.gather(*map(outputs_of, parts)))
     modality = (part_modality(parts[0]) or "") if query.words_coded else query.modality
-    return await run_sync(_search, service, options, query, modality, start, limiter=service.searching)
+    return await run_sync(_search, service, options, query, modality, asked, start, limiter=service.searching)
 
 
-def _search(service: Service, options: SearchOptions, query: Query, query_modality: str, start: float) -> Response:
+def _search(
+    service: Service,
+    options: SearchOptions,
+    query: Query,
+    query_modality: str,
+    asked: list[Understood],
+    start: float,
+) -> Response:
     """Search, and write the answer: in this thread, for it may be long."""
     store = service.store
     n_bits = store.n_bits or 8 * len(query.code)
     check_number("radius", options.radius, n_bits)
     check_number("collapse", options.collapse, n_bits)
     modality: str = options.modality or "image"
-    hits = Hits()
+    page = Page(Hits(), None)
     if store.modalities:  # otherwise it is empty
         modality = store.choose_modality(options.modality)
-        store_options = StoreOptions(
-            options.k,
-            options.radius,
-            options.k,
-            options.modality,
-            options.where or None,
-            options.rerank or None,
-            options.collapse,
-            options.by,
-        )
         try:
-            hits = answer(store, query, store_options)
+            page = _answer(service, options, query)
         except InputError:  # a hit may have been deleted before it was read
-            hits = answer(store, query, store_options)
+            page = _answer(service, options, query)
     response = SearchResponse(
         query_code=format_code(query.code),
         query_modality=query_modality,
         modality=modality,
         n_bits=n_bits,
-        results=[make_result(hit) for hit in hits],
-        close=hits.close,
-        note=hits.note,
+        results=[make_result(hit) for hit in page.hits],
+        close=page.hits.close,
+        offset=options.offset,
+        understood=asked,
+        duplicates=page.alike,
+        note=page.hits.note,
         seconds=time.perf_counter() - start,
     )
     return Response(response.model_dump_json(), media_type="application/json")
+
+
+def _answer(service: Service, options: SearchOptions, query: Query) -> Page:
+    """Return the page of answers that a request asks for."""
+    store_options = StoreOptions(
+        k=options.k,
+        radius=options.radius,
+        modality=options.modality,
+        where=service.browser.narrow(options.where, options.label, options.folder, options.month),
+        rerank=options.rerank or None,
+        collapse=options.collapse,
+        by=options.by,
+    )
+    left_out = options.id if isinstance(options, SearchRequest) and options.exclude_self else None
+    return answer_page(service.store, query, store_options, options.offset, service.limits.k, left_out)
