@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field
@@ -57,6 +57,8 @@ class TrainSettings(Settings):
         captions: each epoch takes every row, or each image once with one of its rows, drawn anew; then a batch holds no
             two texts of one image, and ``batch_size`` counts images.
         learning_rate: Adam's, before the schedule.
+        rates: learning rates of parts with one of their own, before the schedule. ``proxies`` are what the loss trains
+            (proxies, a classifier), if anything; at 0 they stay as they were drawn.
         schedule: the paper's, which is constant at first and at last; or a rise from 0 over the first 5 % of the
             training and half a cosine to 0, step by step.
         weight_decay: AdamW's; 0 is Adam.
@@ -96,6 +98,7 @@ class TrainSettings(Settings):
     batch_size: int = Field(128, ge=1)
     captions: Literal["all", "one"] = "all"
     learning_rate: float = Field(1e-5, gt=0)
+    rates: dict[Literal["proxies"], Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     schedule: Literal["paper", "cosine"] = "paper"
     weight_decay: float = Field(0.0, ge=0)
     average: float = Field(0.0, ge=0, lt=1)

@@ -1,5 +1,6 @@
 """The options of the training protocol: accumulation, early stopping, precision, compilation, and what goes wrong."""
 
+import copy
 import json
 import signal
 import subprocess
@@ -12,15 +13,17 @@ from safetensors.torch import load_file
 
 from channelhash.config import TrainSettings, read_config
 from channelhash.data.features import load_features
-from channelhash.errors import JobError
-from channelhash.losses import DSCHLoss
+from channelhash.errors import InputError, JobError
+from channelhash.losses import DSCHLoss, HyP2Loss
 from channelhash.models import MODELS
 from channelhash.runs.estimate import plan_run
 from channelhash.training import trainer
 from channelhash.training.batches import prepare_inputs
+from channelhash.training.rate_schedule import learning_rate
 from channelhash.training.sources import Held, TrainingSet
 from channelhash.training.step import Steps
 from channelhash.training.trainer import Validator, train
+from channelhash.utils.typed_settings import read_settings
 from picture_runs import clip_model, picture_config, write_pictures
 from small_runs import assert_refused, feature_config, run_command, write_features
 
@@ -30,12 +33,13 @@ def records(tmp_path):
     return load_features(write_features(tmp_path / "f.npz"))
 
 
-def make_steps(records, **settings):
+def make_steps(records, loss=None, **settings):
     torch.manual_seed(0)
     model = MODELS["features"].create(records, 12, hidden=[16], dropout=0.0)
     checked = TrainSettings(**{"batch_size": 40, "learning_rate": 1e-3, "device": "cpu"} | settings)
     sources = {name: Held(prepare_inputs(model, records, name), checked) for name in model.modalities}
-    return model, Steps(model, DSCHLoss(12), torch.from_numpy(records.labels), checked, torch.device("cpu")), sources
+    loss = loss or DSCHLoss(12)
+    return model, Steps(model, loss, torch.from_numpy(records.labels), checked, torch.device("cpu")), sources
 
 
 def log(run):
@@ -55,6 +59,42 @@ def test_accumulated_gradients_are_the_mean_of_their_batches(records):
     for ours, literal in zip(seen[0], expected, strict=True):
         torch.testing.assert_close(ours, literal)
     torch.testing.assert_close(values[:4], torch.stack(losses).detach())
+
+
+@pytest.mark.parametrize("rates", [{}, {"proxies": 0.05}, {"proxies": 0.0}])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_proxies_have_a_rate_of_their_own(records, rates, weight_decay):
+    """Against two optimisers, one of the model and one of the proxies, each at its rate of a falling schedule."""
+    torch.manual_seed(1)
+    loss = HyP2Loss(12, records.labels.shape[1])
+    settings = {"rates": rates, "weight_decay": weight_decay, "schedule": "cosine", "epochs": 2}
+    model, steps, sources = make_steps(records, loss, **settings)
+    other, literal_loss = copy.deepcopy(model), copy.deepcopy(loss)
+    proxies_rate = rates.get("proxies", 1e-3)
+    parts = [(list(other.parameters()), 1e-3), (list(literal_loss.parameters()), proxies_rate)]
+    optimizers = [(torch.optim.AdamW(trained, weight_decay=weight_decay), rate) for trained, rate in parts]
+    for batch in steps.batches(sources, 0):
+        literal_loss(other(batch.inputs), batch.labels).backward()
+        for optimizer, rate in optimizers:
+            optimizer.param_groups[0]["lr"] = learning_rate(batch.time, 2, rate, "cosine")
+            optimizer.step()
+            optimizer.zero_grad()
+    before = loss.proxies.detach().clone()
+    steps.run(steps.batches(sources, 0))
+    torch.testing.assert_close(loss.proxies, literal_loss.proxies)
+    assert torch.equal(loss.proxies, before) == (proxies_rate == 0)
+    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert len(steps.optimizer.param_groups) == 1 + len(rates)  # without rates checkpoints are as they were
+    assert steps.rate == learning_rate(5 / 6, 2, 1e-3, "cosine")
+
+
+def test_rates_are_of_known_parts_and_losses_without_proxies_have_none(records):
+    _, steps, _ = make_steps(records, rates={"proxies": 0.05})
+    assert len(steps.optimizer.param_groups) == 1
+    for rates, says in (({"proxy": 0.1}, r"train.rates.proxy.*'proxies'"), ({"proxies": -0.1}, "train.rates.proxies")):
+        with pytest.raises(InputError, match=says):
+            read_settings(TrainSettings, {"rates": rates}, "train")
 
 
 def test_a_training_stops_when_validation_no_longer_improves(tmp_path, records):

@@ -193,11 +193,13 @@ def test_the_best_epoch_is_kept_where_it_is_asked_for(tmp_path, capsys):
     assert_refused(capsys, *arguments, says="train.keep is best, but nothing is validated")
 
 
-@pytest.mark.parametrize("name", ["greedyhash", "hyp2", "dnph"])
-def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name):
+@pytest.mark.parametrize(("name", "rates"), [("greedyhash", {}), ("hyp2", {"proxies": 0.02}), ("dnph", {})])
+def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name, rates):
     """Proxies and classifiers move with the model, and an interrupted training goes on with them bit by bit."""
     records = load_features(write_features(tmp_path / "f.npz"))
-    settings = TrainSettings(epochs=4, batch_size=120, learning_rate=1e-3, checkpoint_every=2, validate_every=0)
+    settings = TrainSettings(
+        epochs=4, batch_size=120, learning_rate=1e-3, rates=rates, checkpoint_every=2, validate_every=0
+    )
 
     def run(folder, progress=no_progress):
         torch.manual_seed(3)

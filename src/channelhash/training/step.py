@@ -75,7 +75,7 @@ class Steps:
     Args:
         model: on ``device``.
         loss: each process computes its shard of it. Labels come by modality where images are blended (see `mixup`).
-            Parameters of the loss (proxies, a classifier) are trained like the model's.
+            Parameters of the loss (proxies, a classifier) are trained like the model's, see `parameters_by_rate`.
         labels: ``(n, c)`` bool of all training rows.
         settings: see `TrainSettings`.
         device: where to train.
@@ -103,12 +103,14 @@ class Steps:
             self.outputs = DistributedDataParallel(
                 outputs, find_unused_parameters=bool(self.anchors), broadcast_buffers=False
             )
-        trained = [p for p in (*model.parameters(), *loss.parameters()) if p.requires_grad]
-        adam: dict[str, Any] = {"lr": settings.learning_rate, "eps": 1e-8, "betas": (0.9, 0.999), "fused": True}
+        by_rate = parameters_by_rate({"model": model, "proxies": loss}, settings)
+        self.rates = list(by_rate)
+        groups = [{"params": parameters, "lr": rate} for rate, parameters in by_rate.items()]
+        adam: dict[str, Any] = {"eps": 1e-8, "betas": (0.9, 0.999), "fused": True}
         self.optimizer: torch.optim.Optimizer = (
-            torch.optim.AdamW(trained, weight_decay=settings.weight_decay, **adam)
+            torch.optim.AdamW(groups, weight_decay=settings.weight_decay, **adam)
             if settings.weight_decay
-            else torch.optim.Adam(trained, **adam)
+            else torch.optim.Adam(groups, **adam)
         )
         self.average = Average(model, settings.average) if settings.average else None
 
@@ -149,7 +151,7 @@ class Steps:
 
     @property
     def rate(self) -> float:
-        """The learning rate of the last step."""
+        """The model's learning rate of the last step."""
         return float(self.optimizer.param_groups[0]["lr"])
 
     def averaged(self) -> AbstractContextManager[None]:
@@ -158,15 +160,30 @@ class Steps:
 
     def _set_learning_rate(self, time: float) -> None:
         settings = self.settings
-        rate = learning_rate(time, settings.epochs, settings.learning_rate, settings.schedule)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = learning_rate(time, settings.epochs, rate, settings.schedule)
 
     def _exchange(self, last: bool) -> "nullcontext[None]":
         """Return a context in which gradients are exchanged between ranks only for the last batch of a step."""
         if isinstance(self.outputs, DistributedDataParallel) and not last:
             return self.outputs.no_sync()  # type: ignore[return-value]
         return nullcontext()
+
+
+def parameters_by_rate(parts: Mapping[str, nn.Module], settings: TrainSettings) -> dict[float, list[nn.Parameter]]:
+    """Return what is trained of each part by its highest learning rate: its own of ``train.rates``, or the common one.
+
+    >>> parts = {"model": nn.Linear(3, 2), "proxies": nn.Linear(2, 5, bias=False)}
+    >>> settings = TrainSettings(learning_rate=1e-3, rates={"proxies": 0.02})
+    >>> {rate: len(parameters) for rate, parameters in parameters_by_rate(parts, settings).items()}
+    {0.001: 2, 0.02: 1}
+    """
+    rates = {str(part): rate for part, rate in settings.rates.items()}
+    by_rate: dict[float, list[nn.Parameter]] = {}
+    for name, part in parts.items():
+        if trained := [parameter for parameter in part.parameters() if parameter.requires_grad]:
+            by_rate.setdefault(rates.get(name, settings.learning_rate), []).extend(trained)
+    return by_rate
 
 
 def epoch_steps(
