@@ -16,7 +16,18 @@ from data.mirflickr_tree import write_tree
 from picture_runs import tiny_clip
 from small_runs import assert_refused, feature_config, run_command, run_process, write_features
 
-COMMANDS = ["demo", "train", "evaluate", "encode", "search", "duplicates", "landscape", "experiment losses", "report"]
+COMMANDS = [
+    "demo",
+    "train",
+    "evaluate",
+    "recall",
+    "encode",
+    "search",
+    "duplicates",
+    "landscape",
+    "experiment losses",
+    "report",
+]
 COMMANDS += ["extend", "distill", "explain", "export"]
 BENCHMARKS = ("augment", "encode", "train", "metrics", "loss", "search", "scale", "serve")
 COMMANDS += [f"benchmark {name}" for name in BENCHMARKS]

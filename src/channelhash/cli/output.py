@@ -116,6 +116,22 @@ def _two_digits(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.2f}"
 
 
+def print_recall(result: Mapping[str, Any]) -> None:
+    """Print what `runs.evaluate_pairs` returns: a table for each task, and with labels one of their mAP."""
+    tests = f", mean of {result['tests']} tests" * (result["tests"] > 1)
+    for task in next(iter(result["rankings"].values())):
+        rows = []
+        for ranking, scores in result["rankings"].items():
+            recall, rank = scores[task]["recall_at"], scores[task]["median_rank"]
+            rows.append([ranking, *map(percent, recall.values()), f"{rank:.1f}"])
+        title = f"{_arrow(task)}, recall in %, {result['images']:,} images{tests}"
+        print_table(title, ["ranking", *(f"R@{k}" for k in recall), "median rank"], rows, numeric=True)
+    if labels := result["labels"]:
+        rows = [[name, *map(percent, scores.values())] for name, scores in labels.items()]
+        tasks = map(_arrow, next(iter(labels.values())))
+        print_table("Labels of other items, tie-aware mAP in %", ["code", *tasks], rows, numeric=True)
+
+
 def print_trained(result: Mapping[str, Any], folder: Path) -> None:
     """Print the result of a training, and the next command."""
     typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f}. The run is in {folder}")

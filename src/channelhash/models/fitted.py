@@ -64,8 +64,8 @@ PHRASES = (
     "a market with fruit",
 )
 
-# ρ of the canonical correlations is this times the features of both sides over the pairs: docs/encoders.md.
-_CCA_RHO = 3.0
+#: ρ of the canonical correlations is this times the features of both sides over the pairs: docs/encoders.md.
+CCA_RHO = 3.0
 
 _Features = Mapping[str, NDArray[np.float32]]
 
@@ -249,7 +249,7 @@ def _fit_maps(encoder: Encoder, features: _Features, n_bits: int, chosen: str, s
         n_items = len(next(iter(features.values())))
         views = {name: _unit(values) if encoder.one_space else values for name, values in features.items()}
         n_features = sum(values.shape[1] for values in views.values())
-        return cca_itq(views, n_bits, seed, rho=_CCA_RHO * n_features / n_items)
+        return cca_itq(views, n_bits, seed, rho=CCA_RHO * n_features / n_items)
     if encoder.one_space:
         return _fit_shared(encoder, features, n_bits, chosen, seed)
     return _METHODS[chosen](features, n_bits, seed)

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.lab.experiments.compressed_items import Compressed, Rows, Views, binary_codes, faiss_vectors
+from channelhash.models.fitted import CCA_RHO
 from channelhash.models.linear_hashing import cca, itq_rotation, pca_itq, random_rotation
 from channelhash.utils.seeds import derive_seed
 
 #: Directions of the common space at most.
 N_DIRECTIONS = 256
-# ρ of the canonical correlations is this times the features of both sides over the pairs, as in `models.fitted`.
-_RHO = 3.0
 # Bytes of RaBitQ that are no bits: the factors of its estimate.
 _RABITQ_FACTORS = 8
 
@@ -33,7 +32,7 @@ def common_space(features: Views, train: Rows) -> dict[str, NDArray[np.float64]]
     """
     views = {modality: values[train] for modality, values in features.items()}
     widths = [values.shape[1] for values in views.values()]
-    maps = cca(views, min(*widths, N_DIRECTIONS), rho=_RHO * sum(widths) / len(train))
+    maps = cca(views, min(*widths, N_DIRECTIONS), rho=CCA_RHO * sum(widths) / len(train))
     return {modality: maps[modality](values) for modality, values in features.items()}
 
 

@@ -1,0 +1,147 @@
+"""``channelhash recall`` against literal loops over every query and item."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+import channelhash as ch
+from channelhash.metrics.recall import counterparts
+from channelhash.runs.evaluate import run_codes
+from channelhash.runs.evaluate_pairs import _second_stage, evaluate_pairs, rankings
+from channelhash.runs.folder import open_run
+from small_runs import assert_refused, run_command
+
+IMAGES, BITS = 120, 32
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """120 images of two texts each, of which the features know image, label and noise."""
+    random, path = np.random.default_rng(0), tmp_path_factory.mktemp("pairs") / "f.npz"
+    seen = np.repeat(random.normal(size=(IMAGES, 8)), 2, axis=0)
+    image = np.repeat(seen[::2] @ random.normal(size=(8, 40)) + random.normal(size=(IMAGES, 40)), 2, axis=0)
+    text = seen @ random.normal(size=(8, 36)) + random.normal(size=(len(seen), 36))
+    pictures = np.array([f"{row // 2}.jpg" for row in range(len(seen))])
+    ids = np.array([f"text{row:03d}" for row in range(len(seen))])
+    arrays = {"id": ids, "image": image.astype(np.float32), "text": text.astype(np.float32), "pictures": pictures}
+    np.savez(path, labels=np.eye(3)[seen[:, :3].argmax(axis=1)] > 0, **arrays)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(table):
+    config = {
+        "data": {"kind": "features", "path": str(table), "queries": 60, "validation_queries": 20, "train": "rest"},
+        "model": {"name": "aligned", "encoder": "features", "n_bits": BITS, "nested": [8, 16], "hidden": [16]},
+        "loss": {"name": "contrastive"},
+        "train": {"epochs": 4, "batch_size": 40, "captions": "one", "learning_rate": 3e-3, "validate_every": 2},
+    }
+    (table.parent / "c.yaml").write_text(yaml.safe_dump(config))
+    return ch.train(table.parent / "c.yaml", out=table.parent / "run").folder
+
+
+def literal(query, items, pairs, similarity):
+    """Expected Recall@1, 5, 10 and rank of the first counterpart; ties are in every order."""
+    found, ranks = {k: [] for k in (1, 5, 10)}, []
+    for row, own in enumerate(pairs):
+        values = [similarity(query[row], item) for item in items]
+        best = max(values[item] for item in own)
+        ahead, tied = sum(v > best for v in values), sum(v == best for v in values)
+        same = sum(values[item] == best for item in own)
+        ranks.append(ahead + (tied + 1) / (same + 1))
+        for k in found:
+            missed = 1.0
+            for place in range(min(max(k - ahead, 0), tied)):
+                missed *= max(tied - same - place, 0) / (tied - place)
+            found[k].append(1 - missed)
+    return {"recall_at": {str(k): np.mean(v) for k, v in found.items()}, "median_rank": np.median(ranks)}
+
+
+def bits_in_common(k):
+    return lambda a, b: int(sum((x >= 0) == (y >= 0) for x, y in zip(a[:k], b[:k], strict=True)))
+
+
+def cosine(a, b):
+    return round(float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)), 6)
+
+
+def test_rankings_are_those_of_their_definitions(run, table, capsys):
+    assert run_command("recall", run, table, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["n_bits"], result["images"], result["tests"]) == (BITS, 30, 1)
+    opened = open_run(run)
+    queries = opened.collection.records.take(opened.splits.query)
+    values = {
+        side: opened.model.outputs(side, queries.items[side]).numpy().astype(np.float64) for side in queries.items
+    }
+    texts, images = values["text"], values["image"][::2]
+    for task, query, items, pairs in (
+        ("text->image", texts, images, [[row // 2] for row in range(60)]),
+        ("image->text", images, texts, [[2 * row, 2 * row + 1] for row in range(30)]),
+    ):
+        expected = {f"{k} bits": literal(query, items, pairs, bits_in_common(k)) for k in (BITS, 16, 8)}
+        expected["real values"] = literal(query, items, pairs, cosine)
+        for ranking, scores in expected.items():
+            for score, value in scores.items():
+                assert result["rankings"][ranking][task][score] == pytest.approx(value), (ranking, task, score)
+        second = result["rankings"][f"{BITS} bits, then int8 values of the first 500"][task]
+        assert second["recall_at"] == pytest.approx(expected["real values"]["recall_at"], abs=0.04)
+    codes = run_codes(run)
+    of_run = ch.metrics.evaluate(codes.query, codes.retrieval)["text->image"]
+    assert result["rankings"][f"{BITS} bits"]["text->image"]["recall_at"] == pytest.approx(of_run["recall_at"])
+    assert result["labels"][f"{BITS} bits"]["text->image"] == pytest.approx(of_run["map_tie_aware"])
+    assert result["labels"]["8 bits"].keys() == result["labels"]["32 bits"].keys()
+    assert {name for name in result["rankings"] if name.startswith("CCA")} == {
+        "CCA-ITQ, real values",
+        "CCA-ITQ, 32 bits, then int8 values of the first 500",
+        "CCA-ITQ, 32 bits",
+    }
+    assert result["rankings"]["CCA-ITQ, real values"]["text->image"]["recall_at"]["10"] > 10 / 30
+
+
+def test_the_second_stage_orders_the_first_by_int8_values():
+    random = np.random.default_rng(1)
+    query, items = random.normal(size=(30, 24)), random.normal(size=(60, 24))
+    pairs = counterparts([str(row) for row in range(30)], [str(row // 2) for row in range(60)])
+    group = _second_stage(query, items, pairs, first=20)
+    rounded = np.rint(127 * items / np.abs(items).max(axis=1, keepdims=True))
+    for row in range(30):
+        differing = ((query[row] >= 0) != (items >= 0)).sum(axis=1)
+        nearest = sorted(range(60), key=lambda item: (differing[item], str(item)))[:20]
+        scores = rounded @ query[row] / np.linalg.norm(rounded, axis=1)
+        order = sorted(nearest, key=lambda item: -scores[item])
+        places = [place for place, item in enumerate(order) if item in pairs[row]]
+        expected = (places[0], 1, 1) if places else (20, 40, 2)
+        assert (group.ahead[row], group.tied[row], group.counterparts[row]) == expected
+    assert {1, 40} == set(group.tied.tolist())
+
+
+def test_scores_are_means_over_tests_of_so_many_images(run, table, capsys):
+    result = evaluate_pairs(run, table, images=14)
+    assert (result["images"], result["tests"]) == (14, 2)
+    opened = open_run(run)
+    rows = opened.splits.query
+    records = opened.collection.records
+    parts = []
+    for part in (rows[:28], rows[28:56]):
+        values = {side: opened.model.outputs(side, records.items[side][part]).numpy() for side in ("text", "image")}
+        names = np.array([str(row // 2) for row in part])
+        parts.append(rankings(values, names, [BITS])["real values"]["text->image"]["recall_at"]["5"])
+    assert result["rankings"]["real values"]["text->image"]["recall_at"]["5"] == pytest.approx(np.mean(parts))
+    assert run_command("recall", run, table, "--images", "14", "--checkpoint", "best") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "text → image, recall in %, 14 images, mean of 2 tests" in shown
+    assert "Labels of other items, tie-aware mAP in %" in shown
+
+
+def test_a_saved_model_asks_with_every_row(run, table, tmp_path, capsys):
+    ch.load_model(run).save_pretrained(tmp_path / "saved")
+    result = evaluate_pairs(tmp_path / "saved", table)
+    assert (result["images"], result["labels"]) == (IMAGES, {})
+    assert not any(name.startswith("CCA") for name in result["rankings"])
+    assert_refused(capsys, "recall", run, table, "--images", 31, says="30 images to ask for, of 120")
+    texts = tmp_path / "texts.csv"
+    texts.write_text("id,text\n1,a dog\n")
+    assert_refused(capsys, "recall", run, texts, says="data or model have no images")
