@@ -136,10 +136,11 @@ def _ranks_of_relevant(
     query_codes: PackedCodes, database_codes: PackedCodes, query_labels: Labels, database_labels: Labels
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the ranks 1 … nd of each query's relevant items under a stable sort, rising."""
+    columns = np.ascontiguousarray(np.asarray(database_labels, dtype=bool).T)
     for code, labels in zip(query_codes, np.asarray(query_labels, dtype=bool), strict=True):
         distances = hamming_distances(code[None], database_codes)[0].astype(np.uint16)  # which NumPy sorts by radix
-        shared = np.asarray(database_labels, dtype=np.uint8)[:, labels].max(axis=1, initial=0)
-        yield np.flatnonzero(shared[np.argsort(distances, kind="stable")]) + 1
+        relevant = np.logical_or.reduce(columns[labels], axis=0)
+        yield np.flatnonzero(relevant[np.argsort(distances, kind="stable")]) + 1
 
 
 def _average_precision(ranks: NDArray[np.int64], z: int | None, of_relevant: bool) -> float:

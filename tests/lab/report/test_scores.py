@@ -57,3 +57,13 @@ def test_other_files_are_refused_by_name(tmp_path, text):
     (tmp_path / "metrics.json").write_text(text)
     with pytest.raises(InputError, match=re.escape("metrics.json: ")):
         read_evaluations(tmp_path)
+
+
+def test_conventions_are_rows_of_their_own():
+    report = {"conventions": {"sch": {"map@50": {"in_order": None, "lower": 0.25, "upper": 0.5}}}}
+    rows = score_blocks("test split", {"image->text": report})[0].rows
+    assert rows == [
+        ("as others print it: sch map@50, in order", "–"),
+        ("as others print it: sch map@50, lower", "25.00"),
+        ("as others print it: sch map@50, upper", "50.00"),
+    ]

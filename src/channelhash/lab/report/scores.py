@@ -34,6 +34,7 @@ _NAMES = {
     "recall_at": "Recall@",
     "median_rank": "median rank",
     "recall_items": "items of Recall@",
+    "conventions": "as others print it:",
     "empty": "queries that find nothing",
     "by_radius": "by radius:",
     "precision_recall_curve": "all queries together:",
@@ -68,6 +69,7 @@ def score_blocks(title: str, tasks: Tasks) -> list[Block]:
     [('mAP tie-aware', '50.00')]
     """
     header = ["score", *[arrow(task) for task in tasks]]
+    tasks = {task: _flat(report) for task, report in tasks.items()}
     singles: list[tuple[str, ...]] = []
     lists: list[tuple[str, str]] = []
     for key in dict.fromkeys(key for report in tasks.values() for key in report):
@@ -87,6 +89,17 @@ def score_blocks(title: str, tasks: Tasks) -> list[Block]:
     if lists:
         blocks.append(Folded("Scores at each radius", [_by_position(tasks, key, inner) for key, inner in lists]))
     return blocks
+
+
+def _flat(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a report whose conventions are one level of figures: convention, figure and order of ties."""
+    figures = {
+        f"{name} {figure}, {order}": share
+        for name, of_name in report.get("conventions", {}).items()
+        for figure, shares in of_name.items()
+        for order, share in shares.items()
+    }
+    return {**report, "conventions": figures} if figures else report
 
 
 def print_score(value: Any) -> str:
