@@ -143,6 +143,20 @@ def test_the_folder_can_be_moved_with_its_store(photos, tmp_path, capsys):
     assert "added" not in said
 
 
+def test_the_folder_can_be_copied_with_its_store(photos, tmp_path, capsys):
+    search(capsys, photos, "--image", photos / "0.png", *ENCODER)
+    copy = shutil.copytree(photos, tmp_path / "copy", copy_function=shutil.copyfile)  # with times of its own
+    draw(copy / "new.png", "red", 3)
+    ids, said = search(capsys, copy, "--like", "0.png", "-k", "1", "--trust-code")
+    assert ids == ["0.png"]
+    assert said.startswith(f"1 added: {N + 1} pictures in ")
+    assert {Path(item.metadata["image"]).parent for item in ch.open_store(copy).listed()} == {copy}
+    assert {Path(item.metadata["image"]).parent for item in ch.open_store(photos).listed()} == {photos}
+    other = shutil.copytree(copy, tmp_path / "other")
+    draw(other / "1.png", "blue", 40)  # not what the original has
+    assert_refused(capsys, "search", other, "--like", "0.png", "--trust-code", says="'1.png' is already that of")
+
+
 def test_every_command_takes_the_folder_for_its_store(photos, capsys):
     assert run_command("index", "create", photos, *ENCODER) == 0
     assert (photos / ".channelhash" / "store.json").exists()

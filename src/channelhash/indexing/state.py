@@ -42,8 +42,10 @@ class Changes(NamedTuple):
 def find_changes(store: Store, source: Source, progress: Progress) -> Changes:
     """Compare a source with what is stored, by one pass over the store and a look at each file.
 
-    Where only an image's modification time is new, or its folder was moved, the store is updated here.
+    Where only an image's modification time is new, or its folder was moved, or copied together with the store that lies
+    in it, the store is updated here.
     """
+    copied = source.folder is not None and Path(store.address).resolve().is_relative_to(source.folder.resolve())
     ids = source.records.ids
     rows = {name: row for row, name in enumerate(ids)}
     changes = Changes([], set(), [])
@@ -55,7 +57,7 @@ def find_changes(store: Store, source: Source, progress: Progress) -> Changes:
                 changes.gone.append(item)
             continue
         changes.stored.add(row)
-        news = _news(item, source, row)
+        news = _news(item, source, row, copied)
         if news is None:
             changes.todo.append(row)
         elif news:
@@ -86,16 +88,20 @@ def modalities_of(source: Source, row: int) -> set[str]:
     return modalities | {"text"} if source.captions and source.captions[row] else modalities
 
 
-def _news(item: Listed, source: Source, row: int) -> dict[str, Value] | None:
-    """Return the metadata to update of an item whose codes are still right, or None if it is to be encoded again."""
+def _news(item: Listed, source: Source, row: int, copied: bool) -> dict[str, Value] | None:
+    """Return the metadata to update of an item whose codes are still right, or None if it is to be encoded again.
+
+    A store that lies in the source's folder may have been ``copied`` with it: the same content at an item's old path is
+    then that of the original.
+    """
     metadata = source.metadata[row]
     differing = {key: value for key, value in metadata.items() if item.metadata.get(key) != value}
-    if "image" in differing:
+    old = str(item.metadata.get(STATE, ""))
+    state = _current_state(source, row, old)
+    if "image" in differing and not (copied and state):
         _check_same_image(item, source, row)
     if (differing and set(differing) != {"image"}) or not modalities_of(source, row) <= set(item.modalities):
         return None
-    old = str(item.metadata.get(STATE, ""))
-    state = _current_state(source, row, old)
     if state is None:
         return None
     return differing | ({STATE: state} if state != old else {})

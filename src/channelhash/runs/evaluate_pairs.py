@@ -74,7 +74,7 @@ def evaluate_pairs(
     size = images or len(found)
     if not size or len(found) < size:
         raise InputError(f"{data}: {len(found)} images to ask for, of {len(set(names))}; name a table that has more")
-    features = feature_records(opened, records, settings, progress)
+    features = feature_records(opened, records, settings, progress).take(np.arange(len(records)))  # off the disk
     outputs = {side: opened.on_features().outputs(side, features.items[side]).numpy() for side in _SIDES}
     lengths = sorted({opened.n_bits, *opened.architecture.get("nested", ())}, reverse=True)
     maps = _cca(run, progress) if run else {}
