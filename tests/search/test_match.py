@@ -12,7 +12,7 @@ from channelhash.search.collapse import fold
 from channelhash.search.fused import answer
 from channelhash.search.hits import Query, SearchOptions, judge_hits, search_hits
 from channelhash.search.local.store import open_codes
-from channelhash.search.match import FEWEST, FIRST, find_reference, is_close
+from channelhash.search.match import FEWEST, FIRST, find_reference, is_close, learn_nonsense
 from channelhash.search.query import query_like
 
 N, N_BITS, TOPICS = 1200, 64, 12
@@ -53,6 +53,24 @@ def test_held_out_captions_are_close_and_nonsense_is_not(world):
     store, held_out, nonsense = world
     assert np.mean(close(store, held_out)) >= 0.92
     assert np.mean(close(store, nonsense)) <= 0.25
+
+
+@pytest.mark.parametrize("projected", [False, True])
+def test_a_store_without_texts_learns_from_nonsense_what_is_close(outputs, projected, tmp_path):
+    stored, held_out, nonsense = outputs
+    store = ch.open_store(tmp_path / "store", n_bits=N_BITS, projections=projected)
+    images = ch.codes.pack(stored["image"] >= 0)
+    store.add([f"{row:04}" for row in range(N)], images, projections=stored["image"] if projected else None)
+
+    def closeness(rows) -> list[bool | None]:
+        codes = ch.codes.pack(rows >= 0)
+        return [search_hits(store, Query(*pair, "text")).close for pair in zip(codes, rows, strict=True)]
+
+    assert set(closeness(held_out[:5])) == {None}
+    learn_nonsense(store, "text", nonsense[:100].astype(np.float32))
+    assert np.mean(closeness(nonsense[100:].astype(np.float32))) <= 0.1
+    assert np.mean(closeness(held_out.astype(np.float32))) >= 0.4
+    assert set(closeness(np.repeat(nonsense[:1].astype(np.float32), 2, axis=0))) == {False}
 
 
 def test_match_is_the_share_of_random_items_at_least_as_near(world):

@@ -20,10 +20,11 @@ from fastapi.testclient import TestClient
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.search import open_store
-from channelhash.serve import Limits, create_app
+from channelhash.serve import Limits, create_app, service
 from channelhash.serve.batching import Batcher
 from channelhash.serve.factory import open_app
 from channelhash.serve.server import allowed_hosts, listen
+from channelhash.serve.warm_up import WarmUp
 from serve.served import TOKEN, WRITER, small_model, small_store
 from small_runs import assert_refused
 
@@ -262,3 +263,29 @@ def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):
         port = taken.getsockname()[1]
         assert_refused(capsys, "serve", tmp_path / "store", "--port", port, says="Address already in use")
     assert_refused(capsys, "serve", tmp_path / "store", "--host", "192.0.2.1", "--port", 0, says="cannot listen")
+
+
+def test_what_first_requests_would_wait_for_is_made_ready_in_the_background(tmp_path, monkeypatch):
+    went, asked = threading.Event(), threading.Event()
+    warm_up = WarmUp({"one": lambda: asked.wait(30), "two": went.set, "three": lambda: 1 / 0})
+    monkeypatch.setattr(service, "WarmUp", lambda _: warm_up)
+    model = small_model(tmp_path)
+    with TestClient(create_app(small_store(tmp_path, model), model)) as client:
+        assert client.get("/info").json()["loading"] == ["one", "two", "three"]
+        warm_up._steps["three"] = lambda: open_store(
+            tmp_path / "store" / "store.json"
+        )  # a refusal is a line in the log
+        asked.set()
+        assert went.wait(30)
+        warm_up._thread.join()
+        assert client.get("/info").json()["loading"] == []
+
+
+def test_a_model_without_the_stores_texts_learns_what_is_close_to_a_text(tmp_path):
+    model = small_model(tmp_path)
+    store = open_store(tmp_path / "store", model.n_bits, model.fingerprint())
+    images = model.encode_images(sorted((tmp_path / "images").iterdir()))
+    store.add([f"{n}" for n in range(120)], np.resize(images, (120, images.shape[1])))
+    with TestClient(create_app(store, model)) as client:
+        client.app.state.service.warm_up._thread.join()
+        assert client.post("/search", json={"text": "a red picture"}).json()["close"] in (True, False)

@@ -31,6 +31,7 @@ def serve(
 
     Example: channelhash serve photos --port 8080
     """
+    messages.print(f"Loading {store} and its model", markup=False, soft_wrap=True)  # what follows takes seconds
     from channelhash.serve.factory import open_app
     from channelhash.serve.limits import Limits
     from channelhash.serve.server import allowed_hosts, format_address, listen, run_server

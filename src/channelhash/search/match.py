@@ -6,6 +6,8 @@ random sample of the store's own items asks for the others, texts by their text 
 * The distances of these questions to random items say how rare a distance is: its *match*.
 * Their distances to their nearest items (themselves left out) say how near a question comes that the store has answers
   to. A question whose first answers are farther than those of all but a few of them has *nothing close*.
+* A store of photographs without captions has no texts that could ask. There, texts that mean nothing do, once somebody
+  has encoded them (`learn_nonsense`): a text has something close if its answers are nearer than those of nearly all.
 """
 
 from collections.abc import Sequence
@@ -17,8 +19,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes, hamming_distances
+from channelhash.codes import PackedCodes, binarize, hamming_distances, pack
 from channelhash.search.store import Store
+from channelhash.utils.seeds import generator
 
 #: Items that ask, and the fewest of which a store says whether an answer is close.
 QUESTIONS, FEWEST = 200, 100
@@ -154,6 +157,32 @@ def find_reference(store: Store, question: str, modality: str) -> Reference | No
     return kept
 
 
+def nonsense(n: int = QUESTIONS) -> list[str]:
+    """Return ``n`` texts of letters that mean nothing, always the same ones.
+
+    >>> nonsense(2) == nonsense(2), len(set(nonsense()))
+    (True, 200)
+    """
+    drawn = generator(0, "nonsense")
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    return [" ".join("".join(drawn.choice(letters, size)) for size in drawn.integers(3, 10, 3)) for _ in range(n)]
+
+
+def learn_nonsense(store: Store, question: str, outputs: NDArray[np.floating[Any]]) -> None:
+    """Let a store without codes of a modality say what is close to questions of that modality.
+
+    Args:
+        store: the store.
+        question: modality of the questions.
+        outputs: ``(n, n_bits)`` of the store's model for questions that mean nothing, see `nonsense`.
+    """
+    with _lock:
+        _nonsense.setdefault(store, {})[question] = outputs
+        for key in [key for key in _references.get(store, {}) if key[0] == question]:
+            del _references[store][key]
+
+
+_nonsense: "WeakKeyDictionary[Store, dict[str, NDArray[np.floating[Any]]]]" = WeakKeyDictionary()
 _references: "WeakKeyDictionary[Store, dict[tuple[str, str], Reference]]" = WeakKeyDictionary()
 _lock = Lock()
 
@@ -164,7 +193,7 @@ def _make(store: Store, question: str, modality: str, count: int) -> Reference:
     n_bits = store.n_bits or 0
     # Of a few items, many would be a question's only answers.
     if len(names) < FEWEST or count < FEWEST:
-        return Reference(count, items)
+        return Reference(count, items, None, *_nonsense_limits(store, question, modality, count))
     place = {name: row for row, name in enumerate(ids)}
     distances = hamming_distances(questions, items)
     foreign = np.ones(distances.shape, dtype=np.bool_)
@@ -190,3 +219,21 @@ def _limits(
     ]
     limits: NDArray[np.float64] = np.quantile(first_means(np.array(nearest)), 1 - LOST, axis=0, method="higher")
     return limits
+
+
+def _nonsense_limits(
+    store: Store, question: str, modality: str, count: int
+) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+    """Return what distance, and what 1 - cosine, nearly all questions that mean nothing are farther than; or None."""
+    outputs = _nonsense.get(store, {}).get(question)
+    if outputs is None or count < FEWEST:
+        return None, None
+    found = store.search(pack(binarize(outputs)), FIRST, modality)
+    scored = store.search_projections(outputs, FIRST, modality).scores if store.projected else None
+    return _nearer(found.distances), None if scored is None else _nearer([1 - scores for scores in scored])
+
+
+def _nearer(distances: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    limits = np.quantile(first_means(np.array(distances)), LOST, axis=0, method="lower")
+    nearer: NDArray[np.float64] = np.nextafter(limits, -np.inf)  # as near is not nearer
+    return nearer

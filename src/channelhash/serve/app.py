@@ -57,6 +57,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.warm_up.start()
         yield
         service.close()
 

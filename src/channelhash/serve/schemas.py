@@ -363,6 +363,7 @@ class Info(BaseModel):
     asks: list[str] = Field(description="Modalities of the queries that the server can encode: text, image.")
     words_alone: bool = Field(description="Whether a text, which it cannot encode, is looked for by its words.")
     writable: bool
+    loading: list[str] = Field([], description="What is not ready yet and makes the first requests slower, in words.")
     limits: dict[str, int]
 
 

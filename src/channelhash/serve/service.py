@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.explanation.sides import encode_items
 from channelhash.models import HashModel
 from channelhash.search.fused import ALONE
+from channelhash.search.match import find_reference, learn_nonsense, nonsense
 from channelhash.search.store import Item, Store
 from channelhash.serve.audit import AuditLog
 from channelhash.serve.auth import Tokens
@@ -32,6 +33,7 @@ from channelhash.serve.metrics import Metrics
 from channelhash.serve.places import Places, Room
 from channelhash.serve.thumbnails import Thumbnails
 from channelhash.serve.uploads import open_upload
+from channelhash.serve.warm_up import WarmUp
 
 _MAX_BATCH = 64
 
@@ -65,6 +67,7 @@ class Service:
         monitoring: threads for ``/health`` and ``/metrics``, which wait for no other request.
         grouping: duplicates are looked for one request at a time: of many codes that takes seconds.
         explaining: an explanation encodes hundreds of items, so only a few run at one time.
+        warm_up: what is made ready when the server starts.
     """
 
     store: Store
@@ -91,6 +94,7 @@ class Service:
     monitoring: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(4))
     grouping: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     explaining: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
+    warm_up: WarmUp = field(default_factory=lambda: WarmUp({}))
 
     @property
     def writable(self) -> bool:
@@ -153,6 +157,7 @@ class Service:
 
     def close(self) -> None:
         """Let the model finish, then close the store; a store that is gone is a line in the log."""
+        self.warm_up.stop()
         self.thread.shutdown()
         try:
             self.store.close()
@@ -188,7 +193,7 @@ def make_service(
         for modality in ("text", "image")
         if model is not None and modality not in problems
     }
-    return Service(
+    service = Service(
         store,
         batchers,
         problems,
@@ -205,6 +210,21 @@ def make_service(
         places=Places(limits.concurrency),
         pixels=Room(2 * limits.pixels),
     )
+    steps: dict[str, Callable[[], object]] = {"the order of the items": service.browser.catalogue}
+    if model is not None:
+        steps["what is close"] = partial(_learn_close, service, model)
+    service.warm_up = WarmUp(steps)
+    return service
+
+
+def _learn_close(service: Service, model: HashModel) -> None:
+    """Find out what is close to the questions that can be encoded; see `channelhash.search.match`."""
+    store = service.store
+    for modality in service.batchers if store.modalities else ():
+        if modality == "text" and modality not in store.modalities:
+            outputs = service.thread.submit(encode_items, model, modality, nonsense()).result()
+            learn_nonsense(store, modality, outputs)
+        find_reference(store, modality, store.choose_modality())
 
 
 def check_model(store: Store, model: HashModel) -> None:

@@ -29,6 +29,7 @@ def info(service: CurrentService) -> Info:
         asks=list(service.batchers),
         words_alone=service.words_alone,
         writable=service.writable,
+        loading=service.warm_up.loading,
         limits=asdict(service.limits),
     )
 
