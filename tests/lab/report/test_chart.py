@@ -3,7 +3,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from channelhash.lab.report.chart import line_chart
+from channelhash.lab.report.chart import Mark, level_chart, line_chart
 from lab.report.html_page import read_page
 
 SERIES = {"<a> & b": [(1, 0.0), (2, 5.0), (3, 10.0)], "c": [(1, 10.0), (2, 2.5)]}
@@ -40,3 +40,30 @@ def test_points_that_are_not_finite_are_left_out():
     assert gaps == finite
     with pytest.raises(ValueError, match="nothing to draw"):
         line_chart("loss", "epoch", {"a": [(1, math.nan)]})
+
+
+def titles(svg: str) -> list[str]:
+    return [element.text for element in ET.fromstring(svg).iter() if element.tag.endswith("title")]
+
+
+def test_every_point_says_its_value_on_hover():
+    assert titles(line_chart("loss", "epoch", SERIES).svg) == [
+        *(f"<a> & b: {y:.4g} at epoch {x}" for x, y in SERIES["<a> & b"]),
+        *(f"c: {y:.4g} at epoch {x}" for x, y in SERIES["c"]),
+    ]
+    long = titles(line_chart("loss", "bits", {"a": [(x, x / 7) for x in range(1000)]}).svg)
+    assert 50 <= len(long) <= 100
+    assert long[0] == "a: 0 at bits 0"
+
+
+def test_levels_are_marked_by_kind_beside_the_interval_of_chance():
+    rows = {
+        "<DSCH>": [Mark(40.0, "seed 0 & <1>: 40", interval=(35.0, 45.0)), Mark(70.0, "own: 70", "ceiling")],
+        "LSH": [Mark(33.0, "lsh: 33", "floor")],
+    }
+    chart = level_chart("mAP, %", rows, {"<DSCH>": (30.0, 31.0)})
+    assert sorted(titles(chart.svg)) == sorted(mark.tip for marks in rows.values() for mark in marks)
+    for word in ("<DSCH>", "LSH", "run", "floor", "ceiling", "chance"):
+        assert word in words(chart.svg)
+    assert "chance" not in words(level_chart("mAP, %", rows, {}).svg)
+    assert "<DSCH>: seed 0 & <1>: 40, own: 70; chance 30.0 to 31.0" in chart.description

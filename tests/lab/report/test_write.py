@@ -1,5 +1,7 @@
 import json
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from channelhash.codes.code_set import CodeSet
 from channelhash.lab.report import write_report
 from channelhash.lab.report.scores import print_score
 from lab.report.html_page import ReadPage, read_page
@@ -39,6 +42,18 @@ def hostile_features(path: Path) -> Path:
         label_names=np.array([f"</td><b>{name}" for name in range(c)]),
     )
     return path
+
+
+def in_order(page: ReadPage, *sections: str) -> bool:
+    """Whether the page's sections come in this order."""
+    return [name for name in page.ids if name in sections] == list(sections)
+
+
+def shuffle_labels(run: Path) -> None:
+    """Give each item of the retrieval set the labels of another, so that its codes tell nothing of them."""
+    path = run / "codes" / "test-retrieval.parquet"
+    codes = CodeSet.load(path)
+    replace(codes, labels=np.random.default_rng(0).permutation(codes.labels)).save(path)
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +110,6 @@ def test_texts_are_shown_and_never_become_elements(run):
 
 def test_pictures_that_are_gone_leave_their_words(run):
     shutil.rmtree(run.parent / "pictures", ignore_errors=True)
-    from channelhash.codes.code_set import CodeSet
-
     path = run / "codes" / "test-retrieval.parquet"
     codes = CodeSet.load(path)
     gone = [str(run / "nowhere" / name) for name in codes.ids]
@@ -210,8 +223,51 @@ def test_a_grids_page_lists_its_runs_tables_and_plots(grid):
     assert "channelhash experiment losses --seeds 3" in page.words
     assert "gamma_w:" not in page.words  # it is no setting that all runs share
     assert "gamma_l: 1.0" in page.words
-    assert "alert" not in page.words.replace(f"JobError: {HOSTILE}", "")
-    assert len(page.images) == 1
+    captions = re.compile(re.escape(HOSTILE) + r" \d")  # of the examples
+    assert "alert" not in captions.sub("", page.words.replace(f"JobError: {HOSTILE}", ""))
+    assert len(page.images) == 1 + 2 * 4 * 7  # the plot, and a picture a card of the examples
+
+
+def test_a_grids_page_begins_with_how_good_its_runs_are(grid):
+    page = page_of(grid)
+    assert in_order(page, "how-good", "retrieval-examples", "plots", "tables", "runs", "configuration")
+    assert "A grid of 3 runs: 3 methods, 12 bits, seeds 0" in page.words
+    assert "0 of 1 trained runs are at chance." in page.words
+    assert "Answers of done, the best by mean mAP." in page.words
+    shuffle_labels(grid / "runs" / "done")
+    result = json.loads((grid / "runs" / "done" / "result.json").read_text())
+    for scores in result["epochs"]["last"]["test"].values():
+        scores["map_tie_aware"] = scores["chance"] / 2
+    (grid / "runs" / "done" / "result.json").write_text(json.dumps(result))
+    assert "1 of 1 trained runs are at chance." in page_of(grid).words
+
+
+def test_a_runs_page_begins_with_how_good_it_is(run):
+    page = page_of(run)
+    assert in_order(page, "how-good", "retrieval-examples", "training", "plots", "scores", "data")
+    assert "This run is better than chance." in page.words
+    assert "No floor or ceiling was computed" in page.words
+    shuffle_labels(run)
+    assert re.search(r"This run is at chance: image → text gets [\d.]+ %, chance [\d.]+ to", page_of(run).words)
+
+
+def test_a_run_of_a_grid_stands_beside_its_floors_and_ceilings(grid):
+    tasks = json.loads((grid / "runs" / "done" / "result.json").read_text())["epochs"]["last"]["test"]
+    settings = yaml.safe_load((grid / "runs" / "done" / "config.yaml").read_text())
+    index = json.loads((grid / "grid.json").read_text())
+    for kind, method in (("floor", "LSH"), ("ceiling", "features, cosine")):
+        folder = grid / "runs" / kind
+        shutil.copytree(grid / "runs" / "done", folder)
+        point = settings | {"loss": {"name": method, "anchor": kind}}
+        (folder / "config.yaml").write_text(yaml.safe_dump(point))
+        index["runs"].append({"name": kind, "method": method, "settings": point})
+    (grid / "grid.json").write_text(json.dumps(index))
+    percent = f"{100 * tasks['image->text']['map_tie_aware']:.2f}"
+    words = page_of(grid / "runs" / "done").words
+    assert "No floor or ceiling" not in words
+    for point in ("floor LSH", "ceiling features, cosine"):
+        assert f"{point}: {percent}" in words
+    assert "0 of 1 trained runs are at chance." in page_of(grid).words
 
 
 def test_a_run_of_a_grid_has_a_page_of_its_own(grid):

@@ -1,15 +1,16 @@
-"""Line charts as inline SVG: transparent, with text that takes the page's colour."""
+"""Charts as inline SVG: transparent, with text that takes the page's colour and values that show on hover."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from channelhash.utils.plotting import inline_svg, legend_below, line
+from channelhash.utils.plotting import COLORS, inline_svg, legend_below, line
 
 Points = Sequence[tuple[float, float]]
 # Grey that shows on white and on black paper.
@@ -25,8 +26,35 @@ class Chart:
     description: str
 
 
-def line_chart(title: str, x_label: str, series: Mapping[str, Points]) -> Chart:
+@dataclass(frozen=True)
+class Mark:
+    """A value of a `level_chart`, in percent.
+
+    Attributes:
+        x: where it is.
+        tip: what it is, shown on hover.
+        kind: "run", "floor" or "ceiling": its mark, and its word in the legend.
+        interval: ends of a line through it.
+    """
+
+    x: float
+    tip: str
+    kind: str = "run"
+    interval: tuple[float, float] | None = None
+
+
+# kind -> mark, number of its colour.
+_KINDS = {"floor": (">", 1), "ceiling": ("<", 2), "run": ("o", 0)}
+
+
+def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bool = True) -> Chart:
     """Draw ``series``: name -> (x, y) by rising x; points that are not finite are left out.
+
+    Args:
+        title: what y is.
+        x_label: what x is.
+        series: the lines.
+        whole: x counts something, so ticks are whole numbers.
 
     Raises:
         ValueError: there is no finite point.
@@ -38,19 +66,91 @@ def line_chart(title: str, x_label: str, series: Mapping[str, Points]) -> Chart:
     finite = {name: points for name, points in finite.items() if points}
     if not finite:
         raise ValueError(f"{title}: there is nothing to draw")
-    figure = Figure(figsize=(6.4, 3.9), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _paper(3.0)
+    tips: list[list[str]] = []
     for number, (name, points) in enumerate(finite.items()):
         x, y = np.array(points, dtype=float).T
         line(axes, number, x, y, name)
+        shown = slice(None, None, 1 + len(x) // _MOST_TIPS)
+        _add_tips(axes, x[shown], y[shown], len(tips))
+        tips.append([f"{name}: {value:.4g} at {x_label} {at:g}" for at, value in points[shown]])
     axes.set_xlabel(x_label)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if whole:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ends = "; ".join(f"{name}: {points[0][1]:.4g} to {points[-1][1]:.4g}" for name, points in finite.items())
+    return _finish(figure, axes, Chart(title, Markup(), f"{title} over {x_label}. {ends}."), tips)
+
+
+def level_chart(
+    title: str, rows: Mapping[str, Sequence[Mark]], chance: Mapping[str, tuple[float, float]], whole: bool = True
+) -> Chart:
+    """Draw values side by side, a row a name, with the interval of chance as a band.
+
+    Args:
+        title: what the values are.
+        rows: name -> its values; at least one in all.
+        chance: name -> interval of chance in percent, where it is known.
+        whole: the axis goes from 0 to 100.
+
+    >>> level_chart("mAP, %", {"DSCH": [Mark(40.0, "seed 0: 40.0")]}, {"DSCH": (30.0, 31.0)}).description
+    'mAP, %. DSCH: seed 0: 40.0; chance 30.0 to 31.0.'
+    """
+    figure, axes = _paper(1.2 + 0.36 * len(rows))
+    marks = [(place, mark) for place, values in enumerate(rows.values()) for mark in values]
+    said = [f"{name}: {', '.join(mark.tip for mark in values)}" for name, values in rows.items()]
+    bands = {place: chance[name] for place, name in enumerate(rows) if name in chance}
+    for place, (low, high) in bands.items():
+        label = "chance" if place == min(bands) else None
+        axes.barh(place, high - low, 0.8, low, color=_GREY, alpha=0.5, edgecolor=_GREY, linewidth=2, label=label)
+        said[place] += f"; chance {low:.1f} to {high:.1f}"
+    tips: list[list[str]] = []
+    for kind, (shape, color) in _KINDS.items():
+        drawn = [(place, mark) for place, mark in marks if mark.kind == kind]
+        for place, mark in drawn:
+            if mark.interval:
+                axes.plot(mark.interval, (place, place), color=COLORS[color], linewidth=2)
+        if drawn:
+            x, y = np.array([(mark.x, place) for place, mark in drawn], dtype=float).T
+            axes.scatter(x, y, 36, COLORS[color], marker=shape, label=kind, zorder=3)
+            _add_tips(axes, x, y, len(tips))
+            tips.append([mark.tip for _, mark in drawn])
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    if whole:
+        axes.set_xlim(0, 100)
+    return _finish(figure, axes, Chart(title, Markup(), f"{title}. {'. '.join(said)}."), tips)
+
+
+_MOST_TIPS = 100
+_TIPS = "tips-"
+
+
+def _paper(height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(4.6, height), layout="constrained")
+    axes = figure.subplots()
     axes.tick_params(color=_GREY)
     axes.spines[:].set_color(_GREY)
+    axes.set_axisbelow(True)
+    axes.use_sticky_edges = False
     axes.grid(color=_GREY, alpha=0.3)
-    if len(finite) > 1:
+    return figure, axes
+
+
+def _add_tips(axes: Axes, x: np.ndarray, y: np.ndarray, number: int) -> None:
+    """Put an invisible disc over each point, which `_finish` gives its words."""
+    axes.scatter(x, y, 90, "0.5", alpha=0, linewidths=0, zorder=4, gid=f"{_TIPS}{number}")
+
+
+def _finish(figure: Figure, axes: Axes, chart: Chart, tips: Sequence[Sequence[str]]) -> Chart:
+    if len(axes.get_legend_handles_labels()[0]) > 1:
         legend_below(figure, axes)
         figure.legends[0].set_frame_on(False)  # its paper would be white
-    ends = "; ".join(f"{name}: {points[0][1]:.4g} to {points[-1][1]:.4g}" for name, points in finite.items())
+    svg = inline_svg(figure, chart.title)
+    for number, words in enumerate(tips):
+        at = svg.index(f'<g id="{_TIPS}{number}">')
+        svg = svg.replace(f' id="{_TIPS}{number}"', "", 1)
+        for tip in words:
+            at = svg.index("/>", svg.index("<use ", at))
+            svg = f"{svg[:at]}><title>{escape(tip)}</title></use>{svg[at + 2 :]}"
     # Drawn by matplotlib, which escapes the texts.
-    return Chart(title, Markup(inline_svg(figure, title)), f"{title} over {x_label}. {ends}.")
+    return Chart(chart.title, Markup(svg), chart.description)

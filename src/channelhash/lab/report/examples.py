@@ -7,7 +7,8 @@ import numpy as np
 from PIL import Image
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.lab.report.page import Answers, Card, data_uri
+from channelhash.lab.report.page import Answers, Block, Card, Text, data_uri
+from channelhash.lab.report.standing import cross_tasks
 from channelhash.search.index.brute_force import nearest
 from channelhash.utils.image_files import open_image, upright
 from channelhash.utils.image_grid import bits
@@ -47,20 +48,25 @@ class Thumbnails:
         return self._uris[path]
 
 
-def retrieval_examples(query: CodeSet, database: CodeSet, thumbnails: Thumbnails) -> list[Answers]:
+def example_blocks(query: CodeSet, database: CodeSet, notes: list[str]) -> list[Block]:
     """Search a few queries of each cross-modal task (of each task where there is one modality).
 
     Args:
         query: codes of the queries; at least one.
         database: codes that are searched, of the same model.
-        thumbnails: reads the images, and notes which could not be read.
+        notes: gets a line if images cannot be read any more.
     """
-    tasks = [(modality, searched) for modality in query.codes for searched in database.codes]
-    tasks = [task for task in tasks if task[0] != task[1]] or tasks
-    return [_answers(query, database, *task, thumbnails) for task in tasks]
+    thumbnails = Thumbnails()
+    tasks = cross_tasks(f"{asked}->{found}" for asked in query.codes for found in database.codes)
+    answers = [_answers(query, database, task, thumbnails) for task in tasks]
+    if lost := len(thumbnails.unreadable):
+        notes.append(f"{lost} pictures of the examples cannot be read any more; their words are shown.")
+    how = "Queries spaced evenly over the query set, not chosen."
+    return [Text(how + " An answer is right if it shares a label." * (query.labels is not None)), *answers]
 
 
-def _answers(query: CodeSet, database: CodeSet, modality: str, searched: str, thumbnails: Thumbnails) -> Answers:
+def _answers(query: CodeSet, database: CodeSet, task: str, thumbnails: Thumbnails) -> Answers:
+    modality, searched = task.split("->")
     picked = np.unique(np.linspace(0, len(query) - 1, _QUERIES).astype(int))
     matches = nearest(query.codes[modality][picked], database.codes[searched], database.ids, _ANSWERS)
     rows = []
@@ -69,9 +75,7 @@ def _answers(query: CodeSet, database: CodeSet, modality: str, searched: str, th
         for item, distance in zip(match.rows.tolist(), match.distances.tolist(), strict=True):
             cards.append(_card(database, item, bits(distance), thumbnails, _relevant(query, row, database, item)))
         rows.append(cards)
-    return Answers(
-        f"{arrow(f'{modality}->{searched}')}: the codes of each {modality}, and the nearest {searched} codes", rows
-    )
+    return Answers(f"{arrow(task)}: the codes of each {modality}, and the nearest {searched} codes", rows)
 
 
 def _card(codes: CodeSet, row: int, heading: str, thumbnails: Thumbnails, right: bool | None = None) -> Card:

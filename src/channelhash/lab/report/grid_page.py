@@ -5,13 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from channelhash.lab.experiments.results import Result, read_grid
-from channelhash.lab.report.page import Block, Cleaned, Listing, Page, Section, Table, Text, plots_in
-from channelhash.lab.report.run_page import environment_blocks
+from channelhash.lab.report.chart import Mark, level_chart
+from channelhash.lab.report.examples import example_blocks
+from channelhash.lab.report.page import Block, Charts, Cleaned, Listing, Page, Section, Table, Text, plots_in
+from channelhash.lab.report.run_page import environment_blocks, read_test_codes
 from channelhash.lab.report.sanitize_html import clean
 from channelhash.lab.report.scores import print_score
+from channelhash.lab.report.standing import cross_tasks, stand_by_labels
 from channelhash.utils.environment import read_environments
 from channelhash.utils.plotting import arrow
 
@@ -42,9 +46,14 @@ def grid_page(folder: Path) -> Page:
         for environment in read_environments(result.folder / "environment.json"):
             if environment not in environments:
                 environments.append(environment)
+    levels = _chance(results)
+    trained = [result for result in results if _last(result) and _kind(result) == "run"]
+    low = sum(_at_chance(result, levels) for result in trained)
     return Page(
         title=title,
-        subtitle=f"A grid of {len(results)} runs",
+        subtitle=_subtitle(results),
+        verdict=f"{low} of {len(trained)} trained runs are at chance." if levels else "",
+        at_chance=low > 0,
         notes=notes,
         facts=[
             ("runs finished", f"{counts['finished']:,}"),
@@ -53,14 +62,67 @@ def grid_page(folder: Path) -> Page:
             ("time of all runs", f"{sum(result.seconds for result in results):,.0f} s"),
         ],
         sections=[
-            Section("Tables", _fragments(folder / "tables")),
+            Section("How good", _how_good(results, levels)),
+            Section("Retrieval examples", _examples(results, notes)),
             Section("Plots", plots_in(folder / "plots")),
+            Section("Tables", _fragments(folder / "tables")),
             Section("Runs", runs),
             Section("Configuration", [Text("What all runs have in common:"), Listing(common)] if common else []),
             Section("Environment", environment_blocks(environments)),
             Section("Repeat it", _repeat(folder)),
         ],
     )
+
+
+def _subtitle(results: Sequence[Result]) -> str:
+    started = [result for result in results if result.settings]
+    methods = len({result.method for result in results})
+    bits = ", ".join(map(str, sorted({result.n_bits for result in started})))
+    seeds = ", ".join(map(str, sorted({result.seed for result in started})))
+    return f"A grid of {len(results)} runs: {methods} methods" + f", {bits} bits, seeds {seeds}" * bool(started)
+
+
+def _chance(results: Sequence[Result]) -> dict[str, tuple[float, float]]:
+    """Return task -> interval of chance, by the first codes that are there: all runs answer the same queries."""
+    codes = (read_test_codes(result.folder) for result in results if result.status == "finished")
+    first = next((found for found in codes if found), None)
+    return {standing.task: standing.chance for standing in stand_by_labels(*first)} if first else {}
+
+
+def _at_chance(result: Result, levels: Mapping[str, tuple[float, float]]) -> bool:
+    scores = _last(result)
+    return all(scores[task]["map_tie_aware"] <= levels[task][1] for task in levels if task in scores)
+
+
+def _kind(result: Result) -> str:
+    return str(result.settings.get("loss", {}).get("anchor", "run"))
+
+
+def _how_good(results: Sequence[Result], levels: Mapping[str, tuple[float, float]]) -> list[Block]:
+    charts = []
+    for task in cross_tasks(dict.fromkeys(task for result in results for task in _last(result))):
+        rows: dict[str, list[Mark]] = {}
+        for result in results:
+            if task in _last(result):
+                percent = 100 * result.score(task)
+                rows.setdefault(result.method, []).append(Mark(percent, f"{result.name}: {percent:.2f}", _kind(result)))
+        band = {method: (100 * levels[task][0], 100 * levels[task][1]) for method in rows if task in levels}
+        charts.append(level_chart(f"Tie-aware mAP {arrow(task)}, %", rows, band, whole=False))
+    note = Text("A mark a run. Chance is the 95 % interval of codes that know nothing.")
+    return [Charts(charts), note] if charts else []
+
+
+def _examples(results: Sequence[Result], notes: list[str]) -> list[Block]:
+    """Search with the run of the best mean mAP across modalities."""
+    scored = [
+        (float(np.mean([result.score(task) for task in cross_tasks(_last(result))])), result)
+        for result in results
+        if result.status == "finished" and _last(result)
+    ]
+    for _, best in sorted(scored, key=lambda pair: -pair[0]):
+        if codes := read_test_codes(best.folder):
+            return [Text(f"Answers of {best.name}, the best by mean mAP."), *example_blocks(*codes, notes)]
+    return []
 
 
 def compare_settings(

@@ -63,7 +63,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Charts:
-    """Line charts side by side."""
+    """Charts side by side."""
 
     charts: Sequence[Chart]
     kind: ClassVar[str] = "charts"
@@ -145,6 +145,8 @@ class Page:
         notes: what a reader must know first: what is missing, what failed.
         facts: (name, value): the few numbers that most readers look for.
         sections: the rest; those without blocks are left out.
+        verdict: how good it is, in a sentence.
+        at_chance: the verdict is bad news.
     """
 
     title: str
@@ -152,6 +154,8 @@ class Page:
     notes: Sequence[str]
     facts: Sequence[tuple[str, str]]
     sections: Sequence[Section]
+    verdict: str = ""
+    at_chance: bool = False
 
 
 def render(page: Page) -> str:

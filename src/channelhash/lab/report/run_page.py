@@ -13,11 +13,13 @@ import yaml
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_run_config
 from channelhash.errors import InputError
-from channelhash.lab.report.chart import line_chart
+from channelhash.lab.experiments.results import read_grid
+from channelhash.lab.report.chart import Mark, level_chart, line_chart
 from channelhash.lab.report.code_health import health_blocks
-from channelhash.lab.report.examples import Thumbnails, retrieval_examples
+from channelhash.lab.report.examples import example_blocks
 from channelhash.lab.report.page import Block, Charts, Folded, Listing, Page, Section, Table, Text, plots_in
-from channelhash.lab.report.scores import headline, print_score, read_evaluations, score_blocks
+from channelhash.lab.report.scores import curves, headline, print_score, read_evaluations, score_blocks
+from channelhash.lab.report.standing import Standing, reference_points_of, stand_by_labels, stand_by_recall, verdict
 from channelhash.losses import ChannelLoss, resolve_loss
 from channelhash.metrics.code_health import Bounds
 from channelhash.runs.build import create_loss
@@ -51,29 +53,28 @@ def run_page(folder: Path) -> Page:
     log = _or_note(notes, folder, _log) or []
     environments = _or_note(notes, folder, _environments) or []
     evaluations = _or_note(notes, folder, read_evaluations) or []
-    codes = _or_note(notes, folder, _codes)
+    codes = _or_note(notes, folder, read_test_codes)
     bounds = _or_note(notes, folder, partial(_bounds, codes=codes))
     counts = _or_note(notes, folder, _partitions) or {}
-    thumbnails = Thumbnails()
-    examples = retrieval_examples(*codes, thumbnails) if codes else []
+    standings = stand_by_labels(*codes) if codes else []
+    standings = standings or stand_by_recall(evaluations[0][1] if evaluations else {})
     notes += _unfinished(folder, settings, log, bool(evaluations), codes is not None, bool(environments))
-    if lost := len(thumbnails.unreadable):
-        notes.append(f"{lost} pictures of the examples cannot be read any more; their words are shown.")
-    examples_text = "Queries spaced evenly over the query set, not chosen."
-    if codes and codes[0].labels is not None:
-        examples_text += " An answer is right if it shares a label."
+    examples = example_blocks(*codes, notes) if codes else []
     name = folder.resolve().name
     return Page(
         title=name,
-        subtitle=_subtitle(settings),
+        subtitle=_subtitle(settings, counts),
+        verdict=verdict(standings),
+        at_chance=any(standing.at_chance for standing in standings),
         notes=notes,
         facts=headline(evaluations),
         sections=[
-            Section("Scores", [block for title, tasks in evaluations for block in score_blocks(title, tasks)]),
-            Section("Plots", plots_in(folder / "plots")),
+            Section("How good", _how_good(standings, _references(folder))),
+            Section("Retrieval examples", examples),
             Section("Training", _training(log)),
+            Section("Plots", [*curves(evaluations), *_folded_plots(folder)]),
+            Section("Scores", [block for title, tasks in evaluations for block in score_blocks(title, tasks)]),
             Section("Data", _data(folder, counts, codes)),
-            Section("Retrieval examples", [Text(examples_text), *examples] if examples else []),
             Section("Code health", health_blocks(*codes, bounds) if codes else []),
             Section("Configuration", [Listing(yaml.safe_dump(settings, sort_keys=False))]),
             Section("Environment", environment_blocks(environments)),
@@ -132,7 +133,8 @@ def _environments(folder: Path) -> list[dict[str, Any]]:
     return read_environments(folder / "environment.json")
 
 
-def _codes(folder: Path) -> tuple[CodeSet, CodeSet] | None:
+def read_test_codes(folder: Path) -> tuple[CodeSet, CodeSet] | None:
+    """Read the codes of queries and database that `evaluate` wrote; None if they are missing or empty."""
     query, database = (folder / "codes" / f"test-{role}.parquet" for role in ("query", "retrieval"))
     if not query.exists() or not database.exists():
         return None
@@ -182,14 +184,53 @@ def _unfinished(
     return notes
 
 
-def _subtitle(settings: Sections) -> str:
+def _subtitle(settings: Sections, counts: Mapping[str, int]) -> str:
     def value(section: str, key: str) -> Any:
         return settings.get(section, {}).get(key, "?")
 
+    rows = f" on {counts['train']:,} rows" if "train" in counts else ""
     return (
         f"{value('loss', 'name')} loss, {value('model', 'n_bits')} bits, model {value('model', 'name')}, "
-        f"data {value('data', 'kind')}, {value('train', 'epochs')} epochs, seed {value('train', 'seed')}"
+        f"data {value('data', 'kind')}, {value('train', 'epochs')} epochs{rows}, seed {value('train', 'seed')}"
     )
+
+
+def _references(folder: Path) -> dict[str, list[Mark]]:
+    """Return task -> the floors and ceilings of the run, where it is a run of a grid that has them."""
+    grid = folder.resolve().parent.parent
+    marks: dict[str, list[Mark]] = {}
+    if not (grid / "grid.json").is_file():
+        return marks
+    for point in reference_points_of(folder.resolve().name, read_grid(grid)[1]):
+        kind = str(point.settings["loss"]["anchor"])
+        for task in point.tasks():
+            percent = 100 * point.score(task)
+            marks.setdefault(task, []).append(Mark(percent, f"{kind} {point.method}: {percent:.2f}", kind))
+    return marks
+
+
+def _how_good(standings: Sequence[Standing], references: Mapping[str, Sequence[Mark]]) -> list[Block]:
+    if not standings:
+        return []
+    rows, chance = {}, {}
+    for standing in standings:
+        ends = 100 * standing.interval[0], 100 * standing.interval[1]
+        tip = f"this run: {100 * standing.score:.2f}, 95 % interval {ends[0]:.2f} to {ends[1]:.2f}"
+        task = arrow(standing.task)
+        rows[task] = [Mark(100 * standing.score, tip, interval=ends), *references.get(standing.task, [])]
+        chance[task] = (100 * standing.chance[0], 100 * standing.chance[1])
+    if references:
+        beside = "Floors are codes in closed form of the same features, ceilings orders by real values."
+    else:
+        beside = "No floor or ceiling was computed; `channelhash experiment baselines` does."
+    how = "The line is the 95 % interval over queries; chance the 95 % interval of codes that know nothing"
+    chart = level_chart(f"{standings[0].measure}, %, beside chance", rows, chance)
+    return [Charts([chart]), Text(f"{how}; 100 % is every relevant item before all others. {beside}")]
+
+
+def _folded_plots(folder: Path) -> list[Block]:
+    plots = plots_in(folder / "plots")
+    return [Folded("The plots of `evaluate`, as they are in plots/", plots)] if plots else []
 
 
 def _training(log: Sequence[Mapping[str, Any]]) -> list[Block]:

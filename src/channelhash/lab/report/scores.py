@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from channelhash.errors import InputError
-from channelhash.lab.report.page import Block, Folded, Table
+from channelhash.lab.report.chart import Points, line_chart
+from channelhash.lab.report.page import Block, Charts, Folded, Table
 from channelhash.utils.plotting import arrow
 from channelhash.utils.reading import read_json
 
@@ -171,3 +172,20 @@ def headline(evaluations: Sequence[tuple[str, Tasks]]) -> list[tuple[str, str]]:
         ]
     chances = [report["chance"] for report in tasks.values() if isinstance(report.get("chance"), float)]
     return facts + [("chance level", f"{print_score(chances[0])} %")] * bool(facts and chances)
+
+
+def curves(evaluations: Sequence[tuple[str, Tasks]]) -> list[Charts]:
+    """Draw precision over recall, and precision within each radius, of the first evaluation's tasks."""
+    lines: dict[str, Points] = {}
+    within: dict[str, Points] = {}
+    for task, report in evaluations[0][1].items() if evaluations else ():
+        both, radius = (report.get(key) or {} for key in ("precision_recall_curve", "by_radius"))
+        pairs = zip(both.get("recall", []), both.get("precision", []), strict=True)
+        lines[arrow(task)] = [(100 * x, 100 * y) for x, y in pairs if y is not None]
+        within[arrow(task)] = [(x, 100 * y) for x, y in enumerate(radius.get("precision", [])) if y is not None]
+    charts = []
+    if any(lines.values()):
+        charts.append(line_chart("Precision, %, all queries together", "recall, %", lines, whole=False))
+    if any(within.values()):
+        charts.append(line_chart("Precision, %, within a radius", "bits", within))
+    return [Charts(charts)] * bool(charts)
