@@ -16,8 +16,8 @@ def report(
 ) -> None:
     """Write one HTML page about a run or an experiment, DIR/report.html, that needs no other file.
 
-    Scores, plots, training curve, data, retrieval examples, health of the codes, configuration, environment, and the
-    command to repeat it. The page loads nothing and can be passed on as it is.
+    How good it is beside chance, retrieval examples, training curve, plots, scores, data, health of the codes,
+    configuration, environment, and the command to repeat it. The page loads nothing and can be passed on as it is.
 
     Example: channelhash report runs/table
     """
