@@ -38,8 +38,8 @@ def talr(x, labels, gamma=1.0):
 
 
 def dsph(image, text, labels, proxies, threshold, alpha=0.8):
-    """QinLab-WFU/DSPH, utils/utils.py, class HyP; alpha of utils/get_args.py."""
-    total = 0.0
+    """QinLab-WFU/DSPH, utils/utils.py, class HyP; alpha of utils/get_args.py; tanh of model/hash_model.py."""
+    total, image, text = 0.0, np.tanh(image), np.tanh(text)
     for codes in (image, text):
         near = [
             1 - cosine(z, p)

@@ -20,9 +20,9 @@ class HyP2Loss(HashLoss):
     have two labels or more and share none. In one modality it is the authors' loss.
 
     ``published``: the loss of "Deep Semantic-aware Proxy Hashing for Multi-label Cross-modal Retrieval" (DSPH, IEEE
-    TCSVT 2024), which is of two modalities. The first two terms are added up over the modalities, and the third with
-    β = 0.8 over image–image, text–text and image–text. No β makes that of means over all items and pairs, as in the
-    default: β = 1.6 would weigh pairs within a modality as DSPH does, 0.8 those across; 1.2 has the same sum.
+    TCSVT 2024), which is of tanh z in two modalities. The first two terms are added up over the modalities, and the
+    third with β = 0.8 over image–image, text–text and image–text. No β makes that of means over all items and pairs, as
+    in the default: β = 1.6 would weigh pairs within a modality as DSPH does, 0.8 those across; 1.2 has the same sum.
 
     Several labels: each of an item's labels pulls it to its proxy, each other one pushes. Items without labels are
     pushed by all.
@@ -32,7 +32,7 @@ class HyP2Loss(HashLoss):
         n_labels: number of labels c.
         beta: weight β of the irrelevant pairs; 0.5 in HyP²'s code.
         zeta: largest cosine ζ of irrelevant ones; `largest_cosine` if None.
-        add_modalities: terms are added up over modalities and unordered pairs of them, as in DSPH.
+        dsph: z goes through tanh, and terms are added up over modalities and unordered pairs of them.
 
     >>> _ = torch.manual_seed(0)
     >>> loss = HyP2Loss(n_bits=4, n_labels=2)
@@ -47,10 +47,10 @@ class HyP2Loss(HashLoss):
         n_labels: int,
         beta: float = 0.5,
         zeta: float | None = None,
-        add_modalities: bool = False,
+        dsph: bool = False,
     ) -> None:
         super().__init__()
-        self.n_bits, self.n_labels, self.beta, self.add_modalities = n_bits, n_labels, beta, add_modalities
+        self.n_bits, self.n_labels, self.beta, self.dsph = n_bits, n_labels, beta, dsph
         self.zeta = largest_cosine(n_bits, n_labels) if zeta is None else zeta
         self.proxies = nn.Parameter(torch.empty(n_labels, n_bits))
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
@@ -58,14 +58,14 @@ class HyP2Loss(HashLoss):
     def compute(self, batch: Batch) -> Tensor:
         """Return the loss of ``batch``."""
         items = items_of(batch, self.n_bits, self.n_labels)
-        directions = unit_rows(items.codes)
+        directions = unit_rows(items.codes.tanh() if self.dsph else items.codes)
         to_proxies = directions @ unit_rows(self.proxies.to(directions)).T
         has = items.labels > 0
         loss = _mean_where(1 - to_proxies, has) + _mean_where((to_proxies - self.zeta).clamp_min(0), ~has)
         several = items.labels.sum(dim=1) > 1
         irrelevant = several[:, None] & several & (items.labels @ items.labels.T == 0)
         pairs = (directions @ directions.T - self.zeta).clamp_min(0)
-        if not self.add_modalities:
+        if not self.dsph:
             return loss + self.beta * _mean_where(pairs, irrelevant)
         m, n = items.n_modalities, items.n_samples
         by_modalities = (pairs * irrelevant).view(m, n, m, n).sum(dim=(1, 3)).triu()

@@ -20,7 +20,7 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "csq": {"squared": True, "lambda_p": 0.2},
     "orthohash": {},
     "greedyhash": {},
-    "hyp2": {"beta": 0.8, "add_modalities": True},
+    "hyp2": {"beta": 0.8, "dsph": True},
     "dnph": {},
     "talr": {"alpha": 0.5, "bin_width": 2},
 }
