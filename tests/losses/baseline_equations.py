@@ -135,6 +135,41 @@ def hyp2(batch, labels, proxies, beta, zeta):
     return mean(near) + mean(far) + beta * mean(irrelevant)
 
 
+def pairs_of_modalities(batch):
+    return itertools.combinations_with_replacement(batch.values(), 2)
+
+
+def qsmi(batch, labels):
+    n = len(labels)
+    similar = [[similarity(labels, i, j) > 0 for j in range(n)] for i in range(n)]
+    share = np.mean(similar)
+    values = []
+    for first, second in pairs_of_modalities(batch):
+        for i, j in itertools.product(range(n), range(n)):
+            y = (1 + cosine(np.tanh(first[i]), np.tanh(second[j]))) / 2
+            values.append((similar[i][j] * y - 1) ** 2 + share * y**2)
+    return np.mean(values)
+
+
+def dcgh(batch, labels, proxies, alpha, beta, gamma):
+    n, total = len(labels), 0.0
+    everything = list(itertools.product(range(n), range(n)))
+    for codes in batch.values():
+        c = [[cosine(np.tanh(z), p) for p in proxies] for z in codes]
+        total += mean([1 - c[i][j] for i in range(n) for j in range(len(proxies)) if labels[i][j]])
+        total += mean([max(0.0, c[i][j]) for i in range(n) for j in range(len(proxies)) if not labels[i][j]])
+        total += gamma * mean(
+            [np.var([y * (1 - v) for y, v in zip(labels[i], c[i], strict=True)], ddof=1) for i in range(n)]
+        )
+    for first, second in pairs_of_modalities(batch):
+        d = {(i, j): cosine(np.tanh(first[i]), np.tanh(second[j])) for i, j in everything}
+        several = [(i, j) for i, j in everything if min(labels[i].sum(), labels[j].sum()) > 1]
+        total += beta * mean([max(0.0, d[i, j]) for i, j in several if labels[i] @ labels[j] == 0])
+        graded = [(similarity(labels, i, j), d[i, j]) for i, j in everything]
+        total += alpha * mean([max(0.0, s - value) for s, value in graded if s > 0])
+    return total
+
+
 def dnph(batch, labels, proxies, drawn, delta, lambda_u):
     """``drawn``: the random codes; every order of them is tried, so n is small."""
     to_proxies, agreement = [], 0.0

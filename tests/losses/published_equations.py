@@ -135,3 +135,33 @@ def dnph(image, text, labels, proxies, noise_of, mrg=1.0):
         values.append(softmax_entropy(logits, label))
     noise = sum(np.mean([c @ u for c, u in zip(codes, noise_of(codes), strict=True)]) for codes in (image, text))
     return np.mean(values) - 0.1 * noise
+
+
+def qsmi(image, text, labels):
+    """QinLab-WFU/DNpH, utils/qmi_loss.py with its defaults; tanh of model/hash_model.py."""
+    image, text = ((codes := np.tanh(z)) / np.linalg.norm(codes, axis=1, keepdims=True) for z in (image, text))
+    d = (labels @ labels.T > 0).astype(float)
+    m = d.shape[1] ** 2 / d.sum()
+    kernels = [0.5 * (a @ b.T + 1) for a, b in ((image, image), (text, text), (image, text))]
+    return sum(((d * y - 1) ** 2 + (1.0 / m) * y**2).sum() for y in kernels)
+
+
+def dcgh(image, text, labels, proxies):
+    """donnotnormal/DCGH, utils/utils.py, class HyP; tanh of model/hash_model.py."""
+
+    def unit(x):
+        return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+    image, text, proxies = unit(np.tanh(image)), unit(np.tanh(text)), unit(proxies)
+    wanted = unit(labels) @ unit(labels).T
+    several = np.flatnonzero(labels.sum(axis=1) > 1)
+    apart = labels[several] @ labels[several].T == 0
+    total = 0.0
+    for codes in (image, text):
+        cos = codes @ proxies.T
+        total += (1 - cos)[labels == 1].mean() + np.maximum(cos, 0)[labels == 0].mean()
+        total += np.where(labels == 1, 1 - cos, 0).var(axis=1, ddof=1).mean()
+    for a, b in ((image, image), (text, text), (image, text)):
+        total += 0.05 * np.maximum(wanted - a @ b.T, 0)[wanted > 0].mean()
+        total += 0.8 * np.maximum(a[several] @ b[several].T, 0)[apart].mean()
+    return total

@@ -136,7 +136,7 @@ def test_the_contrastive_loss_reads_no_labels_and_takes_its_temperature():
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_without_labels_a_loss_takes_every_sample_as_a_class_or_says_that_it_cannot(name):
     outputs, _ = batch(16)
-    of_labels = name in ("csq", "dnph", "greedyhash", "hyp2", "orthohash")
+    of_labels = name in ("csq", "dcgh", "dnph", "greedyhash", "hyp2", "orthohash")
     if of_labels:
         with pytest.raises(InputError, match=f"{name!r} learns from labels, and this collection has none"):
             make_loss(name, 16, 0)

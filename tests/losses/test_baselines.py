@@ -41,6 +41,7 @@ def oracle_of(name, loss, settings):
         "orthohash": ("centres",),
         "greedyhash": ("classifier.weight",),
         "hyp2": ("proxies",),
+        "dcgh": ("proxies",),
         "sch-shaped": ("steps",),  # where they are learned
     }
     transcription = getattr(literal, name.replace("-", "_"))
@@ -62,6 +63,8 @@ DEFAULTS = {
     "hyp2": dict(beta=0.5, zeta=0.1),
     "dnph": dict(delta=1.0, lambda_u=0.1),
     "talr": dict(alpha=1.0),
+    "qsmi": {},
+    "dcgh": dict(alpha=0.05, beta=0.8, gamma=1.0),
     "sch-original": dict(tau=3.0, alpha=1.0, beta=1.0),
     "rsch": dict(kappa_q=0.0),
     "sch-shaped": dict(shape="quantile", tau=3.0, kappa_q=0.0),
@@ -76,6 +79,8 @@ CHANGED = {
     "hyp2": [dict(beta=0.0), dict(beta=4.0, zeta=-0.2)],
     "dnph": [dict(delta=0.0), dict(lambda_u=2.0)],
     "talr": [dict(alpha=0.3)],
+    "qsmi": [],
+    "dcgh": [dict(alpha=2.0), dict(beta=3.0), dict(gamma=0.0)],
     "sch-original": [dict(tau=0.5), dict(alpha=3.0), dict(beta=0.2)],
     "rsch": [dict(kappa_q=0.2)],
     "sch-shaped": [dict(shape="rarity"), dict(shape="learned"), dict(tau=0.5), dict(kappa_q=0.2)],
@@ -160,7 +165,7 @@ def test_any_labels_give_a_finite_loss_and_gradient(name, kind):
     assert all(p.grad is None or p.grad.isfinite().all() for p in loss.parameters())
 
 
-@pytest.mark.parametrize("name", ["greedyhash", "hyp2", "dnph"])
+@pytest.mark.parametrize("name", ["greedyhash", "hyp2", "dcgh", "dnph"])
 def test_what_a_loss_trains_gets_a_gradient(name):
     torch.manual_seed(0)
     outputs, labels = make_batch(16)
@@ -170,7 +175,7 @@ def test_what_a_loss_trains_gets_a_gradient(name):
     assert all(p.grad.any() for p in loss.parameters())
 
 
-@pytest.mark.parametrize("name", ["csq", "orthohash", "greedyhash", "hyp2", "dnph"])
+@pytest.mark.parametrize("name", ["csq", "orthohash", "greedyhash", "hyp2", "dcgh", "dnph"])
 def test_another_number_of_labels_is_refused(name):
     outputs, labels = make_batch(16)
     with pytest.raises(ValueError, match="for 4 labels, the batch has 5"):

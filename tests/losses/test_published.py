@@ -127,6 +127,21 @@ def test_idhn():
     assert value(published("idhn"), labels, image=image) == close(authors.idhn(image, labels))
 
 
+def test_qsmi():
+    image, text, labels = draw()
+    ours = value(published("qsmi"), labels, image=image, text=text)
+    assert ours == close(authors.qsmi(image, text, labels) / (3 * N**2))
+
+
+def test_dcgh():
+    image, text, labels = draw()
+    loss = published("dcgh")
+    expected = authors.dcgh(image, text, labels, state(loss, "proxies"))
+    assert value(loss, labels, image=image, text=text) == close(expected)
+    assert loss.proxies.abs().max() < 1  # tanh of what is drawn
+    assert make_loss("dcgh", K, 1)({"image": torch.ones(2, K)}, torch.ones(2, 1)).isfinite()
+
+
 def test_dnph():
     image, text, labels = draw()
     loss = published("dnph")

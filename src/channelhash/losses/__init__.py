@@ -12,6 +12,7 @@ from channelhash.losses.base import Batch, ChannelLoss, HashLoss
 from channelhash.losses.bsch import BSCHLoss
 from channelhash.losses.contrastive import ContrastiveLoss
 from channelhash.losses.csq import CSQLoss
+from channelhash.losses.dcgh import DCGHLoss
 from channelhash.losses.dcmh import DCMHLoss
 from channelhash.losses.distillation import DistillationLoss
 from channelhash.losses.dnph import DNPHLoss
@@ -22,6 +23,7 @@ from channelhash.losses.hyp2 import HyP2Loss
 from channelhash.losses.idhn import IDHNLoss
 from channelhash.losses.orthohash import OrthoHashLoss
 from channelhash.losses.published import PUBLISHED, with_published
+from channelhash.losses.qsmi import QSMILoss
 from channelhash.losses.rsch import RSCHLoss
 from channelhash.losses.sch import SCHLoss
 from channelhash.losses.sch_original import SCHOriginalLoss
@@ -48,6 +50,8 @@ LOSSES: dict[str, type[HashLoss]] = {
     "hyp2": HyP2Loss,
     "dnph": DNPHLoss,
     "talr": TALRLoss,
+    "qsmi": QSMILoss,
+    "dcgh": DCGHLoss,
     "contrastive": ContrastiveLoss,
 }
 
@@ -127,6 +131,7 @@ __all__ = [
     "CSQLoss",
     "ChannelLoss",
     "ContrastiveLoss",
+    "DCGHLoss",
     "DCMHLoss",
     "DNPHLoss",
     "DSCHLoss",
@@ -138,6 +143,7 @@ __all__ = [
     "IDHNLoss",
     "LossWithTerms",
     "OrthoHashLoss",
+    "QSMILoss",
     "RSCHLoss",
     "SCHLoss",
     "SCHOriginalLoss",

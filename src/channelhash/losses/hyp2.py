@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from channelhash.channels import unit_rows
 from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.multimodal import items_of
+from channelhash.losses.multimodal import items_of, mean_where
 
 
 class HyP2Loss(HashLoss):
@@ -61,15 +61,13 @@ class HyP2Loss(HashLoss):
         directions = unit_rows(items.codes.tanh() if self.dsph else items.codes)
         to_proxies = directions @ unit_rows(self.proxies.to(directions)).T
         has = items.labels > 0
-        loss = _mean_where(1 - to_proxies, has) + _mean_where((to_proxies - self.zeta).clamp_min(0), ~has)
+        loss = mean_where(1 - to_proxies, has) + mean_where((to_proxies - self.zeta).clamp_min(0), ~has)
         several = items.labels.sum(dim=1) > 1
         irrelevant = several[:, None] & several & (items.labels @ items.labels.T == 0)
         pairs = (directions @ directions.T - self.zeta).clamp_min(0)
         if not self.dsph:
-            return loss + self.beta * _mean_where(pairs, irrelevant)
-        m, n = items.n_modalities, items.n_samples
-        by_modalities = (pairs * irrelevant).view(m, n, m, n).sum(dim=(1, 3)).triu()
-        return m * loss + self.beta * by_modalities.sum() / irrelevant[:n, :n].sum().clamp_min(1)
+            return loss + self.beta * mean_where(pairs, irrelevant)
+        return items.n_modalities * loss + self.beta * items.sum_of_pairs(pairs, irrelevant)
 
 
 def largest_cosine(n_bits: int, n_labels: int) -> float:
@@ -84,8 +82,3 @@ def largest_cosine(n_bits: int, n_labels: int) -> float:
     dimensions = max(1, math.ceil(math.log2(n_labels)))
     distance = max(d for d in range(n_bits + 1) if sum(-(-d // 2**i) for i in range(dimensions)) <= n_bits)
     return 1 - 2 * distance / n_bits
-
-
-def _mean_where(values: Tensor, chosen: Tensor) -> Tensor:
-    """Return the mean of the ``chosen`` values; 0 if there are none."""
-    return (values * chosen).sum() / chosen.sum().clamp_min(1)

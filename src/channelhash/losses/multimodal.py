@@ -55,6 +55,21 @@ class Items:
         numbers = torch.arange(len(self.codes), device=self.codes.device)
         return numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
 
+    def sum_of_pairs(self, values: Tensor, chosen: Tensor) -> Tensor:
+        """Return the mean of the ``chosen`` pairs, added up over unordered pairs of modalities; a mean of none is 0.
+
+        Args:
+            values: ``(N, N)``.
+            chosen: ``(N, N)`` bool, the same pairs of samples for each two modalities.
+
+        >>> items = Items(torch.zeros(2, 8), torch.ones(2, 1), n_modalities=2)  # image–image, image–text, text–text
+        >>> items.sum_of_pairs(torch.tensor([[1.0, 10.0], [10.0, 100.0]]), torch.ones(2, 2) > 0).item()
+        111.0
+        """
+        m, n = self.n_modalities, self.n_samples
+        by_modalities = (values * chosen).view(m, n, m, n).sum(dim=(1, 3)).triu()
+        return by_modalities.sum() / chosen[:n, :n].sum().clamp_min(1)
+
     def by_modality(self, values: Tensor) -> Tensor:
         """Return ``(N, …)`` values as ``(m, n, …)``."""
         return values.view(self.n_modalities, -1, *values.shape[1:])
@@ -75,6 +90,15 @@ def items_of(batch: Batch, n_bits: int, n_labels: int | None = None) -> Items:
     if n_labels is not None and batch.labels.shape[1] != n_labels:
         raise ValueError(f"this loss is for {n_labels} labels, the batch has {batch.labels.shape[1]}")
     return Items(codes, batch.labels.to(codes).repeat(len(batch.outputs), 1), len(batch.outputs))
+
+
+def mean_where(values: Tensor, chosen: Tensor) -> Tensor:
+    """Return the mean of the ``chosen`` values; 0 if there are none.
+
+    >>> mean_where(torch.tensor([1.0, 5.0]), torch.tensor([True, False])).item()
+    1.0
+    """
+    return (values * chosen).sum() / chosen.sum().clamp_min(1)
 
 
 def mean_of_labelled(values: Tensor, labels: Tensor) -> Tensor:

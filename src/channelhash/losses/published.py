@@ -22,6 +22,8 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "greedyhash": {},
     "hyp2": {"beta": 0.8, "dsph": True},
     "dnph": {},
+    "qsmi": {},
+    "dcgh": {},
     "talr": {"alpha": 0.5, "bin_width": 2},
 }
 

@@ -27,7 +27,20 @@ from lab.experiments.made_grids import named_grid
 from lab.experiments.made_results import made_result
 from small_runs import grid_base, run_command
 
-LITERATURE = {"dcmh", "hashnet", "idhn", "csq", "orthohash", "greedyhash", "hyp2", "dnph", "talr", "sch-original"}
+LITERATURE = {
+    "dcmh",
+    "hashnet",
+    "idhn",
+    "csq",
+    "orthohash",
+    "greedyhash",
+    "hyp2",
+    "dnph",
+    "talr",
+    "sch-original",
+    "qsmi",
+    "dcgh",
+}
 LOSSES_HERE = ("DNPH", "DSCH")
 
 

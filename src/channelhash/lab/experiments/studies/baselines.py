@@ -32,6 +32,8 @@ BASELINES: Mapping[str, Mapping[str, Any]] = {
     "OrthoHash": {"name": "orthohash"},
     "HyP² / DSPH": {"name": "hyp2"},
     "DNPH": {"name": "dnph"},
+    "DNpH (QSMI)": {"name": "qsmi"},
+    "DCGH": {"name": "dcgh"},
     "SCH, authors' code": {"name": "sch-original"},
     **METHODS,
     "BSCH": {"name": "bsch"},
