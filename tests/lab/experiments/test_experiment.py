@@ -3,7 +3,7 @@
 import pytest
 
 from channelhash.errors import InputError
-from channelhash.lab.experiments.experiment import choose_losses, load_experiment
+from channelhash.lab.experiments.experiment import Design, choose_losses, load_experiment
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import EXPERIMENTS
 from lab.experiments.made_grids import named_grid
@@ -34,6 +34,18 @@ def test_a_chosen_loss_has_the_settings_and_the_name_that_the_experiment_gives_i
     }
     with pytest.raises(InputError, match="two losses are called DSCH"):
         choose_losses(["dsch", "dsch"], losses)
+
+
+def test_a_loss_is_compared_with_what_its_authors_published():
+    chosen = choose_losses(["csq", "csq:published", "python:my.module:published"], {"CSQ": {"name": "csq"}})
+    assert chosen == {
+        "CSQ": {"name": "csq"},
+        "CSQ, published": {"name": "csq", "published": True},
+        "published": {"name": "python:my.module:published"},
+    }
+    base = {"data": {"kind": "synthetic", "root": "data"}, "model": {"name": "small"}}
+    (run,) = Design(base, [16], [0]).runs("CSQ, published", chosen["CSQ, published"])
+    assert (run.name, run.config.loss.lambda_p) == ("csq-published-k16-seed0", 0.2)
 
 
 @pytest.mark.parametrize(

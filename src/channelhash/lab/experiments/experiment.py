@@ -20,7 +20,7 @@ from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_gri
 from channelhash.lab.experiments.tables.rendering import Table, write_tables
 from channelhash.utils.files import atomic_path
 from channelhash.utils.plotting import write_figure
-from channelhash.utils.python_names import look_up
+from channelhash.utils.python_names import is_python_name, look_up
 
 #: What the file of an experiment is written with.
 __all__ = ["Design", "Execution", "Experiment", "Grid", "GridRun", "Result", "Table"]
@@ -170,18 +170,22 @@ def make_grid(
 
 def choose_losses(names: Sequence[str], losses: Losses) -> Losses:
     """Return the losses of these names, with the settings and method names of ``losses`` and `METHODS` where they are
-    among those.
+    among those; ``NAME:published`` is the same with its authors' settings (`losses.PUBLISHED`).
 
-    >>> list(choose_losses(["dsch", "rsch", "python:mymodule:MyLoss"], {}))
-    ['DSCH', 'rsch', 'MyLoss']
+    >>> list(choose_losses(["dsch", "csq:published", "python:mymodule:MyLoss"], {}))
+    ['DSCH', 'csq, published', 'MyLoss']
     """
     chosen: dict[str, Mapping[str, Any]] = {}
     for name in (name.strip() for name in names):
         if not name:
             raise InputError("--losses: a name is missing; write it as dsch,rsch")
+        published = name.endswith(":published") and not is_python_name(name)
+        name = name.removesuffix(":published") if published else name
         default = (name.rpartition(":")[2], {"name": name})
         candidates = (*losses.items(), *METHODS.items())
         method, loss = next((known for known in candidates if known[1]["name"] == name), default)
+        if published:
+            method, loss = f"{method}, published", {**loss, "published": True}
         if method in chosen:
             raise InputError(f"--losses: two losses are called {method}; name each once")
         chosen[method] = loss
