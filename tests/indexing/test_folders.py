@@ -1,6 +1,7 @@
 """Folders of photographs as people have them: files move, captions come in files, not everything is an image."""
 
 import os
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from channelhash.indexing import encode, read_images
 from channelhash.indexing.encode import index_source
 from channelhash.indexing.source import read_source
 from channelhash.indexing.state import state_of_file
+from channelhash.search.catalogue import date_of
 from small_stores import picture_folder
 
 
@@ -117,6 +119,50 @@ def test_the_date_taken_can_be_filtered_by(tmp_path, model, store):
     Image.new("RGB", (40, 30), "black").save(folder / "dated.jpg")
     index_source(store, model, read_source(folder))
     assert "taken" not in store.get(["dated.jpg"])[0].metadata
+
+
+def test_the_date_is_the_cameras_or_else_the_files_and_the_size_is_upright(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 2)
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = "2019:07:14 10:20:30"
+    Image.new("RGB", (40, 30), "white").save(folder / "dated.jpg", exif=exif)
+    os.utime(folder / "0.png", (1563099630, 1563099630))
+    index_source(store, model, read_source(folder))
+    dated, other = (item.metadata for item in store.get(["dated.jpg", "0.png"]))
+    assert (dated["taken"], dated["width"], dated["height"]) == ("2019-07-14 10:20:30", 30, 40)
+    assert ("date" in dated, "taken" in other) == (False, False)
+    assert (date_of(dated), date_of(other)) == (dated["taken"], str(datetime.fromtimestamp(1563099630)))
+    assert (other["width"], other["height"]) == Image.open(folder / "0.png").size
+
+
+def test_a_store_without_dates_gets_them_without_reading_files_again(tmp_path, model, store, no_encoding):
+    folder = picture_folder(tmp_path / "photos", 3)
+    index_source(store, model, read_source(folder))
+    before = {item.id: item.metadata for item in store.get(store.ids())}
+    store.update(
+        store.ids(), [{"date": None, "taken": "2001-01-01" if name == "0.png" else None} for name in store.ids()]
+    )
+    with no_encoding():
+        assert index_source(store, model, read_source(folder)).unchanged == 3
+        version = store.version
+        assert index_source(store, model, read_source(folder)).unchanged == 3
+    after = {item.id: item.metadata for item in store.get(store.ids())}
+    assert store.version == version
+    assert "date" not in after.pop("0.png")
+    assert after == {name: metadata for name, metadata in before.items() if name in after}
+
+
+@pytest.mark.parametrize("column", ["date", "taken"])
+def test_a_column_of_dates_comes_before_what_files_say(tmp_path, model, store, column):
+    picture_folder(tmp_path / "photos", 2)
+    table = tmp_path / "photos" / "items.csv"
+    for header, date in (("other", "-"), (column, "2001-02-03")):
+        table.write_text(f"id,image,{header},width\na,0.png,{date},7\n")
+        index_source(store, model, read_source(table))
+        metadata = store.get(["a"])[0].metadata
+        assert (date_of(metadata) == "2001-02-03") == (header == column)
+        assert metadata["width"] == 7
 
 
 def test_a_file_that_goes_while_the_folder_is_indexed_is_one_line(tmp_path, model, store):

@@ -22,6 +22,7 @@ from channelhash.indexing.source import Source
 from channelhash.indexing.state import STATE, find_changes, reads_files, state_of_values
 from channelhash.models import HashModel
 from channelhash.models.feature_heads import FeatureRows
+from channelhash.search.catalogue import DATES
 from channelhash.search.store import Store
 from channelhash.search.validation import Value
 from channelhash.utils.progress import StageProgress, no_stage_progress
@@ -186,15 +187,20 @@ def encode_batches(model: HashModel, source: Source, todo: Sequence[int]) -> Ite
         for modality in modalities:
             if modality != "image" and rows:
                 outputs[modality] = model.outputs(modality, _take(source, modality, rows))
-        metadata = [{**source.metadata[row], STATE: state} for row, state in zip(rows, images.states, strict=True)]
-        if source.folder is not None:
-            for values, date in zip(metadata, images.dates, strict=True):
-                values["taken"] = date
+        metadata = [
+            {**_but_given_dates(header, source.metadata[row]), **source.metadata[row], STATE: state}
+            for row, state, header in zip(rows, images.states, images.headers, strict=True)
+        ]
         batch = Batch(rows, outputs, metadata, images.problems)
         if texts := [text for row in rows for text in source.captions[row]] if source.captions else []:
             yield from with_captions(source, batch, model.outputs("text", texts))
         else:
             yield batch
+
+
+def _but_given_dates(header: dict[str, Value], given: dict[str, Value]) -> dict[str, Value]:
+    """Return what an image's file says; none of its dates where one is given."""
+    return {**header, **dict.fromkeys(DATES)} if any(map(given.get, DATES)) else header
 
 
 def with_captions(source: Source, batch: Batch, each: Tensor) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""Read the image files of a source in worker processes: model inputs, each with its file's state and date."""
+"""Read the image files of a source in worker processes: model inputs, each with its file's state, date and size."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,8 +13,10 @@ from channelhash.errors import InputError
 from channelhash.indexing.source import Source
 from channelhash.indexing.state import state_of_file
 from channelhash.models import HashModel
+from channelhash.search.catalogue import file_date
+from channelhash.search.validation import Value
 from channelhash.utils.environment import usable_cores
-from channelhash.utils.image_files import date_taken, open_image
+from channelhash.utils.image_files import date_taken, open_image, upright_size
 from channelhash.utils.processes import interrupts_held
 
 
@@ -25,14 +27,14 @@ class Images(NamedTuple):
         rows: ``n`` row numbers of the images that can be used.
         inputs: their inputs to the model, ``n`` rows; None if there are none.
         states: their states, see `state.STATE`.
-        dates: when each was taken, where known.
+        headers: metadata that each image's file gives it: ``taken`` or ``date``, ``width`` and ``height``.
         problems: a line for each image that cannot be used.
     """
 
     rows: list[int]
     inputs: Tensor | None
     states: list[str]
-    dates: list[str | None]
+    headers: list[dict[str, Value]]
     problems: list[str]
 
 
@@ -42,7 +44,6 @@ class _Files(Dataset[Any]):
     def __init__(self, source: Source, model: HashModel, batches: Sequence[Sequence[int]]) -> None:
         self._paths = source.records.items["image"]
         self._prepare = model.branch("image").prepare
-        self._dated = source.folder is not None
         self._batches = batches
 
     def __len__(self) -> int:
@@ -61,16 +62,16 @@ class _Files(Dataset[Any]):
             images.rows.append(row)
             inputs.append(reading[0])
             images.states.append(reading[1])
-            images.dates.append(reading[2])
+            images.headers.append(reading[2])
         return images._replace(inputs=torch.stack(inputs)) if inputs else images
 
-    def _read(self, path: Path) -> tuple[Tensor, str, str | None] | str:
-        """Return input, state and date of an image, or what is wrong with it."""
+    def _read(self, path: Path) -> tuple[Tensor, str, dict[str, Value]] | str:
+        """Return input, state and header of an image, or what is wrong with it."""
         state = ""
         try:
             state = state_of_file(path)
             inputs = self._prepare([path])[0]
-            return inputs, state, _date(path) if self._dated else None
+            return inputs, state, _header(path, int(state.split()[1]))
         except (InputError, OSError) as error:
             if problem := image_problem(path):
                 return problem
@@ -105,10 +106,12 @@ def _as_read(images: Any) -> Any:
     return images
 
 
-def _date(path: Path) -> str | None:
-    """Return when an image was taken; only its header is read."""
+def _header(path: Path, changed_ns: int) -> dict[str, Value]:
+    """Return when an image was taken, or else when its file was changed, and its upright size, without decoding it."""
     with open_image(path) as opened:
-        return date_taken(opened)
+        width, height = upright_size(opened)
+        taken = date_taken(opened)
+    return {"taken": taken, "date": None if taken else file_date(changed_ns), "width": width, "height": height}
 
 
 def _is_still(path: Path, state: str) -> bool:

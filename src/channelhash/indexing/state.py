@@ -9,6 +9,7 @@ import numpy as np
 
 from channelhash.errors import InputError
 from channelhash.indexing.source import Source
+from channelhash.search.catalogue import DATES, file_date
 from channelhash.search.store import Listed, Store
 from channelhash.search.validation import Value
 from channelhash.utils.files import content_hash
@@ -104,7 +105,10 @@ def _news(item: Listed, source: Source, row: int, copied: bool) -> dict[str, Val
         return None
     if state is None:
         return None
-    return differing | ({STATE: state} if state != old else {})
+    news = differing | ({STATE: state} if state != old else {})
+    if reads_files(source) and not any(map({**item.metadata, **metadata}.get, DATES)):  # an earlier version kept none
+        news["date"] = file_date(int(state.split()[1]))
+    return news
 
 
 def _check_same_image(item: Listed, source: Source, row: int) -> None:

@@ -22,6 +22,7 @@ from channelhash.models.saved_checksums import read_description
 from channelhash.search import STORES, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
+from channelhash.search.local.indexing_run import told
 from channelhash.search.photo_folders import choose_place, find_or_keep, find_store, is_store
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.store import Store
@@ -333,9 +334,13 @@ def _add(
             return Indexed()
         codes.model.to(pick_device("auto"))
         items = source if isinstance(source, Source) else read_source(source, root)
-        if items.photos is not None and not store.address.startswith(tuple(STORES)):
-            write_photo_source(find_or_keep(Path(store.address)), items.photos)
-        return index_source(store, codes.model, items, progress, prune, codes.ready)
+        if store.address.startswith(tuple(STORES)):
+            return index_source(store, codes.model, items, progress, prune, codes.ready)
+        folder = find_or_keep(Path(store.address))
+        if items.photos is not None:
+            write_photo_source(folder, items.photos)
+        with told(folder, progress) as telling:
+            return index_source(store, codes.model, items, telling, prune, codes.ready)
     finally:
         store.close()
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.search.filters import Filter
 from channelhash.search.fusion import Ranking
-from channelhash.search.items import Answers, Item, Listed
+from channelhash.search.items import Answers, IndexingRun, Item, Listed
 from channelhash.search.projections import Scored
 from channelhash.search.validation import Metadata
 
@@ -67,6 +67,10 @@ class Backend(ABC):
     def projected(self) -> bool:
         """Whether items have projections beside their codes, see `search_projections`."""
         return False
+
+    def indexing_run(self) -> IndexingRun | None:
+        """Return the indexing run that is going on in the store; None if there is none, or it is not known."""
+        return None
 
     @abstractmethod
     def __len__(self) -> int:

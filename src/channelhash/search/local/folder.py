@@ -67,6 +67,16 @@ class StoreFolder:
         """Says which photographs the items are, if they are those of a folder."""
         return self.path / "source.json"
 
+    @property
+    def run(self) -> Path:
+        """Says how far an indexing run is, see `indexing_run`."""
+        return self.path / ".indexing.json"
+
+    @property
+    def run_lock(self) -> Path:
+        """Held by the indexing run that writes `run`."""
+        return self.path / ".indexing"
+
     def check_own(self) -> None:
         """Raise `InputError` if the folder holds something else than a store."""
         if self.path.is_file():

@@ -15,9 +15,11 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.fusion import Ranking
+from channelhash.search.items import IndexingRun
 from channelhash.search.local.answering import nearest, scored, within
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import Facts, StoreFolder, check_opened, read_facts, write_facts
+from channelhash.search.local.indexing_run import read_run
 from channelhash.search.local.opened import Opened, close_quietly, in_folder, in_memory
 from channelhash.search.local.parts import count_codes, read_codes, sample_codes
 from channelhash.search.local.row_values import metadata_of
@@ -111,6 +113,9 @@ class EmbeddedStore(Store):
     def __len__(self) -> int:
         with self._items() as items:
             return len(items)
+
+    def indexing_run(self) -> IndexingRun | None:
+        return read_run(self._folder.path) if self._folder else None
 
     def label_counts(self) -> dict[str, int]:
         with self._items() as items:

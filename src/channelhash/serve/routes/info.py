@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 
 from channelhash.serve.error_handlers import PROBLEMS
 from channelhash.serve.routing import MonitoringRoute, Route
-from channelhash.serve.schemas import Health, Info, Labels
+from channelhash.serve.schemas import Health, Indexing, Info, Labels
 from channelhash.serve.service import CurrentService
 
 _STATUSES: dict[int | str, dict[str, Any]] = {500: PROBLEMS[500], 503: PROBLEMS[503]}
@@ -20,7 +20,7 @@ health_router = APIRouter(tags=["server"], responses=_STATUSES)
 @router.get("/info")
 def info(service: CurrentService) -> Info:
     """Return what is searched, which queries can be encoded, and the limits of requests."""
-    facts = service.store.info()
+    facts, run = service.store.info(), service.store.indexing_run()
     return Info(
         items=facts["items"],
         n_bits=facts["n_bits"],
@@ -30,6 +30,7 @@ def info(service: CurrentService) -> Info:
         words_alone=service.words_alone,
         writable=service.writable,
         loading=service.warm_up.loading,
+        indexing=Indexing(**run._asdict()) if run else None,
         limits=asdict(service.limits),
     )
 
