@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -162,7 +163,11 @@ def describe(
     result["problems"] += problems
     if as_json:
         print_json(result)
-        return
+    else:
+        _print_description(result)
+
+
+def _print_description(result: dict[str, Any]) -> None:
     typer.echo(f"{result['found']} samples found, {result['usable']} usable")
     if result["protocol"]:
         typer.echo(result["protocol"])

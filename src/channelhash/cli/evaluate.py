@@ -50,9 +50,7 @@ def evaluate(
     array: list[str] = typer.Option([], help="With --codes: the file's name of an array, such as B_q=codes_test."),
     task: str | None = typer.Option(None, help='With --codes: modalities of B_q and B_r, such as "image->text".'),
     out: Path | None = typer.Option(None, help="With --query or --codes: folder for metrics.json and plots."),
-    convention: list[ConventionName] = typer.Option(
-        [], help="Also what others' evaluation code prints; may be repeated."
-    ),
+    convention: list[ConventionName] = typer.Option([], help="Also what others' evaluation code prints; repeatable."),
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
