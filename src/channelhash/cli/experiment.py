@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from channelhash.cli.options import AsJson, Overrides, Quick
-from channelhash.cli.output import messages, print_json
+from channelhash.cli.output import messages, print_json, print_plan
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.studies import EXPERIMENTS
@@ -32,6 +32,7 @@ def experiment(
     student: str | None = typer.Option(
         None, help="For distillation: small, or a YAML file with that model and, optionally, data and train."
     ),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Check everything, time a few steps of a run of each model."),
     as_json: AsJson = False,
 ) -> None:
     """Train and evaluate a grid of runs, and write its tables and plots. Finished runs are never repeated.
@@ -40,7 +41,7 @@ def experiment(
     """
     from channelhash.lab.experiments.base import base_configuration
     from channelhash.lab.experiments.experiment import load_experiment, make_grid, write_outputs
-    from channelhash.lab.experiments.runner import Execution
+    from channelhash.lab.experiments.runner import Execution, plan_grid
     from channelhash.utils.python_names import trusting
 
     study, options = load_experiment(name), {"losses": losses, "new_labels": new_labels, "student": student}
@@ -51,6 +52,14 @@ def experiment(
     chosen = {option: value for option, value in options.items() if value is not None}
     command = shlex.join(["channelhash", *sys.argv[1:]])
     grid = make_grid(study, base, _numbers(bits) if bits else None, seeds, chosen, command)
+    if dry_run:
+        plans = plan_grid(grid)
+        if as_json:
+            print_json({"runs": [run.name for run in grid.runs], "plans": plans})
+            return
+        for plan in plans:
+            print_plan(f"{grid.title}: {plan.pop('runs')} runs of {plan.pop('model')}, each", plan)
+        return
     places = devices.split(",") if devices else ()
     when_stopped(f"finished runs and the last checkpoints of the others are kept in {folder}")
     with trusting(grid.python_names):

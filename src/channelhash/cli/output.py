@@ -132,6 +132,16 @@ def print_recall(result: Mapping[str, Any]) -> None:
         print_table("Labels of other items, tie-aware mAP in %", ["code", *tasks], rows, numeric=True)
 
 
+def print_plan(title: str, plan: Mapping[str, Any]) -> None:
+    """Print the nested plan of a training; a part's name stands before its keys."""
+    rows = []
+    for part, value in plan.items():
+        for key, inner in value.items() if isinstance(value, dict) else [("", value)]:
+            shown = f"{inner:,}" if isinstance(inner, int | float) else str(inner)
+            rows.append([f"{part}: {key}" if key else part, shown])
+    print_table(title, ["what", "value"], rows)
+
+
 def print_trained(result: Mapping[str, Any], folder: Path) -> None:
     """Print the result of a training, and the next command."""
     typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f}. The run is in {folder}")

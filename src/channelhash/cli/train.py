@@ -1,12 +1,11 @@
 """``channelhash train``"""
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from channelhash.cli.options import AsJson, Overrides, Resume, SkipBad, TrustCode, read_overrides
-from channelhash.cli.output import print_json, print_table, print_trained, progress_bars
+from channelhash.cli.output import print_json, print_plan, print_trained, progress_bars
 from channelhash.cli.stopping import resumed_command, when_stopped
 
 
@@ -51,7 +50,7 @@ def train(
         if as_json:
             print_json(plan)
         else:
-            print_table("Plan", ["what", "value"], _plan_rows(plan))
+            print_plan("Plan", plan)
         return
     folder = out or Path("runs") / config.stem
     when_stopped(f"{folder} keeps all up to its last checkpoint", resumed_command)
@@ -63,13 +62,3 @@ def train(
         print_json(result)
         return
     print_trained(result, folder)
-
-
-def _plan_rows(plan: dict[str, Any]) -> list[list[str]]:
-    """Return the nested plan as rows; a part's name stands before its keys."""
-    rows = []
-    for part, value in plan.items():
-        for key, inner in value.items() if isinstance(value, dict) else [("", value)]:
-            shown = f"{inner:,}" if isinstance(inner, int | float) else str(inner)
-            rows.append([f"{part}: {key}" if key else part, shown])
-    return rows

@@ -28,9 +28,10 @@ def made_result(
     chance: float = 0.3,
 ) -> Result:
     """One run; ``shares`` is the tie-aware mAP of each task, or of both cross-modal ones."""
+    words = {"word_vectors": "GoogleNews-vectors-negative300.bin"} if model == "tdsrdh" else {}
     settings = {
         "data": {"kind": kind, "seed": 0},
-        "model": {"name": model, "n_bits": n_bits},
+        "model": {"name": model, "n_bits": n_bits, **words},
         "loss": dict(loss or {"name": "dsch", "gamma_w": 8.0, "kappa_q": 0.01}),
         "train": {"seed": seed, "epochs": 30},
     }

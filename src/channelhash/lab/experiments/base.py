@@ -6,6 +6,7 @@ from typing import Any
 
 from channelhash.config import read_sections
 from channelhash.errors import InputError
+from channelhash.runs.train import preset_path
 from channelhash.utils.overrides import apply_override
 from channelhash.utils.typed_settings import pick
 
@@ -25,6 +26,22 @@ METHODS: dict[str, dict[str, Any]] = {
     "DSCH": {"name": "dsch", "kappa_q": 0.01},
 }
 
+#: The paper's collections, by their kind.
+PAPER_KINDS = ("mirflickr25k", "nuswide")
+#: The paper's models -> the preset that trains each as the protocol says.
+PAPER_PRESETS = {"tdsrdh": "paper", "cliphash": "paper-cliphash"}
+
+
+def paper_configuration(model: str, kind: str) -> dict[str, dict[str, Any]]:
+    """Read data, model and training of one of the paper's models from its preset, for one of the paper's collections.
+
+    >>> paper_configuration("cliphash", "nuswide")["model"]["preprocess"]
+    'paper'
+    """
+    sections = read_sections(preset_path(PAPER_PRESETS[model]))
+    return {"data": {"kind": kind, "root": kind}, "model": sections["model"], "train": sections["train"]}
+
+
 #: Name for ``--dataset`` -> base configuration.
 DATASETS: dict[str, dict[str, dict[str, Any]]] = {
     "synthetic": {
@@ -32,14 +49,7 @@ DATASETS: dict[str, dict[str, dict[str, Any]]] = {
         "model": {"name": "small"},
         "train": {"epochs": 30, "batch_size": 64, "learning_rate": 1e-3, "validate_every": 10},
     },
-    **{
-        kind: {
-            "data": {"kind": kind, "root": kind},
-            "model": {"name": "tdsrdh"},
-            "train": {"augment": "progressive", "feature_dtype": "float16"},
-        }
-        for kind in ("mirflickr25k", "nuswide")
-    },
+    **{kind: paper_configuration("tdsrdh", kind) for kind in PAPER_KINDS},
 }
 
 #: What ``--quick`` changes: everything can be seen to work in minutes, no score is worth quoting.
@@ -78,7 +88,7 @@ def base_configuration(
     if base == "synthetic" and data is None:
         data = folder / "data"
     if data is not None:
-        key = "root" if kind in ("synthetic", "mirflickr25k", "nuswide") else "path"
+        key = "root" if kind in ("synthetic", *PAPER_KINDS) else "path"
         sections["data"][key] = str(data)
     for override in overrides:
         apply_override(sections, override)

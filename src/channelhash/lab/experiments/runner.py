@@ -20,7 +20,9 @@ from channelhash.config import RunConfig, make_config, read_run_config
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.metrics.code_files import evaluate_sets
+from channelhash.models.backbones import weights_source
 from channelhash.runs.distill import distill
+from channelhash.runs.estimate import plan_run
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
 from channelhash.runs.train import start_run
@@ -102,7 +104,7 @@ def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> li
         InputError: the data does not exist, another process works in the folder, or a run of the same name was made
             with another configuration.
     """
-    _refuse_missing_data(grid)
+    _refuse_missing_files(grid)
     folder.mkdir(parents=True, exist_ok=True)
     with trusting(grid.python_names), _lock_folder(folder):
         sweep(folder)
@@ -248,12 +250,38 @@ def _place(run: GridRun, device: str) -> GridRun:
     return replace(run, config=replace(run.config, train=train))
 
 
-def _refuse_missing_data(grid: Grid) -> None:
+def plan_grid(grid: Grid) -> list[dict[str, Any]]:
+    """Return what the runs of a grid take, without writing anything: `plan_run` of the first run of each model.
+
+    Returns:
+        ``{"model": name, "runs": number of them, **plan of one}`` for each model of the grid.
+
+    Raises:
+        InputError: as `run_grid` and `plan_run`.
+        JobError: weights cannot be fetched.
+    """
+    _refuse_missing_files(grid)
+    models: dict[str, list[GridRun]] = {}
+    for run in grid.runs:
+        models.setdefault(run.config.model_name, []).append(run)
+    with trusting(grid.python_names):
+        return [{"model": name, "runs": len(runs), **plan_run(runs[0].config)} for name, runs in models.items()]
+
+
+def _refuse_missing_files(grid: Grid) -> None:
     for run in grid.runs:
         for key in ("path", "root"):
             path = getattr(run.config.source, key, None)
             if isinstance(path, Path) and run.config.kind != "synthetic" and not path.exists():
                 raise InputError(f"data.{key}: {path}: no such file or folder; give the data's place with --data")
+        words = getattr(run.config.model, "word_vectors", None)
+        if isinstance(words, Path) and not words.is_file():
+            raise InputError(
+                f"model.word_vectors: {words}: no such file; give the word vectors of Google News, or others in "
+                "word2vec's format, with --set model.word_vectors=FILE"
+            )
+        if pretrained := getattr(run.config.model, "pretrained", None):
+            weights_source(pretrained)
 
 
 def _refuse_other_runs(grid: Grid, folder: Path) -> None:

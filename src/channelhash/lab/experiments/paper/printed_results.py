@@ -12,6 +12,7 @@ from importlib import resources
 from math import hypot, isnan
 from typing import Any, Literal
 
+from channelhash.lab.experiments.paper.differences import differences, is_same_model
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.tables.rendering import Cell, Table
 from channelhash.lab.experiments.tables.results import SCORE_NAMES, Spread, outcome
@@ -95,8 +96,8 @@ def load_printed() -> tuple[Printed, ...]:
 def comparison_table(results: Sequence[Result], table: PaperTable, checkpoint: str = "last") -> Table | None:
     """Compare runs with the paper's numbers of one of its tables, under both readings of its task labels.
 
-    A run is compared if data set, model, code length and every setting of its loss are the paper's; on the partitions
-    that the paper's table is about.
+    A run is compared if data set, model (`is_same_model`), code length and every setting of its loss are the paper's;
+    on the partitions that the paper's table is about. The caption names what else it has otherwise (`differences`).
 
     Returns:
         A row for each task and printed setting that some run has; None if there is none.
@@ -110,7 +111,7 @@ def comparison_table(results: Sequence[Result], table: PaperTable, checkpoint: s
     printed = [number for number in load_printed() if number.table == table]
     split = printed[0].split
     rows: list[tuple[Cell, ...]] = []
-    datasets, epochs, pairs = set(), set(), []
+    datasets, compared, pairs = set(), [], []
     for metric, task in dict.fromkeys((number.metric, number.printed_task) for number in printed):
         as_printed = {
             _setting(number): number for number in printed if (number.metric, number.printed_task) == (metric, task)
@@ -123,7 +124,7 @@ def comparison_table(results: Sequence[Result], table: PaperTable, checkpoint: s
             if not runs:
                 continue
             datasets.add(number.dataset)
-            epochs |= {int(run.settings["train"]["epochs"]) for run in runs}
+            compared += runs
             cell = outcome(runs, task, _METRICS[metric], split, checkpoint)
             ours = cell.spread()
             readings = [_Reading.of(ours, number), _Reading.of(ours, as_likely[setting])]
@@ -137,7 +138,7 @@ def comparison_table(results: Sequence[Result], table: PaperTable, checkpoint: s
         f"This project's runs beside the paper's table of {_TITLES[table]}, {' and '.join(sorted(datasets))}",
         ("Task", "Runs", "Ours", "Printed", "Difference", "Within", "Likely label", "Difference", "Within"),
         tuple(rows),
-        _caption(epochs, pairs),
+        _caption(compared, pairs),
     )
 
 
@@ -190,13 +191,13 @@ def _cells(first: _Reading, second: _Reading) -> list[Cell]:
     return cells
 
 
-def _caption(epochs: set[int], pairs: Sequence[Sequence[_Reading]]) -> str:
+def _caption(runs: Sequence[Result], pairs: Sequence[Sequence[_Reading]]) -> str:
     parts = [
         "In percent, mean ± sample standard deviation over runs. Printed: the number under this task in the paper. "
         "Likely label: the number that very probably belongs to it. Difference: ours − the paper's, that of the nearer "
         "reading in bold. Within: the means differ by no more than √(std_printed² + std_ours²), a rule of thumb and no "
-        "test; – where ours is a single run. "
-        f"Ours trained {', '.join(map(str, sorted(epochs)))} epochs, the paper's 200."
+        "test; – where ours is a single run.",
+        _named_differences(runs),
     ]
     doubted = [pair for pair in pairs if pair[0].difference is not None]
     if doubted:
@@ -206,6 +207,27 @@ def _caption(epochs: set[int], pairs: Sequence[Sequence[_Reading]]) -> str:
             f"the likely label; the mean absolute difference is {distance:.2f} and {likely_distance:.2f}."
         )
     return " ".join(parts)
+
+
+def _named_differences(runs: Sequence[Result]) -> str:
+    """Name the epochs and every setting that the paper's runs have otherwise."""
+    epochs = sorted({int(run.settings["train"]["epochs"]) for run in runs})
+    named: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for key, (ours, theirs) in differences(run.settings).items():
+            if key != "train.epochs":  # has its own sentence
+                named.setdefault(f"{key} {_in_words(theirs)}", {})[_in_words(ours)] = None
+    listed = "; ".join(f"{key}, ours {' and '.join(ours)}" for key, ours in named.items())
+    return (
+        f"Ours trained {', '.join(map(str, epochs))} epochs, the paper's 200. Other settings than the paper's: "
+        f"{listed or 'none'}. The rows of the splits are other draws, and so are augmentations, which repeat across "
+        "workers and epochs in theirs."
+    )
+
+
+def _in_words(value: object) -> str:
+    name = "none" if value is None else str(value)
+    return name.rpartition("/")[2] if name.startswith("/") else name
 
 
 def _tally(readings: Sequence[_Reading]) -> tuple[int, float]:
@@ -231,7 +253,7 @@ def _setting(number: Printed) -> Setting:
 
 def _printed_setting(result: Result) -> Setting | None:
     """Return what the paper calls the run's setting; None if it has none like it."""
-    if not result.settings:
+    if not result.settings or not is_same_model(result.settings):
         return None
     model, dataset = _MODELS.get(result.settings["model"]["name"]), _DATASETS.get(result.settings["data"]["kind"])
     loss = _printed_loss(result.settings["loss"])

@@ -4,23 +4,41 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
 
-from channelhash.lab.experiments.base import METHODS
+from channelhash.lab.experiments.base import METHODS, PAPER_KINDS, paper_configuration
 from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
 from channelhash.lab.experiments.paper.printed_results import comparison_table
 from channelhash.lab.experiments.tables.results import all_views, architectures_table
 from channelhash.lab.experiments.tables.significance import significance_tables, wins_table
 
+_OF_CLIPHASH = "cliphash."
+
 
 def _grid(design: Design) -> list[GridRun]:
     """Return both architectures with each loss.
 
-    On drawn images, where weights of large models are of no use, their backbones are small, random and frozen.
+    A model has the settings of the base configuration if that names it; else, on the paper's collections, those of the
+    preset `PAPER_PRESETS`. Keys such as ``model.cliphash.pretrained`` are CLIPHash's alone. On drawn images, where
+    weights of large models are of no use, their backbones are small, random and frozen.
+
+    >>> from channelhash.lab.experiments.base import DATASETS
+    >>> runs = _grid(Design(DATASETS["mirflickr25k"], [32], [0], {"DSCH": {"name": "dsch"}}))
+    >>> [(run.config.model_name, run.config.train.epochs) for run in runs], runs[1].config.model.preprocess
+    ([('tdsrdh', 200), ('cliphash', 200)], 'paper')
     """
     tiny = str(files("channelhash.lab.experiments") / "tiny-clip.json")
-    drawn = design.base["data"]["kind"] == "synthetic"
+    kind = design.base["data"]["kind"]
+    given = {key: value for key, value in design.base.get("model", {}).items() if not key.startswith(_OF_CLIPHASH)}
+    of_clip = {
+        key.removeprefix(_OF_CLIPHASH): value for key, value in design.base.get("model", {}).items() if key not in given
+    }
     runs = []
     for model, backbone in (("tdsrdh", "resnet18"), ("cliphash", tiny)):
-        settings = {"name": model, **({"backbone": backbone, "pretrained": None} if drawn else {})}
+        settings = {"name": model, **({"backbone": backbone, "pretrained": None} if kind == "synthetic" else {})}
+        if given.get("name") == model:
+            settings = given
+        elif kind in PAPER_KINDS:
+            settings = paper_configuration(model, kind)["model"]
+        settings = {**settings, **(of_clip if model == "cliphash" else {})}
         with_model = replace(design, base={**design.base, "model": settings})
         for method, loss in design.losses.items():
             runs += with_model.runs(method, loss, prefix=f"{model}-")

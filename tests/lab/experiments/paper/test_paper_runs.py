@@ -1,0 +1,210 @@
+"""The grids on the paper's collections train the paper's models, and say what they have otherwise."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from channelhash.lab.experiments.base import METHODS, PAPER_KINDS, paper_configuration
+from channelhash.lab.experiments.paper.differences import differences, is_same_model
+from channelhash.lab.experiments.paper.printed_results import comparison_table
+from channelhash.lab.experiments.studies.gamma_w import PAPER_GAMMA_W
+from data.mirflickr_tree import write_tree
+from lab.experiments.made_grids import named_grid
+from lab.experiments.made_results import TASKS, made_result
+from small_runs import assert_refused, run_command
+
+#: `protocol.md`, §§ 1 to 4 and 6, key by key.
+DATA = {
+    "mirflickr25k": {"queries": 2000, "train": 10000, "validation_queries": 2000, "min_tag_count": 20,
+                     "top_tags": None, "raw_tags": False, "label_names": None, "annotations": None},
+    "nuswide": {"queries": 2100, "train": 10500, "validation_queries": 2100, "n_labels": 21, "label_names": None,
+                "require_pictures": True},
+}  # fmt: skip
+SPLIT = {"seed": 0, "split_method": "random", "splits": None, "skip_bad": False}
+MODELS = {
+    "tdsrdh": {"backbone": "resnet152", "pretrained": "IMAGENET1K_V2", "freeze_backbone": True,
+               "frozen_batchnorm": "eval", "word_vectors": "GoogleNews-vectors-negative300.bin",
+               "segmentation_words": 3_000_000, "max_tokens": 128, "mask_padding": True,
+               "hidden": None,  # image 4096, 4096, text 1024, 8192: `create_tdsrdh_model`
+               "dropout": 0.1},
+    "cliphash": {"backbone": "ViT-H-14-quickgelu", "pretrained": "dfn5b", "freeze_backbone": True,
+                 "preprocess": "paper", "prompt": "{}", "normalize": False,
+                 "hidden": None,  # 4096, 4096, 1024, 256: `create_cliphash_model`
+                 "dropout": 0.1},
+}  # fmt: skip
+TRAIN = {"epochs": 200, "batch_size": 128, "learning_rate": 1e-5, "schedule": "paper", "weight_decay": 0.0,
+         "alternate": "epoch", "augment": "progressive", "easy_weights": "kinds", "precision": "float32",
+         "feature_dtype": "float32", "features": "auto", "keep": "last", "captions": "all", "average": 0.0,
+         "mask_tokens": 0.0, "replace_tokens": 0.0, "drop_tokens": 0.0, "mix_images": 0.0, "accumulate": 1,
+         "patience": 0}  # fmt: skip
+DSCH = {"name": "dsch", "lambda_neg": None, "tau": 1.0, "gamma_l": 1.0, "alpha": 1.0, "beta": 1.0, "kappa_q": 0.01}
+LOSSES = {
+    "TDSRDH": {"name": "tdsrdh", "alpha": 0.05, "beta": 1.0, "epsilon": 0.3},
+    "SCH": {"name": "sch", "tau": 3.0, "alpha": 1.0, "beta": 1.0, "kappa_q": 0.0},
+    "SCH + quantisation": {"name": "sch", "tau": 3.0, "alpha": 1.0, "beta": 1.0, "kappa_q": 0.01},
+    "DSCH": {**DSCH, "gamma_w": 8.0},
+}
+
+
+def sections(run):
+    settings = yaml.safe_load(run.config.to_yaml())
+    del settings["data"]["root"]  # where it lies
+    return settings
+
+
+def assert_is_the_papers(run, kind, model, n_bits, loss, seed):
+    settings = sections(run)
+    assert settings["data"] == {"kind": kind, **DATA[kind], **SPLIT}
+    assert settings["model"] == {"name": model, "n_bits": n_bits, **MODELS[model]}
+    assert settings["loss"].items() >= loss.items()
+    beside = {key: value for key, value in settings["loss"].items() if key not in loss}
+    assert not any(value for key, value in beside.items() if key != "temperature")  # no term, no hard negatives
+    assert settings["train"].items() >= (TRAIN | {"seed": seed}).items()
+    assert settings["train"].get("rates", {}) == {}
+
+
+@pytest.mark.parametrize("kind", PAPER_KINDS)
+def test_the_grids_are_built_by_the_protocol(kind, tmp_path):
+    runs = named_grid("losses", kind, tmp_path, seeds=2).runs
+    expected = [(k, loss, seed) for loss in LOSSES.values() for k in (16, 32, 64, 128) for seed in (0, 1)]
+    for run, (n_bits, loss, seed) in zip(runs, expected, strict=True):
+        assert_is_the_papers(run, kind, "tdsrdh", n_bits, loss, seed)
+
+    runs = named_grid("gamma-w", kind, tmp_path, seeds=1).runs
+    for run, gamma_w in zip(runs, PAPER_GAMMA_W, strict=True):
+        assert_is_the_papers(run, kind, "tdsrdh", 32, {**DSCH, "gamma_w": gamma_w}, 0)
+
+    runs = named_grid("architectures", kind, tmp_path, seeds=1).runs
+    both = [(model, loss) for model in MODELS for loss in LOSSES.values()]
+    for run, (model, loss) in zip(runs, both, strict=True):
+        assert_is_the_papers(run, kind, model, 32, loss, 0)
+
+
+def test_weights_and_word_vectors_of_ones_own_reach_the_model_that_they_are_of(tmp_path):
+    overrides = [
+        "model.pretrained=IMAGENET1K_V2@r.pt",
+        "model.word_vectors=v.bin",
+        "model.cliphash.pretrained=dfn5b@c.pt",
+    ]
+    runs = named_grid("architectures", "nuswide", tmp_path, overrides, seeds=1).runs
+    models = {run.config.model_name: run.config.model for run in runs}
+    assert (models["tdsrdh"].pretrained, str(models["tdsrdh"].word_vectors)) == ("IMAGENET1K_V2@r.pt", "v.bin")
+    assert (models["cliphash"].pretrained, models["cliphash"].preprocess) == ("dfn5b@c.pt", "paper")
+
+
+def changed(model, kind="nuswide", **keys):
+    """The paper's settings with ``section__key=value`` otherwise."""
+    settings = paper_configuration(model, kind)
+    for name, value in keys.items():
+        section, key = name.split("__")
+        settings[section] = {**settings[section], key: value}
+    return settings
+
+
+#: What the published code has otherwise than the protocol, whatever a run changes.
+CODE = {"tdsrdh": {"model.frozen_batchnorm": ("eval", "train"), "model.mask_padding": (True, False),
+                   "train.easy_weights": ("kinds", "angles")},
+        "cliphash": {"train.easy_weights": ("kinds", "angles")}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "named"),
+    [
+        ("tdsrdh", {}, {}),
+        ("tdsrdh", {"model__pretrained": "IMAGENET1K_V2@/w/r.pt", "train__features": "bank"}, {}),
+        ("tdsrdh", {"model__word_vectors": "/w/GoogleNews-vectors-negative300.bin"}, {}),
+        ("tdsrdh", {"model__word_vectors": "/w/glove.txt"},
+         {"model.word_vectors": ("/w/glove.txt", "GoogleNews-vectors-negative300.bin")}),
+        ("tdsrdh", {"model__segmentation_words": 100_000}, {"model.segmentation_words": (100_000, 3_000_000)}),
+        ("cliphash", {"model__preprocess": "openclip"}, {"model.preprocess": ("openclip", "paper")}),
+        ("cliphash", {"train__augment": "none", "train__epochs": 30},
+         {"train.augment": ("none", "progressive"), "train.epochs": (30, 200)}),
+        ("tdsrdh", {"train__learning_rate": 1e-4, "train__batch_size": 512, "train__mask_tokens": 0.1},
+         {"train.learning_rate": (1e-4, 1e-5), "train.batch_size": (512, 128), "train.mask_tokens": (0.1, 0.0)}),
+        ("tdsrdh", {"train__rates": {"proxies": 0.1}}, {"train.rates": ({"proxies": 0.1}, {})}),
+        ("tdsrdh", {"data__queries": 100}, {"data.queries": (100, 2100)}),
+        ("tdsrdh", {"data__only_labels": ["sky"]}, {"data.only_labels": (["sky"], None)}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_difference_is_found(model, change, named):
+    assert differences(changed(model, **change)) == {**CODE[model], **named}
+    assert is_same_model(changed(model, **change))
+
+
+@pytest.mark.parametrize(
+    ("model", "change"),
+    [
+        ("tdsrdh", {"model__word_vectors": None}),
+        ("tdsrdh", {"model__backbone": "resnet50"}),
+        ("tdsrdh", {"model__pretrained": "IMAGENET1K_V1"}),
+        ("tdsrdh", {"model__pretrained": None}),
+        ("tdsrdh", {"model__pretrained": "/w/r.pt"}),  # whose weights are these?
+        ("tdsrdh", {"model__freeze_backbone": False}),
+        ("tdsrdh", {"model__hidden": {"image": [64]}}),
+        ("cliphash", {"model__normalize": True}),
+        ("cliphash", {"model__backbone": "ViT-B-32"}),
+    ],
+    ids=str,
+)
+def test_another_model_is_not_compared(model, change):
+    assert not is_same_model(changed(model, **change))
+    result = made_result("DSCH", 0, dict.fromkeys(TASKS, 0.8), loss=METHODS["DSCH"] | {"gamma_w": 8.0}, model=model)
+    settings = changed(model, "mirflickr25k", **change)
+    settings["model"]["n_bits"] = 32
+    settings["train"]["seed"] = 0
+    loss = {**DSCH, "gamma_w": 8.0}
+    assert comparison_table([replace(result, settings={**settings, "loss": loss})], "architectures") is None
+
+
+def test_the_caption_names_each_difference():
+    shares = dict.fromkeys(TASKS, 0.8)
+    results = [made_result("DSCH", seed, shares, loss={**DSCH, "gamma_w": 8.0}) for seed in (0, 1)]
+    for result, rate in zip(results, (1e-4, 1e-3), strict=True):
+        result.settings["train"].update(augment="progressive", precision="bfloat16", learning_rate=rate)
+        result.settings["model"]["segmentation_words"] = 3_000_000
+    caption = comparison_table(results, "losses").caption
+    assert "Ours trained 30 epochs, the paper's 200." in caption
+    listed = caption.partition("Other settings than the paper's: ")[2].partition(". The rows")[0].split("; ")
+    assert sorted(listed) == [
+        "model.frozen_batchnorm train, ours eval",
+        "model.mask_padding False, ours True",
+        "train.easy_weights angles, ours kinds",
+        "train.learning_rate 1e-05, ours 0.0001 and 0.001",
+        "train.precision float32, ours bfloat16",
+    ]
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """The archive's layout with ten pictures, and word vectors of two words."""
+    words = "\n".join(f"{word} " + " ".join(["0.1"] * 300) for word in ("sea", "blue"))
+    (tmp_path / "v.txt").write_text(f"2 300\n{words}\n")
+    return write_tree(tmp_path / "mirflickr25k")
+
+
+#: The fixture's sizes; and a small backbone, as no weights of the paper's are here.
+SMALL = ["data.min_tag_count=2", "data.queries=1", "data.train=3", "data.validation_queries=1", "train.batch_size=2",
+         "model.backbone=resnet18", "model.pretrained=null", "model.hidden={image: [8], text: [8]}"]  # fmt: skip
+
+
+def command(tree, *more, name="losses"):
+    settings = [part for setting in SMALL for part in ("--set", setting)]
+    return ["experiment", name, "--dataset", "mirflickr25k", "--data", tree, *settings, "--seeds", "1", *more]
+
+
+def test_the_command_wants_word_vectors_and_is_planned_with_them(tree, tmp_path, capsys):
+    says = "model.word_vectors: GoogleNews-vectors-negative300.bin: no such file; give the word vectors of Google News"
+    assert_refused(capsys, *command(tree, "--out", tmp_path / "g"), says=says)
+    assert_refused(capsys, *command(tree, "--dry-run"), says="with --set model.word_vectors=FILE")
+    given = ["--set", f"model.word_vectors={tmp_path / 'v.txt'}"]
+    assert_refused(capsys, *command(tree, *given, "--set", "model.pretrained=DEFAULT@none.pt"), says="none.pt: no such")
+    assert run_command(*command(tree, *given, "--dry-run", "--json", "--out", tmp_path / "g")) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert len(planned["runs"]) == len(METHODS) * 4
+    (plan,) = planned["plans"]
+    assert (plan["model"], plan["runs"], plan["epochs"], plan["features"]) == ("tdsrdh", 16, 200, "bank")
+    assert plan["rows"]["train"] == 3
+    assert not (tmp_path / "g").exists()
