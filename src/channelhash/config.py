@@ -57,11 +57,14 @@ class TrainSettings(Settings):
         captions: each epoch takes every row, or each image once with one of its rows, drawn anew; then a batch holds no
             two texts of one image, and ``batch_size`` counts images.
         learning_rate: Adam's, before the schedule.
-        rates: learning rates of parts with one of their own, before the schedule. ``proxies`` are what the loss trains
-            (proxies, a classifier), if anything; at 0 they stay as they were drawn.
+        rates: learning rates of parts with one of their own, before the schedule. ``backbone`` is what is trained of
+            pre-trained encoders, ``head`` the rest of the model. ``proxies`` are what the loss trains (proxies, a
+            classifier), if anything. A part at 0 stays as it was.
         schedule: the paper's, which is constant at first and at last; or a rise from 0 over the first 5 % of the
             training and half a cosine to 0, step by step.
         weight_decay: AdamW's; 0 is Adam.
+        clip_gradient: largest 2-norm of a step's gradient, model and loss together: a longer one is shortened to it; 0
+            shortens none.
         average: decay d of the average of the weights over the steps, about the last 1 / (1 − d) of them, which is
             what is validated and saved; 0 takes the weights of the last step.
         keep: the trained model is that of the last epoch, or of the one ``best`` on validation.
@@ -98,9 +101,10 @@ class TrainSettings(Settings):
     batch_size: int = Field(128, ge=1)
     captions: Literal["all", "one"] = "all"
     learning_rate: float = Field(1e-5, gt=0)
-    rates: dict[Literal["proxies"], Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    rates: dict[Literal["backbone", "head", "proxies"], Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     schedule: Literal["paper", "cosine"] = "paper"
     weight_decay: float = Field(0.0, ge=0)
+    clip_gradient: float = Field(0.0, ge=0)
     average: float = Field(0.0, ge=0, lt=1)
     keep: Literal["last", "best"] = "last"
     seed: int = Field(0, ge=0)

@@ -16,6 +16,7 @@ from channelhash.models.backbones import Frozen, fixed_random_weights
 from channelhash.models.hash_head import hash_head
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.open_clip import Preprocess, load_open_clip
+from channelhash.models.partly_frozen import PartlyFrozen, unfrozen
 from channelhash.utils.typed_settings import read_fields
 
 
@@ -65,6 +66,7 @@ def create_cliphash_model(
     normalize: bool = False,
     hidden: list[int] | None = None,
     dropout: float = 0.1,
+    unfreeze_blocks: int = 0,
 ) -> HashModel:
     """Create an OpenCLIP model with an untrained, shared hash head of d→4096→4096→1024→256→k.
 
@@ -79,9 +81,12 @@ def create_cliphash_model(
         normalize: scale embeddings to unit length before the head; the published code does not.
         hidden: widths of the head's hidden layers; ``[4096, 4096, 1024, 256]`` if None.
         dropout: dropout in the head.
+        unfreeze_blocks: last blocks of a frozen backbone that are trained all the same, in each tower, with the layers
+            behind them.
 
     Raises:
-        InputError: backbone or weights are unknown or do not fit, or the data holds features.
+        InputError: backbone or weights are unknown or do not fit, the backbone has fewer blocks or is not frozen, or
+            the data holds features.
     """
     check_raw_items("cliphash", n_bits, train)
     if prompt.count("{}") != 1:
@@ -97,6 +102,7 @@ def create_cliphash_model(
         normalize=normalize,
         hidden=[4096, 4096, 1024, 256] if hidden is None else hidden,
         dropout=dropout,
+        **unfrozen(unfreeze_blocks, freeze_backbone),
     )
     return HashModel("cliphash", n_bits, architecture, build_cliphash_branches(**architecture, untrained=True))
 
@@ -114,6 +120,7 @@ class CliphashArchitecture(NamedTuple):
     normalize: bool
     hidden: list[int]
     dropout: float
+    unfreeze_blocks: int = 0
 
 
 def build_cliphash_branches(untrained: bool = False, **architecture: Any) -> dict[str, Branch]:
@@ -122,22 +129,23 @@ def build_cliphash_branches(untrained: bool = False, **architecture: Any) -> dic
     ``untrained`` loads the pre-trained weights of a backbone that will be trained; a saved model has trained ones.
     """
     parts = read_fields(CliphashArchitecture, architecture, "architecture")
-    weights = parts.pretrained if parts.freeze_backbone or untrained else None
-    with fixed_random_weights(parts.backbone) if parts.freeze_backbone and weights is None else nullcontext():
+    frozen = parts.freeze_backbone and not parts.unfreeze_blocks
+    weights = parts.pretrained if frozen or untrained else None
+    with fixed_random_weights(parts.backbone) if frozen and weights is None else nullcontext():
         clip = load_open_clip(parts.backbone, weights, parts.preprocess)
     head = hash_head([clip.n_features, *parts.hidden, parts.n_bits], parts.dropout)
 
     def encoder(tower: nn.Module, side: str, inputs: str) -> nn.Module:
         whole = nn.Sequential(tower, UnitLength()) if parts.normalize else tower
-        if not parts.freeze_backbone:
-            return whole
+        if not frozen:
+            return PartlyFrozen(whole, parts.unfreeze_blocks) if parts.unfreeze_blocks else whole
         inputs = f"{inputs}, unit length" if parts.normalize else inputs
         return Frozen(whole, f"open_clip {parts.backbone} {parts.pretrained}, {side}", inputs, clip.n_features)
 
     texts = PromptTokens(parts.prompt, clip.tokenize)
     branches = {
-        "image": Branch(clip.resize, encoder(clip.image, "image", str(clip.resize)), head),
-        "text": Branch(texts, encoder(clip.text, "text", f"prompt {parts.prompt!r}"), head),
+        "image": Branch(clip.resize, encoder(clip.image, "image", str(clip.resize)), head, pretrained=True),
+        "text": Branch(texts, encoder(clip.text, "text", f"prompt {parts.prompt!r}"), head, pretrained=True),
     }
     return {modality: branches[modality] for modality in parts.modalities}
 

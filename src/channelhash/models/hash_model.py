@@ -42,6 +42,7 @@ class Branch(nn.Module):
         encoder: inputs to features ``(n, d)``.
         head: features to outputs ``(n, k)``. Branches may share a head.
         prepare_collection: does the same for a whole collection and caches the result; None where ``prepare`` is quick.
+        pretrained: the encoder was trained before; what is trained of it learns at ``train.rates.backbone``.
 
     >>> branch = Branch(torch.tensor, nn.Identity(), nn.Linear(3, 8))
     >>> branch(branch.prepare([[0.0, 1.0, 2.0]])).shape
@@ -54,12 +55,14 @@ class Branch(nn.Module):
         encoder: nn.Module,
         head: nn.Module,
         prepare_collection: Callable[[Any, Progress | None], Tensor] | None = None,
+        pretrained: bool = False,
     ) -> None:
         super().__init__()
         self.prepare = prepare
         self.encoder = encoder
         self.head = head
         self.prepare_collection = prepare_collection
+        self.pretrained = pretrained
 
     @property
     def frozen(self) -> Frozen | None:
@@ -178,6 +181,10 @@ class HashModel(nn.Module, ModelHubMixin):
         """Return modality -> identity of its frozen encoder, where it has one."""
         encoders = {modality: self.branch(modality).frozen for modality in self.modalities}
         return self._features_of | {modality: frozen.identity() for modality, frozen in encoders.items() if frozen}
+
+    def pretrained_encoders(self) -> list[nn.Module]:
+        """Return the encoders that were trained before, frozen or not."""
+        return [branch.encoder for branch in map(self.branch, self.modalities) if branch.pretrained]
 
     def set_precision(self, precision: Precision) -> None:
         """Set how frozen encoders compute on a GPU; see `backbones.autocast`. The setting is saved with the model."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from channelhash.data.images import Resize
 from channelhash.errors import InputError
-from channelhash.models.backbones import read_weights
+from channelhash.models.backbones import Normalize, load_weights, read_weights
 from channelhash.models.onnx_tower import OnnxTower
 
 if TYPE_CHECKING:
@@ -80,6 +80,29 @@ def image_tower() -> OnnxTower:
         InputError: the package is missing, or its file is not the one that this version knows.
     """
     return OnnxTower(partial(_image_graph, _checked_file(_LITE2)), _LITE2.hash)
+
+
+def image_layers(pretrained: str | None) -> nn.Module:
+    """Build the network of `image_tower` of PyTorch's layers, which can be trained, for pixels of any size.
+
+    Args:
+        pretrained: ``"package"``, or None for random weights.
+
+    Raises:
+        InputError: as `image_tower`, or other weights are asked for.
+    """
+    import channelhash.utils.torchvision_compat  # noqa: F401  before timm, which imports torchvision
+    from timm.models.efficientnet import tf_efficientnet_lite2
+
+    layers: nn.Module = tf_efficientnet_lite2(num_classes=0)
+    layers = layers.to(memory_format=torch.channels_last)  # in half the time on a CPU
+    if pretrained is not None:
+        if pretrained != "package":
+            raise InputError(f"model.pretrained of {IMAGES} is package or null, got {pretrained!r}")
+        names = list(layers.state_dict())  # in the order of the published file, which ends with the classifier
+        values = list(read_weights(_checked_file(_LITE2)).values())[: len(names)]
+        load_weights(layers.state_dict(), dict(zip(names, values, strict=True)), _LITE2.package)
+    return nn.Sequential(Normalize((127 / 255,) * 3, (128 / 255,) * 3), layers)
 
 
 def image_resize() -> Resize:

