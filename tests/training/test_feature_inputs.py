@@ -15,9 +15,8 @@ from channelhash.config import TrainSettings, read_config
 from channelhash.data.collection import load_collection
 from channelhash.data.content_hash import collection_hash
 from channelhash.data.image_loader import ImageFiles
-from channelhash.data.images import Resize
 from channelhash.errors import InputError, JobError
-from channelhash.models import MODELS, load_model, tdsrdh
+from channelhash.models import MODELS, load_model
 from channelhash.runs.build import create_model
 from channelhash.training import feature_cache
 from channelhash.training import feature_inputs as frozen_features
@@ -30,10 +29,9 @@ from small_runs import assert_refused, run_command
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def small_pictures(monkeypatch):
-    """The residual network reads pictures of 64 pixels instead of 224, a tenth of the work."""
-    monkeypatch.setattr(tdsrdh, "RESIZE", Resize(64, short_side=66))
+def small_resnet(**settings):
+    """The section ``model`` of a residual network for pictures of 64 pixels instead of 224, a tenth of the work."""
+    return resnet_model(image_size=64, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +41,7 @@ def items(tmp_path_factory):
 
 @pytest.fixture(params=["cliphash", "tdsrdh"])
 def model_section(request, tmp_path):
-    return clip_model(tmp_path) if request.param == "cliphash" else resnet_model()
+    return clip_model(tmp_path) if request.param == "cliphash" else small_resnet()
 
 
 def silent(stage):
@@ -243,7 +241,7 @@ def test_pictures_that_do_not_fit_into_memory_are_read_from_disk(items, tmp_path
 
 
 def test_codes_do_not_depend_on_workers(items, tmp_path):
-    config = read_config(picture_config(tmp_path / "c.yaml", items, resnet_model()))
+    config = read_config(picture_config(tmp_path / "c.yaml", items, small_resnet()))
     records = load_collection(config.sources).records
     model = create_model(config, records)
     assert (
@@ -271,7 +269,7 @@ def test_tokens_of_data_without_texts_cannot_be_changed(items):
     ],
 )
 def test_settings_that_contradict_one_another_are_refused(items, tmp_path, capsys, model, train, says):
-    sections = {"resnet": resnet_model(), "drift": resnet_model(frozen_batchnorm="train"), "clip": clip_model(tmp_path)}
+    sections = {"resnet": small_resnet(), "drift": small_resnet(frozen_batchnorm="train"), "clip": clip_model(tmp_path)}
     section = sections[model] if isinstance(model, str) else model
     config = picture_config(tmp_path / "c.yaml", items, section, **train)
     assert_refused(capsys, "train", config, "--out", tmp_path / "run", says=says)

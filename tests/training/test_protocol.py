@@ -6,16 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from channelhash.config import TrainSettings, read_config
 from channelhash.data.features import load_features
 from channelhash.errors import InputError, JobError
 from channelhash.losses import DSCHLoss, HyP2Loss
-from channelhash.models import MODELS
+from channelhash.models import MODELS, Branch, HashModel
+from channelhash.models.hash_model import feature_rows
 from channelhash.runs.estimate import plan_run
 from channelhash.training import trainer
 from channelhash.training.batches import prepare_inputs
@@ -95,6 +98,59 @@ def test_rates_are_of_known_parts_and_losses_without_proxies_have_none(records):
     for rates, says in (({"proxy": 0.1}, r"train.rates.proxy.*'proxies'"), ({"proxies": -0.1}, "train.rates.proxies")):
         with pytest.raises(InputError, match=says):
             read_settings(TrainSettings, {"rates": rates}, "train")
+
+
+@pytest.mark.parametrize(
+    "rates", [{"backbone": 1e-5}, {"backbone": 1e-5, "head": 0.01, "proxies": 0.05}, {"head": 0.0}]
+)
+def test_backbone_and_head_have_rates_of_their_own(records, rates):
+    """Against an optimiser for each part, at its rate of a falling schedule."""
+    torch.manual_seed(1)
+    loss = HyP2Loss(12, records.labels.shape[1])
+    widths = {name: rows.shape[1] for name, rows in records.items.items()}
+    branches = {
+        name: Branch(
+            partial(feature_rows, modality=name, width=d), nn.Linear(d, 8), nn.Linear(8, 12), pretrained=i == 0
+        )
+        for i, (name, d) in enumerate(widths.items())
+    }
+    model, settings = HashModel("mine", 12, {}, branches), {"learning_rate": 1e-3, "schedule": "cosine", "epochs": 2}
+    checked = TrainSettings(rates=rates, batch_size=40, device="cpu", **settings)
+    steps = Steps(model, loss, torch.from_numpy(records.labels), checked, torch.device("cpu"))
+    sources = {name: Held(prepare_inputs(model, records, name), checked) for name in model.modalities}
+    other, literal_loss = copy.deepcopy(model), copy.deepcopy(loss)
+    first, second = (other.branch(name) for name in widths)
+    heads = [*first.head.parameters(), *second.parameters()]
+    parts = {"backbone": list(first.encoder.parameters()), "head": heads, "proxies": list(literal_loss.parameters())}
+    optimizers = {part: torch.optim.Adam(trained) for part, trained in parts.items()}
+    for batch in steps.batches(sources, 0):
+        literal_loss(other(batch.inputs), batch.labels).backward()
+        for part, optimizer in optimizers.items():
+            optimizer.param_groups[0]["lr"] = learning_rate(batch.time, 2, rates.get(part, 1e-3), "cosine")
+            optimizer.step()
+            optimizer.zero_grad()
+    steps.run(steps.batches(sources, 0))
+    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(loss.proxies, literal_loss.proxies)
+    assert steps.rate == learning_rate(5 / 6, 2, rates.get("head", 1e-3), "cosine")
+
+
+@pytest.mark.parametrize("longest", [1e-4, 1e4])
+def test_a_gradient_that_is_too_long_is_shortened(records, longest):
+    torch.manual_seed(1)
+    loss = HyP2Loss(12, records.labels.shape[1])
+    model, steps, sources = make_steps(records, loss, clip_gradient=longest)
+    trained = [*model.parameters(), *loss.parameters()]
+    batch = next(steps.batches(sources, 0))
+    expected = torch.autograd.grad(steps.value(batch), trained)
+    length = sum(float(values.square().sum()) for values in expected) ** 0.5
+    assert 1e-4 < length < 1e4
+    seen = []
+    steps.optimizer.step = lambda: seen.extend(values.grad.clone() for values in trained)
+    steps.run([batch])
+    for ours, literal in zip(seen, expected, strict=True):
+        torch.testing.assert_close(ours, literal * min(1.0, longest / length), rtol=1e-4, atol=1e-9)
 
 
 def test_a_training_stops_when_validation_no_longer_improves(tmp_path, records):

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+import channelhash.utils.torchvision_compat  # noqa: F401  before timm, which imports torchvision
 from channelhash.data.images import Resize
 from channelhash.errors import InputError
 from channelhash.models.backbones import Normalize, load_weights, read_weights
@@ -91,11 +92,10 @@ def image_layers(pretrained: str | None) -> nn.Module:
     Raises:
         InputError: as `image_tower`, or other weights are asked for.
     """
-    import channelhash.utils.torchvision_compat  # noqa: F401  before timm, which imports torchvision
     from timm.models.efficientnet import tf_efficientnet_lite2
 
     layers: nn.Module = tf_efficientnet_lite2(num_classes=0)
-    layers = layers.to(memory_format=torch.channels_last)  # in half the time on a CPU
+    layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # half the time on a CPU
     if pretrained is not None:
         if pretrained != "package":
             raise InputError(f"model.pretrained of {IMAGES} is package or null, got {pretrained!r}")

@@ -17,10 +17,10 @@ from channelhash.models.backbones import Frozen, fixed_random_weights
 from channelhash.models.cliphash import check_raw_items
 from channelhash.models.hash_head import hash_head
 from channelhash.models.hash_model import Branch, HashModel
-from channelhash.models.text_encoders import TransformerText, WordTable
-from channelhash.models.tokenize import VocabularyTokens
 from channelhash.models.partly_frozen import PartlyFrozen, unfrozen
 from channelhash.models.photo_encoder import IMAGE_WIDTH, IMAGES, image_layers
+from channelhash.models.text_encoders import TransformerText, WordTable
+from channelhash.models.tokenize import VocabularyTokens
 from channelhash.models.torchvision_backbones import load_torchvision
 from channelhash.text.tokens import Vocabulary
 from channelhash.text.vector_tokens import SEGMENTATION_WORDS, cached_vector_tokens, encode_vectors, vector_reader
@@ -83,6 +83,8 @@ def create_tdsrdh_model(
         if not vocabulary:
             raise InputError(f"data: the {len(train)} training texts hold no word")
     widths = {"image": [4096, 4096], "text": [1024, 8192]} | (hidden or {})
+    if unfreeze_blocks and frozen_batchnorm == "train":
+        raise InputError("model.frozen_batchnorm: what is frozen beside unfrozen blocks stays as it is; set it to eval")
     if unknown := set(widths) - {"image", "text"}:
         raise InputError(f"model.hidden: {min(unknown)!r} is no modality; known: image, text")
     architecture: dict[str, Any] = dict(

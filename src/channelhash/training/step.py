@@ -174,9 +174,7 @@ class Steps:
         return nullcontext()
 
 
-def parameters_by_rate(
-    model: HashModel, loss: nn.Module, settings: TrainSettings
-) -> dict[float, list[nn.Parameter]]:
+def parameters_by_rate(model: HashModel, loss: nn.Module, settings: TrainSettings) -> dict[float, list[nn.Parameter]]:
     """Return what is trained by its highest learning rate: its part's own of ``train.rates``, or the common one.
 
     >>> from channelhash.models import Branch
