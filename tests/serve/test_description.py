@@ -31,6 +31,7 @@ CALLS = [
     ("GET", "/facets"),
     ("GET", "/items/{item_id}"),
     ("GET", "/images/{item_id}"),
+    ("GET", "/originals/{item_id}"),
     ("POST", "/items"),
     ("POST", "/items/image"),
     ("DELETE", "/items/{item_id}"),

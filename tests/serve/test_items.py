@@ -185,7 +185,7 @@ def test_a_token_that_is_none_is_refused_at_the_start(tmp_path, content, says):
     ],
 )
 def test_no_path_from_a_request_is_ever_opened(client, name):
-    for place in ("images", "items"):
+    for place in ("images", "originals", "items"):
         answer = client.get(f"/{place}/{quote(name, safe='')}")
         assert answer.status_code == 404
         assert list(answer.json()) == ["error"]
@@ -200,6 +200,15 @@ def test_a_picture_that_is_gone_or_never_was_is_a_404(client, folder):
     answer = client.get("/images/item009")
     assert (answer.status_code, "not there any more" in answer.json()["error"]) == (404, True)
     assert client.get("/images/item001?size=9999").status_code == 422
+
+
+def test_an_original_is_the_file_as_it_is_stored_if_it_is_a_picture(client, folder):
+    answer = client.get("/originals/item008")
+    assert (answer.headers["content-type"], answer.content) == ("image/png", (folder / "images/8.png").read_bytes())
+    (folder / "images" / "8.png").write_text("<script>")
+    for item_id in ("item008", ODD_ID):
+        answer = client.get(f"/originals/{quote(item_id, safe='')}")
+        assert (answer.status_code, "no picture" in answer.json()["error"]) == (404, True)
 
 
 def test_thumbnails_are_upright_opaque_and_follow_the_file(tmp_path, model):

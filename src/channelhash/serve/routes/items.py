@@ -8,6 +8,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Form, HTTPException, Query, Request, Response
+from fastapi.responses import FileResponse
+from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 
@@ -23,6 +25,7 @@ from channelhash.serve.service import CurrentService, Service
 from channelhash.serve.thumbnails import MAX_SIDE
 from channelhash.serve.uploads import UploadedImage
 from channelhash.utils.files import atomic_path
+from channelhash.utils.image_files import STORED_FORMATS, open_image
 
 
 class _AnyText(Convertor[str]):
@@ -68,6 +71,22 @@ async def get_image(
 
     content = await run_sync(draw, limiter=service.drawing)
     return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=300"})
+
+
+@readers.get(
+    "/originals/{item_id:id}",
+    response_class=Response,
+    responses={200: {"content": {"image/*": {}}, "description": "The file as it is stored."}},
+)
+def get_original(item_id: str, service: CurrentService) -> Response:
+    """Return the file of a stored item's picture, with all that its camera wrote into it."""
+    path = service.get_item(item_id).metadata.get("image")
+    try:
+        with open_image(str(path or ""), STORED_FORMATS) as opened:
+            media_type = Image.MIME.get(opened.format or "", "application/octet-stream")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        raise HTTPException(404, "this item has no picture, or it cannot be read any more") from None
+    return FileResponse(str(path), media_type=media_type, headers={"Cache-Control": "private, max-age=300"})
 
 
 @writers.post("/items", status_code=201)
