@@ -3,9 +3,7 @@
 import { element } from "./draw.js";
 
 /** What a schema refers to. */
-function resolved(schema, api) {
-  return schema?.$ref ? api.components.schemas[schema.$ref.split("/").pop()] : schema ?? {};
-}
+const resolved = (schema, api) => (schema?.$ref ? api.components.schemas[schema.$ref.split("/").pop()] : schema ?? {});
 
 /** A type in a few words, such as "integer ≥ 1" or "image | text | null". */
 function typeOf(schema, api) {
@@ -21,10 +19,8 @@ function typeOf(schema, api) {
 
 function table(rows, api) {
   const body = rows.map(({ name, schema, required, description }) => element(
-    "tr", {},
-    element("th", { scope: "row" }, name, required ? element("small", {}, " needed") : ""),
-    element("td", {}, element("code", {}, typeOf(schema, api))),
-    element("td", {}, description ?? resolved(schema, api).description ?? ""),
+    "tr", {}, element("th", { scope: "row" }, name, required ? element("small", {}, " needed") : ""),
+    element("td", {}, element("code", {}, typeOf(schema, api))), element("td", {}, description ?? resolved(schema, api).description ?? ""),
   ));
   return element("table", {}, element("tbody", {}, ...body));
 }
@@ -41,7 +37,7 @@ function route(method, path, operation, api) {
   if (operation.parameters?.length) parts.push(table(operation.parameters, api));
   for (const [type, { schema }] of Object.entries(operation.requestBody?.content ?? {})) {
     parts.push(element("h3", {}, `Body, ${type}`), table(propertyRows(resolved(schema, api)), api));
-    for (const example of resolved(schema, api).examples ?? []) parts.push(element("pre", {}, JSON.stringify(example)));
+    for (const example of resolved(schema, api).examples ?? []) parts.push(element("pre", { tabIndex: 0 }, JSON.stringify(example)));
   }
   for (const [status, answer] of Object.entries(operation.responses)) {
     const schema = answer.content?.["application/json"]?.schema;

@@ -1,20 +1,17 @@
 // Groups of near-duplicates, a row each.
 
-import { bitsWord, element, picture } from "./draw.js";
+import { addressOf, bitsWord, element, picture } from "./draw.js";
 import { fetched } from "./requests.js";
 
-const [form, radius, status, error, groups] = ["form", "radius", "status", "error", "groups"].map((id) => (
-  document.getElementById(id)
-));
+const [form, radius, status, error, groups] = ["form", "radius", "status", "error", "groups"].map((id) => document.getElementById(id));
 
-function card(id, distance) {
-  const item = { id, text: "", image: `images/${encodeURIComponent(id)}` };
-  return element("figure", {}, picture(item, 256), element("figcaption", {}, `${bitsWord(distance)}: ${id}`));
-}
+const card = (id, distance) => element(
+  "figure", {}, picture({ id, text: "", image: addressOf(id, 256).split("?")[0] }, 256), element("figcaption", {}, `${bitsWord(distance)}: ${id}`),
+);
 
 function row(ids, distances, size) {
   const more = size > ids.length ? `, the first ${ids.length} of them` : "";
-  const cards = element("div", { className: "cards" }, ...ids.map((id, place) => card(id, distances[place])));
+  const cards = element("div", { className: "cards", tabIndex: 0, role: "group", "aria-label": `${size} items` }, ...ids.map((id, place) => card(id, distances[place])));
   return element("li", {}, element("p", { className: "status" }, `${size} items${more}`), cards);
 }
 
@@ -28,14 +25,9 @@ async function find() {
     status.textContent = found.found ? `${found.found} groups within ${bitsWord(found.radius)}${first}` : "No two items are so near.";
     groups.append(...found.groups.map((ids, place) => row(ids, found.distances[place], found.sizes[place])));
   } catch (problem) {
-    status.textContent = "";
-    error.textContent = problem.message;
-    error.hidden = false;
+    [status.textContent, error.textContent, error.hidden] = ["", problem.message, false];
   }
 }
 
-form.addEventListener("submit", (event) => {
-  event.preventDefault();
-  find();
-});
+form.addEventListener("submit", (event) => { event.preventDefault(); find(); });
 find();

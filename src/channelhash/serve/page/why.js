@@ -1,40 +1,30 @@
-// Drawing: why two items match. Bits with their meanings, the picture's parts and the words that matter.
+// Why an item is an answer: the words and the parts of the picture that matter, and under Details the bits with their meanings.
 
-import { bitsWord, element } from "./draw.js";
+import { bitsWord, button, element, shape } from "./draw.js";
 import { showPicture } from "./requests.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const MEANINGS_SHOWN = 3;
-const HEIGHT = 340; // pixels of a picture under its map, as long as its width has room
 const LEAST = 0.25; // bits; a weaker map is noise, its colours are not scaled up to full
 
 /** What holds the pair together in one colour, what parts it in another; opacity is the influence. */
 function overlay(map) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("class", "heat");
-  svg.setAttribute("viewBox", `0 0 ${map.columns} ${map.rows}`);
-  svg.setAttribute("preserveAspectRatio", "none");
   const largest = Math.max(LEAST, ...map.influence.flat().map(Math.abs));
-  map.influence.forEach((row, y) => row.forEach((value, x) => {
-    const cell = document.createElementNS(SVG, "rect");
-    const place = { x, y, width: 1, height: 1, class: value > 0 ? "together" : "apart", "fill-opacity": (0.75 * Math.abs(value) / largest).toFixed(3) };
-    for (const [name, number] of Object.entries(place)) cell.setAttribute(name, number);
-    svg.append(cell);
-  }));
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", mapWords(map));
-  return svg;
+  const cells = map.influence.flatMap((row, y) => row.map((value, x) => shape("rect", {
+    x, y, width: 1, height: 1, class: value > 0 ? "together" : "apart", "fill-opacity": (0.75 * Math.abs(value) / largest).toFixed(3),
+  })));
+  return shape("svg", {
+    class: "heat", viewBox: `0 0 ${map.columns} ${map.rows}`, preserveAspectRatio: "none", role: "img", "aria-label": placeOf(map),
+  }, ...cells);
 }
 
-/** The map in words: where the strongest cell lies. */
-function mapWords(map) {
+/** Where the part of a picture lies that matters most, in words. */
+function placeOf(map) {
   let best = { value: -Infinity };
   map.influence.forEach((row, y) => row.forEach((value, x) => { if (value > best.value) best = { value, x, y }; }));
-  if (best.value <= 0) return "No part of the picture holds the pair together.";
+  if (best.value <= 0) return "No single part of the picture decides.";
   const third = (at, of) => Math.min(2, Math.floor((3 * (at + 0.5)) / of));
   const row = ["top", "middle", "bottom"][third(best.y, map.rows)], column = ["left", "centre", "right"][third(best.x, map.columns)];
-  const bits = map.strongest.length ? ` Hiding the part that matters most flips ${bitsWord(map.strongest.length)} of the picture.` : "";
-  return `The ${row} ${column} holds the pair together most: ${signed(best.value)} bits when hidden.${bits}`;
+  return `The ${row} ${column} of the picture matters most.`;
 }
 
 const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(1)}`;
@@ -42,20 +32,13 @@ const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(1
 /** A picture under its map, with a button that takes the map away. */
 function mapped(side, src) {
   const heat = overlay(side.map);
-  const toggle = element("button", { type: "button", className: "plain", "aria-pressed": "true" }, "Colours");
-  toggle.addEventListener("click", () => {
-    const shown = toggle.getAttribute("aria-pressed") === "true";
-    toggle.setAttribute("aria-pressed", String(!shown));
-    heat.classList.toggle("off", shown);
-  });
+  const toggle = button("Colours", () => {
+    const hidden = heat.classList.toggle("off");
+    toggle.setAttribute("aria-pressed", String(!hidden));
+  }, { "aria-pressed": "true" });
   const img = element("img", { alt: `picture ${side.name}` });
-  img.addEventListener("load", () => { img.style.width = `${(HEIGHT * img.naturalWidth) / img.naturalHeight}px`; });
   showPicture(img, src);
-  return element(
-    "figure", {},
-    element("div", { className: "mapped" }, img, heat),
-    element("figcaption", {}, mapWords(side.map), " ", toggle),
-  );
+  return element("figure", {}, element("div", { className: "mapped" }, img, heat), element("figcaption", {}, toggle));
 }
 
 function words(side) {
@@ -64,54 +47,56 @@ function words(side) {
     const fill = element("span", { className: word.influence > 0 ? "together" : "apart" });
     fill.style.width = `${(100 * Math.abs(word.influence)) / largest}%`;
     return element(
-      "li", {},
-      element("span", { className: "word" }, word.word),
-      element("span", { className: "bar", "aria-hidden": "true" }, fill),
-      element("span", { className: "figure" }, signed(word.influence)),
-      element("small", {}, word.flips.length ? `flips ${bitsWord(word.flips.length)}` : "flips none"),
+      "li", { title: `${signed(word.influence)} bits without it` },
+      element("span", { className: "word" }, word.word), element("span", { className: "bar", "aria-hidden": "true" }, fill),
+      element("span", { className: "unseen" }, `${signed(word.influence)} bits`),
     );
   });
-  return element("div", {}, element("h3", {}, "Bits farther without a word"), element("ol", { className: "influences" }, ...rows));
+  return element("ol", { className: "influences", "aria-label": "How much each word matters" }, ...rows);
+}
+
+/** What matters, as a person would say it. */
+function summary(sides) {
+  const lines = [];
+  for (const side of sides) {
+    const strong = [...side.words ?? []].sort((a, b) => b.influence - a.influence).filter((word) => word.influence > LEAST).slice(0, 2);
+    if (strong.length) lines.push(`${strong.map((word) => `“${word.word}”`).join(" and ")} ${strong.length > 1 ? "matter" : "matters"} most.`);
+    else if (side.words?.length) lines.push("No single word decides.");
+    if (side.map) lines.push(placeOf(side.map));
+  }
+  if (!sides.some((side) => side.map) && sides.some((side) => side.modality === "image")) lines.push("This model cannot show regions.");
+  return lines.join(" ");
 }
 
 /** What a bit's value (the first item's) speaks for and against. */
 function meaning(bit) {
   const sign = bit.values[0] ? 1 : -1;
-  const said = bit.meaning.slice(0, MEANINGS_SHOWN)
-    .map(({ label, correlation }) => element("span", { title: `correlation ${correlation.toFixed(2)} with a 1` }, `${sign * correlation > 0 ? "" : "not "}${label}`));
+  const said = bit.meaning.slice(0, MEANINGS_SHOWN).map(({ label, correlation }) => (
+    element("span", { title: `correlation ${correlation.toFixed(2)} with a 1` }, `${sign * correlation > 0 ? "" : "not "}${label}`)
+  ));
   return said.length ? element("span", { className: "labels" }, ...said) : element("span", { className: "hint" }, "no clear meaning");
 }
 
-function bitList(bits) {
-  const rows = bits.map((bit) => element(
-    "li", {},
-    element("b", { title: `values ${bit.values.join(" and ")}` }, `bit ${bit.bit}`),
-    meaning(bit),
-    element("small", { title: "share of the cosine" }, `${bit.share < 0 ? "−" : "+"}${Math.abs(bit.share).toFixed(2)}`),
-  ));
-  return element("ol", { className: "bits" }, ...rows);
+function bitList(bits, verb) {
+  if (!bits.length) return [];
+  const rows = bits.map((bit) => element("li", {}, element("b", {}, `bit ${bit.bit}`), meaning(bit), element("small", { title: "share of the cosine" }, `${bit.share < 0 ? "−" : "+"}${Math.abs(bit.share).toFixed(2)}`)));
+  return [element("h3", {}, `${bitsWord(bits.length)} ${verb}${bits.length === 1 ? "s" : ""}`), element("ol", { className: "bits" }, ...rows)];
 }
 
 /** Everything about a pair. `pictures` are the addresses of both sides' pictures, null where there is none. */
 export function explanation(found, pictures) {
   const strongestFirst = [...found.bits].sort((a, b) => Math.abs(b.share) - Math.abs(a.share));
-  const agreeing = strongestFirst.filter((bit) => bit.agrees), differing = strongestFirst.filter((bit) => !bit.agrees);
   const parts = found.sides.flatMap((side, i) => [
-    side.map && pictures[i] ? mapped(side, pictures[i]) : null,
-    side.words ? words(side) : null,
+    side.words?.length ? words(side) : null, side.map && pictures[i] ? mapped(side, pictures[i]) : null,
   ]).filter(Boolean);
-  const legend = parts.length ? element(
-    "p", { className: "hint legend" },
-    element("span", { className: "together" }), " holds the pair together ", element("span", { className: "apart" }), " parts it",
-  ) : null;
+  const legend = element("p", { className: "hint legend" }, element("span"), " speaks for it ", element("span", { className: "apart" }), " against it");
   return [
-    element("p", { className: "whole", role: "status" }, found.summary),
-    ...parts,
-    legend,
-    ...found.remarks.map((remark) => element("p", { className: "hint" }, remark)),
-    element("h3", {}, `${bitsWord(agreeing.length)} ${agreeing.length === 1 ? "agrees" : "agree"}`),
-    bitList(agreeing),
-    differing.length ? element("h3", {}, `${bitsWord(differing.length)} ${differing.length === 1 ? "differs" : "differ"}`) : null,
-    differing.length ? bitList(differing) : null,
-  ].filter(Boolean);
+    element("p", { className: "reason" }, summary(found.sides)),
+    ...parts, ...(parts.length ? [legend] : []),
+    element(
+      "details", {}, element("summary", {}, "Bits"),
+      ...[found.summary, ...found.remarks].map((line) => element("p", { className: "hint" }, line)),
+      ...bitList(strongestFirst.filter((bit) => bit.agrees), "agree"), ...bitList(strongestFirst.filter((bit) => !bit.agrees), "differ"),
+    ),
+  ];
 }

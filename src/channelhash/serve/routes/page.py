@@ -9,13 +9,11 @@ _FILES = {
     "/docs": ("docs.html", "text/html"),
     "/duplicates.html": ("duplicates.html", "text/html"),
     "/style.css": ("style.css", "text/css"),
-    "/script.js": ("script.js", "text/javascript"),
-    "/draw.js": ("draw.js", "text/javascript"),
-    "/why.js": ("why.js", "text/javascript"),
-    "/requests.js": ("requests.js", "text/javascript"),
-    "/duplicates.js": ("duplicates.js", "text/javascript"),
-    "/docs.js": ("docs.js", "text/javascript"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
+    **{
+        f"/{name}.js": (f"{name}.js", "text/javascript")
+        for name in ("events", "script", "asked", "grid", "photo", "why", "draw", "requests", "duplicates", "docs")
+    },
 }
 
 

@@ -1,0 +1,79 @@
+// What is asked: it stands in the address, goes to the server, and is shown as chips that can be taken away.
+
+import { fetched } from "./requests.js";
+
+const NOTHING = { q: "", id: null, code: null, by: null, in: null, r: null, labels: [], folder: null, month: null, where: "", order: null, seed: null, codes: null };
+
+/** What is asked, from an address. */
+export function readState(search) {
+  const given = new URLSearchParams(search);
+  const state = { ...NOTHING, labels: given.getAll("label") };
+  for (const name of Object.keys(NOTHING)) if (given.has(name)) state[name] = given.get(name);
+  if (state.r !== null) state.r = Number(state.r);
+  return state;
+}
+
+export function writeState(state) {
+  const parts = new URLSearchParams();
+  for (const name of Object.keys(NOTHING)) {
+    if (name !== "labels" && state[name] !== null && state[name] !== "") parts.set(name, state[name]);
+  }
+  for (const label of state.labels) parts.append("label", label);
+  return parts.size ? `?${parts}` : location.pathname;
+}
+
+/** The state without its question; what narrows stays. */
+export const unasked = (state) => ({ ...state, q: "", id: null, code: null, by: null, r: null });
+
+export const hasQuestion = (state) => Boolean(state.q.trim() || state.id !== null || state.code);
+
+/** A part of the answers to a state, or of all items in an order where nothing is asked: {items, total, …}. */
+export async function fetchPart(state, info, offset, limit, signal) {
+  const narrow = { where: state.where || null, folder: state.folder, month: state.month };
+  if (!hasQuestion(state)) {
+    const parts = new URLSearchParams({ order: state.order ?? "newest", seed: state.seed ?? 0, offset, limit });
+    for (const [name, value] of Object.entries(narrow)) if (value) parts.set(name, value);
+    for (const label of state.labels) parts.append("label", label);
+    return fetched(`items?${parts}`, { signal });
+  }
+  const alone = state.id !== null && (state.by ?? "image") === (state.in ?? "image"); // like itself, which nobody needs to see
+  const fold = (state.in ?? "image") === "image" && state.r === null && info.codes.image; // near-duplicates under the first
+  const body = {
+    ...narrow, label: state.labels, text: state.q.trim() || null, id: state.id, query_modality: state.by, code: state.code,
+    modality: state.in, radius: state.r, k: limit, offset, exclude_self: alone, collapse: fold ? alikeWithin(info) : null,
+  };
+  const answer = await fetched("search", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal });
+  return { ...answer, items: answer.results };
+}
+
+/** Bits within which pictures may be near-duplicates. */
+export const alikeWithin = (info) => Math.min(info.n_bits, Math.max(3, info.n_bits >> 4));
+
+/** A part of the words as it was typed. */
+function said({ kind, value, weight }) {
+  const quoted = /\s/.test(value) && (kind === "without" || Math.abs(weight) !== 1) ? `"${value}"` : value;
+  return `${kind === "without" ? "-" : ""}${quoted}${Math.abs(weight) === 1 ? "" : `^${Math.abs(weight)}`}`;
+}
+
+/** What was understood, as chips: [words, the state without it, the id or code whose picture stands beside it]. */
+export function chipsOf(state, understood, name) {
+  const words = understood.filter(({ kind }) => kind === "words" || kind === "without");
+  const chips = words.map((part) => [
+    part.kind === "without" ? `not ${part.value}` : part.value,
+    { ...state, q: words.filter((other) => other !== part).map(said).join(" ") },
+  ]);
+  if (state.id !== null) chips.push([`${(state.by ?? "image") === (state.in ?? "image") ? "like" : "for"} ${name ?? state.id}`, { ...state, id: null, by: null }, state.id]);
+  if (state.code) chips.push(["your picture", { ...state, code: null }, state.code]);
+  if (state.r !== null) chips.push([`within ${state.r} bits`, { ...state, r: null }]);
+  for (const label of state.labels) chips.push([label, { ...state, labels: state.labels.filter((other) => other !== label) }]);
+  for (const kind of ["folder", "month", "where"]) {
+    if (state[kind]) chips.push([kind === "month" ? monthName(state.month) : state[kind], { ...state, [kind]: NOTHING[kind] }]);
+  }
+  return chips;
+}
+
+/** "July 2019" of "2019-07"; a year or a day stays as it is. */
+export function monthName(month) {
+  if (!/^\d{4}-\d\d$/.test(month)) return month;
+  return new Date(`${month}-15T12:00`).toLocaleString("en", { month: "long", year: "numeric" });
+}
