@@ -17,13 +17,14 @@ from safetensors.torch import load_file
 
 from channelhash.config import TrainSettings
 from channelhash.data.features import load_features
+from channelhash.data.records import Records
 from channelhash.errors import JobError
-from channelhash.losses import DSCHLoss, HashLoss, Terms, make_loss
+from channelhash.losses import LOSSES, DSCHLoss, HashLoss, Terms, make_loss
 from channelhash.models import MODELS
 from channelhash.training.batches import prepare_inputs
 from channelhash.training.rate_schedule import learning_rate
 from channelhash.training.sources import Held, TrainingSet
-from channelhash.training.step import epoch_batches, epoch_steps, image_batches
+from channelhash.training.step import Steps, epoch_batches, epoch_steps, image_batches
 from channelhash.training.trainer import Validator, selection_score, train
 from channelhash.utils.progress import no_progress
 from small_runs import assert_refused, feature_config, run_command, write_features
@@ -63,6 +64,20 @@ def test_anchored_losses_get_a_full_pass_of_each_stream_in_turn():
     assert [anchor for _, anchor in epoch_steps(30, settings, 0, ("image", "text"))] == ["image"] * 3 + ["text"] * 3
     settings = TrainSettings(batch_size=10, alternate="batch")
     assert [anchor for _, anchor in epoch_steps(30, settings, 0, ("image", "text"))] == ["image", "text"] * 3
+
+
+@pytest.mark.parametrize("name", sorted(set(LOSSES) - {"contrastive"}))
+def test_every_loss_of_labels_learns_from_texts_alone(name):
+    features, labels = torch.randn(8, 6, generator=torch.manual_seed(0)), torch.eye(4).repeat(2, 1).bool()
+    records = Records(tuple("abcdefgh"), {"text": features.numpy()}, labels.numpy(), tuple("wxyz"))
+    model = MODELS["features"].create(records, 8, hidden=[5]).eval()
+    settings = TrainSettings(batch_size=8, learning_rate=1e-2)
+    steps = Steps(model, make_loss(name, 8, 4), labels, settings, torch.device("cpu"))
+    before = model({"text": features})["text"]
+    losses = steps.run(list(steps.batches({"text": Held(features, settings)}, epoch=0)))
+    assert len(losses) == 1
+    assert losses.isfinite().all()
+    assert not torch.equal(model({"text": features})["text"], before)
 
 
 def test_the_cosine_schedule_rises_for_a_twentieth_and_falls_to_0():

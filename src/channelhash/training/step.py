@@ -63,8 +63,9 @@ class ForwardPass(nn.Module):
             if anchor is None:
                 outputs = self.model(inputs)
             else:
+                others = {name: values for name, values in inputs.items() if name != anchor}
                 with torch.no_grad():
-                    outputs = self.model({name: values for name, values in inputs.items() if name != anchor})
+                    outputs = self.model(others) if others else {}
                 outputs |= self.model({anchor: inputs[anchor]})
         return {name: outputs[name].float() for name in inputs}
 
