@@ -44,6 +44,15 @@ def test_each_grid_leaves_its_tables_plots_and_figures(base, tmp_path, name, bit
     row = next(row for row in rows if row["run"] == results[0].name and row["view"] == "leak_free")
     expected = results[0].score(row["task"], view="leak_free", checkpoint=row["checkpoint"])
     assert float(row["map_tie_aware"]) == expected
+    with open(out / "runs.csv", newline="") as file:
+        runs = list(csv.DictReader(file))
+    assert [run["run"] for run in runs] == [result.name for result in results]
+    assert len({run["configuration"] for run in runs}) == len(runs)
+    assert len({(run["data"], run["splits"]) for run in runs}) == 1
+    column = f"{row['checkpoint']}/leak_free/{row['task']}"
+    assert float(runs[0][f"{column}/map_tie_aware"]) == expected
+    at_50 = results[0].epochs[row["checkpoint"]]["leak_free"][row["task"]]["map_at"]["50"]
+    assert float(runs[0][f"{column}/map_at/50"]) == at_50
     assert run_command("report", out) == 0
     assert tables[0].split("-")[0] in (out / "report.html").read_text().lower()
 

@@ -1,6 +1,5 @@
 """The record of an experiment: how its grid is made and run, and which tables and plots show its results."""
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -17,16 +16,14 @@ from channelhash.lab.experiments.base import METHODS, PAPER_BITS, Losses, Sectio
 from channelhash.lab.experiments.plots.results import grid_plots
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
+from channelhash.lab.experiments.score_files import write_figures, write_runs
 from channelhash.lab.experiments.tables.rendering import Table, write_tables
-from channelhash.utils.files import atomic_path
 from channelhash.utils.plotting import write_figure
 from channelhash.utils.python_names import is_python_name, look_up
 
 #: What the file of an experiment is written with.
 __all__ = ["Design", "Execution", "Experiment", "Grid", "GridRun", "Result", "Table"]
 
-# Columns of figures.csv.
-_SCORES = ("map_tie_aware", "map_lower", "map_upper", "ndcg", "ndcg_graded", "roc_auc_micro", "roc_auc_macro", "chance")
 #: Code length of trials, whatever lengths the grid has; their seed is 0.
 TRIAL_BITS = 32
 # Signs of method names as folder names spell them.
@@ -199,7 +196,7 @@ def _slug(method: str) -> str:
 
 
 def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
-    """Write the tables of a grid's folder to ``tables/``, plots to ``plots/``, every score to ``figures.csv``.
+    """Write ``tables/``, ``plots/``, ``figures.csv`` and ``runs.csv`` of a grid's folder, ``runs.csv`` of its trials.
 
     Unfinished and failed runs are named in the tables.
 
@@ -210,26 +207,15 @@ def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
         InputError: the folder is not a grid's, or a run was evaluated on other queries than the rest.
     """
     _, results = read_grid(folder)
-    _write_scores(results, folder / "figures.csv")
+    write_figures(results, folder / "figures.csv")
+    write_runs(results, folder / "runs.csv")
     tables = experiment.tables(results)
     for trials, table in experiment.trials.items():
         if (folder / trials).exists():
-            tables.append(table(read_grid(folder / trials)[1]))
+            tried = read_grid(folder / trials)[1]
+            write_runs(tried, folder / trials / "runs.csv")
+            tables.append(table(tried))
     paths = write_tables(tables, folder / "tables")
     for name, figure in experiment.plots(results).items():
         write_figure(figure, folder / "plots", name)
     return paths
-
-
-def _write_scores(results: Sequence[Result], path: Path) -> None:
-    """Write one line for each run, checkpoint, view and task."""
-    with atomic_path(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["run", "method", "n_bits", "seed", "checkpoint", "view", "task", *_SCORES])
-        for result in results:
-            for checkpoint, views in result.epochs.items():
-                for view, tasks in views.items():
-                    for task, scores in tasks.items():
-                        row = [result.name, result.method, result.n_bits, result.seed, checkpoint, view, task]
-                        # Rankings by cosine have no graded NDCG.
-                        writer.writerow([*row, *(scores.get(name) for name in _SCORES)])
