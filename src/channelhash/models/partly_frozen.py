@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from channelhash.errors import InputError
 
@@ -10,7 +11,8 @@ from channelhash.errors import InputError
 class PartlyFrozen(nn.Module):
     """An encoder whose last blocks are trained, with the layers behind them; the rest is frozen.
 
-    What is frozen has no gradient, and stays in evaluation mode: its batch normalisation and dropout too.
+    What is frozen has no gradient, and stays in evaluation mode. Batch normalisation does so everywhere: it keeps its
+    statistics, as a few epochs are too short to learn those that evaluation uses, and its scale and offset are trained.
 
     Args:
         encoder: inputs to features.
@@ -45,7 +47,7 @@ class PartlyFrozen(nn.Module):
         super().train(mode)
         for part in self.encoder.modules():
             values = list(part.parameters())
-            if values and not any(value.requires_grad for value in values):
+            if isinstance(part, _BatchNorm) or (values and not any(value.requires_grad for value in values)):
                 part.eval()
         return self
 
