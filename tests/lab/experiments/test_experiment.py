@@ -52,7 +52,7 @@ def test_a_loss_is_compared_with_what_its_authors_published():
     ("name", "option", "value"),
     [
         ("gamma-w", "--losses", "dsch"),
-        ("channels", "--losses", "dsch"),
+        ("factorial", "--losses", "dsch"),
         ("distillation", "--new-labels", "cat"),
         ("incremental", "--student", "small"),
     ],

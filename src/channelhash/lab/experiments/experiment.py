@@ -1,7 +1,7 @@
 """The record of an experiment: how its grid is made and run, and which tables and plots show its results."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -39,12 +39,14 @@ class Design:
         bits: code lengths.
         seeds: seeds of weights, order and dropout.
         losses: the losses to compare; empty where the experiment compares something else.
+        splits: each seed also draws a split of its own; else all share that of the base configuration.
     """
 
     base: Sections
     bits: Sequence[int]
     seeds: Sequence[int]
     losses: Losses = field(default_factory=dict)
+    splits: bool = False
 
     def runs(self, method: str, loss: Mapping[str, Any], prefix: str = "") -> list[GridRun]:
         """Return one run of a method for each code length and seed.
@@ -64,6 +66,8 @@ class Design:
             sections.setdefault("model", {})["n_bits"] = n_bits
             sections["loss"] = dict(loss)
             sections.setdefault("train", {})["seed"] = seed
+            if self.splits:
+                sections["data"]["seed"] = seed
             runs.append(GridRun(f"{prefix}{_slug(method)}-k{n_bits}-seed{seed}", method, make_config(sections)))
         return runs
 
@@ -92,6 +96,7 @@ class Experiment:
         run: carries a grid out in a folder.
         plots: draws the plots of all results, by file name.
         trials: makes the table of each folder of trials below the grid's; empty where nothing is tuned.
+        splits: see `Design`.
         options: the options of the command that only some experiments take, such as ``"student"``.
 
     >>> Experiment(name="sch", title="SCH alone", tables=lambda results: [], losses={"SCH": {"name": "sch"}}).bits
@@ -107,6 +112,7 @@ class Experiment:
     run: Callable[[Grid, Path, Execution], list[Result]] = run_grid
     plots: Callable[[Sequence[Result]], dict[str, Figure]] = grid_plots
     trials: Mapping[str, Callable[[Sequence[Result]], Table]] = field(default_factory=dict)
+    splits: bool = False
     options: tuple[str, ...] = ()
 
 
@@ -159,8 +165,8 @@ def make_grid(
             raise InputError(f"--{flag}: experiment {experiment.name} does not take it; leave it out")
     if "losses" in options:
         losses = choose_losses(options["losses"].split(","), losses)
-    design = Design(base, bits or experiment.bits, range(seeds), losses)
-    trials = experiment.grid(Design(base, [TRIAL_BITS], [0], losses)) if experiment.trials else []
+    design = Design(base, bits or experiment.bits, range(seeds), losses, experiment.splits)
+    trials = experiment.grid(replace(design, bits=[TRIAL_BITS], seeds=[0])) if experiment.trials else []
     title = f"{experiment.title}, {base.get('data', {}).get('kind')}"
     return Grid(experiment.name, title, command, tuple(experiment.grid(design)), tuple(trials), options)
 
@@ -196,7 +202,8 @@ def _slug(method: str) -> str:
 
 
 def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
-    """Write ``tables/``, ``plots/``, ``figures.csv`` and ``runs.csv`` of a grid's folder, ``runs.csv`` of its trials.
+    """Write the tables of a grid's folder to ``tables/``, plots to ``plots/``, every score to ``figures.csv`` and
+    ``runs.csv``, and every score of its trials to ``trials.csv``.
 
     Unfinished and failed runs are named in the tables.
 
@@ -208,13 +215,11 @@ def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
     """
     _, results = read_grid(folder)
     write_figures(results, folder / "figures.csv")
-    write_runs(results, folder / "runs.csv")
-    tables = experiment.tables(results)
-    for trials, table in experiment.trials.items():
-        if (folder / trials).exists():
-            tried = read_grid(folder / trials)[1]
-            write_runs(tried, folder / trials / "runs.csv")
-            tables.append(table(tried))
+    write_runs({"": results}, folder / "runs.csv")
+    trials = {name: read_grid(folder / name)[1] for name in experiment.trials if (folder / name).exists()}
+    if trials:
+        write_runs(trials, folder / "trials.csv")
+    tables = [*experiment.tables(results), *(experiment.trials[name](each) for name, each in trials.items())]
     paths = write_tables(tables, folder / "tables")
     for name, figure in experiment.plots(results).items():
         write_figure(figure, folder / "plots", name)

@@ -1,17 +1,22 @@
-"""Every score of a grid's runs as CSV: a row a task, and a row a run."""
+"""Every score of a grid's runs as CSV: a row a task, and a row a run, from which the tables can be made again."""
 
 import csv
+import gzip
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
-from channelhash.lab.experiments.results import Result
-from channelhash.utils.files import atomic_path, content_hash
+from channelhash.errors import InputError
+from channelhash.lab.experiments.results import Result, Status
+from channelhash.utils.files import content_hash, write_text
 from channelhash.utils.reading import reading
 
 # Columns of figures.csv.
 _SCORES = ("map_tie_aware", "map_lower", "map_upper", "ndcg", "ndcg_graded", "roc_auc_micro", "roc_auc_macro", "chance")
+# What a row of `write_runs` says of its run beside scores; `settings` are JSON.
+_OF_RUN = ("trials", "run", "method", "n_bits", "seed", "status", "error", "configuration", "data", "splits", "seconds")
 # Hashes of 64 bits tell the runs of a grid apart.
 _DIGITS = 16
 
@@ -29,20 +34,45 @@ def write_figures(results: Sequence[Result], path: Path) -> None:
     _write(path, ["run", "method", "n_bits", "seed", "checkpoint", "view", "task", *_SCORES], rows)
 
 
-def write_runs(results: Sequence[Result], path: Path) -> None:
-    """Write one line for each run: hashes of its configuration, collection and splits, and every score but curves.
+def write_runs(results: Mapping[str, Sequence[Result]], path: Path) -> None:
+    """Write one line for each run: hashes of its configuration, collection and splits, every score but curves, and the
+    configuration itself, in which paths are cut down to names.
 
     Columns of scores are named like ``last/test/image->text/map_tie_aware``.
+
+    Args:
+        results: folder of trials, ``""`` for the grid itself -> its results.
+        path: the file.
     """
-    scores = [dict(_numbers(result.epochs)) for result in results]
+    runs = [(trials, result) for trials, each in results.items() for result in each]
+    scores = [dict(_numbers(result.epochs)) for _, result in runs]
     names = list(dict.fromkeys(name for run in scores for name in run))
     rows = []
-    for result, run in zip(results, scores, strict=True):
-        row = [result.name, result.method, result.n_bits, result.seed, result.status]
+    for (trials, result), run in zip(runs, scores, strict=True):
+        plain = _without_places(result.settings)
+        sizes = [plain.get("model", {}).get("n_bits"), plain.get("train", {}).get("seed")]
+        row = [trials, result.name, result.method, *sizes, result.status, result.error]
         row += [configuration_hash(result.settings), *_split_hashes(result.folder), result.seconds]
-        rows.append([*row, *(run.get(name) for name in names)])
-    columns = ["run", "method", "n_bits", "seed", "status", "configuration", "data", "splits", "seconds"]
-    _write(path, [*columns, *names], rows)
+        rows.append([*row, json.dumps(plain, ensure_ascii=False), *(run.get(name) for name in names)])
+    _write(path, [*_OF_RUN, "settings", *names], rows)
+
+
+def read_runs(path: Path) -> dict[str, list[Result]]:
+    """Return what `write_runs` wrote into a ``.csv`` file, or one that was packed to ``.csv.gz`` since.
+
+    The results have no AP of single queries, and settings without folders and devices.
+
+    Raises:
+        InputError: the file is another one.
+    """
+    content = path.read_bytes()
+    rows = csv.DictReader(io.StringIO((gzip.decompress(content) if path.suffix == ".gz" else content).decode()))
+    if missing := {*_OF_RUN, "settings"} - set(rows.fieldnames or ()):
+        raise InputError(f"{path}: has no column {min(missing)}; give runs.csv or trials.csv of a grid")
+    results: dict[str, list[Result]] = {}
+    for row in rows:
+        results.setdefault(row["trials"], []).append(_result(row))
+    return results
 
 
 def configuration_hash(settings: Mapping[str, Mapping[str, Any]]) -> str:
@@ -52,15 +82,18 @@ def configuration_hash(settings: Mapping[str, Mapping[str, Any]]) -> str:
     >>> configuration_hash(one) == configuration_hash(other)
     True
     """
-    plain = {
+    return content_hash(json.dumps(_without_places(settings), sort_keys=True).encode())[:_DIGITS]
+
+
+def _without_places(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {
         section: {key: _without_folder(value) for key, value in values.items() if (section, key) != ("train", "device")}
         for section, values in settings.items()
     }
-    return content_hash(json.dumps(plain, sort_keys=True).encode())[:_DIGITS]
 
 
 def _without_folder(value: Any) -> Any:
-    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+    return PurePath(value).name if isinstance(value, str) and PurePath(value).is_absolute() else value
 
 
 def _split_hashes(run: Path) -> tuple[str, str]:
@@ -73,17 +106,32 @@ def _split_hashes(run: Path) -> tuple[str, str]:
         return splits["data_hash"][:_DIGITS], splits["rows_hash"][:_DIGITS]
 
 
-def _numbers(scores: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float | None]]:
+def _numbers(scores: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
     """Yield (path, value) of every number in nested scores; lists, which are curves, are left out."""
     for key, value in scores.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{prefix}{key}/")
-        elif not isinstance(value, list):
+        elif isinstance(value, int | float):
             yield f"{prefix}{key}", value
 
 
+def _result(row: Mapping[str, str]) -> Result:
+    epochs: dict[str, Any] = {}
+    for column, text in row.items():
+        *folders, name = column.split("/")
+        if folders and text:
+            scores = epochs
+            for key in folders:
+                scores = scores.setdefault(key, {})
+            scores[name] = float(text)
+    status: Status = row["status"]  # type: ignore[assignment]  # as `write_runs` wrote it
+    seconds, settings = float(row["seconds"]), json.loads(row["settings"])
+    return Result(row["run"], Path(row["run"]), row["method"], settings, status, row["error"], epochs, {}, seconds)
+
+
 def _write(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    with atomic_path(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(rows)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    write_text(path, text.getvalue())

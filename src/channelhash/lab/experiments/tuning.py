@@ -3,24 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
 from channelhash.training.trainer import selection_score
 
-#: Folders of trials below the grid's: of the only or first settings, and of learning rates chosen after those.
-TRIALS, RATE_TRIALS = "tuning", "tuning-rates"
+#: Folder of the trials of learning rates below the grid's.
+TRIALS = "tuning"
 #: Learning rates to try first, as factors of the base configuration's: a decade down and up in half decades.
 RATE_FACTORS: tuple[float, ...] = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
-
-
-class Weights(NamedTuple):
-    """Weights of a loss's terms: κ_q, and the direct AP term's weight divided by the code length."""
-
-    kappa_q: float
-    per_bit: float
 
 
 def tune(
@@ -32,7 +24,7 @@ def tune(
 ) -> Grid:
     """Return ``grid`` with every method's settings taken from the best of its ``trials``.
 
-    A method without trials stays as it is. The trials are a grid of their own: none runs twice either.
+    A method without trials stays as it is.
 
     Args:
         grid: what is tuned.
@@ -40,6 +32,17 @@ def tune(
         adopt: a run of the grid and its method's best trial -> the run with that trial's settings.
         folder: the folder of the trials.
         execution: how they are carried out.
+
+    Raises:
+        InputError: as `run_trials`.
+        JobError: likewise.
+    """
+    best = run_trials(grid, trials, folder, execution)
+    return replace(grid, runs=tuple(adopt(run, best[run.method]) if run.method in best else run for run in grid.runs))
+
+
+def run_trials(grid: Grid, trials: Sequence[GridRun], folder: Path, execution: Execution) -> dict[str, Result]:
+    """Carry out ``trials`` as a grid of their own, in which none runs twice, and return each method's best.
 
     Raises:
         InputError: the runs are not validated; or as `run_grid`.
@@ -51,8 +54,7 @@ def tune(
                 "settings are chosen on validation: train.validate_every and data.validation_queries have to be above 0"
             )
     trial_grid = Grid("trials", f"{grid.title}: trials on validation", grid.command, tuple(trials))
-    best = best_trials(run_grid(trial_grid, folder, execution))
-    return replace(grid, runs=tuple(adopt(run, best[run.method]) if run.method in best else run for run in grid.runs))
+    return best_trials(run_grid(trial_grid, folder, execution))
 
 
 def best_trials(results: Sequence[Result]) -> dict[str, Result]:
@@ -75,12 +77,6 @@ def validation_score(result: Result) -> float:
     """Return the score that epochs are chosen by too: mean mAP_T of the cross-modal tasks on validation, last epoch."""
     tasks = result.epochs["last"]["validation"]
     return selection_score({task: float(scores["map_tie_aware"]) for task, scores in tasks.items()})
-
-
-def weights_of(result: Result) -> Weights:
-    """Return the weights that a run was trained with."""
-    loss = result.settings["loss"]
-    return Weights(float(loss["kappa_q"]), float(loss["average_precision"]) / result.n_bits)
 
 
 def rate_of(result: Result) -> float:

@@ -10,7 +10,7 @@ EXPERIMENTS = {
     "reranking": "reranking",
     "extensions": "extensions",
     "baselines": "baselines",
-    "channels": "channels",
+    "weights": "weights",
     "shapes": "shapes",
     "incremental": "incremental",
     "distillation": "distillation",

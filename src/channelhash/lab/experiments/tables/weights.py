@@ -1,0 +1,190 @@
+"""Tables of ``experiment weights``."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.lab.experiments.results import VIEWS, Result
+from channelhash.lab.experiments.stats.significance import SeedTest, holm, seed_test
+from channelhash.lab.experiments.tables.rendering import Cell, Table
+from channelhash.lab.experiments.tables.results import VIEW_NAMES, best_means, print_spread, spread
+from channelhash.lab.experiments.tuning import best_trials, rate_of, validation_score
+
+#: What ends the name of a method whose weights are chosen.
+TUNED = ", tuned"
+#: A corrected p-value up to this counts as a difference.
+_LEVEL = 0.05
+#: Column of `means_table` -> view and score.
+_COLUMNS = {
+    "mAP, R": ("test", "map_tie_aware"),
+    "mAP, R∖T": ("leak_free", "map_tie_aware"),
+    "graded NDCG, R": ("test", "ndcg_graded"),
+}
+
+
+def plain(method: str) -> str:
+    """Return the name of a method without `TUNED`.
+
+    >>> plain("DSCH, tuned"), plain("DSCH")
+    ('DSCH', 'DSCH')
+    """
+    return method.removesuffix(TUNED)
+
+
+def means_table(results: Sequence[Result]) -> Table:
+    """Return each loss's mean over tasks and code lengths, as published and tuned, a column a score and form."""
+    means = {name: _means(results, *place) for name, place in _COLUMNS.items()}
+    forms = {"as published": "", "tuned": TUNED}
+    losses = list(dict.fromkeys(plain(result.method) for result in results))
+    columns = []
+    for name in _COLUMNS:
+        for form in forms.values():
+            found = [list(means[name].get(loss + form, {}).values()) for loss in losses]
+            cells = [spread(values) if values else None for values in found]
+            bold = best_means(cells)
+            columns.append(
+                [Cell(print_spread(cell) if cell else "–", best) for cell, best in zip(cells, bold, strict=True)]
+            )
+    rows = [(Cell(loss), *row) for loss, row in zip(losses, zip(*columns, strict=True), strict=True)]
+    lengths = sorted({result.n_bits for result in results if result.settings})
+    seeds = len({result.seed for result in results if result.settings})
+    return Table(
+        "means",
+        "Losses, as published and with weights chosen on validation",
+        ("Loss", *(f"{name}, {form}" for name in _COLUMNS for form in forms)),
+        tuple(rows),
+        f"In percent, mean over all tasks and k = {', '.join(map(str, lengths))}, ± sample standard deviation (ddof 1) "
+        f"of that mean over {seeds} seeds, each with a split of its own; tie-aware mAP and graded NDCG, last epoch. As "
+        "published: the authors' settings, a loss of this project at its defaults; at the best of five learning rates. "
+        "Tuned: nine choices of weights at that rate. All choices on validation, 32 bits, seed 0. Best of each column "
+        "in bold." + _unfinished(results),
+        labels=1,
+    )
+
+
+def differences_tables(results: Sequence[Result], first: str = "DSCH" + TUNED) -> list[Table]:
+    """Return ``first`` minus every other method, on R and on R∖T; none without two common seeds."""
+    tables = []
+    for view in VIEWS:
+        own = _cells(results, first, view)
+        methods = [method for method in dict.fromkeys(result.method for result in results) if method != first]
+        others = {method: _cells(results, method, view) for method in methods}
+        tests = {method: found for method, other in others.items() if (found := _tests(own, other))}
+        if tests:
+            tables.append(_differences_table(first, view, tests))
+    return tables
+
+
+def chosen_table(trials: Sequence[Result], weights_of: Callable[[Result], Mapping[str, float]]) -> Table:
+    """Tabulate what was chosen for each loss, and what it scored on validation beside the others of its trials."""
+    best = best_trials(trials)
+    rows = []
+    for method, trial in best.items():
+        scores = [
+            100 * validation_score(result)
+            for result in trials
+            if result.method == method and result.status == "finished"
+        ]
+        chosen = ", ".join(f"{_NAMES.get(key, key)} {value:g}" for key, value in weights_of(trial).items())
+        cells = (f"{rate_of(trial):g}", chosen, f"{max(scores):.2f}", f"{np.median(scores):.2f}", f"{min(scores):.2f}")
+        rows.append((Cell(plain(method)), *map(Cell, cells)))
+    return Table(
+        "chosen-weights",
+        "Weights chosen on validation",
+        ("Loss", "Learning rate", "Chosen", "Best", "Median", "Worst"),
+        tuple(rows),
+        "Mean mAP of image → text and text → image on validation after the last epoch, in percent, of nine choices of "
+        "weights; 32 bits, seed 0. AP: the weight of the direct AP term by bit of the code; proxies: their rate.",
+        labels=1,
+    )
+
+
+_NAMES = {
+    "kappa_q": "κ_q",
+    "average_precision": "AP",
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "γ",
+    "epsilon": "ε",
+    "lambda_q": "λ_q",
+}
+
+
+def _cells(
+    results: Sequence[Result], method: str, view: str, score: str = "map_tie_aware"
+) -> dict[tuple[str, int], dict[int, float]]:
+    """Map (task, n_bits) to seed -> score in percent, last epoch, of a method's finished runs."""
+    cells: dict[tuple[str, int], dict[int, float]] = {}
+    for result in results:
+        if result.method == method and result.status == "finished" and view in result.epochs["last"]:
+            for task in result.tasks(view):
+                cells.setdefault((task, result.n_bits), {})[result.seed] = 100 * result.score(task, score, view)
+    return cells
+
+
+def _means(results: Sequence[Result], view: str, score: str) -> dict[str, dict[int, float]]:
+    """Map each method to seed -> its mean score over all cells, in [0, 1], of seeds for which all cells are there."""
+    means = {}
+    for method in dict.fromkeys(result.method for result in results):
+        cells = _cells(results, method, view, score)
+        if cells and (common := set.intersection(*map(set, cells.values()))):
+            means[method] = {
+                seed: float(np.mean([scores[seed] for scores in cells.values()])) / 100 for seed in sorted(common)
+            }
+    return means
+
+
+def _tests(
+    own: Mapping[tuple[str, int], Mapping[int, float]], other: Mapping[tuple[str, int], Mapping[int, float]]
+) -> tuple[SeedTest, list[SeedTest]] | None:
+    """Test the mean difference over all cells, and that of each cell; None with fewer than two common seeds."""
+    cells = [cell for cell in own if cell in other]
+    common = sorted(set.intersection(*(own[cell].keys() & other[cell].keys() for cell in cells))) if cells else []
+    if len(common) < 2:
+        return None
+    differences: NDArray[np.float64] = np.array(
+        [[own[cell][seed] - other[cell][seed] for seed in common] for cell in cells]
+    )
+    return seed_test(differences.mean(axis=0)), [seed_test(row) for row in differences]
+
+
+def _differences_table(first: str, view: str, tests: Mapping[str, tuple[SeedTest, list[SeedTest]]]) -> Table:
+    mean_p = dict(zip(tests, holm([mean.p_value for mean, _ in tests.values()]), strict=True))
+    cell_p = iter(holm([cell.p_value for _, cells in tests.values() for cell in cells]))
+    rows = []
+    for method, (mean, cells) in tests.items():
+        clear = [cell.difference for cell in cells if next(cell_p) <= _LEVEL]
+        ahead = sum(cell.difference > 0 for cell in cells)
+        counts = (f"{ahead} of {len(cells)}", str(sum(d > 0 for d in clear)), str(sum(d < 0 for d in clear)))
+        interval = f"[{_signed(mean.lower)}, {_signed(mean.upper)}]"
+        p = mean_p[method]
+        rows.append(
+            (
+                Cell(method),
+                Cell(f"{_signed(mean.difference)} {interval}", p <= _LEVEL),
+                Cell("< 0.001" if p < 0.001 else f"{p:.3f}"),
+                *map(Cell, counts),
+            )
+        )
+    seeds = {mean.seeds for mean, _ in tests.values()}
+    return Table(
+        f"differences-{view}",
+        f"{first} minus the others, tie-aware mAP in points: {VIEW_NAMES[view]}",
+        ("Minus", "Mean of all cells", "p", "Ahead in cells", "Clearly ahead", "Clearly behind"),
+        tuple(rows),
+        f"A cell is a task at a code length. Differences are paired by seed over {', '.join(map(str, sorted(seeds)))} "
+        "seeds, each with a split of its own, so they speak of other queries, training rows and weights; Student's "
+        "95 % interval and test. p by Holm's correction over the rows; clearly: p up to 0.05 by Holm's correction over "
+        "all cells of all rows.",
+        labels=1,
+    )
+
+
+def _signed(points: float) -> str:
+    return f"{points:+.2f}".replace("-", "−")
+
+
+def _unfinished(results: Sequence[Result]) -> str:
+    names = [result.name for result in results if result.status != "finished"]
+    return f" Not finished: {', '.join(names)}." if names else ""

@@ -1,0 +1,147 @@
+"""``experiment weights``: every loss has the same number of trials, and its tables come from its raw scores."""
+
+import csv
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from channelhash.lab.experiments import tuning
+from channelhash.lab.experiments.experiment import load_experiment
+from channelhash.lab.experiments.results import read_grid
+from channelhash.lab.experiments.score_files import read_runs
+from channelhash.lab.experiments.stats.significance import holm, seed_test
+from channelhash.lab.experiments.studies import weights
+from channelhash.lab.experiments.studies.weights import CHOICES, LOSSES, WEIGHT_TRIALS
+from channelhash.lab.experiments.tables.rendering import write_tables
+from channelhash.lab.experiments.tables.weights import differences_tables, means_table
+from channelhash.lab.experiments.tuning import best_trials, rate_of
+from channelhash.losses import LOSSES as ALL_LOSSES
+from channelhash.losses import PUBLISHED
+from lab.experiments.made_grids import named_grid
+from lab.experiments.made_results import made_result
+from small_runs import grid_base, run_command
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return grid_base(tmp_path_factory.mktemp("base"))
+
+
+def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path):
+    names = {loss["name"] for loss in LOSSES.values()}
+    assert names >= set(PUBLISHED)
+    assert names == set(CHOICES) == set(ALL_LOSSES) - {"contrastive", "sch-shaped"}
+    assert {math.prod(map(len, keys.values())) for keys in CHOICES.values()} == {9}
+    grid = named_grid("weights", base, tmp_path, seeds=2)
+    assert len(grid.runs) == 2 * len(LOSSES) * 4 * 2
+    assert {(run.config.train.seed, run.config.split.seed) for run in grid.runs} == {(0, 0), (1, 1)}
+    assert {run.config.loss.beta for run in grid.runs if run.config.loss_name == "hyp2"} == {PUBLISHED["hyp2"]["beta"]}
+
+
+@pytest.fixture(scope="module")
+def folder(base):
+    """Two losses: two rates each, then two and four choices of weights; two splits, one code length."""
+    folder = base.parent / "grid"
+    choices = {
+        "dsch": {"kappa_q": (0.01, 0.3), "average_precision": (0.0, 0.25)},
+        "dnph": {"proxies": (0.0, 0.02)},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "RATE_FACTORS", (1.0, 3.0))
+        patch.setattr(weights, "CHOICES", choices)
+        command = ["experiment", "weights", "--losses", "dnph,dsch", "--config", base, "--bits", "8", "--seeds", "2"]
+        assert run_command(*command, "--out", folder) == 0
+        yield folder
+
+
+def test_rates_are_chosen_first_and_weights_at_that_rate(folder):
+    rates = best_trials(read_grid(folder / tuning.TRIALS)[1])
+    assert set(rates) == {"DNPH", "DSCH"}
+    trials = read_grid(folder / WEIGHT_TRIALS)[1]
+    assert [trial.method for trial in trials] == ["DNPH, tuned"] * 2 + ["DSCH, tuned"] * 4
+    assert all(rate_of(trial) == rate_of(rates[trial.method.removesuffix(", tuned")]) for trial in trials)
+    chosen = best_trials(trials)
+    results = read_grid(folder)[1]
+    assert len(results) == 2 * 2 * 2
+    for result in results:
+        loss, train = result.settings["loss"], result.settings["train"]
+        assert rate_of(result) == rate_of(rates[result.method.removesuffix(", tuned")])
+        if result.method in chosen:
+            best = chosen[result.method].settings
+            assert (train["rates"], loss["average_precision"] / 8) == (
+                best["train"]["rates"],
+                best["loss"]["average_precision"] / 32,
+            )
+            assert loss.get("kappa_q") == best["loss"].get("kappa_q")
+        else:
+            assert (train["rates"], loss["average_precision"]) == ({}, 0)
+
+
+def test_the_tables_can_be_made_again_from_the_raw_scores(folder, tmp_path):
+    experiment = load_experiment("weights")
+    runs, trials = read_runs(folder / "runs.csv")[""], read_runs(folder / "trials.csv")
+    tables = [*experiment.tables(runs), *(experiment.trials[name](each) for name, each in trials.items())]
+    write_tables(tables, tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {path.name for path in (folder / "tables").iterdir()}
+    assert {"means.md", "differences-test.md", "chosen-weights.md", "learning-rates.md", "losses-test-last.md"} <= names
+    for path in tmp_path.iterdir():
+        assert path.read_text() == (folder / "tables" / path.name).read_text(), path.name
+
+
+def test_raw_scores_name_each_run_its_configuration_and_no_folder(folder):
+    with open(folder / "runs.csv", newline="") as file:
+        text = file.read()
+    assert str(folder.parent) not in text
+    rows = list(csv.DictReader(text.splitlines()))
+    assert [(row["seed"], row["n_bits"]) for row in rows] == [("0", "8"), ("1", "8")] * 4
+    assert len({row["splits"] for row in rows}) == 2
+    assert len({row["configuration"] for row in rows}) == len(rows)
+    result = read_grid(folder)[1][0]
+    assert float(rows[0]["last/leak_free/text->image/ndcg_graded"]) == pytest.approx(
+        result.score("text->image", "ndcg_graded", "leak_free"), rel=1e-7
+    )
+
+
+score = st.floats(0.1, 0.9).map(lambda value: round(value, 4))
+
+
+@settings(max_examples=25)
+@given(scores=st.lists(st.tuples(score, score, score), min_size=2, max_size=5))
+def test_differences_equal_the_tests_written_out(scores):
+    """Two tasks of one code length; a third method of one seed has no test."""
+    results = []
+    for seed, (first, second, third) in enumerate(scores):
+        results += [made_result("DSCH, tuned", seed, {"image->text": first, "text->image": second})]
+        results += [made_result("CSQ", seed, {"image->text": third, "text->image": first})]
+    results.append(made_result("SCH", 0))
+    (table,) = differences_tables(results)
+    ((name, mean, p, ahead, clear, behind),) = [[cell.text for cell in row] for row in table.rows]
+    cells = 100 * np.array([[first - third, second - first] for first, second, third in scores])
+    test, each = seed_test(cells.mean(axis=1)), [seed_test(column) for column in cells.T]
+    clearly = [t.difference for t, p in zip(each, holm([t.p_value for t in each]), strict=True) if p <= 0.05]
+    assert name == "CSQ"
+    numbers = [float(number.strip("[],").replace("−", "-")) for number in mean.split()]
+    assert numbers == pytest.approx([test.difference, test.lower, test.upper], abs=0.0051)
+    assert (p == "< 0.001") == (test.p_value < 0.001)
+    assert ahead == f"{sum(t.difference > 0 for t in each)} of 2"
+    assert (int(clear), int(behind)) == (sum(d > 0 for d in clearly), sum(d < 0 for d in clearly))
+
+
+def test_means_are_over_cells_first_and_say_what_is_missing():
+    results = [made_result("CSQ", seed, {"image->text": 0.2 + 0.1 * seed, "text->image": 0.4}) for seed in (0, 1)]
+    results += [
+        made_result("CSQ, tuned", 0, {"image->text": 0.5, "text->image": 0.7}),
+        made_result("SCH", 1, status="failed"),
+    ]
+    for result in results:
+        for figures in result.epochs.get("last", {}).get("test", {}).values():
+            figures["ndcg_graded"] = figures["map_tie_aware"]
+    table = means_table(results)
+    csq, sch = ([cell.text for cell in row] for row in table.rows)
+    assert csq[:3] == ["CSQ", "32.50 ± 3.54", "60.00"]
+    assert sch == ["SCH", *["–"] * 6]
+    assert "Not finished: SCH-k32-seed1" in table.caption
