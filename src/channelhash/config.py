@@ -12,7 +12,15 @@ from channelhash.data import resolve_data_kind
 from channelhash.data.collection import DataSource
 from channelhash.data.splits import Method, TrainRows
 from channelhash.errors import InputError
-from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss, with_published
+from channelhash.losses import (
+    LOSSES,
+    HashLoss,
+    Terms,
+    loss_settings,
+    resolve_loss,
+    with_published,
+    with_recommended,
+)
 from channelhash.models import MODELS, resolve_model
 from channelhash.utils.overrides import apply_override
 from channelhash.utils.python_names import check_trusted, python_names, trusting
@@ -277,15 +285,15 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     kind, model_name, loss_name = data.pop("kind"), model.pop("name"), loss.pop("name")
     source, split = check_data(kind, data)
     model_settings = settings_of(resolve_model(model_name).create, frozenset({"train", "n_bits"}))
+    n_bits = model.pop("n_bits", 32)
+    if not isinstance(n_bits, int) or isinstance(n_bits, bool) or n_bits < 1:
+        raise InputError(f"model.n_bits: a code has at least 1 bit, got {n_bits!r}")
     loss_class = resolve_loss(loss_name)
-    loss = with_published(loss_name, loss)
+    loss = with_published(loss_name, with_recommended(loss_name, loss, n_bits))
     own, terms = _read_both(loss_settings(loss_class), settings_of(Terms), loss, "loss", f"loss {loss_name!r}")
     active = Terms(**terms.model_dump())
     if problem := active.problem(loss_class):
         raise InputError(f"loss.{problem}")
-    n_bits = model.pop("n_bits", 32)
-    if not isinstance(n_bits, int) or isinstance(n_bits, bool) or n_bits < 1:
-        raise InputError(f"model.n_bits: a code has at least 1 bit, got {n_bits!r}")
     train = read_settings(TrainSettings, values.get("train", {}), "train")
     _check_train(train, model_name, loss_name, loss_class, active)
     return RunConfig(

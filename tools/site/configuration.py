@@ -52,7 +52,8 @@ def configuration_page() -> str:
     parts.append(
         "## loss\n\n`name` says which loss it is; keys are its paper's symbols. Equations: [losses](api/losses.md).\n\n"
         "`published: true` stands for the settings of its authors, as far as they differ from the defaults; those\n"
-        "given beside it prevail ([what the baselines are](../baselines.md)).\n"
+        "given beside it prevail ([what the baselines are](../baselines.md)). `recommended: true` likewise stands for\n"
+        "the weights that we recommend for `dsch`, `sch` and `bsch` ([which loss, which weights](../which-loss.md)).\n"
     )
     for name, loss in LOSSES.items():
         parts.append(f"### loss.name: {name}\n\n{_summary(loss)}\n")

@@ -24,6 +24,7 @@ from channelhash.losses.idhn import IDHNLoss
 from channelhash.losses.orthohash import OrthoHashLoss
 from channelhash.losses.published import PUBLISHED, with_published
 from channelhash.losses.qsmi import QSMILoss
+from channelhash.losses.recommended import RECOMMENDED, recommended_weights, with_recommended
 from channelhash.losses.rsch import RSCHLoss
 from channelhash.losses.sch import SCHLoss
 from channelhash.losses.sch_original import SCHOriginalLoss
@@ -102,13 +103,14 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
         n_bits: code length k.
         n_labels: number of labels c.
         settings: arguments of that loss, and of `Terms`. Where all terms are off, it is the loss itself. With
-            ``published=True`` those that are not given are its authors' (`published.PUBLISHED`).
+            ``published=True`` those that are not given are its authors' (`published.PUBLISHED`), with
+            ``recommended=True`` ours (`recommended.recommended_weights`).
 
     Raises:
-        InputError: as `resolve_loss` and `published.with_published`.
+        InputError: as `resolve_loss`, `published.with_published` and `recommended.with_recommended`.
         ValueError: a setting is out of its range, or a term does not go with that loss.
     """
-    kind, settings = resolve_loss(name), with_published(name, settings)
+    kind, settings = resolve_loss(name), with_published(name, with_recommended(name, settings, n_bits))
     own = settings_of(kind).model_fields
     if not n_labels and "n_labels" in own:
         raise InputError(
@@ -125,6 +127,7 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
 __all__ = [
     "LOSSES",
     "PUBLISHED",
+    "RECOMMENDED",
     "TEACHER_LOSSES",
     "BSCHLoss",
     "Batch",
@@ -153,6 +156,8 @@ __all__ = [
     "Terms",
     "loss_settings",
     "make_loss",
+    "recommended_weights",
     "resolve_loss",
     "with_published",
+    "with_recommended",
 ]

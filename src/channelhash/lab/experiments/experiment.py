@@ -173,26 +173,30 @@ def make_grid(
 
 def choose_losses(names: Sequence[str], losses: Losses) -> Losses:
     """Return the losses of these names, with the settings and method names of ``losses`` and `METHODS` where they are
-    among those; ``NAME:published`` is the same with its authors' settings (`losses.PUBLISHED`).
+    among those; ``NAME:published`` has its authors' settings (`losses.PUBLISHED`), ``NAME:recommended`` our weights.
 
-    >>> list(choose_losses(["dsch", "csq:published", "python:mymodule:MyLoss"], {}))
-    ['DSCH', 'csq, published', 'MyLoss']
+    >>> list(choose_losses(["dsch", "dsch:recommended", "csq:published", "python:mymodule:MyLoss"], {}))
+    ['DSCH', 'DSCH, recommended', 'csq, published', 'MyLoss']
     """
     chosen: dict[str, Mapping[str, Any]] = {}
     for name in (name.strip() for name in names):
         if not name:
             raise InputError("--losses: a name is missing; write it as dsch,rsch")
-        published = name.endswith(":published") and not is_python_name(name)
-        name = name.removesuffix(":published") if published else name
+        name, form = (name, "") if is_python_name(name) else _name_and_form(name)
         default = (name.rpartition(":")[2], {"name": name})
         candidates = (*losses.items(), *METHODS.items())
         method, loss = next((known for known in candidates if known[1]["name"] == name), default)
-        if published:
-            method, loss = f"{method}, published", {**loss, "published": True}
+        if form:
+            method, loss = f"{method}, {form}", {"name": name, form: True}
         if method in chosen:
             raise InputError(f"--losses: two losses are called {method}; name each once")
         chosen[method] = loss
     return chosen
+
+
+def _name_and_form(name: str) -> tuple[str, str]:
+    bare, _, form = name.rpartition(":")
+    return (bare, form) if form in ("published", "recommended") else (name, "")
 
 
 def _slug(method: str) -> str:

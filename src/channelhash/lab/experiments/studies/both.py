@@ -22,6 +22,7 @@ from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, 
 from channelhash.lab.experiments.plots.results import grid_plots
 from channelhash.lab.experiments.tables.rendering import Cell
 from channelhash.lab.experiments.tables.results import print_spread, spread
+from channelhash.losses import recommended_weights
 from channelhash.metrics import hamming_histogram
 from channelhash.metrics.instances import instance_recall
 from channelhash.models import HashModel
@@ -65,14 +66,13 @@ def _grid(design: Design) -> list[GridRun]:
     """
     runs, of_features = [], design.base["model"].get("name") == "features"
     for split, n_bits in product(SPLITS, design.bits):
-        dsch = {"name": "dsch", "average_precision": n_bits / 4}
         methods: dict[str, tuple[Sections, Mapping[str, Any]]] = {
-            LABELS: (_OF_LABELS, {**dsch, "kappa_q": 0.3}),
+            LABELS: (_OF_LABELS, {"name": "dsch", "recommended": True}),
             PAIRS: (_OF_LABELS, {"name": "contrastive"}),
         }
         if of_features:
-            of_labels = {**dsch, "kappa_q": 0.0, "average_precision": part_outputs(n_bits) / 4}
-            methods[BOTH] = _OF_BOTH, {**of_labels, "pairs": 1.0}
+            of_labels = recommended_weights(part_outputs(n_bits)) | {"kappa_q": 0.0}
+            methods[BOTH] = _OF_BOTH, {"name": "dsch", **of_labels, "pairs": 1.0}
         for method, (recipe, loss) in methods.items():
             base = {**design.base, "data": {**design.base["data"], "seed": split}}
             if of_features:

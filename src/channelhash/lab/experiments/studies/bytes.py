@@ -46,14 +46,13 @@ from channelhash.utils.seeds import generator
 N_FIRST = 500
 #: Answers that Recall@K and the time of a search are of.
 K = 10
-#: Weights of the direct AP term (``docs/results/channels-compared.md``) and of the pairs, divided by the code length.
-AVERAGE_PRECISION_PER_BIT, PAIRS_PER_BIT = 0.25, 20 / 128
-_LABELS = {"name": "dsch", "kappa_q": 0.3}
-#: Learned codes -> section ``loss``, and the terms whose weights grow with the code length.
-LEARNED: Mapping[str, tuple[Mapping[str, Any], Mapping[str, float]]] = {
-    "labels (DSCH)": (_LABELS, {"average_precision": AVERAGE_PRECISION_PER_BIT}),
-    "labels and pairs": (_LABELS, {"average_precision": AVERAGE_PRECISION_PER_BIT, "pairs": PAIRS_PER_BIT}),
-    "pairs": ({"name": "contrastive"}, {}),
+#: Weight of the pairs, divided by the code length.
+PAIRS_PER_BIT = 20 / 128
+#: Learned codes -> section ``loss``, and the weight of the term ``pairs`` divided by the code length.
+LEARNED: Mapping[str, tuple[Mapping[str, Any], float]] = {
+    "labels (DSCH)": ({"name": "dsch", "recommended": True}, 0.0),
+    "labels and pairs": ({"name": "dsch", "recommended": True}, PAIRS_PER_BIT),
+    "pairs": ({"name": "contrastive"}, 0.0),
 }
 
 
@@ -66,12 +65,11 @@ def _grid(design: Design) -> list[GridRun]:
     (['labels-dsch-k32-seed0', 'labels-dsch-k32-seed1'], 1)
     """
     runs = []
-    for (method, (loss, per_bit)), n_bits, seed in product(LEARNED.items(), design.bits, design.seeds):
+    for (method, (loss, pairs)), n_bits, seed in product(LEARNED.items(), design.bits, design.seeds):
         if n_bits % 8:
             raise InputError(f"--bits {n_bits}: this experiment compares whole bytes; take multiples of 8")
         base = {**design.base, "data": {**design.base["data"], "seed": seed}}
-        weights = {name: weight * n_bits for name, weight in per_bit.items()}
-        runs += replace(design, base=base, bits=[n_bits], seeds=[seed]).runs(method, {**loss, **weights})
+        runs += replace(design, base=base, bits=[n_bits], seeds=[seed]).runs(method, {**loss, "pairs": pairs * n_bits})
     return runs
 
 

@@ -10,6 +10,7 @@ from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, 
 from channelhash.lab.experiments.plots.results import grid_plots
 from channelhash.lab.experiments.tables.effects import all_option_effects, effects_plot, effects_tables
 from channelhash.lab.experiments.tables.results import all_views, losses_table
+from channelhash.losses import recommended_weights
 
 #: The channels that are compared, SCH's first.
 SHAPES: Mapping[str, Mapping[str, Any]] = {
@@ -19,8 +20,6 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
     "SCH, rare labels": {"name": "sch-shaped", "shape": "rarity"},
     "SCH, learned": {"name": "sch-shaped", "shape": "learned"},
 }
-#: κ_q, and the weight of the direct AP term divided by the code length (``docs/results/channels-compared.md``).
-KAPPA_Q, AVERAGE_PRECISION_PER_BIT = 0.3, 0.25
 
 
 def _grid(design: Design) -> list[GridRun]:
@@ -33,8 +32,7 @@ def _grid(design: Design) -> list[GridRun]:
     runs = []
     for method, loss in SHAPES.items():
         for n_bits in design.bits:
-            weights = {"kappa_q": KAPPA_Q, "average_precision": AVERAGE_PRECISION_PER_BIT * n_bits}
-            runs += replace(design, bits=[n_bits]).runs(method, {**loss, **weights})
+            runs += replace(design, bits=[n_bits]).runs(method, {**loss, **recommended_weights(n_bits)})
     return runs
 
 
