@@ -10,7 +10,7 @@ from channelhash.cli.stopping import resumed_command, when_stopped
 
 
 def _one_of_two(context: typer.Context, preset: str | None) -> str | None:
-    if (context.params.get("config") is None) == (preset is None):
+    if context.params.get("config") is not None and preset is not None:
         raise typer.BadParameter("name a configuration file or a --preset, one of the two")
     return preset
 
@@ -20,7 +20,9 @@ def train(
         None, is_eager=True, help="YAML file with the sections data, model, loss, train, evaluate."
     ),
     preset: str | None = typer.Option(
-        None, callback=_one_of_two, help="Instead of a file, a configuration that ships with the package."
+        None,
+        callback=_one_of_two,
+        help="Instead of a file, a configuration that ships with the package; without either, recommended.",
     ),
     out: Path | None = typer.Option(None, help="The run's folder; runs/<name of the file> by default."),
     settings: Overrides = [],
@@ -34,7 +36,7 @@ def train(
 ) -> None:
     """Train a model into a run's folder.
 
-    Example: channelhash train configs/table.yaml --set data.path=items.csv --set train.epochs=30
+    Example: channelhash train --set data.path=items.csv --set data.root=images --out runs/mine
 
     Example: channelhash train --preset photo --set data.path=captions.csv
     """
@@ -43,7 +45,7 @@ def train(
     from channelhash.runs.train import preset_path, start_run
     from channelhash.training.distributed import launched_rank
 
-    config = config or preset_path(str(preset))
+    config = config or preset_path(preset or "recommended")
     resolved = read_config(config, read_overrides(settings, skip_bad))
     if dry_run:
         plan = plan_run(resolved)

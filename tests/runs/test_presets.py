@@ -1,0 +1,58 @@
+"""The presets ``recommended`` and ``fast`` are one recommendation, and what ``channelhash train`` takes by itself."""
+
+import json
+
+import pytest
+import yaml
+
+from channelhash.config import make_config, read_config
+from channelhash.runs.train import preset_path
+from small_runs import assert_refused, run_command, write_features
+
+#: What is in no section of the two files is its default.
+DATA = {"kind": "table", "path": "items.csv"}
+MODEL = {"name": "aligned", "n_bits": 32, "encoder": "photo-backbones"}
+LOSS = {"name": "dsch", "kappa_q": 0.3, "average_precision": 8.0}
+TRAIN = {
+    "recommended": {"epochs": 30, "batch_size": 128, "learning_rate": 3e-3, "validate_every": 10,
+                    "checkpoint_every": 10},
+    "fast": {"epochs": 8, "batch_size": 256, "learning_rate": 3e-3, "validate_every": 4, "checkpoint_every": 4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(TRAIN))
+def test_a_preset_is_the_recommendation(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    expected = make_config({"data": DATA, "model": MODEL, "loss": LOSS, "train": TRAIN[name]})
+    assert read_config(preset_path(name)) == expected
+    longer = read_config(preset_path(name), ["model.n_bits=64"])
+    assert (longer.loss.kappa_q, longer.terms.average_precision) == (0.3, 16.0)
+
+
+def features(tmp_path):
+    path = write_features(tmp_path / "f.npz")
+    more = ["data.kind=features", f"data.path={path}", "model.encoder=features", "train.epochs=1", "data.queries=40"]
+    return [part for setting in more for part in ("--set", setting)]
+
+
+def test_train_takes_the_recommendation_unless_another_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert_refused(capsys, "train", says=f"{tmp_path / 'items.csv'}: no such table")
+    assert run_command("train", *features(tmp_path), "--set", "train.batch_size=50") == 0
+    written = yaml.safe_load((tmp_path / "runs" / "recommended" / "config.yaml").read_text())
+    assert written["loss"].items() >= LOSS.items()
+    assert written["model"]["name"] == "aligned"
+    assert "recommended" not in written["loss"]
+
+
+def test_a_planned_run_of_the_fast_one_is_short(tmp_path, capsys):
+    sizes = ["--set", "train.batch_size=50", "--dry-run", "--json"]
+    assert run_command("train", "--preset", "fast", *features(tmp_path)[:-4], *sizes) == 0
+    assert json.loads(capsys.readouterr().out)["epochs"] == 8
+
+
+def test_a_ready_configuration_takes_the_recommended_weights_by_one_setting(tmp_path):
+    for name in ("features", "table", "simulated", "tdsrdh", "cliphash"):
+        plain, ours = read_config(preset_path(name)), read_config(preset_path(name), ["loss.recommended=true"])
+        assert (plain.loss.kappa_q, plain.terms.average_precision) == (0.01, 0.0)  # as they were in 0.1
+        assert (ours.loss.kappa_q, ours.terms.average_precision) == (0.3, ours.n_bits / 4)
