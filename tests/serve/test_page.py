@@ -118,7 +118,7 @@ def test_rows_are_justified_and_endless(page, tmp_path):
             "#results .tile", "all => all.map(one => [one.offsetTop, one.offsetLeft + one.offsetWidth])"
         )
         ends = [max(right for top, right in tops if top == row) for row in sorted({top for top, _ in tops})[:3]]
-        assert max(ends) - min(ends) <= 10
+        assert max(ends) - min(ends) <= 1
         seen: set[str] = set()
         for _ in range(40):
             seen.update(ids(page))
@@ -250,11 +250,11 @@ def test_one_photograph_is_walked_through_and_read_with_the_keyboard(page, addre
     expect(page.locator("#results .show").nth(1)).to_be_focused()
     page.keyboard.press("Enter")
     photo = page.locator("#photo")
-    expect(photo.locator("figure img")).to_have_attribute("src", f"images/{names[1]}?size=640")
+    expect(photo.locator("figure img")).to_have_attribute("src", f"images/{names[1]}?size=1280")
     page.keyboard.press("ArrowRight")
-    expect(photo.locator("figure img")).to_have_attribute("src", f"images/{names[2]}?size=640")
+    expect(photo.locator("figure img")).to_have_attribute("src", f"images/{names[2]}?size=1280")
     photo.get_by_role("button", name="Previous").click()
-    expect(photo.locator("figure img")).to_have_attribute("src", f"images/{names[1]}?size=640")
+    expect(photo.locator("figure img")).to_have_attribute("src", f"images/{names[1]}?size=1280")
     expect(photo.get_by_role("button", name="Previous")).to_be_focused()
     photo.get_by_text("Details", exact=True).click()
     expect(photo.locator("dl")).to_contain_text("image hash")
@@ -281,7 +281,7 @@ def test_a_swipe_leads_to_the_next_photograph(page, address):
             photo.dispatchEvent(new TouchEvent("touchend", { touches: [], changedTouches: [touch(180)] }));
         }"""
     )
-    expect(photo.locator("figure img")).to_have_attribute("src", f"images/{names[1]}?size=640")
+    expect(photo.locator("figure img")).to_have_attribute("src", f"images/{names[1]}?size=1280")
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
@@ -326,6 +326,16 @@ def test_a_skeleton_stands_where_photographs_will_be(page, address):
     held.pop().continue_()
     ids(page)
     expect(page.locator("#results .skeleton")).to_have_count(0)
+
+
+def test_an_indexing_run_shows_how_far_it_is_and_the_store_answers_meanwhile(page, address):
+    state = {"loading": ["the words"], "indexing": {"stage": "encode", "done": 1200, "total": 5000}}
+    page.route("**/info", lambda route: route.fulfill(json={**route.fetch().json(), **state}))
+    page.goto(address)
+    expect(page.locator("#facts")).to_have_text("31 items · indexing: 1,200 of 5,000 · the words")
+    assert len(ids(page)) == 30
+    state.update(loading=[], indexing=None)
+    expect(page.locator("#facts")).to_have_text("31 items")
 
 
 STATES = {

@@ -11,13 +11,14 @@ from PIL import Image
 from channelhash.utils.image_files import STORED_FORMATS, open_image, upright
 
 #: Largest long side of a thumbnail in pixels.
-MAX_SIDE = 640
+MAX_SIDE = 1280
+_KEPT = 640  # of what is kept: copies of uploads, and thumbnails in memory
 _CACHED = 1024
 _QUALITY = 85
 
 
 class Thumbnails:
-    """Draw thumbnails, and keep the last thousand in memory (about 20 kB each at the page's size).
+    """Draw thumbnails, and keep the last thousand of up to 640 pixels in memory (about 20 kB each at the page's size).
 
     Args:
         max_pixels: images with more pixels are not decoded.
@@ -34,19 +35,20 @@ class Thumbnails:
             HTTPException: 404, the file is missing, not an image, damaged or too large.
         """
         try:
-            return self._cached(path, size, path.stat().st_mtime_ns)
+            changed = path.stat().st_mtime_ns
+            return self._cached(path, size, changed) if size <= _KEPT else self._draw(path, size, changed)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
             raise HTTPException(404, "the picture of this item is not there any more, or cannot be read") from None
 
     def draw_upload(self, content: bytes) -> bytes:
-        """Return the copy of an upload to keep, its largest thumbnail; `uploads.open_upload` has checked the upload.
+        """Return the copy of an upload to keep, 640 pixels; `uploads.open_upload` has checked the upload.
 
         >>> file = io.BytesIO()
         >>> Image.new("RGB", (1000, 500)).save(file, "PNG")
         >>> open_image(io.BytesIO(Thumbnails(max_pixels=10**6).draw_upload(file.getvalue()))).size
         (640, 320)
         """
-        return self._thumbnail(io.BytesIO(content), MAX_SIDE)
+        return self._thumbnail(io.BytesIO(content), _KEPT)
 
     def _draw(self, path: Path, size: int, _changed: int) -> bytes:
         with open(path, "rb") as file:

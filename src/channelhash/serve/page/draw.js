@@ -45,7 +45,7 @@ export const addressOf = (id, size) => `images/${encodeURIComponent(id)}?size=${
 /** The picture of an item, or its words where there is none. */
 export function picture(item, size) {
   if (!item.image) return element("span", { className: "words" }, nameOf(item));
-  const img = element("img", { alt: item.text || `picture ${item.id}`, decoding: "async" });
+  const img = element("img", { alt: item.text || `picture ${item.id}`, decoding: "async", ...(item.width ? { width: item.width, height: item.height } : {}) });
   img.addEventListener("error", () => img.replaceWith(element("span", { className: "words" }, nameOf(item))));
   showPicture(img, `${item.image}?size=${size}`);
   return img;

@@ -1,7 +1,8 @@
 // What a person does on the page: typing, dropping, pasting, choosing.
 
 import { readState } from "./asked.js";
-import { asked, go, searchPicture, show, takeAway } from "./script.js";
+import { takeAway } from "./save.js";
+import { asked, go, searchPicture, show } from "./script.js";
 
 const by = (id) => document.getElementById(id);
 const form = by("form"), words = by("words"), file = by("file"), radius = by("radius");

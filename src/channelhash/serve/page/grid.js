@@ -2,7 +2,7 @@
 
 import { element } from "./draw.js";
 
-const GAP = 6, CODES = 54; // pixels between tiles; pixels for the code under a tile
+const GAP = 6, CODES = 66; // pixels between tiles; pixels for the code under a tile
 const ROWS = 10; // of a block, which is in the document as a whole or not at all
 const root = document.getElementById("results"), end = document.getElementById("end");
 
@@ -64,7 +64,7 @@ function layOut() {
     sum += aspect(items[i]);
     const height = (width - GAP * (i - start)) / sum;
     if (height > most && !(complete && i === items.length - 1)) continue;
-    rows.push({ start, end: i + 1, height: Math.floor(Math.min(height, most)) });
+    rows.push({ start, end: i + 1, height: Math.floor(Math.min(height, most)), full: height <= most });
     [start, sum] = [i + 1, 0];
   }
   laid = start;
@@ -81,10 +81,11 @@ function append(rows) {
 
 function fill(block) {
   if (block.firstChild) return;
-  block.append(...block.rows.flatMap(({ start, end: stop, height }) => items.slice(start, stop).map((item, i) => {
+  block.append(...block.rows.flatMap(({ start, end: stop, height, full }) => items.slice(start, stop).map((item, i) => {
     const tile = drawTile(item, start + i);
     tile.style.width = `${Math.floor(height * aspect(item))}px`;
     tile.style.height = `${height + extra}px`;
+    tile.style.flexGrow = full ? 1 : 0; // what rounding left
     tile.firstChild.style.height = `${height}px`;
     tile.firstChild.tabIndex = start + i === current ? 0 : -1;
     tile.firstChild.dataset.place = start + i;
@@ -97,7 +98,7 @@ const blockOf = (place) => [...root.querySelectorAll(".block")].find((block) => 
 /** Lead the keyboard to an item. */
 export function focusItem(place) {
   const block = blockOf(place);
-  if (!block) return;
+  if (!block) return root.focus();
   fill(block);
   block.querySelector(`[data-place="${place}"]`).focus();
 }

@@ -7,6 +7,7 @@ import { fetched, showPicture } from "./requests.js";
 import { explanation } from "./why.js";
 
 const SWIPE = 50; // pixels
+const LARGE = 1280; // pixels of a long side
 const dialog = document.getElementById("photo");
 let place = 0; // of the item that is shown
 let page = null; // what the page gives: {info, answer, ask, narrow, explain}
@@ -36,9 +37,10 @@ function draw(at) {
   dialog.setAttribute("aria-label", nameOf(item));
   dialog.replaceChildren(
     button("×", () => dialog.close(), { className: "plain shut", "aria-label": "Close" }),
-    element("figure", {}, move(-1, "‹", "Previous"), picture(item, 640), move(1, "›", "Next")),
+    element("figure", {}, move(-1, "‹", "Previous"), picture(item, LARGE), move(1, "›", "Next")),
     element("div", { className: "about" }, ...about(item)),
   );
+  if (items[at + 1]?.image) picture(items[at + 1], LARGE); // so that it is here when it is asked for
   (dialog.querySelector(`[data-step="${focused}"]:enabled`) ?? dialog.querySelector(".shut")).focus();
 }
 

@@ -1,17 +1,17 @@
 // The page: what is asked stands in the address, so that a search can be shared and the back button works.
 
-import { chipsOf, fetchPart, hasQuestion, monthName, readState, unasked, writeState } from "./asked.js";
+import { chipsOf, fetchPart, hasQuestion, readState, unasked, writeState } from "./asked.js";
 import { addressOf, bitsWord, button, count, element, nameOf, nearness, picture } from "./draw.js";
-import { clear, items, showItems } from "./grid.js";
+import { clear, showItems } from "./grid.js";
 import { openPhoto } from "./photo.js";
 import { fetched, showPicture } from "./requests.js";
+import { offerFacets, sayBusy } from "./store.js";
 
 const PART = 60; // items that are fetched at one time
 const by = (id) => document.getElementById(id);
 const form = by("form"), words = by("words"), radius = by("radius"), where = by("where");
 
 let info = null; // what the server searches and allows
-let facets = { labels: [], folders: [], months: [] };
 let asked = readState(location.search); // the state that is shown
 let running = null; // stops the requests under way
 const uploads = new Map(); // code -> a picture's file that was searched with here
@@ -57,7 +57,7 @@ async function show(state) {
   running = new AbortController();
   const { signal } = running;
   setControls(state);
-  [by("title").textContent, by("status").textContent] = ["Searching…", ""];
+  [by("title").textContent, by("status").textContent] = [hasQuestion(state) ? "Searching…" : "Photographs", ""];
   by("error").hidden = true;
   let answer = null;
   const name = state.id === null ? null : fetched(`items/${encodeURIComponent(state.id)}`, { signal }).then(nameOf);
@@ -85,7 +85,7 @@ function tile(item, answer, codes, open) {
   const caption = element("span", { className: "caption", "aria-hidden": "true" }, nameOf(item));
   const alike = item.duplicates?.length ? element("span", { className: "alike" }, `+${item.duplicates.length}`) : null;
   const label = `${nameOf(item)}${alike ? `, and ${item.duplicates.length} alike` : ""}`;
-  const shown = element("button", { type: "button", className: "show", "aria-label": label }, picture(item, 384), ...(item.image ? [caption] : []), ...(alike ? [alike] : []));
+  const shown = element("button", { type: "button", className: "show", "aria-label": label }, picture(item, item.width > 1.7 * item.height ? 640 : 384), ...(item.image ? [caption] : []), ...(alike ? [alike] : []));
   shown.addEventListener("click", () => open(false));
   const near = codes && answer ? nearness(item, answer) : [];
   if (near.length) near[0].append(button("Why?", () => open(true), { "aria-label": `Why this one: ${nameOf(item)}`, "aria-haspopup": "dialog" }));
@@ -142,7 +142,7 @@ function sayFound(state, part, name) {
   by("export").hidden = !part.items.length;
   if (!part.items.length) {
     by("title").textContent = "Nothing found";
-    by("status").textContent = !info.items ? "The store is empty: add items first." : narrowed || state.r !== null ? "Take a condition away." : "No item has any of these words.";
+    by("status").textContent = !info.items ? (info.indexing ? "Photographs appear here as they are indexed." : "The store is empty: add items first.") : narrowed || state.r !== null ? "Take a condition away." : "No item has any of these words.";
   } else if (part.total !== undefined) {
     const kind = info.codes.image || !info.codes.text ? "photographs" : "texts";
     by("title").textContent = `${count(part.total)} ${part.total === 1 ? kind.slice(0, -1) : kind}`;
@@ -160,29 +160,14 @@ function fail(error) {
   by("error").hidden = false;
 }
 
-/** The answers as a file: as many as the server gives at one time. */
-async function takeAway(kind) {
-  const { items: all } = await fetchPart(asked, info, 0, info.limits.k).catch((error) => { fail(error); return { items }; });
-  const cell = (value) => `"${String(value ?? "").replaceAll('"', '""').replace(/^[=+@-]/, "'$&")}"`; // no formula in a spreadsheet
-  const rows = all.map((item) => [item.id, item.distance, item.text, item.labels.join(";"), item.date].map(cell).join(","));
-  const content = kind === "json" ? JSON.stringify(all, null, 1) : ["id,distance,text,labels,date", ...rows].join("\r\n");
-  const url = URL.createObjectURL(new Blob([content], { type: kind === "json" ? "application/json" : "text/csv" }));
-  element("a", { href: url, download: `answers.${kind}` }).click();
-  URL.revokeObjectURL(url);
-}
-
 async function start() {
   try {
-    [info, facets] = await Promise.all([fetched("info"), fetched("facets")]);
+    info = await fetched("info");
   } catch (error) {
     return fail(error);
   }
-  by("facts").textContent = info.n_bits ? `${count(info.items)} items` : "";
-  for (const kind of ["label", "folder", "month"]) {
-    const shown = facets[`${kind}s`].map(({ name, count: n }) => element("option", { value: name }, `${kind === "month" ? monthName(name) : name} (${count(n)})`));
-    by(kind).append(...shown);
-    by(kind).parentElement.hidden = !shown.length;
-  }
+  sayBusy(info);
+  offerFacets();
   by("modalities").hidden = !(info.codes.image && info.codes.text);
   radius.max = info.n_bits ?? 0;
   by("choose").hidden = !info.asks.includes("image");
@@ -195,6 +180,6 @@ async function start() {
   show(readState(location.search));
   words.value ||= typed;
 }
-export { asked, go, searchPicture, show, takeAway };
+export { asked, fail, go, info, searchPicture, show };
 radius.oninput = () => { by("radius-words").value = Number(radius.value) < Number(radius.max) ? bitsWord(Number(radius.value)) : "any distance"; };
 const started = start();

@@ -12,7 +12,20 @@ _FILES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
     **{
         f"/{name}.js": (f"{name}.js", "text/javascript")
-        for name in ("events", "script", "asked", "grid", "photo", "why", "draw", "requests", "duplicates", "docs")
+        for name in (
+            "events",
+            "script",
+            "asked",
+            "grid",
+            "photo",
+            "save",
+            "store",
+            "why",
+            "draw",
+            "requests",
+            "duplicates",
+            "docs",
+        )
     },
 }
 

@@ -1,0 +1,34 @@
+// What the store holds, and what is going on in it.
+
+import { monthName } from "./asked.js";
+import { count, element } from "./draw.js";
+import { fetched } from "./requests.js";
+
+const AGAIN = 2000; // milliseconds until the server is asked again
+const by = (id) => document.getElementById(id);
+
+/** Say how many items there are and what the server is still at work on, until it has done it; in an empty store show the first ones. */
+export function sayBusy(info) {
+  const { indexing: run, loading } = info;
+  const stages = { look: "looking for new photographs", encode: "indexing" };
+  const busy = [run && `${stages[run.stage] ?? run.stage}: ${count(run.done)} of ${count(run.total)}`, ...loading].filter(Boolean);
+  by("facts").textContent = [info.n_bits ? `${count(info.items)} ${info.items === 1 ? "item" : "items"}` : null, ...busy].filter(Boolean).join(" · ");
+  by("facts").classList.toggle("busy", busy.length > 0);
+  if (!busy.length) return;
+  setTimeout(async () => {
+    const empty = !info.items;
+    Object.assign(info, await fetched("info").catch(() => ({})));
+    if (empty && info.items) location.reload();
+    else sayBusy(info);
+  }, AGAIN);
+}
+
+/** Offer the labels, folders and months that there are. */
+export async function offerFacets() {
+  const facets = await fetched("facets").catch(() => ({}));
+  for (const kind of ["label", "folder", "month"]) {
+    const shown = (facets[`${kind}s`] ?? []).map(({ name, count: n }) => element("option", { value: name }, `${kind === "month" ? monthName(name) : name} (${count(n)})`));
+    by(kind).append(...shown);
+    by(kind).parentElement.hidden = !shown.length;
+  }
+}
