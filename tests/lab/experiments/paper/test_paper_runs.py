@@ -27,10 +27,12 @@ MODELS = {
     "tdsrdh": {"backbone": "resnet152", "pretrained": "IMAGENET1K_V2", "freeze_backbone": True,
                "frozen_batchnorm": "eval", "word_vectors": "GoogleNews-vectors-negative300.bin",
                "segmentation_words": 3_000_000, "max_tokens": 128, "mask_padding": True,
+               "image_size": 224, "unfreeze_blocks": 0,
                "hidden": None,  # image 4096, 4096, text 1024, 8192: `create_tdsrdh_model`
                "dropout": 0.1},
     "cliphash": {"backbone": "ViT-H-14-quickgelu", "pretrained": "dfn5b", "freeze_backbone": True,
                  "preprocess": "paper", "prompt": "{}", "normalize": False,
+                 "unfreeze_blocks": 0,
                  "hidden": None,  # 4096, 4096, 1024, 256: `create_cliphash_model`
                  "dropout": 0.1},
 }  # fmt: skip
