@@ -95,6 +95,7 @@ class TrainSettings(Settings):
         mix_images: probability of blending a training image with another one, and its labels likewise (mixup); texts
             keep theirs. For losses that take labels per modality (`losses.HashLoss`).
         mix_alpha: α of Beta(α, α), from which the image's own weight λ is drawn; 1 is uniform in [0, 1].
+        label_noise: share of the training rows that are given the labels of another row, to measure what that costs.
         device: where to train; ``auto`` takes a GPU if there is one.
         precision: matrix products in bfloat16 or float32; ``auto`` is bfloat16 on a GPU. Losses are always float32.
         accumulate: batches whose gradients are averaged for one step; the loss sees the pairs within each batch.
@@ -130,6 +131,7 @@ class TrainSettings(Settings):
     drop_tokens: float = Field(0.0, ge=0, le=1)
     mix_images: float = Field(0.0, ge=0, le=1)
     mix_alpha: float = Field(1.0, gt=0)
+    label_noise: float = Field(0.0, ge=0, le=1)
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     accumulate: int = Field(1, ge=1)

@@ -8,6 +8,7 @@ import torch
 
 from channelhash.config import RunConfig, make_config, read_config
 from channelhash.data.collection import load_collection
+from channelhash.data.label_noise import noisy_labels
 from channelhash.errors import InputError
 from channelhash.models import HashModel
 from channelhash.runs.build import check_pairs, create_loss, create_model, draw_run_splits
@@ -110,7 +111,7 @@ def _train(config: RunConfig, folder: Path, progress: StageProgress) -> HashMode
         check_extension(config, config.extend, loss, collection.new)
         return extend(config.extend, config.train, collection, splits, loss, folder, progress)
     model = create_model(config, records.take(splits.train))
-    labels = torch.from_numpy(records.labels[splits.train])
+    labels = torch.from_numpy(noisy_labels(records.labels[splits.train], config.train.label_noise, config.train.seed))
     trainee = prepare(model, collection, splits.train, config.train, progress)
     fit_scales_of(trainee, splits.train)
     del model  # and with it a frozen backbone, whose features are computed

@@ -12,6 +12,7 @@ EXPERIMENTS = {
     "baselines": "baselines",
     "weights": "weights",
     "shapes": "shapes",
+    "robustness": "robustness",
     "incremental": "incremental",
     "distillation": "distillation",
     "bytes": "bytes",
