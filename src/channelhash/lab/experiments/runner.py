@@ -251,7 +251,7 @@ def _place(run: GridRun, device: str) -> GridRun:
 
 
 def plan_grid(grid: Grid) -> list[dict[str, Any]]:
-    """Return what the runs of a grid take, without writing anything: `plan_run` of the first run of each model.
+    """Return what the runs of a grid take, from `plan_run` of the first run of each model; only drawn data is written.
 
     Returns:
         ``{"model": name, "runs": number of them, **plan of one}`` for each model of the grid.
