@@ -58,7 +58,7 @@ def test_a_grid_compares_it_at_each_code_length():
     [
         (
             {"name": "rsch", "recommended": True},
-            "loss.recommended: is not known for 'rsch'; leave it out, or take dsch",
+            "loss.recommended: is not known for 'rsch'; set it to false, or take dsch",
         ),
         ({"name": "dsch", "recommended": "yes"}, "loss.recommended: is true or false, got 'yes'"),
         ({"name": "dsch", "recommended": True, "published": True}, "loss.recommended: the weights are either ours or"),

@@ -16,7 +16,7 @@ LOSS = {"name": "dsch", "kappa_q": 0.3, "average_precision": 8.0}
 TRAIN = {
     "recommended": {"epochs": 30, "batch_size": 128, "learning_rate": 1e-3, "validate_every": 10,
                     "checkpoint_every": 10},
-    "fast": {"epochs": 8, "batch_size": 256, "learning_rate": 3e-3, "validate_every": 4, "checkpoint_every": 4},
+    "fast": {"epochs": 8, "batch_size": 256, "learning_rate": 1e-3, "validate_every": 4, "checkpoint_every": 4},
 }  # fmt: skip
 
 

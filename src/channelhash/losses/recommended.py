@@ -42,6 +42,8 @@ def with_recommended(name: str, settings: Mapping[str, Any], n_bits: int) -> dic
             "loss.recommended: the weights are either ours or the authors'; leave out it or loss.published"
         )
     if name not in RECOMMENDED:
-        raise InputError(f"loss.recommended: is not known for {name!r}; leave it out, or take {', '.join(RECOMMENDED)}")
+        raise InputError(
+            f"loss.recommended: is not known for {name!r}; set it to false, or take {', '.join(RECOMMENDED)}"
+        )
     weights = {key: value for key, value in recommended_weights(n_bits).items() if key not in given}
     return {**given, **weights}
