@@ -16,14 +16,13 @@ def test_the_tables_of_real_tags_are_made_of_their_runs():
     scores = {}
     for method in {run.method for run in runs}:
         of_method = sorted((run for run in runs if run.method == method), key=lambda run: run.seed)
-        assert [run.seed for run in of_method] == list(range(len(of_method)))
+        assert [run.seed for run in of_method] == [0, 1, 2, 3, 4]
         scores[method] = [[100 * run.score("text->text", *column) for run in of_method] for column in _COLUMNS]
     page = (DOCS / "results" / "tags.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| (.+?) \| ([\d+−].*?) \|(?:  \|)?$", page, re.M)
     rows = {method: cells.split(" | ") for method, cells in found}
     for method, values in scores.items():
-        cells = [f"{mean(each):.2f} ± {stdev(each):.2f}" for each in values]
-        assert rows.pop(method)[:4] == [*cells, str(len(values[0]))]
+        assert rows.pop(method)[:3] == [f"{mean(each):.2f} ± {stdev(each):.2f}" for each in values]
     assert len(rows) == 3
     for name, cells in rows.items():
         first, second = (scores[method][:2] for method in name.split(" − "))
