@@ -270,6 +270,33 @@ def test_one_photograph_is_walked_through_and_read_with_the_keyboard(page, addre
     expect(page.get_by_role("button", name=f"{label}: remove")).to_be_visible()
 
 
+def test_without_a_pointer_one_asks_opens_leaves_and_finds_the_way_back(page, address):
+    page.goto(f"{address}?where=year+%3E+0")
+    names = ids(page)
+    for _ in range(40):  # the controls come before the photographs
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.dataset.place") == "0":
+            break
+    expect(page.locator("#results .show").first).to_be_focused()
+    page.keyboard.press("Tab")  # one stop for all photographs
+    assert page.evaluate("document.activeElement.dataset.place") is None
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#photo .shut")).to_be_focused()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "More like this":
+            break
+    page.keyboard.press("Enter")
+    expect(page.locator("#photo")).to_be_hidden()
+    expect(page.get_by_role("button", name=re.compile("^like .*: remove"))).to_be_visible()
+    assert asked(page)["id"] == [names[0]]
+    expect(page.locator("#results, #results .show").and_(page.locator(":focus"))).to_have_count(1)
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("30 photographs")
+    assert ids(page) == names
+
+
 def test_a_swipe_leads_to_the_next_photograph(page, address):
     page.goto(f"{address}?order=name&where=year+%3E+0")
     names = ids(page)
@@ -362,6 +389,14 @@ def test_axe_finds_nothing_to_mend_in_any_state(page, address, scheme, size):
             page.keyboard.press("Escape")
             page.get_by_text("More", exact=True).click()
             _check_with_axe(page, "more")
+    page.route("**/search", lambda route: route.fulfill(json={**route.fetch().json(), "close": False}))
+    page.goto(f"{address}?id=item001")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Nothing close")
+    _check_with_axe(page, "nothing close")
+    page.route("**/items?*", lambda route: None)
+    page.goto(address)
+    expect(page.locator("#results .skeleton")).to_be_visible()
+    _check_with_axe(page, "loading")
 
 
 def _check_with_axe(page: Page, state: str) -> None:

@@ -59,7 +59,8 @@ function words(side) {
 function summary(sides) {
   const lines = [];
   for (const side of sides) {
-    const strong = [...side.words ?? []].sort((a, b) => b.influence - a.influence).filter((word) => word.influence > LEAST).slice(0, 2);
+    const strong = [...side.words ?? []].sort((a, b) => b.influence - a.influence)
+      .filter((word, _, [first]) => word.influence > Math.max(LEAST, first.influence / 3)).slice(0, 2);
     if (strong.length) lines.push(`${strong.map((word) => `“${word.word}”`).join(" and ")} ${strong.length > 1 ? "matter" : "matters"} most.`);
     else if (side.words?.length) lines.push("No single word decides.");
     if (side.map) lines.push(placeOf(side.map));
