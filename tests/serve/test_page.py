@@ -297,6 +297,23 @@ def test_without_a_pointer_one_asks_opens_leaves_and_finds_the_way_back(page, ad
     assert ids(page) == names
 
 
+def test_back_closes_a_photograph_and_then_leads_to_the_question_before(page, address):
+    page.goto(address)
+    ids(page)
+    page.fill("#words", "red")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("red")
+    for leave in (page.go_back, lambda: page.keyboard.press("Escape")):
+        shown(page)
+        leave()
+        expect(page.locator("#photo")).to_be_hidden()
+        assert asked(page) == {"q": ["red"]}
+        expect(page.locator("#results .show:focus")).to_have_count(1)
+    page.wait_for_timeout(200)  # Escape has gone back, too
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("31 photographs")
+
+
 def test_a_swipe_leads_to_the_next_photograph(page, address):
     page.goto(f"{address}?order=name&where=year+%3E+0")
     names = ids(page)

@@ -1,6 +1,6 @@
 // What a person does on the page: typing, dropping, pasting, choosing.
 
-import { readState } from "./asked.js";
+import { readState, writeState } from "./asked.js";
 import { takeAway } from "./save.js";
 import { asked, go, searchPicture, show } from "./script.js";
 
@@ -57,4 +57,8 @@ document.addEventListener("keydown", (event) => {
     words.blur();
   }
 });
-window.addEventListener("popstate", () => show(readState(location.search)));
+window.addEventListener("popstate", ({ state }) => {
+  if (!state?.photo) by("photo").close();
+  const then = readState(location.search);
+  if (writeState(then) !== writeState(asked)) show(then);
+});

@@ -18,7 +18,10 @@ let touched = null; // where a finger came down
 export function openPhoto(at, given, why = false) {
   page = given;
   draw(at);
-  if (!dialog.open) dialog.showModal();
+  if (!dialog.open) {
+    history.pushState({ photo: true }, ""); // so that back closes it
+    dialog.showModal();
+  }
   if (why) showWhy();
 }
 
@@ -119,5 +122,6 @@ dialog.addEventListener("touchend", ({ changedTouches: [finger] }) => {
 dialog.addEventListener("click", ({ target }) => { if (target === dialog) dialog.close(); });
 dialog.addEventListener("close", () => {
   explaining?.abort();
+  if (history.state?.photo) history.back();
   focusItem(place);
 });

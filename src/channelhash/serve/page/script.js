@@ -21,7 +21,7 @@ async function go(state) {
   await started;
   if (!info) return; // it did not answer, and the page says so
   by("photo").close();
-  history.pushState(null, "", writeState(state));
+  history[history.state?.photo ? "replaceState" : "pushState"](null, "", writeState(state));
   window.scrollTo({ top: 0 });
   show(state);
 }
