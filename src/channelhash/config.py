@@ -21,6 +21,7 @@ from channelhash.losses import (
     with_published,
     with_recommended,
 )
+from channelhash.losses.retired import without_retired
 from channelhash.models import MODELS, resolve_model
 from channelhash.utils.overrides import apply_override
 from channelhash.utils.python_names import check_trusted, python_names, trusting
@@ -291,8 +292,11 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     if not isinstance(n_bits, int) or isinstance(n_bits, bool) or n_bits < 1:
         raise InputError(f"model.n_bits: a code has at least 1 bit, got {n_bits!r}")
     loss_class = resolve_loss(loss_name)
-    loss = with_published(loss_name, with_recommended(loss_name, loss, n_bits))
-    own, terms = _read_both(loss_settings(loss_class), settings_of(Terms), loss, "loss", f"loss {loss_name!r}")
+    own_keys = loss_settings(loss_class)
+    loss = with_recommended(loss_name, without_retired(loss, own_keys.model_fields), n_bits)
+    own, terms = _read_both(
+        own_keys, settings_of(Terms), with_published(loss_name, loss), "loss", f"loss {loss_name!r}"
+    )
     active = Terms(**terms.model_dump())
     if problem := active.problem(loss_class):
         raise InputError(f"loss.{problem}")
@@ -341,9 +345,9 @@ def _check_train(
             f"train.mix_images: loss {loss_name!r} has no use for the labels of blended images; take "
             f"{' or '.join(sorted(name for name, loss in LOSSES.items() if loss.labels_per_modality))}, or set it to 0"
         )
-    if train.mix_images and terms.one_label_set:
+    if train.mix_images and terms.active:
         raise InputError(
-            f"train.mix_images: loss.{terms.one_label_set[0]} has no use for the labels of blended images; set one of "
+            f"train.mix_images: loss.{terms.active[0]} has no use for the labels of blended images; set one of "
             "the two to 0"
         )
 

@@ -1,4 +1,4 @@
-"""The losses of the literature, RSCH and shaped channels, as their equations are written: NumPy, loops over i, j and
+"""The losses of the literature and RSCH, as their equations are written: NumPy, loops over i, j and
 bits. Slow on purpose.
 
 ``batch``: modality -> (n, k) array; ``labels``: (n, c) of 0 and 1. An item is (modality, sample).
@@ -249,44 +249,5 @@ def rsch(batch, labels, kappa_q):
                     total += math.sqrt(sum(v * v for v in violations) / len(violations)) / len(batch) ** 2
     for i, bit in itertools.product(range(n), range(k)):
         values = [math.tanh(codes[i, bit]) for codes in batch.values()]
-        total += kappa_q / n * sum(abs(value - sign(sum(values))) for value in values)
-    return total
-
-
-def sch_shaped(batch, labels, steps=None, *, shape, tau, kappa_q):
-    n, total, k = len(labels), 0.0, next(iter(batch.values())).shape[1]
-    pairs = list(itertools.product(range(n), range(n)))
-    among = [s for i, j in pairs if (s := similarity(labels, i, j)) > 0]
-    weights = [math.sqrt(-math.log((sum(row[c] for row in labels) + 1) / (n + 2))) for c in range(labels.shape[1])]
-
-    def share(s):
-        return (sum(other < s for other in among) + sum(other == s for other in among) / 2) / len(among)
-
-    def target(i, j):
-        s = similarity(labels, i, j)
-        if shape == "quantile":
-            return share(s) / share(1.0)
-        if shape == "rarity":
-            shared, own, other = (
-                sum(w * w * a * b for w, a, b in zip(weights, labels[x], labels[y], strict=True))
-                for x, y in ((i, j), (i, i), (j, j))
-            )
-            return 1.0 if i == j else shared / math.sqrt(own * other)
-        heights = [sum(math.exp(step) for step in steps[:piece]) for piece in range(len(steps) + 1)]
-        piece = min(int(s * len(steps)), len(steps) - 1)
-        inside = s * len(steps) - piece
-        return (heights[piece] + inside * (heights[piece + 1] - heights[piece])) / heights[-1]
-
-    for first, second in itertools.product(batch.values(), batch.values()):
-        for i, j in pairs:
-            cosine = float(first[i] @ second[j]) / math.sqrt(float(first[i] @ first[i]) * float(second[j] @ second[j]))
-            d = k / 2 * (1 - cosine)
-            if similarity(labels, i, j) == 0:
-                total += max(0.0, k / 2 - d) / n**2
-            else:
-                high = k / 2 * (1 - target(i, j))
-                total += max(0.0, max(0.0, high - tau) - d, d - high) / n**2
-    for i, bit in itertools.product(range(n), range(k)):
-        values = [codes[i, bit] for codes in batch.values()]
         total += kappa_q / n * sum(abs(value - sign(sum(values))) for value in values)
     return total

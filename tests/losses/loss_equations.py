@@ -1,8 +1,5 @@
 """The losses written exactly as the equations are: loops over i and j, in float64. Slow on purpose."""
 
-import math
-from functools import cache
-
 import torch
 from torch import Tensor
 
@@ -30,20 +27,6 @@ def hamming(a: Tensor, b: Tensor) -> Tensor:
     return len(a) / 2 * (1 - cosine(a, b))
 
 
-def hard_weight(v: float, k: int, hardness: float) -> float:
-    """exp(η min(v/σ, 3)) over its mean for v/σ half-normal."""
-    return math.exp(hardness * min(v / (math.sqrt(k) / 2), 3)) / mean_weight(hardness)
-
-
-@cache
-def mean_weight(hardness: float) -> float:
-    """By the midpoint rule."""
-    step = 1e-4
-    points = [(i + 0.5) * step for i in range(90_000)]
-    density = [2 / math.sqrt(2 * math.pi) * math.exp(-(x**2) / 2) for x in points]
-    return sum(step * p * math.exp(hardness * min(x, 3)) for x, p in zip(points, density, strict=True))
-
-
 def quantization(outputs: Outputs) -> Tensor:
     n, k = next(iter(outputs.values())).shape
     total = torch.zeros((), dtype=torch.float64)
@@ -55,7 +38,7 @@ def quantization(outputs: Outputs) -> Tensor:
     return total
 
 
-def dsch(outputs, labels, k, lambda_neg, tau, gamma_w, gamma_l, alpha, beta, kappa_q, hardness=None):
+def dsch(outputs, labels, k, lambda_neg, tau, gamma_w, gamma_l, alpha, beta, kappa_q):
     n = len(labels)
     total = torch.zeros((), dtype=torch.float64)
     for codes_i in outputs.values():
@@ -69,10 +52,7 @@ def dsch(outputs, labels, k, lambda_neg, tau, gamma_w, gamma_l, alpha, beta, kap
                     violation = max(0.0, (p - d).item(), (d - (p + w)).item())
                     if violation > 0:
                         signed = (p - d) if p - d > d - (p + w) else d - (p + w)
-                        error = (set_weight(s, alpha, beta) * signed) ** gamma_l
-                        if hardness is not None and s == 0:
-                            error = hard_weight(violation, k, hardness) * error
-                        total = total + error
+                        total = total + (set_weight(s, alpha, beta) * signed) ** gamma_l
     return total / n**2 + kappa_q / n * quantization(outputs)
 
 
@@ -104,7 +84,7 @@ def dsch_by_modality(outputs, labels, k, lambda_neg, tau, gamma_w, gamma_l, alph
     return total / n**2 + kappa_q / n * quantized
 
 
-def sch(outputs, labels, k, tau, alpha, beta, kappa_q, hardness=None):
+def sch(outputs, labels, k, tau, alpha, beta, kappa_q):
     n = len(labels)
     total = torch.zeros((), dtype=torch.float64)
     for codes_i in outputs.values():
@@ -116,8 +96,7 @@ def sch(outputs, labels, k, tau, alpha, beta, kappa_q, hardness=None):
                     upper = k if s == 0 else k / 2 * (1 - s)
                     d = hamming(codes_i[i], codes_j[j])
                     if d < lower:
-                        harder = 1.0 if hardness is None or s > 0 else hard_weight((lower - d).item(), k, hardness)
-                        total = total + harder * set_weight(s, alpha, beta) * (lower - d)
+                        total = total + set_weight(s, alpha, beta) * (lower - d)
                     elif d > upper:
                         total = total + set_weight(s, alpha, beta) * (d - upper)
     return total / n**2 + kappa_q / n * quantization(outputs)
@@ -182,31 +161,3 @@ def contrastive(outputs, labels, temperature):
                 total = sum(torch.exp(value) for value in logits.values())
                 terms.append(-torch.log(torch.exp(logits[i]) / total))
     return sum(terms) / len(terms)
-
-
-def balance(outputs):
-    terms = []
-    for codes in outputs.values():
-        for bit in range(codes.shape[1]):
-            mean = sum(torch.tanh(value) for value in codes[:, bit]) / len(codes)
-            terms.append(mean**2)
-    return sum(terms) / len(terms)
-
-
-def dsch_with_memory(outputs, labels, kept, kept_labels, k, lambda_neg, tau, gamma_w, gamma_l, alpha, beta, hardness):
-    """What pairs of the batch with the memory add; ``kept`` are outputs by modality."""
-    total = torch.zeros((), dtype=torch.float64)
-    both = torch.cat([labels, kept_labels])
-    for codes in outputs.values():
-        for others in kept.values():
-            for i in range(len(labels)):
-                for j in range(len(kept_labels)):
-                    s = similarity(both, i, len(labels) + j)
-                    w = (1 - s) ** gamma_w * (k - lambda_neg - tau) + tau
-                    p = lambda_neg * (1 - s) - s * tau
-                    d = hamming(codes[i], others[j].detach())
-                    for signed in (p - d, d - (p + w)):
-                        if signed > 0:
-                            harder = hard_weight(signed.item(), k, hardness) if s == 0 else 1.0
-                            total = total + harder * (set_weight(s, alpha, beta) * signed) ** gamma_l
-    return total / (len(labels) * len(kept_labels))

@@ -105,7 +105,7 @@ def test_channels_are_those_of_a_channel_loss(name):
 
 
 @pytest.mark.parametrize(
-    ("terms", "takes_both"), [(Terms(balance=1.0), True), (Terms(contrastive=1.0), False), (Terms(memory=4), False)]
+    ("terms", "takes_both"), [(Terms(), True), (Terms(contrastive=1.0), False), (Terms(pairs=0.5), False)]
 )
 def test_terms_say_whether_labels_may_differ_by_modality(terms, takes_both):
     outputs, labels = batch(16)
@@ -151,7 +151,7 @@ def test_a_loss_of_ones_own_is_resolved_and_made(in_folder):
     name = "python:losses_of_mine:Length"
     assert list(loss_settings(resolve_loss(name)).model_fields) == ["target"]
     outputs, labels = batch(16)
-    loss = make_loss(name, 16, 5, target=2.0, balance=0.5)
+    loss = make_loss(name, 16, 5, target=2.0, contrastive=0.5)
     assert loss.loss.target == 2.0
     assert loss(outputs, labels).isfinite()
 

@@ -1,4 +1,4 @@
-"""The losses of the literature, RSCH and shaped channels, against their literal transcriptions, at the edges, and where
+"""The losses of the literature and RSCH against their literal transcriptions, at the edges, and where
 they hold parameters."""
 
 import itertools
@@ -42,7 +42,6 @@ def oracle_of(name, loss, settings):
         "greedyhash": ("classifier.weight",),
         "hyp2": ("proxies",),
         "dcgh": ("proxies",),
-        "sch-shaped": ("steps",),  # where they are learned
     }
     transcription = getattr(literal, name.replace("-", "_"))
     arguments = [state[key] for key in given.get(name, ()) if key in state]
@@ -67,7 +66,6 @@ DEFAULTS = {
     "dcgh": dict(alpha=0.05, beta=0.8, gamma=1.0),
     "sch-original": dict(tau=3.0, alpha=1.0, beta=1.0),
     "rsch": dict(kappa_q=0.0),
-    "sch-shaped": dict(shape="quantile", tau=3.0, kappa_q=0.0),
 }
 CHANGED = {
     "dcmh": [dict(gamma=0.0), dict(eta=0.3)],
@@ -83,7 +81,6 @@ CHANGED = {
     "dcgh": [dict(alpha=2.0), dict(beta=3.0), dict(gamma=0.0)],
     "sch-original": [dict(tau=0.5), dict(alpha=3.0), dict(beta=0.2)],
     "rsch": [dict(kappa_q=0.2)],
-    "sch-shaped": [dict(shape="rarity"), dict(shape="learned"), dict(tau=0.5), dict(kappa_q=0.2)],
 }
 BASELINES = list(DEFAULTS)
 BOTH, ONE, THREE = ("image", "text"), ("image",), ("image", "text", "audio")

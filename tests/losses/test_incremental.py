@@ -84,13 +84,13 @@ def test_a_batch_is_parted_into_old_and_new(pairs):
 
 
 def test_channels_are_those_of_the_loss_that_has_terms_beside_it():
-    """With its weights: hardness too, which the pairs with stored codes have like the others."""
+    """With its weights, which the pairs with stored codes have like the others."""
     k, rows = 8, torch.arange(7)
     outputs, labels = batch(k)
     codes, _ = stored_codes(k, 7)
-    new, channels = torch.ones(7, dtype=torch.bool), DSCHLoss(k, alpha=2.0, gamma_l=1.5, hardness=1.0)
+    new, channels = torch.ones(7, dtype=torch.bool), DSCHLoss(k, alpha=2.0, gamma_l=1.5, beta=0.5)
     values = []
-    for own in (channels, LossWithTerms(channels, k, Terms(balance=0.5))):
+    for own in (channels, LossWithTerms(channels, k, Terms(average_precision=0.5))):
         loss = ExtensionLoss(own, codes, new, *stored_codes(k, seed=5), weight_stored=0.7)
         values.append(loss(outputs, labels, rows=rows) - own(outputs, labels))
     plain = DSCHLoss(k, alpha=2.0, gamma_l=1.5)

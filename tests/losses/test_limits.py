@@ -17,7 +17,6 @@ LIMITS = {
     "lambda_neg": (-math.inf, float(BITS)),
     "rho": (0.0, 1.0),
     "similarity_ratio": (0.0, math.inf),
-    "hardness": (0.0, math.inf),
     "bin_width": (1.0, math.inf),
     "n_train": (1.0, math.inf),
 }
@@ -25,9 +24,9 @@ NUMBERS = [
     (name, setting)
     for name, loss in LOSSES.items()
     for setting, field in loss_settings(loss).model_fields.items()
-    if setting not in ("seed", "shape") and setting not in vars(Terms())
+    if setting != "seed" and setting not in vars(Terms())
 ]
-WEIGHTS = ("contrastive", "pairs", "balance", "average_precision")
+WEIGHTS = ("contrastive", "pairs", "average_precision")
 
 
 def make(name, **settings):
@@ -54,17 +53,17 @@ def test_a_code_of_one_bit_is_the_shortest(name):
     make_loss(name, n_bits=1, n_labels=3)
 
 
-@pytest.mark.parametrize("name", ["dsch", "sch", "bsch", "rsch", "sch-shaped"])
+@pytest.mark.parametrize("name", ["dsch", "sch", "bsch", "rsch"])
 def test_a_code_of_no_bit_is_refused(name):
     with pytest.raises(ValueError, match="n_bits is 0"):
         make_loss(name, n_bits=0, n_labels=3)
 
 
 def test_ends_of_the_terms():
-    for weight in (*WEIGHTS, "memory"):
+    for weight in WEIGHTS:
         assert getattr(Terms(**{weight: 0}), weight) == 0
         with pytest.raises(ValueError, match="0 or more"):
-            Terms(**{weight: -1 if weight == "memory" else math.nextafter(0, -1)})
+            Terms(**{weight: math.nextafter(0, -1)})
         with pytest.raises(ValueError, match="0 or more"):
             Terms(**{weight: math.nan})
     assert Terms(temperature=math.nextafter(0, 1)).temperature > 0

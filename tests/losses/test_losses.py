@@ -264,7 +264,6 @@ def test_what_does_not_fit_is_refused():
         (BSCHLoss, {"n_bits": 8, "rho": -0.1}, "rho is -0.1; it is a fraction"),
         (BSCHLoss, {"n_bits": 8, "similarity_ratio": -1.0}, "similarity_ratio is -1.0; similarities are 0 or more"),
         (BSCHLoss, {"n_bits": 8, "similarity_ratio": float("nan")}, "similarity_ratio is nan"),
-        (BSCHLoss, {"n_bits": 8, "hardness": -1.0}, "hardness"),
         (SCHLoss, {"n_bits": 0}, "at least 1 bit"),
     ],
 )

@@ -174,8 +174,8 @@ SECTIONS = {"data": {"kind": "synthetic", "root": "d"}, "model": {"name": "small
 
 
 def test_a_configuration_is_written_back_with_the_settings_that_published_stands_for(tmp_path):
-    config = make_config(SECTIONS | {"loss": {"name": "talr", "published": True, "balance": 0.5}})
-    assert (config.loss.alpha, config.loss.bin_width, config.terms.balance) == (0.5, 2, 0.5)
+    config = make_config(SECTIONS | {"loss": {"name": "talr", "published": True, "contrastive": 0.5}})
+    assert (config.loss.alpha, config.loss.bin_width, config.terms.contrastive) == (0.5, 2, 0.5)
     assert "published" not in yaml.safe_load(config.to_yaml())["loss"]
     (tmp_path / "c.yaml").write_text(config.to_yaml())
     assert read_config(tmp_path / "c.yaml") == config

@@ -41,14 +41,11 @@ def cases(draw):
     k = draw(st.integers(1, 20))
     gamma_l = draw(st.sampled_from([1.0, 2.0, 1.5]))
     alpha, beta = draw(st.sampled_from([(1.0, 1.0), (3.0, 0.25)]))
-    hardness = draw(st.sampled_from([0.0, 1.5]))
     loss = draw(
         st.sampled_from(
             [
-                DSCHLoss(
-                    k, tau=min(1.0, k / 2), gamma_l=gamma_l, alpha=alpha, beta=beta, gamma_w=2.0, hardness=hardness
-                ),
-                SCHLoss(k, alpha=alpha, beta=beta, kappa_q=0.3, hardness=hardness),
+                DSCHLoss(k, tau=min(1.0, k / 2), gamma_l=gamma_l, alpha=alpha, beta=beta, gamma_w=2.0),
+                SCHLoss(k, alpha=alpha, beta=beta, kappa_q=0.3),
             ]
         )
     )

@@ -35,7 +35,7 @@ def assert_same(one, two):
         torch.testing.assert_close(first[name], second[name], atol=2e-5, rtol=1e-4)
 
 
-TERMS = {"hardness": 1.0, "contrastive": 0.1, "balance": 0.5, "average_precision": 0.2, "memory": 700}
+TERMS = {"contrastive": 0.1, "pairs": 0.1, "average_precision": 0.2}
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,7 @@ TERMS = {"hardness": 1.0, "contrastive": 0.1, "balance": 0.5, "average_precision
     ids=["dsch", "contrastive", "tdsrdh", "terms beside dsch"],
 )
 def test_two_ranks_of_half_a_batch_are_one_of_a_whole(tmp_path, loss, terms, more):
-    """The memory is of more than a tile in the end, so that both have pairs with it."""
-    epochs = 7 if "memory" in terms else 3  # of 96 rows, the last partial batch is dropped
-    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), loss, epochs=epochs, **more)
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), loss, epochs=3, **more)
     edit(config, "model", dropout=0.0)  # masks are drawn by each process for its own rows
     edit(config, "loss", **terms)
     assert run_command("train", config, "--out", tmp_path / "one") == 0
@@ -90,8 +88,8 @@ if world_size() == 1 and len(sys.argv) > 2:
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
 torch.set_num_threads(1)
 torch.manual_seed(0)
-for name in ("dnph", "sch-shaped", "greedyhash", "contrastive"):
-    loss = make_loss(name, n_bits=8, n_labels=3, **({"shape": "learned"} if name == "sch-shaped" else {}))
+for name in ("dnph", "dcgh", "greedyhash", "contrastive"):
+    loss = make_loss(name, n_bits=8, n_labels=3)
     outputs = {modality: torch.randn(6, 8) for modality in ("image", "text")}
     labels = torch.rand(6, 3) < 0.5
     n = 6 // world_size()
@@ -110,7 +108,7 @@ def test_parameters_of_a_loss_have_the_same_gradient_on_two_ranks_as_on_one(tmp_
 
     processes = [start(), start("0"), start("1")]
     assert [process.wait(120) for process in processes] == [0, 0, 0]
-    for name in ("dnph", "sch-shaped", "greedyhash"):
+    for name in ("dnph", "dcgh", "greedyhash"):
         one, first, second = (torch.load(tmp_path / f"shared.{name}.{rank}") for rank in ("0-1", "0-2", "1-2"))
         assert len(one) == 1
         assert one[0].abs().sum() > 0

@@ -170,9 +170,9 @@ def test_what_cannot_be_blended_is_refused_before_anything_is_read(tmp_path, cap
         assert_refused(capsys, "train", config, "--out", tmp_path / "run", says=says)
     config = feature_config(tmp_path / "c.yaml", nowhere, mix_images=0.5)
     values = json.loads(config.read_text())
-    values["loss"]["memory"] = 64
+    values["loss"]["pairs"] = 0.1
     config.write_text(json.dumps(values))
-    says = "train.mix_images: loss.memory has no use for the labels of blended images"
+    says = "train.mix_images: loss.pairs has no use for the labels of blended images"
     assert_refused(capsys, "train", config, "--out", tmp_path / "run", says=says)
     config = feature_config(tmp_path / "c.yaml", nowhere, mix_images=1.5)
     assert_refused(capsys, "train", config, "--out", tmp_path / "run", says="train.mix_images: input should be less")

@@ -238,20 +238,19 @@ def test_what_a_loss_trains_is_kept_and_resumed(tmp_path, name, rates):
     assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
 
 
-def test_a_memory_is_kept_and_resumed(tmp_path):
-    """An interrupted training goes on bit by bit, with the samples of earlier batches that it had seen."""
+def test_proxies_of_a_loss_with_terms_are_kept_and_resumed(tmp_path):
+    """An interrupted training goes on bit by bit, with the loss's own parameters as they were."""
     records = load_features(write_features(tmp_path / "f.npz"))
     settings = TrainSettings(epochs=4, batch_size=60, learning_rate=1e-3, checkpoint_every=2, validate_every=0)
 
     def run(folder, progress=no_progress):
         torch.manual_seed(3)
         model = MODELS["features"].create(records, 12, hidden=[16])
-        loss = make_loss("dsch", 12, records.labels.shape[1], memory=100, contrastive=0.1, hardness=1.0)
+        loss = make_loss("dcgh", 12, records.labels.shape[1], contrastive=0.1)
         sources = {m: Held(prepare_inputs(model, records, m), settings) for m in model.modalities}
         data = TrainingSet(sources, torch.from_numpy(records.labels))
         train(model, loss, data, settings, folder, progress=progress)
-        assert len(loss.memory) == 100
-        return list(model.parameters())
+        return [*model.parameters(), *loss.parameters()]
 
     def stops(done, total):
         if done == 3:
@@ -269,8 +268,8 @@ def test_a_run_of_an_older_version_goes_on(tmp_path, capsys):
     run = tmp_path / "run"
     assert run_command("train", config, "--out", run) == 0
     lines = (run / "config.yaml").read_text().splitlines()
-    older = [line for line in lines if line.split(":")[0].strip() not in (*vars(Terms()), "hardness")]
-    assert len(lines) - len(older) == len(vars(Terms())) + 1
+    older = [line for line in lines if line.split(":")[0].strip() not in vars(Terms())]
+    assert len(lines) - len(older) == len(vars(Terms()))
     (run / "config.yaml").write_text("\n".join(older))
     assert run_command("train", config, "--out", run, "--resume") == 0
     other = feature_config(tmp_path / "d.yaml", tmp_path / "f.npz", epochs=2)

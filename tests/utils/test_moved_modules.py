@@ -11,6 +11,7 @@ import pytest
 
 import channelhash as ch
 from channelhash.utils import moved_modules
+from pages import ROOT
 
 TABLE = json.loads(Path(moved_modules.__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
@@ -75,9 +76,18 @@ def test_every_old_path_leads_to_a_module():
         importlib.import_module(f"channelhash.{new}")
 
 
+@pytest.mark.parametrize("old", TABLE["removed"])
+def test_what_left_the_package_says_so_in_one_line(old):
+    with pytest.raises(ModuleNotFoundError) as caught:
+        importlib.import_module(f"channelhash.{old}")
+    page = TABLE["removed"][old]
+    assert str(caught.value) == f"channelhash.{old} left the package ({page}); version 0.1 has it"
+    assert (ROOT / page).exists()
+
+
 def test_no_old_path_hides_a_module():
     root = Path(moved_modules.__file__).parents[1]
-    for old in TABLE["modules"]:
+    for old in (*TABLE["modules"], *TABLE["removed"]):
         path = root.joinpath(*old.split("."))
         assert not path.with_suffix(".py").exists(), old
         assert not (path / "__init__.py").exists(), old

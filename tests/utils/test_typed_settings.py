@@ -67,16 +67,14 @@ def with_loss(**keys):
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"name": "dsch", "hardness": -1}, "loss.hardness: input should be greater than or equal to 0, got -1"),
-        ({"name": "sch", "hardness": float("nan")}, "loss.hardness: input should be"),
-        ({"name": "hyp2", "balance": -0.5}, "loss.balance: input should be greater than or equal to 0, got -0.5"),
+        ({"name": "dsch", "pairs": -1}, "loss.pairs: input should be greater than or equal to 0, got -1"),
+        ({"name": "sch", "pairs": float("nan")}, "loss.pairs: input should be"),
         ({"name": "hyp2", "contrastive": float("inf")}, "loss.contrastive: input should be a finite number, got inf"),
         ({"name": "dsch", "temperature": 0}, "loss.temperature: input should be greater than 0, got 0"),
-        ({"name": "dsch", "memory": 0.5}, "loss.memory: input should be a valid integer"),
-        ({"name": "dsch", "memroy": 5}, "unknown key loss.memroy for loss 'dsch'; did you mean 'memory'?"),
-        ({"name": "hashnet", "memory": 64}, "loss.memory: this loss has no channels"),
+        ({"name": "dsch", "average_precision": "x"}, "loss.average_precision: input should be a valid number"),
+        ({"name": "dsch", "piars": 5}, "unknown key loss.piars for loss 'dsch'; did you mean 'pairs'?"),
         ({"name": "tdsrdh", "contrastive": 1}, "loss.contrastive: this loss trains one modality at a time"),
-        ({"name": "tdsrdh", "memory": 64}, "loss.memory: this loss trains one modality at a time"),
+        ({"name": "tdsrdh", "pairs": 1}, "loss.pairs: this loss trains one modality at a time"),
     ],
     ids=str,
 )
@@ -88,13 +86,13 @@ def test_terms_beside_a_loss_are_checked_when_the_configuration_is_read(keys, sa
 
 
 def test_terms_are_keys_of_the_section_loss_and_off_by_default():
-    config = make_config(with_loss(name="sch", hardness=2, balance=0.5, memory=64))
+    config = make_config(with_loss(name="sch", tau=2, pairs=0.5, average_precision=8))
     written = yaml.safe_load(config.to_yaml())
-    assert written["loss"] | {"contrastive": 0.0, "average_precision": 0.0} == written["loss"]
-    assert (written["loss"]["hardness"], written["loss"]["balance"], written["loss"]["memory"]) == (2, 0.5, 64)
+    assert written["loss"] | {"contrastive": 0.0, "temperature": 0.07} == written["loss"]
+    assert (written["loss"]["tau"], written["loss"]["pairs"], written["loss"]["average_precision"]) == (2, 0.5, 8)
     assert make_config(written) == config
     loss = create_loss(config, 5)
-    assert (loss.terms.balance, loss.memory.size, loss.loss.hardness) == (0.5, 64, 2)
+    assert (loss.terms.pairs, loss.terms.average_precision, loss.loss.tau) == (0.5, 8, 2)
     for name in LOSSES:
         assert type(create_loss(make_config(with_loss(name=name)), 5)) is LOSSES[name]
 
@@ -102,7 +100,7 @@ def test_terms_are_keys_of_the_section_loss_and_off_by_default():
 def test_a_configuration_of_an_older_version_takes_defaults(tmp_path):
     config = make_config(VALUES)
     written = yaml.safe_load(config.to_yaml())
-    for key in (*vars(Terms()), "hardness"):
+    for key in vars(Terms()):
         del written["loss"][key]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
     assert read_config(tmp_path / "config.yaml") == config

@@ -6,7 +6,6 @@ Losses that were published for one modality see a batch of several as `multimoda
 from typing import Any
 
 from channelhash.errors import InputError
-from channelhash.losses.adaptive_sch import ShapedSCHLoss
 from channelhash.losses.auxiliary import LossWithTerms, Terms
 from channelhash.losses.base import Batch, ChannelLoss, HashLoss
 from channelhash.losses.bsch import BSCHLoss
@@ -25,6 +24,7 @@ from channelhash.losses.orthohash import OrthoHashLoss
 from channelhash.losses.published import PUBLISHED, with_published
 from channelhash.losses.qsmi import QSMILoss
 from channelhash.losses.recommended import RECOMMENDED, recommended_weights, with_recommended
+from channelhash.losses.retired import check_not_retired, without_retired
 from channelhash.losses.rsch import RSCHLoss
 from channelhash.losses.sch import SCHLoss
 from channelhash.losses.sch_original import SCHOriginalLoss
@@ -40,7 +40,6 @@ LOSSES: dict[str, type[HashLoss]] = {
     "rsch": RSCHLoss,
     "sch": SCHLoss,
     "sch-original": SCHOriginalLoss,
-    "sch-shaped": ShapedSCHLoss,
     "tdsrdh": TDSRDHLoss,
     "dcmh": DCMHLoss,
     "hashnet": HashNetLoss,
@@ -69,9 +68,10 @@ def resolve_loss(name: str) -> type[HashLoss]:
     'CSQLoss'
 
     Raises:
-        InputError: no loss has this name (the nearest known one is named), or what ``python:…`` names cannot be
-            imported or is no subclass of `HashLoss` with a method ``compute``.
+        InputError: no loss has this name (the nearest known one is named) or has it any more, or what ``python:…``
+            names cannot be imported or is no subclass of `HashLoss` with a method ``compute``.
     """
+    check_not_retired(name)
     found = look_up(LOSSES | TEACHER_LOSSES, name, "loss.name")
     if not (isinstance(found, type) and issubclass(found, HashLoss)):
         raise InputError(f"loss.name {name}: is not a loss; derive it from channelhash.losses.HashLoss")
@@ -84,7 +84,7 @@ def loss_settings(loss: type[HashLoss]) -> type[Settings]:
     """Return the settings of a loss: the arguments of its constructor without those that the model and the data give.
 
     >>> list(loss_settings(SCHLoss).model_fields)
-    ['tau', 'alpha', 'beta', 'kappa_q', 'hardness']
+    ['tau', 'alpha', 'beta', 'kappa_q']
     """
     return settings_of(loss, frozenset({"n_bits", "n_labels", "modalities"}))
 
@@ -107,11 +107,13 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
             ``recommended=True`` ours (`recommended.recommended_weights`).
 
     Raises:
-        InputError: as `resolve_loss`, `published.with_published` and `recommended.with_recommended`.
+        InputError: as `resolve_loss`, `retired.without_retired`, `published.with_published` and
+            `recommended.with_recommended`.
         ValueError: a setting is out of its range, or a term does not go with that loss.
     """
-    kind, settings = resolve_loss(name), with_published(name, with_recommended(name, settings, n_bits))
+    kind = resolve_loss(name)
     own = settings_of(kind).model_fields
+    settings = with_published(name, with_recommended(name, without_retired(settings, own), n_bits))
     if not n_labels and "n_labels" in own:
         raise InputError(
             f"loss.name: {name!r} learns from labels, and this collection has none; take contrastive, or dsch, sch … "
@@ -150,7 +152,6 @@ __all__ = [
     "RSCHLoss",
     "SCHLoss",
     "SCHOriginalLoss",
-    "ShapedSCHLoss",
     "TALRLoss",
     "TDSRDHLoss",
     "Terms",

@@ -7,9 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from channelhash.losses.base import Batch, ChannelLoss, HashLoss
-from channelhash.losses.bit_balance import balance_term
 from channelhash.losses.contrastive import Temperature, contrastive_term
-from channelhash.losses.cross_batch_memory import Memory
 from channelhash.losses.talr import TALRLoss
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -23,66 +21,48 @@ class Terms:
         contrastive: weight w_c ≥ 0 of `contrastive.contrastive_term`: samples with the same labels are not told apart.
         pairs: weight w_p ≥ 0 of `contrastive.ContrastiveLoss`, in which every sample is.
         temperature: temperature T > 0 of the two.
-        balance: weight w_b ≥ 0 of `bit_balance.balance_term`.
         average_precision: weight w_AP ≥ 0 of `talr.TALRLoss`.
-        memory: M ≥ 0; the loss's channels also hold for pairs with the last M samples of earlier batches, see
-            `cross_batch_memory.Memory`. This term has no weight, as the pairs of batch and memory are pairs like the
-            others.
 
     Raises:
         ValueError: a setting is out of its range.
 
-    >>> Terms(balance=0.5, memory=64).active
-    ['balance', 'memory']
+    >>> Terms(pairs=0.5, average_precision=8).active
+    ['pairs', 'average_precision']
     """
 
     contrastive: Weight = 0.0
     pairs: Weight = 0.0
     temperature: Temperature = 0.07
-    balance: Weight = 0.0
     average_precision: Weight = 0.0
-    memory: Annotated[int, Field(ge=0)] = 0
 
     def __post_init__(self) -> None:
-        weights = (self.contrastive, self.pairs, self.balance, self.average_precision, self.memory)
+        weights = (self.contrastive, self.pairs, self.average_precision)
         if not (all(weight >= 0 for weight in weights) and self.temperature > 0):
-            raise ValueError("weights and the size of the memory are 0 or more, the temperature is above 0")
+            raise ValueError("weights are 0 or more, the temperature is above 0")
 
     @property
     def active(self) -> list[str]:
         """Names of the terms that are on."""
-        names = ("contrastive", "pairs", "balance", "average_precision", "memory")
-        return [name for name in names if getattr(self, name)]
-
-    @property
-    def one_label_set(self) -> list[str]:
-        """Names of the terms that are on and take one set of labels for all modalities of a sample."""
-        return [name for name in ("contrastive", "pairs", "average_precision", "memory") if name in self.active]
+        return [name for name in ("contrastive", "pairs", "average_precision") if getattr(self, name)]
 
     def problem(self, loss: type[HashLoss]) -> str:
         """Return why these terms do not go with losses of this class, as ``"key: reason"``; empty if they do.
 
-        >>> from channelhash.losses import HashNetLoss
-        >>> Terms(memory=64).problem(HashNetLoss)[:33]
-        'memory: this loss has no channels'
+        >>> from channelhash.losses import TDSRDHLoss
+        >>> Terms(pairs=0.5).problem(TDSRDHLoss)[:45]
+        'pairs: this loss trains one modality at a tim'
         """
         if self.active and loss.trains_anchor:
             return f"{self.active[0]}: this loss trains one modality at a time, the term trains all; set it to 0"
         if self.active and loss.needs_teacher:
             return f"{self.active[0]}: terms read labels, which a teacher's codes are not; set it to 0"
-        if self.memory and not issubclass(loss, ChannelLoss):
-            return (
-                "memory: this loss has no channels for pairs of batch and memory; take dsch, sch, bsch or rsch, or set "
-                "it to 0"
-            )
         return ""
 
 
 class LossWithTerms(HashLoss):
-    """A loss and weighted terms beside it: contrastive, pairs, balance, average precision; and the memory's.
+    """A loss and weighted terms beside it: contrastive, pairs, average precision.
 
-    In training mode the batch is in memory after each call: the next call must be of another batch. Of the shards of
-    this loss, the first has the terms apart from the memory; the pairs with the memory are dealt out.
+    Of the shards of this loss, the first has the terms.
 
     With the term ``pairs`` outputs may be wider than k, as those of the model ``both`` are: the pairs then learn from
     what is beyond the first k outputs, and the loss and the other terms from those.
@@ -98,8 +78,8 @@ class LossWithTerms(HashLoss):
     >>> import torch
     >>> from channelhash.losses import DSCHLoss
     >>> outputs, labels = {"image": torch.ones(2, 4), "text": torch.ones(2, 4)}, torch.ones(2, 1)
-    >>> loss, balanced = DSCHLoss(4), LossWithTerms(DSCHLoss(4), 4, Terms(balance=2.0))
-    >>> (balanced(outputs, labels) - loss(outputs, labels)).item() == 2 * balance_term(outputs).item()
+    >>> loss, more = DSCHLoss(4), LossWithTerms(DSCHLoss(4), 4, Terms(average_precision=2.0))
+    >>> (more(outputs, labels) - loss(outputs, labels)).item() == 2 * TALRLoss(4)(outputs, labels).item()
     True
     """
 
@@ -110,9 +90,8 @@ class LossWithTerms(HashLoss):
         if problem := terms.problem(type(loss)):
             raise ValueError(problem)
         self.loss, self.n_bits, self.terms = loss, n_bits, terms
-        self.labels_per_modality = loss.labels_per_modality and not terms.one_label_set
+        self.labels_per_modality = loss.labels_per_modality and not terms.active
         self.talr = TALRLoss(n_bits)
-        self.memory = Memory(terms.memory) if terms.memory else None
 
     @property
     def channels(self) -> ChannelLoss | None:
@@ -133,12 +112,6 @@ class LossWithTerms(HashLoss):
             if terms.pairs:
                 no_labels = batch.labels[:, :0]
                 value = value + terms.pairs * contrastive_term(for_pairs, no_labels, terms.temperature)
-            if terms.balance:
-                value = value + terms.balance * balance_term(batch.outputs)
             if terms.average_precision:
                 value = value + terms.average_precision * self.talr.compute(batch)
-        if self.memory is not None and self.channels is not None:
-            value = value + self.memory.error(batch.outputs, batch.labels, self.channels, batch.shard)
-            if self.training:
-                self.memory.keep(batch.outputs, batch.labels)
         return value

@@ -18,7 +18,6 @@ from channelhash.losses.functional import (
     quantization_error,
     set_weights,
 )
-from channelhash.losses.hard_negatives import check_hardness
 from channelhash.losses.tiled_pairs import WHOLE, Shard, sum_over_pairs
 
 #: ``(n, c)`` for all modalities, or modality -> ``(n, c)`` where they differ (images that were blended, texts not).
@@ -159,10 +158,9 @@ class ChannelLoss(HashLoss):
         beta: weight β of pairs with S = 0.
         gamma_l: exponent γ_ℓ of a pair's violation.
         kappa_q: weight κ_q of the quantisation error.
-        hardness: η ≥ 0 of `hard_negatives.hard_weights`, of pairs with S = 0; 0 weighs all violations alike.
 
     Raises:
-        ValueError: ``n_bits`` is below 1, or η below 0.
+        ValueError: ``n_bits`` is below 1.
 
     >>> class HalfChannels(ChannelLoss):  # similar pairs up to a quarter of the bits, others from a half on
     ...     def bounds(self, similarity):
@@ -184,14 +182,11 @@ class ChannelLoss(HashLoss):
         beta: float = 1.0,
         gamma_l: float = 1.0,
         kappa_q: float = 0.0,
-        hardness: float = 0.0,
     ) -> None:
         super().__init__()
         if n_bits < 1:
             raise ValueError(f"n_bits is {n_bits}; a code has at least 1 bit")
-        check_hardness(hardness)
-        self.n_bits, self.alpha, self.beta, self.gamma_l = n_bits, alpha, beta, gamma_l
-        self.kappa_q, self.hardness = kappa_q, hardness
+        self.n_bits, self.alpha, self.beta, self.gamma_l, self.kappa_q = n_bits, alpha, beta, gamma_l, kappa_q
 
     @abstractmethod
     def bounds(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
@@ -236,9 +231,7 @@ class ChannelLoss(HashLoss):
             bounds: of the pairs; None takes `bounds`.
         """
         weights = None if self.alpha == self.beta == 1 else set_weights(similarity, self.alpha, self.beta)
-        hard = similarity == 0 if self.hardness else None
-        channel = (bounds or self.bounds)(similarity)
-        return channel_error(a, b, channel, weights, self.gamma_l, hard, self.hardness)
+        return channel_error(a, b, (bounds or self.bounds)(similarity), weights, self.gamma_l)
 
 
 def _stacked_labels(labels: Mapping[str, Tensor], outputs: Outputs) -> Tensor:

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from channelhash.channels import balanced_bounds, similarity_ratio
 from channelhash.losses.base import Bounds, ChannelLoss
-from channelhash.losses.hard_negatives import Hardness
 
 
 class BSCHLoss(ChannelLoss):
@@ -24,10 +23,9 @@ class BSCHLoss(ChannelLoss):
         beta: weight β of pairs with S = 0.
         gamma_l: exponent γ_ℓ of a pair's violation.
         kappa_q: weight κ_q of the quantisation error.
-        hardness: η of `hard_negatives.hard_weights`.
 
     Raises:
-        ValueError: ``n_bits`` is below 1, ρ is outside 0 … 1, r or η below 0.
+        ValueError: ``n_bits`` is below 1, ρ is outside 0 … 1, or r below 0.
 
     >>> import torch
     >>> lower, upper = BSCHLoss(n_bits=8, similarity_ratio=0.5).bounds(torch.tensor([0.0, 0.5, 1.0]))
@@ -44,9 +42,8 @@ class BSCHLoss(ChannelLoss):
         beta: float = 1.0,
         gamma_l: float = 1.0,
         kappa_q: float = 0.1,
-        hardness: Hardness = 0.0,
     ) -> None:
-        super().__init__(n_bits, alpha, beta, gamma_l, kappa_q, hardness)
+        super().__init__(n_bits, alpha, beta, gamma_l, kappa_q)
         if not 0 <= rho <= 1:
             raise ValueError(f"rho is {rho}; it is a fraction, 0 to 1")
         if similarity_ratio is not None and not similarity_ratio >= 0:

@@ -4,7 +4,6 @@ from torch import Tensor
 
 from channelhash.channels import dsch_bounds
 from channelhash.losses.base import ChannelLoss
-from channelhash.losses.hard_negatives import Hardness
 
 
 class DSCHLoss(ChannelLoss):
@@ -19,12 +18,9 @@ class DSCHLoss(ChannelLoss):
         alpha: weight α of pairs with S = 1.
         beta: weight β of pairs with S = 0.
         kappa_q: weight κ_q of the quantisation error.
-        hardness: η ≥ 0 of `hard_negatives.hard_weights`: dissimilar pairs weigh the more, the nearer they are; 0, as in
-            the paper, weighs them alike.
 
     Raises:
-        ValueError: ``n_bits`` is below 1, or a channel would have a negative width: λ_neg above k, or τ below 0; or η
-            is below 0.
+        ValueError: ``n_bits`` is below 1, or a channel would have a negative width: λ_neg above k, or τ below 0.
 
     >>> import torch
     >>> codes = torch.tensor([[1.0, 1, 1, 1], [-1, -1, -1, -1]])
@@ -42,9 +38,8 @@ class DSCHLoss(ChannelLoss):
         alpha: float = 1.0,
         beta: float = 1.0,
         kappa_q: float = 0.01,
-        hardness: Hardness = 0.0,
     ) -> None:
-        super().__init__(n_bits, alpha, beta, gamma_l, kappa_q, hardness)
+        super().__init__(n_bits, alpha, beta, gamma_l, kappa_q)
         self.lambda_neg = n_bits / 2 if lambda_neg is None else lambda_neg
         self.tau, self.gamma_w = tau, gamma_w
         if not (self.lambda_neg <= n_bits and tau >= 0):

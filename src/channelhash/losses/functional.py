@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-from channelhash.losses.hard_negatives import hard_weights
-
 #: Modality -> ``(n, k)`` real-valued codes.
 Outputs = dict[str, Tensor]
 
@@ -80,10 +78,8 @@ def channel_error(
     bounds: tuple[Tensor, Tensor],
     weights: Tensor | None = None,
     gamma_l: float = 1.0,
-    hard: Tensor | None = None,
-    hardness: float = 0.0,
 ) -> Tensor:
-    """Sum ω · (ψ · max(0, lower − d, d − upper))^γ_ℓ over all pairs of a sample of ``a`` with one of ``b``, of any
+    """Sum (ψ · max(0, lower − d, d − upper))^γ_ℓ over all pairs of a sample of ``a`` with one of ``b``, of any
     modalities.
 
     Args:
@@ -93,9 +89,6 @@ def channel_error(
             pair of modalities.
         weights: ψ, shaped like the bounds; None means 1 everywhere.
         gamma_l: exponent γ_ℓ of the violation.
-        hard: pairs that are weighted by ω of `hard_negatives.hard_weights`, bool, shaped like the bounds; ω is 1 for
-            the others, and for all pairs with None.
-        hardness: η of ω.
 
     Returns:
         A scalar. Time O(m² r c k), memory O(m² r c).
@@ -112,14 +105,13 @@ def channel_error(
     # d is that point itself and |0| has slope 0.
     nearest = torch.clamp(distances.detach(), _for_modalities(lower), _for_modalities(upper))
     violation = (distances - nearest).abs()
-    harder = None if hard is None else torch.where(_for_modalities(hard), hard_weights(violation, k, hardness), 1)
     if weights is not None:
         violation = _for_modalities(weights) * violation
     if gamma_l != 1:
         # 0 ** γ_ℓ has an infinite slope for γ_ℓ < 1: pairs inside their channel are kept out of the power.
         outside = violation > 0
         violation = torch.where(outside, torch.where(outside, violation, 1) ** gamma_l, 0)
-    return violation.sum() if harder is None else (harder * violation).sum()
+    return violation.sum()
 
 
 def _for_modalities(values: Tensor) -> Tensor:

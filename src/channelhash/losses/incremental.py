@@ -23,7 +23,7 @@ def stored_loss(
 ) -> Tensor:
     """Return how far the outputs of r samples are outside their channels with c stored codes, which are constants::
 
-        1/(r c) · Σ_{m, m'} Σ_{i, j} ω · (ψ_ij · max(0, lower_ij − d, d − upper_ij))^γ_ℓ,   d = d(û_i^m, b_j^m')
+        1/(r c) · Σ_{m, m'} Σ_{i, j} (ψ_ij · max(0, lower_ij − d, d − upper_ij))^γ_ℓ,   d = d(û_i^m, b_j^m')
 
     Args:
         outputs: modality -> ``(r, k)`` real-valued, r ≥ 1.

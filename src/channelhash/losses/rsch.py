@@ -27,8 +27,8 @@ class RSCHLoss(ChannelLoss):
     channel's ends only if it is binary; and norms, whose gradient does not fade while violations do. What it is worth:
     ``docs/results/root-mean-square-channels.md``.
 
-    Pairs with stored codes, or those of a memory, are held to the channels as in `base.ChannelLoss`: by the mean of
-    their violations, in cosines.
+    Pairs with stored codes are held to the channels as in `base.ChannelLoss`: by the mean of their violations, in
+    cosines.
 
     Several labels: S is the cosine of the label vectors.
 

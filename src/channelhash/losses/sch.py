@@ -4,7 +4,6 @@ from torch import Tensor
 
 from channelhash.channels import sch_bounds
 from channelhash.losses.base import ChannelLoss
-from channelhash.losses.hard_negatives import Hardness
 
 
 class SCHLoss(ChannelLoss):
@@ -18,11 +17,9 @@ class SCHLoss(ChannelLoss):
         alpha: weight α of pairs with S = 1.
         beta: weight β of pairs with S = 0.
         kappa_q: weight κ_q of the quantisation error.
-        hardness: η ≥ 0 of `hard_negatives.hard_weights`: dissimilar pairs weigh the more, the nearer they are; 0, as
-            published, weighs them alike.
 
     Raises:
-        ValueError: ``n_bits`` is below 1, or τ or η below 0.
+        ValueError: ``n_bits`` is below 1, or τ below 0.
 
     >>> import torch
     >>> codes = torch.tensor([[1.0, 1, 1, 1], [1, 1, 1, -1]])  # 1 bit apart, should be 2 … 4
@@ -37,9 +34,8 @@ class SCHLoss(ChannelLoss):
         alpha: float = 1.0,
         beta: float = 1.0,
         kappa_q: float = 0.0,
-        hardness: Hardness = 0.0,
     ) -> None:
-        super().__init__(n_bits, alpha, beta, kappa_q=kappa_q, hardness=hardness)
+        super().__init__(n_bits, alpha, beta, kappa_q=kappa_q)
         if not tau >= 0:
             raise ValueError(f"tau is {tau}; no channel is that narrow")
         self.tau = tau

@@ -1,7 +1,7 @@
 """Sums over all pairs of samples, a tile at a time: the memory of one tile, and work that several processes divide."""
 
 from collections.abc import Callable
-from itertools import combinations_with_replacement, product
+from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
 import torch
@@ -58,54 +58,23 @@ def sum_over_pairs(codes: Tensor, tile_error: TileError, shard: Shard = WHOLE) -
     return total
 
 
-def sum_against(codes: Tensor, others: Tensor, tile_error: TileError, shard: Shard = WHOLE) -> Tensor:
-    """Sum over all pairs of a sample of ``codes`` ``(m, n, k)`` with one of ``others`` ``(m, N, k)``, constants.
-
-    Tiles are cut and dealt out as in `sum_over_pairs`; the error needs no symmetry here.
-
-    >>> codes, others = torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[3.0]]])
-    >>> sum_against(codes, others, lambda a, b, rows, columns: (a @ b.mT).sum()).item()
-    9.0
-    """
-    n, n_others = codes.shape[1], others.shape[1]
-    if max(n, n_others) <= _SIDE and shard == WHOLE:
-        return tile_error(codes, others, slice(0, n), slice(0, n_others))
-    number, parts = shard
-    tiles = list(product(_ranges(n), _ranges(n_others)))[number::parts]
-    total: Tensor = _SumOfTiles.apply(codes, tiles, tile_error, others)  # type: ignore[no-untyped-call]
-    return total
-
-
 def _tiles(n: int) -> list[tuple[slice, slice]]:
     """Return rows and columns of the tiles on and above the diagonal."""
-    return list(combinations_with_replacement(_ranges(n), 2))
-
-
-def _ranges(n: int) -> list[slice]:
-    return [slice(start, min(start + _SIDE, n)) for start in range(0, n, _SIDE)]
+    ranges = [slice(start, min(start + _SIDE, n)) for start in range(0, n, _SIDE)]
+    return list(combinations_with_replacement(ranges, 2))
 
 
 class _SumOfTiles(torch.autograd.Function):
     """The sum with its gradient, ``(m, n, k)``: computed with the value, it costs less than each tile a second time."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        codes: Tensor,
-        tiles: list[tuple[slice, slice]],
-        tile_error: TileError,
-        others: Tensor | None = None,
-    ) -> Tensor:
+    def forward(ctx: Any, codes: Tensor, tiles: list[tuple[slice, slice]], tile_error: TileError) -> Tensor:
         total, gradient = codes.new_zeros(()), torch.zeros_like(codes)
         for rows, columns in tiles:
             with torch.enable_grad():
                 a = codes[:, rows].detach().requires_grad_()
-                parts = [(a, rows)]
-                if others is not None:
-                    b = others[:, columns]
-                elif rows == columns:
-                    b = a
-                else:
+                b, parts = a, [(a, rows)]
+                if rows != columns:
                     b = codes[:, columns].detach().requires_grad_()
                     parts.append((b, columns))
                 # A tile above the diagonal stands for the one below it as well.
@@ -119,6 +88,6 @@ class _SumOfTiles(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
-        return slope * gradient, None, None, None
+        return slope * gradient, None, None

@@ -21,7 +21,7 @@ def install() -> None:
     """
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         table = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-        sys.meta_path.append(_Finder(table["modules"], table["names"]))
+        sys.meta_path.append(_Finder(table["modules"], table["names"], table["removed"]))
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -30,16 +30,21 @@ class _Finder(MetaPathFinder, Loader):
     Args:
         modules: old path -> new path, both below ``channelhash``.
         names: old path of a name -> its name in the new module, where that changed too.
+        removed: old path of a module that no other one took the place of -> the page that says why.
     """
 
-    def __init__(self, modules: Mapping[str, str], names: Mapping[str, str]) -> None:
-        self.modules, self.names = modules, names
+    def __init__(self, modules: Mapping[str, str], names: Mapping[str, str], removed: Mapping[str, str]) -> None:
+        self.modules, self.names, self.removed = modules, names, removed
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        new = self.modules.get(fullname.removeprefix(_PREFIX))
-        if new is None or not fullname.startswith(_PREFIX):
+        old = fullname.removeprefix(_PREFIX)
+        if old == fullname:
+            return None
+        if page := self.removed.get(old):
+            raise ModuleNotFoundError(f"{fullname} left the package ({page}); version 0.1 has it", name=fullname)
+        if (new := self.modules.get(old)) is None:
             return None
         message = f"{fullname} has moved to {_PREFIX}{new}; the old path goes with the next release"
         warnings.warn(message, DeprecationWarning, stacklevel=2)

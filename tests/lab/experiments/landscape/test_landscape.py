@@ -33,7 +33,7 @@ def loss_of_two_samples(loss, similarity: float, share: float) -> float:
         DSCHLoss(24, lambda_neg=9.0, tau=2.5, gamma_w=3.0, gamma_l=2.0, alpha=3.0, beta=0.5, kappa_q=0.0),
         SCHLoss(32),
         SCHLoss(8, tau=1.0, alpha=2.0, beta=0.25),
-        DSCHLoss(16, gamma_l=2.0, beta=0.5, kappa_q=0.0, hardness=1.5),
+        DSCHLoss(16, gamma_l=2.0, beta=0.5, kappa_q=0.0),
     ],
 )
 @settings(max_examples=40)

@@ -70,7 +70,6 @@ def test_the_table_of_architectures_repeats_that_of_losses():
 def test_the_defaults_of_a_loss_are_what_the_paper_ran(name):
     parameters = inspect.signature(LOSSES[name]).parameters
     defaults = {key: value.default for key, value in parameters.items() if key not in ("n_bits", "gamma_w")}
-    assert defaults.pop("hardness", 0) == 0  # off: the paper knows no such thing
     assert defaults == _LOSSES[name][1]
 
 

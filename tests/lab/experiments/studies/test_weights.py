@@ -33,7 +33,7 @@ def base(tmp_path_factory):
 def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path):
     names = {loss["name"] for loss in LOSSES.values()}
     assert names >= set(PUBLISHED)
-    assert names == set(CHOICES) == set(ALL_LOSSES) - {"contrastive", "sch-shaped"}
+    assert names == set(CHOICES) == set(ALL_LOSSES) - {"contrastive"}
     assert {math.prod(map(len, keys.values())) for keys in CHOICES.values()} == {9}
     grid = named_grid("weights", base, tmp_path, seeds=2)
     assert len(grid.runs) == 2 * len(LOSSES) * 4 * 2

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from channelhash.losses import DSCHLoss, SCHLoss
 from channelhash.losses.functional import set_weights
-from channelhash.losses.hard_negatives import hard_weights
 
 ChannelLoss = DSCHLoss | SCHLoss
 Values = NDArray[np.float64]
@@ -53,7 +52,7 @@ def channel(loss: ChannelLoss, similarity: ArrayLike) -> tuple[Values, Values]:
 def pair_loss(loss: ChannelLoss, similarity: ArrayLike, distance: ArrayLike) -> Values:
     """Compute what an ordered pair adds to L_D, eq. (dsch:it:l) and (sch:loss).
 
-    It is ω · (ψ · max(0, lower − d, d − upper))^γ_ℓ, where ω is 1 unless the loss has a ``hardness``.
+    It is (ψ · max(0, lower − d, d − upper))^γ_ℓ.
 
     Args:
         loss: DSCH or SCH with its settings; SCH has γ_ℓ = 1.
@@ -69,8 +68,7 @@ def pair_loss(loss: ChannelLoss, similarity: ArrayLike, distance: ArrayLike) -> 
     lower, upper = channel(loss, similarity)
     weights = set_weights(torch.from_numpy(similarity.copy()), loss.alpha, loss.beta).numpy()
     violation = np.maximum(0, np.maximum(lower - distance, distance - upper))
-    harder = hard_weights(torch.as_tensor(violation), loss.n_bits, loss.hardness).numpy()
-    result: Values = np.where(similarity == 0, harder, 1) * (weights * violation) ** loss.gamma_l
+    result: Values = (weights * violation) ** loss.gamma_l
     return result
 
 

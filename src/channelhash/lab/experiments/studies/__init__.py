@@ -11,7 +11,6 @@ EXPERIMENTS = {
     "extensions": "extensions",
     "baselines": "baselines",
     "weights": "weights",
-    "shapes": "shapes",
     "robustness": "robustness",
     "incremental": "incremental",
     "distillation": "distillation",

@@ -21,9 +21,6 @@ EXTENSIONS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     TEXT_AUGMENTATION: {"train": {"mask_tokens": 0.15, "replace_tokens": 0.05}},
     "label-aware mixing": {"train": {"mix_images": 0.5}},
     "contrastive term": {"loss": {"contrastive": 0.1}},
-    "hard-negative weighting": {"loss": {"hardness": 1.0}},
-    "cross-batch memory": {"loss": {"memory": 1024}},
-    "per-bit balance": {"loss": {"balance": 1.0}},
     "direct AP term": {"loss": {"average_precision": 8.0}},
 }
 
