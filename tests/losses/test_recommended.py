@@ -30,8 +30,8 @@ def test_the_weights_are_those_of_the_comparison(name, n_bits, weight, tmp_path)
 
 
 def test_what_is_given_beside_it_prevails():
-    config = configured(name="sch", recommended=True, kappa_q=0.1, balance=0.5)
-    assert (config.loss.kappa_q, config.terms.average_precision, config.terms.balance) == (0.1, 8.0, 0.5)
+    config = configured(name="sch", recommended=True, kappa_q=0.1, contrastive=0.5)
+    assert (config.loss.kappa_q, config.terms.average_precision, config.terms.contrastive) == (0.1, 8.0, 0.5)
     assert configured(name="dsch", recommended=False).loss.kappa_q == 0.01
 
 
