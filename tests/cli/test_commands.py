@@ -597,11 +597,15 @@ def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "demo_config", tiny)
     assert run_command("demo", "--quick", "--out", tmp_path / "d") == 0
     printed = capsys.readouterr().out
-    for word in ("dsch", "sch", "tdsrdh", "chance", "image → text", "Next, words of your own"):
+    for word in ("dsch", "sch", "tdsrdh", "chance", "image → text", "Next, words of your own", "portrait of a woman"):
         assert word in printed
     assert run_command("demo", "--quick", "--out", tmp_path / "d", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert {tuple(tasks) for tasks in result["losses"].values()} == {tuple(TASKS)}
     assert set(result["sheets"]) == {"text", "image"}
+    assert len(result["texts"]) == 5
+    for fit in result["texts"].values():
+        assert 0 <= fit["fitting"] <= fit["shown"] == 7
+        assert f"{fit['fitting']} of 7" in printed
     for sheet in result["sheets"].values():
         assert Image.open(sheet).size == (8 * 148 + 12, 5 * 192)

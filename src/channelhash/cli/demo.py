@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from channelhash.cli.options import AsJson, Quick
-from channelhash.cli.output import messages, print_json, print_tasks, progress_bars
+from channelhash.cli.output import messages, percent, print_json, print_table, print_tasks, progress_bars
 from channelhash.cli.stopping import when_stopped
 
 
@@ -31,6 +31,7 @@ def demo(
                 "losses": result.tasks,
                 "runs": {loss: str(run) for loss, run in result.runs.items()},
                 "sheets": {kind: str(path) for kind, path in result.sheets.items()},
+                "texts": {text: fit._asdict() for text, fit in result.fits.items()},
                 "rows": result.rows,
                 "seconds": round(result.seconds, 1),
             }
@@ -39,6 +40,16 @@ def demo(
     rows = result.rows
     title = f"Tie-aware mAP in %, {rows['query']} queries against {rows['retrieval']} items, {rows['train']} trained on"
     print_tasks(title, result.tasks, "loss")
+    answered = [
+        [text, f"{fit.fitting} of {fit.shown}", percent(fit.fitting / fit.shown), percent(fit.chance)]
+        for text, fit in result.fits.items()
+    ]
+    print_table(
+        "Pictures found that show all of what the words ask for",
+        ["words", "fit", "%", "chance, %"],
+        answered,
+        numeric=True,
+    )
     run = result.runs["dsch"]
     typer.echo(f"Took {result.seconds:.0f} s. Written:")
     for what, path in (
@@ -47,5 +58,6 @@ def demo(
         ("runs: configuration, log, checkpoints, codes, figures", run.parent),
     ):
         typer.echo(f"  {path}  {what}")
-    typer.echo("Next, words of your own:")
+    typer.echo("Next, words of your own, and photographs of your own (pip install 'channelhash[photos]'):")
     typer.echo(f'  channelhash search {run} --text "boats on the sea"')
+    typer.echo('  channelhash search FOLDER "boats on the sea" --sheet answers.png')

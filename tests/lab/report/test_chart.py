@@ -54,6 +54,7 @@ def test_every_point_says_its_value_on_hover():
     long = titles(line_chart("loss", "bits", {"a": [(x, x / 7) for x in range(1000)]}).svg)
     assert 50 <= len(long) <= 100
     assert long[0] == "a: 0 at bits 0"
+    assert titles(line_chart("Precision, %", "recall, %", {"a": [(1 / 3, 50.0)]}).svg) == ["a: 50 at recall 0.3333"]
 
 
 def test_levels_are_marked_by_kind_beside_the_interval_of_chance():

@@ -73,7 +73,7 @@ def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bo
         line(axes, number, x, y, name)
         shown = slice(None, None, 1 + len(x) // _MOST_TIPS)
         _add_tips(axes, x[shown], y[shown], len(tips))
-        tips.append([f"{name}: {value:.4g} at {x_label} {at:g}" for at, value in points[shown]])
+        tips.append([f"{name}: {value:.4g} at {x_label.removesuffix(', %')} {at:.4g}" for at, value in points[shown]])
     axes.set_xlabel(x_label)
     if whole:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))

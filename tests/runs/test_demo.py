@@ -1,0 +1,33 @@
+import numpy as np
+
+from channelhash.codes.code_set import CodeSet
+from channelhash.data.synthetic.scenes import LABELS
+from channelhash.runs.demo import TEXT_QUERIES, Fit, answer_texts
+
+
+class OneAnswer:
+    """A model whose code of every text is the same."""
+
+    def encode_texts(self, texts: list[str]) -> np.ndarray:
+        return np.zeros((len(texts), 1), dtype=np.uint8)
+
+
+def test_an_answer_fits_if_it_has_every_label_of_the_words():
+    shown = [{"sunset", "sea"}, {"sunset"}, {"dog", "sea"}, {"dog"}, {"flower"}, {"portrait", "female"}, {"night"}]
+    labels = np.array([[label in item for label in LABELS] for item in [*shown, {"dog"}, {"sky"}, {"dog"}]])
+    codes = np.array([[0]] * len(shown) + [[255]] * 3, dtype=np.uint8)
+    database = CodeSet([f"im{i}" for i in range(10)], {"image": codes}, labels, 8, label_names=LABELS)
+    sheet, fits = answer_texts(OneAnswer(), database)
+    assert fits == {
+        "sunset beach": Fit(1, 7, 0.1),
+        "dog": Fit(2, 7, 0.4),
+        "city at night": Fit(0, 7, 0.0),
+        "flowers": Fit(1, 7, 0.1),
+        "portrait of a woman": Fit(1, 7, 0.1),
+    }
+    assert [row[0].caption for row in sheet] == list(TEXT_QUERIES)
+    assert [cell.right for cell in sheet[1]] == [None, False, False, True, True, False, False, False]
+
+
+def test_the_queries_ask_for_labels_that_are_drawn():
+    assert {label for wanted in TEXT_QUERIES.values() for label in wanted} <= set(LABELS)
