@@ -222,7 +222,7 @@ def _how_good(standings: Sequence[Standing], references: Mapping[str, Sequence[M
     if references:
         beside = "Floors are codes in closed form of the same features, ceilings orders by real values."
     else:
-        beside = "No floor or ceiling was computed; `channelhash experiment baselines` does."
+        beside = "No floor or ceiling was computed; channelhash experiment baselines does."
     how = "The line is the 95 % interval over queries; chance the 95 % interval of codes that know nothing"
     chart = level_chart(f"{standings[0].measure}, %, beside chance", rows, chance)
     return [Charts([chart]), Text(f"{how}; 100 % is every relevant item before all others. {beside}")]
