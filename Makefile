@@ -22,7 +22,12 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip check
 	@touch $@
 
-demo: install  ## the whole job on the embedded data set, a few minutes
+$(VENV)/.installed-photos: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[photos]'
+	$(BIN)/python -m pip check
+	@touch $@
+
+demo: $(VENV)/.installed-photos  ## the whole job on the embedded data set, a few minutes
 	$(BIN)/channelhash demo
 
 # A file's tests stay in one process: they share what they made. One thread each, so that processes do not fight for cores.

