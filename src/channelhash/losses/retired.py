@@ -20,7 +20,7 @@ def check_not_retired(name: str) -> None:
     Raises:
         InputError: ``name`` is one; the line says which loss to take.
     """
-    if name in _LOSSES:
+    if name in list(_LOSSES):  # what a configuration names may be anything, and need not have a hash
         raise InputError(f"loss.name: {name!r} {_WHY}; take {_LOSSES[name]}")
 
 
