@@ -67,8 +67,8 @@ def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
 
     >>> from pathlib import Path
     >>> from channelhash.runs.demo import demo_config
-    >>> type(create_loss(demo_config(Path("demo"), "dsch", quick=True), n_labels=3)).__name__
-    'DSCHLoss'
+    >>> type(create_loss(demo_config(Path("demo"), "tdsrdh", quick=True), n_labels=3)).__name__
+    'TDSRDHLoss'
     """
     if resolve_loss(config.loss_name).needs_teacher:
         raise InputError(f"loss.name: {config.loss_name!r} takes a teacher, not labels; use `channelhash distill`")

@@ -37,7 +37,7 @@ def student_config(teacher: RunConfig, student: str, data: Path | None, override
     >>> from channelhash.runs.demo import demo_config
     >>> student = student_config(demo_config(Path("demo"), "dsch", quick=True), "small", None, ["model.width=8"])
     >>> student.loss_name, student.n_bits, student.model.width
-    ('distillation', 32, 8)
+    ('distillation', 64, 8)
     """
     sections = _own_sections(student)
     split = teacher.split.model_dump(mode="json")
