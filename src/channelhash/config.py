@@ -12,15 +12,7 @@ from channelhash.data import resolve_data_kind
 from channelhash.data.collection import DataSource
 from channelhash.data.splits import Method, TrainRows
 from channelhash.errors import InputError
-from channelhash.losses import (
-    LOSSES,
-    HashLoss,
-    Terms,
-    loss_settings,
-    resolve_loss,
-    with_published,
-    with_recommended,
-)
+from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss, with_published, with_recommended
 from channelhash.losses.retired import without_retired
 from channelhash.models import MODELS, resolve_model
 from channelhash.utils.overrides import apply_override

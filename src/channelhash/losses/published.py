@@ -37,10 +37,7 @@ def with_published(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: ``published`` is neither true nor false, or `PUBLISHED` has no such loss.
     """
-    given = {key: value for key, value in settings.items() if key != "published"}
-    wanted = settings.get("published", False)
-    if not isinstance(wanted, bool):
-        raise InputError(f"loss.published: is true or false, got {wanted!r}")
+    wanted, given = switched(settings, "published")
     if not wanted:
         return given
     if name not in PUBLISHED:
@@ -48,3 +45,18 @@ def with_published(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
             f"loss.published: nobody else has published {name!r}; leave it out, or take {', '.join(PUBLISHED)}"
         )
     return {**PUBLISHED[name], **given}
+
+
+def switched(settings: Mapping[str, Any], key: str) -> tuple[bool, dict[str, Any]]:
+    """Return whether the switch ``key`` is on, and the other settings of a loss.
+
+    >>> switched({"published": True, "tau": 1.0}, "published")
+    (True, {'tau': 1.0})
+
+    Raises:
+        InputError: the switch is neither true nor false.
+    """
+    wanted = settings.get(key, False)
+    if not isinstance(wanted, bool):
+        raise InputError(f"loss.{key}: is true or false, got {wanted!r}")
+    return wanted, {name: value for name, value in settings.items() if name != key}

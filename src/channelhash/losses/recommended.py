@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from channelhash.errors import InputError
+from channelhash.losses.published import switched
 
 #: Losses that the weights were measured with.
 RECOMMENDED = ("dsch", "sch", "bsch")
@@ -31,10 +32,7 @@ def with_recommended(name: str, settings: Mapping[str, Any], n_bits: int) -> dic
         InputError: ``recommended`` is neither true nor false, stands beside ``published``, or `RECOMMENDED` has no such
             loss.
     """
-    given = {key: value for key, value in settings.items() if key != "recommended"}
-    wanted = settings.get("recommended", False)
-    if not isinstance(wanted, bool):
-        raise InputError(f"loss.recommended: is true or false, got {wanted!r}")
+    wanted, given = switched(settings, "recommended")
     if not wanted:
         return given
     if given.get("published"):

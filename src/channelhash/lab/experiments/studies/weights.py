@@ -20,7 +20,8 @@ from channelhash.losses import PUBLISHED
 #: Weights of the direct AP term, by bit of the code: it is a share, and other losses are of the order of bits.
 _PER_BIT = (0.0, 0.25, 1.0)
 #: What is chosen beside the learning rate: loss -> key -> values, nine combinations each, the published one among them.
-#: ``average_precision`` is by bit of the code, ``proxies`` the learning rate of ``train.rates``.
+#: ``average_precision`` is by bit of the code. ``proxies`` is the learning rate of ``train.rates``, which in the
+#: published form is that of the model.
 CHOICES: Mapping[str, Mapping[str, Sequence[float]]] = {
     "dsch": {"kappa_q": (0.01, 0.1, 0.3), "average_precision": _PER_BIT},
     "sch": {"kappa_q": (0.0, 0.1, 0.3), "average_precision": _PER_BIT},
