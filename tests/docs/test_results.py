@@ -1,24 +1,68 @@
 """The tables of the pages of results say what the raw results beside them say."""
 
 import re
+from pathlib import Path
 from statistics import mean, stdev
 
+import pytest
+
+from channelhash.lab.experiments.experiment import load_experiment
 from channelhash.lab.experiments.score_files import read_runs
 from channelhash.lab.experiments.stats.significance import seed_test
+from channelhash.lab.experiments.tables.rendering import Table, to_markdown
 from pages import DOCS
+
+RESULTS = DOCS / "results"
+#: ``<!-- tables/FILE: EXPERIMENT TABLE -->`` or ``… TABLE of FOLDER`` (of trials), and the table below it.
+_MADE = re.compile(r"^<!-- (tables/\S+): (\S+) (\S+)(?: of (\S+))? -->\n\n((?:\|.*\n)+)", re.M)
 
 #: Of the columns of the page: score and retrieval set.
 _COLUMNS = (("map_tie_aware", "test"), ("map_tie_aware", "leak_free"), ("roc_auc_micro", "test"))
 
 
+def _made(file: str, experiment: str, name: str, trials: str) -> Table:
+    """Make a table again from raw scores."""
+    study, results = load_experiment(experiment), read_runs(RESULTS / file)[trials]
+    tables = [study.trials[trials](results)] if trials else study.tables(results)
+    return next(table for table in tables if table.name == name)
+
+
+def _rows(lines: list[str]) -> list[tuple[str, ...]]:
+    """The cells of Markdown's rows, a block's name in each of its rows."""
+    rows: list[tuple[str, ...]] = []
+    for line in lines:
+        first, *others = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
+        rows.append((first or rows[-1][0], *others))
+    return rows
+
+
+def _pages() -> list[Path]:
+    return [page for page in [*RESULTS.glob("*.md"), DOCS / "which-loss.md"] if _MADE.search(page.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize("page", _pages(), ids=lambda page: page.stem)
+def test_tables_and_counts_are_made_of_raw_scores(page: Path):
+    text = page.read_text(encoding="utf-8")
+    for file, experiment, name, trials, shown in _MADE.findall(text):
+        header, _, *rows = _rows(shown.splitlines())
+        made = to_markdown(_made(file, experiment, name, trials)).splitlines()[2:]
+        columns, _, *expected = _rows([line for line in made if line.startswith("|")])
+        places = [columns.index(column) for column in header]
+        assert len(rows) == len(set(rows))
+        assert set(rows) <= {tuple(row[place] for place in places) for row in expected}
+    prose = re.sub(r"^\|.*$|^```.*?^```$", "", text, flags=re.M | re.S)
+    in_tables = {count for line in re.findall(r"^\|.*$", text, re.M) for count in re.findall(r"\d+ of \d+", line)}
+    assert set(re.findall(r"\d+ of \d+", prose)) <= in_tables
+
+
 def test_the_tables_of_real_tags_are_made_of_their_runs():
-    every = read_runs(DOCS / "results" / "tables" / "tags-runs.csv")[""]
+    every = read_runs(RESULTS / "tables" / "tags-runs.csv")[""]
     runs, scores = [run for run in every if run.n_bits == 32], {}
     for method in {run.method for run in runs}:
         of_method = sorted((run for run in runs if run.method == method), key=lambda run: run.seed)
         assert [run.seed for run in of_method] == [0, 1, 2, 3, 4]
         scores[method] = [[100 * run.score("text->text", *column) for run in of_method] for column in _COLUMNS]
-    page = (DOCS / "results" / "tags.md").read_text(encoding="utf-8")
+    page = (RESULTS / "tags.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| (.+?) \| ([\d+−].*?) \|(?:  \|)?$", page, re.M)
     rows = {method: cells.split(" | ") for method, cells in lines}
     for method, values in scores.items():
