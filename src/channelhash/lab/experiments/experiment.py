@@ -14,6 +14,7 @@ from channelhash.errors import InputError
 from channelhash.lab.experiments import studies
 from channelhash.lab.experiments.base import METHODS, PAPER_BITS, Losses, Sections
 from channelhash.lab.experiments.plots.results import grid_plots
+from channelhash.lab.experiments.query_means import write_query_means
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
 from channelhash.lab.experiments.score_files import write_figures, write_runs
@@ -207,7 +208,7 @@ def _slug(method: str) -> str:
 
 def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
     """Write the tables of a grid's folder to ``tables/``, plots to ``plots/``, every score to ``figures.csv`` and
-    ``runs.csv``, and every score of its trials to ``trials.csv``.
+    ``runs.csv``, every score of its trials to ``trials.csv``, and the AP of single queries to ``queries.npz``.
 
     Unfinished and failed runs are named in the tables.
 
@@ -220,6 +221,7 @@ def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
     _, results = read_grid(folder)
     write_figures(results, folder / "figures.csv")
     write_runs({"": results}, folder / "runs.csv")
+    write_query_means(results, folder / "queries.npz")
     trials = {name: read_grid(folder / name)[1] for name in experiment.trials if (folder / name).exists()}
     if trials:
         write_runs(trials, folder / "trials.csv")

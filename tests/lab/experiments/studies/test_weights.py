@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from channelhash.lab.experiments import tuning
 from channelhash.lab.experiments.experiment import load_experiment
+from channelhash.lab.experiments.query_means import query_means, with_query_means
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.score_files import read_runs
 from channelhash.lab.experiments.stats.significance import holm, seed_test
@@ -82,7 +83,8 @@ def test_rates_are_chosen_first_and_weights_at_that_rate(folder):
 
 def test_the_tables_can_be_made_again_from_the_raw_scores(folder, tmp_path):
     experiment = load_experiment("weights")
-    runs, trials = read_runs(folder / "runs.csv")[""], read_runs(folder / "trials.csv")
+    runs = with_query_means(read_runs(folder / "runs.csv")[""], folder / "queries.npz")
+    trials = read_runs(folder / "trials.csv")
     tables = [*experiment.tables(runs), *(experiment.trials[name](each) for name, each in trials.items())]
     write_tables(tables, tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
@@ -119,7 +121,7 @@ def test_differences_equal_the_tests_written_out(scores):
         results += [made_result("CSQ", seed, {"image->text": third, "text->image": first})]
     results.append(made_result("SCH", 0))
     (table,) = differences_tables(results)
-    ((name, mean, p, ahead, clear, behind),) = [[cell.text for cell in row] for row in table.rows]
+    ((name, mean, p, _, ahead, clear, behind),) = [[cell.text for cell in row] for row in table.rows]
     cells = 100 * np.array([[first - third, second - first] for first, second, third in scores])
     test, each = seed_test(cells.mean(axis=1)), [seed_test(column) for column in cells.T]
     clearly = [t.difference for t, p in zip(each, holm([t.p_value for t in each]), strict=True) if p <= 0.05]
@@ -129,6 +131,27 @@ def test_differences_equal_the_tests_written_out(scores):
     assert (p == "< 0.001") == (test.p_value < 0.001)
     assert ahead == f"{sum(t.difference > 0 for t in each)} of 2"
     assert (int(clear), int(behind)) == (sum(d > 0 for d in clearly), sum(d < 0 for d in clearly))
+
+
+def test_other_queries_are_drawn_from_those_of_all_seeds(folder):
+    results = read_grid(folder)[1]
+    table = differences_tables(results)[1]
+    (row,) = [row for row in table.rows if row[0].text == "DNPH"]
+    lower, upper = (float(end.replace("−", "-")) for end in row[3].text.strip("[]").split(", "))
+    by_query = []  # of each seed, the mean over tasks of what the two methods differ by
+    for seed in (0, 1):
+        own, other = (
+            np.mean([ap for (_, view, _), ap in result.query_ap.items() if view == "leak_free"], axis=0)
+            for method in ("DSCH, tuned", "DNPH")
+            for result in results
+            if (result.method, result.seed) == (method, seed)
+        )
+        by_query += list(own - other)
+    kept = 100 * np.array(by_query)[~np.isnan(by_query)]
+    spread = kept.std() / np.sqrt(len(kept))
+    assert (lower, upper) == pytest.approx((kept.mean() - 1.96 * spread, kept.mean() + 1.96 * spread), abs=0.4 * spread)
+    assert row[3].bold == (lower > 0 or upper < 0)
+    assert {ap.dtype for ap in query_means(results).values()} == {np.dtype(np.float16)}
 
 
 def test_means_are_over_cells_first_and_say_what_is_missing():

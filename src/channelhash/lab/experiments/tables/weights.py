@@ -5,16 +5,20 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from channelhash.lab.experiments.query_means import Place, query_means
 from channelhash.lab.experiments.results import VIEWS, Result
 from channelhash.lab.experiments.stats.significance import SeedTest, holm, seed_test
 from channelhash.lab.experiments.tables.rendering import Cell, Table
 from channelhash.lab.experiments.tables.results import VIEW_NAMES, best_means, print_spread, spread
 from channelhash.lab.experiments.tuning import best_trials, rate_of, validation_score
+from channelhash.metrics.significance import Interval, bootstrap_interval
 
 #: What ends the name of a method whose weights are chosen.
 TUNED = ", tuned"
 #: A corrected p-value up to this counts as a difference.
 _LEVEL = 0.05
+#: Draws of the queries.
+_RESAMPLES = 1000
 #: Column of `means_table` -> view and score.
 _COLUMNS = {
     "mAP, R": ("test", "map_tie_aware"),
@@ -65,14 +69,15 @@ def means_table(results: Sequence[Result]) -> Table:
 
 def differences_tables(results: Sequence[Result], first: str = "DSCH" + TUNED) -> list[Table]:
     """Return ``first`` minus every other method, on R and on R∖T; none without two common seeds."""
-    tables = []
+    tables, queries = [], query_means(results)
     for view in VIEWS:
         own = _cells(results, first, view)
         methods = [method for method in dict.fromkeys(result.method for result in results) if method != first]
         others = {method: _cells(results, method, view) for method in methods}
         tests = {method: found for method, other in others.items() if (found := _tests(own, other))}
         if tests:
-            tables.append(_differences_table(first, view, tests))
+            intervals = {method: _over_queries(queries, first, method, view) for method in tests}
+            tables.append(_differences_table(first, view, tests, intervals))
     return tables
 
 
@@ -149,7 +154,28 @@ def _tests(
     return seed_test(differences.mean(axis=0)), [seed_test(row) for row in differences]
 
 
-def _differences_table(first: str, view: str, tests: Mapping[str, tuple[SeedTest, list[SeedTest]]]) -> Table:
+def _over_queries(queries: Mapping[Place, NDArray[np.float16]], first: str, second: str, view: str) -> Interval | None:
+    """Draw the queries of all common seeds again: the difference in points and its 95 % interval, None without AP."""
+    seeds = [
+        place.seed
+        for place in queries
+        if (place.method, place.view) == (first, view) and Place(second, place.seed, view) in queries
+    ]
+    if not seeds:
+        return None
+    own, other = (
+        np.concatenate([queries[Place(method, seed, view)].astype(np.float64) for seed in seeds])
+        for method in (first, second)
+    )
+    return bootstrap_interval(100 * (own - other), resamples=_RESAMPLES)
+
+
+def _differences_table(
+    first: str,
+    view: str,
+    tests: Mapping[str, tuple[SeedTest, list[SeedTest]]],
+    over_queries: Mapping[str, Interval | None],
+) -> Table:
     mean_p = dict(zip(tests, holm([mean.p_value for mean, _ in tests.values()]), strict=True))
     cell_p = iter(holm([cell.p_value for _, cells in tests.values() for cell in cells]))
     rows = []
@@ -157,13 +183,13 @@ def _differences_table(first: str, view: str, tests: Mapping[str, tuple[SeedTest
         clear = [cell.difference for cell in cells if next(cell_p) <= _LEVEL]
         ahead = sum(cell.difference > 0 for cell in cells)
         counts = (f"{ahead} of {len(cells)}", str(sum(d > 0 for d in clear)), str(sum(d < 0 for d in clear)))
-        interval = f"[{_signed(mean.lower)}, {_signed(mean.upper)}]"
-        p = mean_p[method]
+        p, queries = mean_p[method], over_queries[method]
         rows.append(
             (
                 Cell(method),
-                Cell(f"{_signed(mean.difference)} {interval}", p <= _LEVEL),
+                Cell(f"{_signed(mean.difference)} {_interval(mean)}", p <= _LEVEL),
                 Cell("< 0.001" if p < 0.001 else f"{p:.3f}"),
+                Cell(_interval(queries) if queries else "–", bool(queries and queries.lower * queries.upper > 0)),
                 *map(Cell, counts),
             )
         )
@@ -171,14 +197,19 @@ def _differences_table(first: str, view: str, tests: Mapping[str, tuple[SeedTest
     return Table(
         f"differences-{view}",
         f"{first} minus the others, tie-aware mAP in points: {VIEW_NAMES[view]}",
-        ("Minus", "Mean of all cells", "p", "Ahead in cells", "Clearly ahead", "Clearly behind"),
+        ("Minus", "Mean of all cells", "p", "Other queries", "Ahead in cells", "Clearly ahead", "Clearly behind"),
         tuple(rows),
         f"A cell is a task at a code length. Differences are paired by seed over {', '.join(map(str, sorted(seeds)))} "
         "seeds, each with a split of its own, so they speak of other queries, training rows and weights; Student's "
         "95 % interval and test. p by Holm's correction over the rows; clearly: p up to 0.05 by Holm's correction over "
-        "all cells of all rows.",
+        "all cells of all rows. Other queries: 95 % bootstrap interval of the mean over queries, with the same trained "
+        "models. Bold: p up to 0.05; an interval that leaves zero out.",
         labels=1,
     )
+
+
+def _interval(test: SeedTest | Interval) -> str:
+    return f"[{_signed(test.lower)}, {_signed(test.upper)}]"
 
 
 def _signed(points: float) -> str:
