@@ -155,7 +155,7 @@ def sch_bounds(similarity: Tensor, n_bits: int, tau: float = 3.0) -> tuple[Tenso
 def balanced_bounds(
     similarity: Tensor, n_bits: int, similarity_ratio: float, rho: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Return the lower and upper end of the balanced channels of BSCH (``docs/results/balanced-channels.md``).
+    """Return the lower and upper end of the balanced channels of BSCH (``docs/explanation/own-losses.md``).
 
     S > 0: [0, k/2 · (1 − S)], no lower end that counts. S = 0: [k/2 + g, k] with the gap g = ρ · k/2 · r, at most k/2.
 

@@ -1,6 +1,6 @@
 """The weights that we recommend beside a channel: ``recommended: true`` in a configuration.
 
-Measured in ``docs/results/channels-compared.md``.
+Measured in ``docs/which-loss.md``.
 """
 
 from collections.abc import Mapping
