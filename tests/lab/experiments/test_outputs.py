@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from channelhash.lab.experiments.results import read_grid
+from lab.experiments.made_grids import assert_made_again
 from small_runs import run_command, write_features
 
 
@@ -53,6 +54,7 @@ def test_each_grid_leaves_its_tables_plots_and_figures(base, tmp_path, name, bit
     assert float(runs[0][f"{column}/map_tie_aware"]) == expected
     at_50 = results[0].epochs[row["checkpoint"]]["leak_free"][row["task"]]["map_at"]["50"]
     assert float(runs[0][f"{column}/map_at/50"]) == at_50
+    assert_made_again(name, out)
     assert run_command("report", out) == 0
     assert tables[0].split("-")[0] in (out / "report.html").read_text().lower()
 

@@ -220,13 +220,13 @@ def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
     """
     _, results = read_grid(folder)
     write_figures(results, folder / "figures.csv")
-    write_runs({"": results}, folder / "runs.csv")
     write_query_means(results, folder / "queries.npz")
     trials = {name: read_grid(folder / name)[1] for name in experiment.trials if (folder / name).exists()}
-    if trials:
-        write_runs(trials, folder / "trials.csv")
     tables = [*experiment.tables(results), *(experiment.trials[name](each) for name, each in trials.items())]
     paths = write_tables(tables, folder / "tables")
+    write_runs({"": results}, folder / "runs.csv")  # with what the tables measured
+    if trials:
+        write_runs(trials, folder / "trials.csv")
     for name, figure in experiment.plots(results).items():
         write_figure(figure, folder / "plots", name)
     return paths

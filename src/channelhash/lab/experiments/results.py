@@ -1,7 +1,7 @@
 """The results of a grid's runs, as tables, tests and plots read them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
+from channelhash.utils.files import write_text
 from channelhash.utils.reading import read_yaml_sections, reading
 
 Status = Literal["finished", "failed", "missing"]
@@ -33,6 +34,7 @@ class Result:
             `metrics.evaluate` returns them.
         query_ap: (checkpoint, view, task) -> AP_T of each query ``(nq,)``, NaN without relevant items.
         seconds: wall time of the run.
+        measured: what only some experiments measure, by name, as `measured` finds it.
 
     >>> scores = {"image->text": {"map_tie_aware": 0.84}}
     >>> result = Result("dsch-k16-seed0", Path(), "DSCH", {}, "finished", epochs={"last": {"test": scores}})
@@ -49,6 +51,7 @@ class Result:
     epochs: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     query_ap: Mapping[tuple[str, str, str], NDArray[np.float64]] = field(default_factory=dict)
     seconds: float = 0.0
+    measured: dict[str, Any] = field(default_factory=dict)
 
     @property
     def n_bits(self) -> int:
@@ -119,6 +122,32 @@ def read_result(
             name, run, method, settings, "failed", failed.read_text(encoding="utf-8", errors="replace").strip()
         )
     return Result(name, run, method, settings, "missing")
+
+
+def measured(result: Result, name: str, measure: Callable[[], Any] | None = None) -> Any:
+    """Return what was measured of a finished run beside its scores; measure it the first time.
+
+    It is kept in ``result.measured`` and in a JSON file of the run's folder: a finished run never changes.
+
+    Args:
+        result: of a run.
+        name: of the file, without ``.json``.
+        measure: returns what is written there; None if something else writes it.
+
+    Returns:
+        The file's content; None if there is none and ``measure`` is None.
+
+    >>> measured(Result("run", Path(), "DSCH", {}, "finished", measured={"bytes": {"code": 8}}), "bytes")
+    {'code': 8}
+    """
+    path = result.folder / f"{name}.json"
+    if name not in result.measured:
+        if not path.exists():
+            if measure is None:
+                return None
+            write_text(path, json.dumps(measure()))
+        result.measured[name] = json.loads(path.read_text(encoding="utf-8"))
+    return result.measured[name]
 
 
 def _sections(settings: Any) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from channelhash.utils.reading import reading
 
 # Columns of figures.csv.
 _SCORES = ("map_tie_aware", "map_lower", "map_upper", "ndcg", "ndcg_graded", "roc_auc_micro", "roc_auc_macro", "chance")
-# What a row of `write_runs` says of its run beside scores; `settings` are JSON.
+# What a row of `write_runs` says of its run beside scores, `settings` and `measured`, which are JSON.
 _OF_RUN = ("trials", "run", "method", "n_bits", "seed", "status", "error", "configuration", "data", "splits", "seconds")
 # Hashes of 64 bits tell the runs of a grid apart.
 _DIGITS = 16
@@ -35,8 +35,8 @@ def write_figures(results: Sequence[Result], path: Path) -> None:
 
 
 def write_runs(results: Mapping[str, Sequence[Result]], path: Path) -> None:
-    """Write one line for each run: hashes of its configuration, collection and splits, every score but curves, and the
-    configuration itself, in which paths are cut down to names.
+    """Write one line for each run: hashes of its configuration, collection and splits, every score but curves, what
+    `results.measured` keeps of it, and the configuration itself; paths are cut down to names.
 
     Columns of scores are named like ``last/test/image->text/map_tie_aware``.
 
@@ -53,8 +53,9 @@ def write_runs(results: Mapping[str, Sequence[Result]], path: Path) -> None:
         sizes = [plain.get("model", {}).get("n_bits"), plain.get("train", {}).get("seed")]
         row = [trials, result.name, result.method, *sizes, result.status, result.error]
         row += [configuration_hash(result.settings), *_split_hashes(result.folder), result.seconds]
-        rows.append([*row, json.dumps(plain, ensure_ascii=False), *(run.get(name) for name in names)])
-    _write(path, [*_OF_RUN, "settings", *names], rows)
+        row += [json.dumps(each, ensure_ascii=False) for each in (plain, _without_folders(result.measured))]
+        rows.append([*row, *(run.get(name) for name in names)])
+    _write(path, [*_OF_RUN, "settings", "measured", *names], rows)
 
 
 def read_runs(path: Path) -> dict[str, list[Result]]:
@@ -86,13 +87,17 @@ def configuration_hash(settings: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _without_places(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {
-        section: {key: _without_folder(value) for key, value in values.items() if (section, key) != ("train", "device")}
-        for section, values in settings.items()
-    }
+    kept = {section: dict(values) for section, values in settings.items()}
+    kept.get("train", {}).pop("device", None)
+    plain: dict[str, dict[str, Any]] = _without_folders(kept)
+    return plain
 
 
-def _without_folder(value: Any) -> Any:
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_folders(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(each) for each in value]
     return PurePath(value).name if isinstance(value, str) and PurePath(value).is_absolute() else value
 
 
@@ -125,8 +130,9 @@ def _result(row: Mapping[str, str]) -> Result:
                 scores = scores.setdefault(key, {})
             scores[name] = float(text)
     status: Status = row["status"]  # type: ignore[assignment]  # as `write_runs` wrote it
-    seconds, settings = float(row["seconds"]), json.loads(row["settings"])
-    return Result(row["run"], Path(row["run"]), row["method"], settings, status, row["error"], epochs, {}, seconds)
+    settings, measured = (json.loads(row.get(name) or "{}") for name in ("settings", "measured"))
+    about = row["run"], Path(row["run"]), row["method"], settings, status, row["error"]
+    return Result(*about, epochs, seconds=float(row["seconds"]), measured=measured)
 
 
 def _write(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -23,7 +23,7 @@ from channelhash.metrics.real_valued import evaluate_cosines
 from channelhash.models import load_model
 from channelhash.models.linear_hashing import cca_itq
 from channelhash.runs.build import make_splits
-from lab.experiments.made_grids import named_grid
+from lab.experiments.made_grids import assert_made_again, named_grid
 from lab.experiments.made_results import made_result
 from small_runs import grid_base, run_command
 
@@ -91,6 +91,7 @@ def test_the_command_tunes_and_runs_between_floor_and_ceiling(folder):
     assert (folder / "plots" / "baselines-k8.png").stat().st_size > 5_000
     with open(folder / "figures.csv", newline="") as file:
         assert {row["method"] for row in csv.DictReader(file)} == set(results)
+    assert_made_again("baselines", folder)
 
 
 def test_nothing_is_done_twice(folder, command, capsys):

@@ -7,6 +7,7 @@ import yaml
 
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import both
+from lab.experiments.made_grids import assert_made_again
 from small_runs import run_command, write_features
 
 
@@ -35,3 +36,4 @@ def test_the_experiment_draws_the_front_between_labels_and_pairs(tmp_path, monke
     table = (tmp_path / "g" / "tables" / "both.md").read_text()
     assert all(method in table for method in ("labels alone", "pairs alone", *front))
     assert (tmp_path / "g" / "plots" / "front-k10.png").exists()
+    assert_made_again("both", tmp_path / "g")

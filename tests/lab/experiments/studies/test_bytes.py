@@ -11,7 +11,7 @@ from channelhash.lab.experiments.compressions import COMPRESSIONS, common_space
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.runner import Execution
 from channelhash.lab.experiments.studies.bytes import LEARNED, run_bytes
-from lab.experiments.made_grids import named_grid
+from lab.experiments.made_grids import assert_made_again, named_grid
 from small_runs import assert_refused, run_command, write_features
 
 ROWS = np.arange(40)
@@ -106,6 +106,7 @@ def test_the_experiment_measures_every_method_at_the_same_bytes_and_never_twice(
     table = (tmp_path / "g" / "tables" / "bytes.md").read_text()
     assert table.count("| pairs |") == 1
     assert (tmp_path / "g" / "plots" / "bytes.png").stat().st_size > 5_000
+    assert_made_again("bytes", tmp_path / "g")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "g" / "runs").glob("*/bytes.json")}
     run_bytes(
         named_grid("bytes", tmp_path / "base.yaml", tmp_path / "g", bits=[8], seeds=1), tmp_path / "g", Execution()

@@ -14,6 +14,7 @@ from channelhash.lab.experiments import runner as grid
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import distillation
 from channelhash.lab.experiments.tables.distillation import distillation_tables
+from lab.experiments.made_grids import assert_made_again
 from picture_runs import features_config, write_picture_features, write_pictures
 from small_runs import assert_refused, run_command
 
@@ -136,6 +137,8 @@ def test_tables_hold_what_the_comparisons_say(made):
     expected = 100 * float(np.mean(one) - np.mean(other))
     assert bits["width 8: λ_r 1 − 0"].startswith(f"{expected:+.2f} [".replace("-", "−"))
     assert (folder / "plots" / "distillation-k12.png").stat().st_size > 10_000
+    assert_made_again("distillation", folder)
+    assert str(folder) not in (folder / "runs.csv").read_text()  # that of the teacher
 
 
 def test_a_seed_whose_runs_are_not_all_there_is_left_out_and_said(made):

@@ -12,7 +12,7 @@ from channelhash.lab.experiments.stats.effects import option_effects
 from channelhash.lab.experiments.studies.extensions import EXPERIMENT, EXTENSIONS, TEXT_AUGMENTATION
 from channelhash.lab.experiments.tables.effects import all_option_effects, effects_plot, effects_tables
 from channelhash.lab.experiments.tables.rendering import to_markdown
-from lab.experiments.made_grids import named_grid
+from lab.experiments.made_grids import assert_made_again, named_grid
 from lab.experiments.made_results import CROSS_MODAL, made_result
 from small_runs import run_command, write_features
 
@@ -125,3 +125,4 @@ def test_the_command_leaves_effects_and_leaves_out_what_features_cannot_have(tmp
     with open(out / "tables" / "effects-k8.csv", newline="") as file:
         assert len(list(csv.reader(file))) >= len(EXTENSIONS)
     assert (out / "plots" / "effects.png").stat().st_size > 5_000
+    assert_made_again("extensions", out)

@@ -10,6 +10,7 @@ from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies.incremental import GROUPS
 from channelhash.metrics import hamming_histogram
 from channelhash.runs.evaluate import run_codes
+from lab.experiments.made_grids import assert_made_again
 from small_runs import assert_refused, feature_config, run_command, write_features
 
 
@@ -38,6 +39,7 @@ def test_four_methods_search_one_collection(grid):
     for method in ("old model", "extension", "fine-tuning", "retrained, re-encoded"):
         assert table.count(f"| {method} |") == 3
     assert "[" in (grid / "g" / "tables" / "incremental-loss.md").read_text()
+    assert_made_again("incremental", grid / "g")
 
 
 @pytest.mark.slow

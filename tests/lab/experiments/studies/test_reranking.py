@@ -11,6 +11,7 @@ import channelhash as ch
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies.reranking import average_precisions
 from channelhash.search.rerank import asymmetric_distances
+from lab.experiments.made_grids import assert_made_again
 from small_runs import feature_config, run_command, write_features
 
 
@@ -63,3 +64,4 @@ def test_the_experiment_tabulates_what_re_ranking_adds(tmp_path):
     assert "| SCH, k = 10 | image → text |" in table
     assert table.count("→") == 8
     assert "[" in table
+    assert_made_again("reranking", tmp_path / "g")

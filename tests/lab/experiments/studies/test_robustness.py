@@ -20,6 +20,7 @@ from channelhash.models.image_encoders import unit_pixels
 from channelhash.runs import train as train_module
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
+from lab.experiments.made_grids import assert_made_again
 from small_runs import assert_refused, grid_base, run_command
 
 
@@ -94,6 +95,7 @@ def test_scores_are_kept(folder):
     clean = read_grid(folder)[1][0].folder
     kept = json.loads((clean / "robustness.json").read_text())
     assert kept == perturbed_scores(clean)
+    assert_made_again("robustness", folder)
 
 
 def test_features_cannot_be_perturbed(tmp_path, capsys):

@@ -5,9 +5,9 @@ The front is label mAP against Recall@10 of a query's own counterpart among all 
 for each point of the front.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -20,6 +20,7 @@ from channelhash.data.splits import Splits
 from channelhash.lab.experiments.base import Sections
 from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
 from channelhash.lab.experiments.plots.results import grid_plots
+from channelhash.lab.experiments.results import measured
 from channelhash.lab.experiments.tables.rendering import Cell
 from channelhash.lab.experiments.tables.results import print_spread, spread
 from channelhash.losses import recommended_weights
@@ -31,7 +32,6 @@ from channelhash.models.encode_records import encode_records
 from channelhash.runs.folder import open_run
 from channelhash.training.batches import prepare_inputs
 from channelhash.training.feature_inputs import collection_features
-from channelhash.utils.files import write_text
 from channelhash.utils.plotting import legend_below, line
 from channelhash.utils.progress import no_stage_progress
 
@@ -85,30 +85,22 @@ def front_scores(result: Result) -> Scores:
     """Return label mAP and Recall@10 of a finished run; of the model ``both`` for each of `SHARES`.
 
     Test queries search R, validation queries the rest of R, which has the training rows in it; a query's counterpart is
-    searched among the queries too. The figures are kept in the run's ``both.json``.
+    searched among the queries too.
     """
-    path = result.folder / "both.json"
-    if not path.exists():
-        run = open_run(result.folder)
-        records, splits = (
-            collection_features(run.model, run.collection, run.config.train, no_stage_progress),
-            run.splits,
-        )
-        model, scores = run.model.on_features(), {}
-        if result.method == BOTH:
-            train = records.take(splits.train)
-            inputs = {modality: prepare_inputs(model, train, modality) for modality in model.modalities}
-            for label_bits in dict.fromkeys(round(share * result.n_bits) for share in SHARES):
-                fit_bits(model, inputs, label_bits)
-                scores[f"{label_bits} + {result.n_bits - label_bits}"] = _measured(model, records, splits)
-        else:
-            scores[result.method] = _measured(model, records, splits)
-        write_text(path, json.dumps(scores))
-    kept: Scores = json.loads(path.read_text(encoding="utf-8"))
-    return kept
+    run = open_run(result.folder)
+    records, splits = collection_features(run.model, run.collection, run.config.train, no_stage_progress), run.splits
+    model = run.model.on_features()
+    if result.method != BOTH:
+        return {result.method: _scores(model, records, splits)}
+    train, scores = records.take(splits.train), {}
+    inputs = {modality: prepare_inputs(model, train, modality) for modality in model.modalities}
+    for label_bits in dict.fromkeys(round(share * result.n_bits) for share in SHARES):
+        fit_bits(model, inputs, label_bits)
+        scores[f"{label_bits} + {result.n_bits - label_bits}"] = _scores(model, records, splits)
+    return scores
 
 
-def _measured(model: HashModel, records: Records, splits: Splits) -> dict[str, dict[str, tuple[float, float]]]:
+def _scores(model: HashModel, records: Records, splits: Splits) -> dict[str, dict[str, tuple[float, float]]]:
     """Return split -> task -> (label mAP, Recall@10) of a model's codes."""
     query, known = (encode_records(model, records.take(rows)) for rows in (splits.query, splits.retrieval))
     asks = np.isin(splits.retrieval, splits.validation_query)
@@ -136,7 +128,8 @@ def _cells(results: Sequence[Result], split: str) -> dict[tuple[int, str], np.nd
     cells: dict[tuple[int, str], list[list[tuple[float, float]]]] = {}
     for result in results:
         if result.status == "finished":
-            for method, of_splits in front_scores(result).items():
+            front: Scores = measured(result, "both", partial(front_scores, result))
+            for method, of_splits in front.items():
                 of_tasks = of_splits.get(split, {})
                 scores = [of_tasks[task] for task in ("image->text", "text->image") if task in of_tasks]
                 cells.setdefault((result.n_bits, method), []).extend([scores] * (len(scores) == 2))

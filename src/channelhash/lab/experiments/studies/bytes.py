@@ -32,7 +32,7 @@ from channelhash.lab.experiments.compressed_items import (
 from channelhash.lab.experiments.compressions import COMPRESSIONS, common_space
 from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result
 from channelhash.lab.experiments.reference_points import ReferenceData, read_data, run_outputs
-from channelhash.lab.experiments.results import read_grid
+from channelhash.lab.experiments.results import measured, read_grid, read_result
 from channelhash.lab.experiments.runner import Evaluated, Notify, run_grid, write_result
 from channelhash.lab.experiments.tables.bytes import MEASURED, STAGES, bytes_plots, bytes_tables
 from channelhash.metrics.real_valued import evaluate_similarities
@@ -89,7 +89,9 @@ def run_bytes(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
         runs = [run for run in grid.runs if run.config.train.seed == seed]
         data = read_data(runs[0].config)
         for run in runs:
-            _measure_run(run, data, folder, execution.notify)
+            result = read_result(folder, run.name, run.method)
+            if result.status == "finished":
+                measured(result, MEASURED, partial(_measure_run, run, result.folder, data, execution.notify))
         vectors = common_space(data.features, data.splits.train)
         configs = {run.config.n_bits: run.config for run in runs}
         for method, config in product(COMPRESSIONS, configs.values()):
@@ -102,29 +104,26 @@ def run_bytes(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
     return read_grid(folder)[1]
 
 
-def _measure_run(run: GridRun, data: ReferenceData, folder: Path, notify: Notify) -> None:
+def _measure_run(run: GridRun, place: Path, data: ReferenceData, notify: Notify) -> dict[str, Any]:
     """Measure the codes of a finished run; its second stage is its own real-valued outputs."""
-    place = folder / "runs" / run.name
-    if (place / MEASURED).exists() or not (place / "result.json").exists():
-        return
     with trusting(run.config.python_names):
         outputs = run_outputs(load_model(place), run.config, data.records)
     figures, _ = measure(binary_codes(outputs, run.config.n_bits), second_stage(outputs), data, run.config.train.seed)
-    write_text(place / MEASURED, json.dumps(figures))
     notify(f"{run.name} measured")
+    return figures
 
 
 def _measure_compression(
     method: str, config: RunConfig, vectors: Views, data: ReferenceData, place: Path, notify: Notify
 ) -> bool:
     """Measure a method without training, whose second stage is the whole common space; return whether there is one."""
-    if not (place / MEASURED).exists():
+    if not (place / f"{MEASURED}.json").exists():
         compressed = COMPRESSIONS[method](vectors, data.splits.train, config.n_bits // 8, config.train.seed)
         if compressed is None:
             return False
         figures, tasks = measure(compressed, second_stage(vectors), data, config.train.seed)
         write_result(place, {"last": {"test": tasks}})
-        write_text(place / MEASURED, json.dumps(figures))
+        write_text(place / f"{MEASURED}.json", json.dumps(figures))
         notify(f"{place.name} measured")
     return True
 

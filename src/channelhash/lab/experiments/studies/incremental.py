@@ -9,7 +9,6 @@ collection, where old items have the codes of the first model in all but the las
 * a training on everything from scratch, everything encoded again: the ceiling.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,6 +27,7 @@ from channelhash.data.splits import Splits, load_splits, save_splits
 from channelhash.errors import InputError
 from channelhash.lab.experiments.base import METHODS
 from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result, Table
+from channelhash.lab.experiments.results import measured
 from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.tables.rendering import Cell
 from channelhash.lab.experiments.tables.results import difference_cell, print_spread, spread
@@ -38,7 +38,6 @@ from channelhash.runs.build import draw_run_splits
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.stored_codes import database_codes, stored_codes
 from channelhash.training.feature_inputs import collection_features
-from channelhash.utils.files import write_text
 from channelhash.utils.plotting import arrow
 from channelhash.utils.progress import no_stage_progress
 
@@ -143,30 +142,24 @@ def _codes_of_run(folder: Path) -> tuple[CodeSet, CodeSet]:
     return codes.query, codes.retrieval
 
 
-def _read_scores(
-    folder: Path, file: str, new: Sequence[str], codes: Callable[[Path], tuple[CodeSet, CodeSet]]
-) -> Scores:
-    """Return tie-aware mAP of each group and task; kept in the run's folder, which no longer changes."""
-    path = folder / file
-    if not path.exists():
-        query, database = codes(folder)
-        assert query.labels is not None  # a run's codes have them
-        assert database.labels is not None
-        new_columns = [query.label_names.index(name) for name in new]
-        is_new = query.labels[:, new_columns].any(axis=1)
-        every = list(range(len(query.label_names)))
-        computed: Scores = {}
-        for group, rows, columns in zip(GROUPS, (~is_new, is_new, is_new), (every, every, new_columns), strict=True):
-            relevance = query.labels[rows][:, columns], database.labels[:, columns]
-            computed[group] = {
-                f"{asking}->{searched}": hamming_histogram(
-                    query.codes[asking][rows], database.codes[searched], *relevance, n_bits=query.n_bits
-                ).mean_average_precision()
-                for asking in query.codes
-                for searched in database.codes
-            }
-        write_text(path, json.dumps(computed))
-    scores: Scores = json.loads(path.read_text(encoding="utf-8"))
+def _scores(codes: Callable[[Path], tuple[CodeSet, CodeSet]], folder: Path, new: Sequence[str]) -> Scores:
+    """Return tie-aware mAP of each group and task, of the queries and retrieval set that ``codes`` gives of a run."""
+    query, database = codes(folder)
+    assert query.labels is not None  # a run's codes have them
+    assert database.labels is not None
+    new_columns = [query.label_names.index(name) for name in new]
+    is_new = query.labels[:, new_columns].any(axis=1)
+    every = list(range(len(query.label_names)))
+    scores: Scores = {}
+    for group, rows, columns in zip(GROUPS, (~is_new, is_new, is_new), (every, every, new_columns), strict=True):
+        relevance = query.labels[rows][:, columns], database.labels[:, columns]
+        scores[group] = {
+            f"{asking}->{searched}": hamming_histogram(
+                query.codes[asking][rows], database.codes[searched], *relevance, n_bits=query.n_bits
+            ).mean_average_precision()
+            for asking in query.codes
+            for searched in database.codes
+        }
     return scores
 
 
@@ -181,10 +174,12 @@ def _tables(results: Sequence[Result]) -> list[Table]:
         extension = finished[EXTENDED, n_bits, seed]
         new = list(extension.settings["data"]["only_labels"])
         codes = partial(_codes_of_old_model, Path(extension.settings["extend"]["run"]))
-        by_cell[UNCHANGED, n_bits, seed] = _read_scores(extension.folder, "old-model.json", new, codes)
+        of_old_model = partial(_scores, codes, extension.folder, new)
+        by_cell[UNCHANGED, n_bits, seed] = measured(extension, "old-model", of_old_model)
         for method in ALL_METHODS[1:]:
-            folder = finished[method, n_bits, seed].folder
-            by_cell[method, n_bits, seed] = _read_scores(folder, "incremental.json", new, _codes_of_run)
+            run = finished[method, n_bits, seed]
+            of_run = partial(_scores, _codes_of_run, run.folder, new)
+            by_cell[method, n_bits, seed] = measured(run, "incremental", of_run)
     tasks = list(next(iter(by_cell.values()), {}).get(GROUPS[0], ()))
     tasks.sort(key=lambda task: task.split("->")[0] == task.split("->")[1])
     score_rows, loss_rows = _rows(by_cell, whole, tasks)

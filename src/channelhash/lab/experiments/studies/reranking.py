@@ -3,8 +3,8 @@
 The codes are those of a loss without quantisation term and of one with it.
 """
 
-import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.codes.code_set import CodeSet
 from channelhash.lab.experiments.base import METHODS
 from channelhash.lab.experiments.experiment import Experiment, Result, Table
+from channelhash.lab.experiments.results import measured
 from channelhash.lab.experiments.tables.rendering import Cell
 from channelhash.lab.experiments.tables.results import difference_cell, print_spread, spread
 from channelhash.metrics import ranking
 from channelhash.runs.evaluate import query_outputs, run_codes
 from channelhash.search.rerank import asymmetric_distances
-from channelhash.utils.files import write_text
 from channelhash.utils.plotting import arrow
 
 #: How many of the first matches are ranked again; None is all of them.
@@ -83,22 +83,12 @@ def _group_ap(begins: NDArray[np.bool_], relevant: NDArray[np.bool_]) -> float:
 
 
 def reranked_scores(folder: Path) -> dict[str, list[float]]:
-    """Return task -> mAP by Hamming distance and with the first N re-ranked, N of `DEPTHS`, on a run's test split.
-
-    They are kept in the run's ``reranking.json``: a finished run never changes.
-    """
-    path = folder / "reranking.json"
-    if not path.exists():
-        codes, outputs = run_codes(folder), query_outputs(folder)
-        by_id = np.argsort(np.asarray(codes.retrieval.ids, dtype=str), kind="stable")
-        query, database = codes.query, codes.retrieval.take(by_id)
-        tasks = sorted(product(query.codes, database.codes), key=lambda task: task[0] == task[1])  # cross-modal first
-        means = {
-            f"{asking}->{searched}": _means(outputs, query, asking, database, searched) for asking, searched in tasks
-        }
-        write_text(path, json.dumps(means))
-    scores: dict[str, list[float]] = json.loads(path.read_text(encoding="utf-8"))
-    return scores
+    """Return task -> mAP by Hamming distance and with the first N re-ranked, N of `DEPTHS`, on a run's test split."""
+    codes, outputs = run_codes(folder), query_outputs(folder)
+    by_id = np.argsort(np.asarray(codes.retrieval.ids, dtype=str), kind="stable")
+    query, database = codes.query, codes.retrieval.take(by_id)
+    tasks = sorted(product(query.codes, database.codes), key=lambda task: task[0] == task[1])  # cross-modal first
+    return {f"{asking}->{searched}": _means(outputs, query, asking, database, searched) for asking, searched in tasks}
 
 
 def _means(
@@ -122,7 +112,7 @@ def _tables(results: Sequence[Result]) -> list[Table]:
     cells = dict.fromkeys((result.method, result.n_bits) for result in results)
     for method, n_bits in cells:
         runs = [r for r in results if (r.method, r.n_bits, r.status) == (method, n_bits, "finished")]
-        scores = [reranked_scores(run.folder) for run in runs]
+        scores = [measured(run, "reranking", partial(reranked_scores, run.folder)) for run in runs]
         for task in scores[0] if scores else ():
             shares = np.array([by_task[task] for by_task in scores])  # (seeds, 1 + depths)
             gains = 100 * (shares[:, 1:] - shares[:, :1])

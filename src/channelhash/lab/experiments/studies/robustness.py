@@ -1,8 +1,8 @@
 """``experiment robustness``: what corrupted images, noise of tags and labels, and an attack cost each loss."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from channelhash.errors import InputError
 from channelhash.lab.experiments.base import METHODS
 from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
 from channelhash.lab.experiments.perturbations import ATTACKS, CORRUPTIONS, TAG_NOISE, attack
+from channelhash.lab.experiments.results import measured
 from channelhash.lab.experiments.tables.rendering import Cell
 from channelhash.lab.experiments.tables.results import all_views, best_means, losses_table, print_spread, spread
 from channelhash.metrics.code_files import evaluate_sets
@@ -22,7 +23,6 @@ from channelhash.models.image_encoders import unit_pixels
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
 from channelhash.training.batches import prepare_inputs
-from channelhash.utils.files import write_text
 from channelhash.utils.plotting import arrow
 
 #: Shares of training rows that are given the labels of another row; 0 is the run whose queries are perturbed.
@@ -58,32 +58,26 @@ def _grid(design: Design) -> list[GridRun]:
 def perturbed_scores(folder: Path) -> dict[str, dict[str, float]]:
     """Return perturbation -> task -> tie-aware mAP of a run's test queries over R, which stays as it is.
 
-    Perturbations are named like ``"noise, σ|0.05"``. They are kept in the run's ``robustness.json``: a finished run
-    never changes.
+    Perturbations are named like ``"noise, σ|0.05"``.
 
     Raises:
         InputError: the run's model reads neither pixels nor tokens.
     """
-    path = folder / "robustness.json"
-    if not path.exists():
-        scores = {}
-        codes, run = run_codes(folder), open_run(folder)
-        run.model.eval()
-        queries = run.collection.records.take(run.splits.query)
-        for modality in run.model.modalities:
-            inputs, branch = prepare_inputs(run.model, queries, modality).cpu(), run.model.cpu().branch(modality)
-            for name, changed in _perturbed(branch, inputs, run.config.train.seed):
-                query = replace(codes.query, codes={modality: _encode(branch, changed)})
-                tasks, _ = evaluate_sets(query, codes.retrieval, f"{folder}, {name}", ())
-                scores[name] = {task: float(figures["map_tie_aware"]) for task, figures in tasks.items()}
-        if not scores:
-            raise InputError(
-                f"{folder}: its model reads neither pixels nor tokens: nothing can be perturbed; take a model "
-                "such as small or tdsrdh"
-            )
-        write_text(path, json.dumps(scores))
-    found: dict[str, dict[str, float]] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    codes, run, scores = run_codes(folder), open_run(folder), {}
+    run.model.eval()
+    queries = run.collection.records.take(run.splits.query)
+    for modality in run.model.modalities:
+        inputs, branch = prepare_inputs(run.model, queries, modality).cpu(), run.model.cpu().branch(modality)
+        for name, changed in _perturbed(branch, inputs, run.config.train.seed):
+            query = replace(codes.query, codes={modality: _encode(branch, changed)})
+            tasks, _ = evaluate_sets(query, codes.retrieval, f"{folder}, {name}", ())
+            scores[name] = {task: float(figures["map_tie_aware"]) for task, figures in tasks.items()}
+    if not scores:
+        raise InputError(
+            f"{folder}: its model reads neither pixels nor tokens: nothing can be perturbed; take a model "
+            "such as small or tdsrdh"
+        )
+    return scores
 
 
 def _perturbed(branch: Branch, inputs: Tensor, seed: int) -> Iterator[tuple[str, Tensor]]:
@@ -112,7 +106,9 @@ def _tables(results: Sequence[Result]) -> list[Table]:
     """Return mAP by perturbation of images, of texts and of labels, and every cell of the runs as ever."""
     finished = [result for result in results if result.status == "finished"]
     clean = [result for result in finished if _NOISY not in result.method]
-    perturbed = {result.name: perturbed_scores(result.folder) for result in clean}
+    perturbed = {
+        result.name: measured(result, "robustness", partial(perturbed_scores, result.folder)) for result in clean
+    }
     tables = []
     for modality, task in _TASKS.items():
         rows: _Rows = {}

@@ -1,6 +1,5 @@
 """Table and plot of methods at equal bytes an item."""
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -9,13 +8,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
-from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.results import Result, measured
 from channelhash.lab.experiments.tables.rendering import Cell, Table
 from channelhash.lab.experiments.tables.results import Spread, best_means, print_spread, spread
 from channelhash.utils.plotting import arrow, legend_below, line
 
-#: File in the folder of a run that holds what was measured.
-MEASURED = "bytes.json"
+#: What was measured of a run, by its name for `measured`.
+MEASURED = "bytes"
 #: The code alone, and its first answers ordered anew by stored real values; in words.
 STAGES = {"code": "code alone", "two_stages": "second stage"}
 # Score -> as it is printed.
@@ -36,14 +35,14 @@ _Measured = Mapping[tuple[int, str], Sequence[Mapping[str, Any]]]
 
 def bytes_tables(results: Sequence[Result]) -> list[Table]:
     """Return the scores of each method at each number of bytes: a block a number of bytes, a row a method."""
-    measured = _read(results)
-    columns = [(stage, score, task) for stage in STAGES for score, task in product(_SCORES, _tasks(measured))]
+    by_size = _read(results)
+    columns = [(stage, score, task) for stage in STAGES for score, task in product(_SCORES, _tasks(by_size))]
     rows: list[tuple[Cell, ...]] = []
-    for n_bytes in sorted({n_bytes for n_bytes, _ in measured}):
-        methods = [method for size, method in measured if size == n_bytes]
-        cells = {column: _cells([measured[n_bytes, method] for method in methods], *column) for column in columns}
+    for n_bytes in sorted({n_bytes for n_bytes, _ in by_size}):
+        methods = [method for size, method in by_size if size == n_bytes]
+        cells = {column: _cells([by_size[n_bytes, method] for method in methods], *column) for column in columns}
         for place, method in enumerate(methods):
-            seeds, row = measured[n_bytes, method], [Cell(str(n_bytes)), Cell(method)]
+            seeds, row = by_size[n_bytes, method], [Cell(str(n_bytes)), Cell(method)]
             for stage in STAGES:
                 row.append(Cell(str(seeds[0]["bytes"]) if stage == "code" else f"+{seeds[0]['second_stage_bytes']}"))
                 row += [cells[column][place] for column in columns if column[0] == stage]
@@ -54,9 +53,7 @@ def bytes_tables(results: Sequence[Result]) -> list[Table]:
         names = [f"{_SCORES[score]} {arrow(task)}" for of, score, task in columns if of == stage]
         header += [f"{words}, bytes", *names, "µs"]
     n_seeds = len({result.seed for result in results if result.settings})
-    missing = [
-        f"{each.name} ({each.error or each.status})" for each in results if not (each.folder / MEASURED).exists()
-    ]
+    missing = [f"{each.name} ({each.error or each.status})" for each in results if not measured(each, MEASURED)]
     caption = _CAPTION.format(seeds=f"{n_seeds} seed{'s' * (n_seeds > 1)}") + (
         f" Not measured: {', '.join(missing)}." if missing else ""
     )
@@ -65,11 +62,11 @@ def bytes_tables(results: Sequence[Result]) -> list[Table]:
 
 def bytes_plots(results: Sequence[Result]) -> dict[str, Figure]:
     """Draw both scores over the bytes of the code: a row a stage, a column a score and task, a line a method."""
-    measured = _read(results)
-    if not measured:
+    by_size = _read(results)
+    if not by_size:
         return {}
-    methods = list(dict.fromkeys(method for _, method in measured))
-    columns = list(product(_SCORES, _tasks(measured)))
+    methods = list(dict.fromkeys(method for _, method in by_size))
+    columns = list(product(_SCORES, _tasks(by_size)))
     figure = Figure(figsize=(3.4 * len(columns), 8), layout="constrained")
     panels = figure.subplots(len(STAGES), len(columns), squeeze=False, sharey="col")
     for (stage, words), axes_of_stage in zip(STAGES.items(), panels, strict=True):
@@ -77,7 +74,7 @@ def bytes_plots(results: Sequence[Result]) -> dict[str, Figure]:
             for number, method in enumerate(methods):
                 points = {
                     seeds[0]["bytes"]: _spread(seeds, stage, score, task)
-                    for (_, name), seeds in sorted(measured.items())
+                    for (_, name), seeds in sorted(by_size.items())
                     if name == method
                 }
                 means, stds = (np.array([getattr(point, key) for point in points.values()]) for key in ("mean", "std"))
@@ -94,17 +91,15 @@ def bytes_plots(results: Sequence[Result]) -> dict[str, Figure]:
 
 def _read(results: Sequence[Result]) -> _Measured:
     """Read what was measured, by bytes and then in the order of the methods."""
-    measured: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+    by_size: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
     for result in results:
-        path = result.folder / MEASURED
-        if path.exists():
-            figures = json.loads(path.read_text(encoding="utf-8"))
-            measured.setdefault((result.n_bits // 8, result.method), []).append(figures)
-    return measured
+        if figures := measured(result, MEASURED):
+            by_size.setdefault((result.n_bits // 8, result.method), []).append(figures)
+    return by_size
 
 
-def _tasks(measured: _Measured) -> list[str]:
-    return next((list(seeds[0]["code"]["map"]) for seeds in measured.values()), [])
+def _tasks(by_size: _Measured) -> list[str]:
+    return next((list(seeds[0]["code"]["map"]) for seeds in by_size.values()), [])
 
 
 def _spread(seeds: Sequence[Mapping[str, Any]], stage: str, score: str, task: str) -> Spread:

@@ -1,6 +1,5 @@
 """Tables and plot of students of several sizes: mAP beside their teacher's, cost, and what distillation brings."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -10,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from channelhash.lab.experiments.plots.results import task_panels
-from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.results import Result, measured
 from channelhash.lab.experiments.stats.effects import weighted_effect
 from channelhash.lab.experiments.tables.effects import effects_tables
 from channelhash.lab.experiments.tables.rendering import Cell, Table
@@ -80,15 +79,10 @@ def _read(results: Sequence[Result]) -> _Students:
         if not sizes or len(whole) < len(runs):
             continue
         for size in sizes:
-            related, unrelated = (_compared(whole[kind, size]) for kind in (DISTILLED, UNRELATED))
+            related, unrelated = (measured(whole[kind, size], "distillation") for kind in (DISTILLED, UNRELATED))
             student = _Student(related, unrelated, whole[LABELLED, size])
             students.setdefault(n_bits, {}).setdefault(size, {})[seed] = student
     return students
-
-
-def _compared(result: Result) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((result.folder / "distillation.json").read_text(encoding="utf-8"))
-    return read
 
 
 def _tasks(sizes: Mapping[str, Mapping[int, _Student]]) -> list[str]:

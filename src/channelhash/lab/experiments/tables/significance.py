@@ -43,7 +43,13 @@ def significance_table(comparisons: Sequence[Comparison], view: str = "test", ch
 
 
 def significance_tables(results: Sequence[Result], pairs: Sequence[tuple[str, str]] | None = None) -> list[Table]:
-    """Compare methods and return the table; none where too few runs are finished. Arguments as `compare_methods`."""
+    """Compare methods and return the table; none of too few finished runs, or of runs without AP of single queries.
+
+    Arguments as `compare_methods`.
+    """
+    finished = (result for result in results if result.status == "finished")
+    if not any(("last", "test", task) in result.query_ap for result in finished for task in result.tasks()):
+        return []
     comparisons = compare_methods(results, pairs)
     return [significance_table(comparisons)] if comparisons else []
 
