@@ -24,7 +24,7 @@ def test_commands_of_a_block():
     [
         ("channelhash trian x", "no such command"),
         ("channelhash index", "no such command"),
-        ("channelhash train x.yaml --epochs 3", "--epochs"),
+        ("channelhash train x.yaml --epoch-count 3", "--epoch-count"),
         ("channelhash report", "missing"),
         ("channelhash demo too much", "too"),
         ("channelhash search x --text", "--text"),

@@ -3,11 +3,13 @@
 import shlex
 import sys
 import traceback
+from collections.abc import Callable, Sequence
 
 import typer
 
 from channelhash.cli import (
     benchmark,
+    config,
     data,
     demo,
     distill,
@@ -20,6 +22,7 @@ from channelhash.cli import (
     extend,
     index,
     landscape,
+    names,
     recall,
     report,
     scale,
@@ -27,39 +30,56 @@ from channelhash.cli import (
     serve,
     train,
 )
+from channelhash.cli.help import GroupedCommands, context_settings
 from channelhash.cli.stopping import next_command, obey_signals
 from channelhash.errors import InputError, JobError, NoSpaceError
+
+#: Heading -> what stands under it in the help, in this order; a group of commands by its name.
+_COMMANDS: dict[str, Sequence[tuple[str, Callable[..., None] | typer.Typer]]] = {
+    "Search": (
+        ("search", search.search),
+        ("serve", serve.serve),
+        ("duplicates", duplicates.duplicates),
+        ("index", index.app),
+        ("encode", encode.encode),
+        ("explain", explain.explain),
+    ),
+    "Train": (
+        ("demo", demo.demo),
+        ("train", train.train),
+        ("extend", extend.extend),
+        ("distill", distill.distill),
+        ("export", export.export),
+        ("data", data.app),
+        ("config", config.app),
+        ("list", names.names),
+    ),
+    "Measure": (
+        ("evaluate", evaluate.evaluate),
+        ("recall", recall.recall),
+        ("report", report.report),
+        ("experiment", experiment.experiment),
+        ("landscape", landscape.landscape),
+        ("benchmark", benchmark.app),
+        ("scale", scale.scale),
+    ),
+}
 
 app = typer.Typer(
     name="channelhash",
     help="Train, evaluate and search short binary codes for pictures and their words.",
+    cls=GroupedCommands,
+    context_settings=context_settings(),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(data.app, name="data")
-app.add_typer(index.app, name="index")
-app.add_typer(benchmark.app, name="benchmark")
-for command in (
-    demo.demo,
-    train.train,
-    extend.extend,
-    distill.distill,
-    evaluate.evaluate,
-    recall.recall,
-    encode.encode,
-    search.search,
-    duplicates.duplicates,
-    explain.explain,
-    export.export,
-    experiment.experiment,
-    landscape.landscape,
-    serve.serve,
-    report.report,
-    scale.scale,
-):
-    app.command()(command)
+for _heading, _commands in _COMMANDS.items():
+    for _name, _command in _commands:
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_heading)
+        else:
+            app.command(_name, rich_help_panel=_heading)(_command)
 
 
 def _print_version(value: bool) -> None:

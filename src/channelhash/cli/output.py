@@ -74,6 +74,14 @@ def print_table(
     results.print(table)
 
 
+def print_names(names: Mapping[str, str]) -> None:
+    """Print names and what they mean, two columns without a frame."""
+    table = Table.grid(padding=(0, 2))
+    for name, meaning in names.items():
+        table.add_row(name, meaning)
+    results.print(table, markup=False)
+
+
 def print_tasks(title: str, rows: Mapping[str, Mapping[str, Any]], first: str) -> None:
     """Print the tie-aware mAP of each task in percent: one line per loss (or run), chance level below."""
     reports = next(iter(rows.values()))

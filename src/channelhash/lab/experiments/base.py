@@ -6,7 +6,7 @@ from typing import Any
 
 from channelhash.config import read_sections
 from channelhash.errors import InputError
-from channelhash.runs.train import preset_path
+from channelhash.runs.presets import preset_path
 from channelhash.utils.overrides import apply_override
 from channelhash.utils.typed_settings import pick
 

@@ -1,0 +1,94 @@
+"""Configurations that ship with the package, and what a few words make of them."""
+
+import re
+from pathlib import Path
+
+from channelhash.data.tabular_files import ENDINGS
+from channelhash.errors import InputError
+
+_FOLDER = Path(__file__).parents[1] / "presets"
+#: Model -> the configuration that ``train --model`` takes.
+OF_MODEL = {
+    "aligned": "recommended",
+    "features": "features",
+    "both": "both",
+    "small": "table",
+    "tdsrdh": "tdsrdh",
+    "cliphash": "cliphash",
+}
+#: How the name of a data file ends -> its kind.
+_KINDS = {
+    **dict.fromkeys(ENDINGS, "table"),
+    **dict.fromkeys((".npz", ".mat", ".h5"), "features"),
+}
+
+
+def presets() -> dict[str, Path]:
+    """Return the name and the file of each configuration, in alphabetical order.
+
+    >>> presets()["photo"].name
+    'photo.yaml'
+    """
+    return {path.stem: path for path in sorted(_FOLDER.glob("*.yaml"))}
+
+
+def preset_path(name: str) -> Path:
+    """Return the file of a configuration.
+
+    >>> preset_path("photo").name
+    'photo.yaml'
+
+    Raises:
+        InputError: there is none of this name; all names are listed.
+    """
+    files = presets()
+    if name not in files:
+        raise InputError(f"no preset {name!r}; there are {', '.join(files)}")
+    return files[name]
+
+
+def preset_of_model(model: str) -> str:
+    """Return the name of the configuration that trains a model.
+
+    >>> preset_of_model("small")
+    'table'
+
+    Raises:
+        InputError: none does.
+    """
+    if model not in OF_MODEL:
+        raise InputError(f"--model {model}: take {', '.join(OF_MODEL)}, or name a configuration file with this model")
+    return OF_MODEL[model]
+
+
+def summary(preset: Path) -> str:
+    """Return what the first line of a configuration begins with.
+
+    >>> summary(preset_path("fast"))
+    'The recommendation in a third of its training time'
+    """
+    first = preset.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+    return re.split(r": |[.;] | \(", first)[0].rstrip(":.")
+
+
+def data_overrides(data: Path, model: str) -> list[str]:
+    """Return the keys that name a file of data, ``"section.key=value"`` each.
+
+    Args:
+        data: a table or features.
+        model: the model that is trained on it.
+
+    >>> data_overrides(Path("f.npz"), "aligned")
+    ['data.path=f.npz', 'data.kind=features', 'model.encoder=features']
+
+    Raises:
+        InputError: the ending is of no such file.
+    """
+    kind = _KINDS.get(data.suffix.lower())
+    if kind is None:
+        raise InputError(
+            f"--data {data}: a file ends in {', '.join(_KINDS)}; name other data by its keys, e.g. "
+            "--set data.kind=mirflickr25k --set data.root=mirflickr25k"
+        )
+    encoder = ["model.encoder=features"] if (kind, model) == ("features", "aligned") else []
+    return [f"data.path={data}", f"data.kind={kind}", *encoder]

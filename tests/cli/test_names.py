@@ -1,0 +1,113 @@
+"""``config``, ``list`` and the help of the command line; short options of ``train`` beside the keys they stand for."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from channelhash.cli import train as command
+from channelhash.config import read_config
+from channelhash.data import DATA_KINDS
+from channelhash.lab.experiments.studies import EXPERIMENTS
+from channelhash.losses import LOSSES
+from channelhash.models import MODELS
+from channelhash.models.encoders import ENCODER_FORMS, ENCODERS
+from channelhash.runs.presets import OF_MODEL, preset_path, presets
+from channelhash.search import STORES
+from small_runs import assert_refused, feature_config, run_command, write_features
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("losses", set(LOSSES)),
+        ("models", set(MODELS)),
+        ("encoders", set(ENCODER_FORMS)),
+        ("data", set(DATA_KINDS)),
+        ("experiments", set(EXPERIMENTS)),
+    ],
+)
+def test_everything_that_can_be_named_is_listed_with_a_line(kind, expected, capsys):
+    assert run_command("list", kind, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == expected
+    assert all(len(meaning) > 10 for meaning in found.values())
+    assert run_command("list", kind) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in found)
+
+
+def test_every_encoder_that_is_registered_is_among_the_forms():
+    assert set(ENCODERS) <= {form.partition(":")[0] for form in ENCODER_FORMS}
+
+
+def test_stores_are_listed_by_their_addresses(capsys):
+    assert run_command("list", "stores", "--json") == 0
+    assert all(any(form.startswith(scheme) for form in json.loads(capsys.readouterr().out)) for scheme in STORES)
+
+
+def test_configurations_are_listed_shown_and_copied(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_command("config", "list", "--json") == 0
+    assert set(json.loads(capsys.readouterr().out)) == set(presets())
+    assert run_command("config", "show", "fast") == 0
+    text = preset_path("fast").read_text(encoding="utf-8")
+    assert capsys.readouterr().out == text
+    assert run_command("config", "copy", "fast") == 0
+    assert (tmp_path / "fast.yaml").read_text(encoding="utf-8") == text
+    assert_refused(capsys, "config", "copy", "fast", says="fast.yaml: is there already; name another file")
+    assert_refused(capsys, "config", "show", "fats", says="no preset 'fats'; there are both, cliphash")
+
+
+def test_each_model_has_the_configuration_that_names_it():
+    assert {model: read_config(preset_path(name)).model_name for model, name in OF_MODEL.items()} == {
+        model: model for model in OF_MODEL
+    }
+
+
+def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):
+    features = write_features(tmp_path / "f.npz")
+    config = feature_config(tmp_path / "c.yaml", tmp_path / "other.npz", epochs=3)
+    short = ["--data", features, "--epochs", "1", "--set", "train.epochs=2"]
+    assert run_command("train", config, *short, "--out", tmp_path / "run") == 0
+    assert read_config(tmp_path / "run" / "config.yaml") == read_config(
+        config, [f"data.path={features}", "data.kind=features", "train.epochs=2"]
+    )
+    keys = command._short_overrides(preset_path("recommended"), tmp_path / "i.csv", tmp_path / "pictures", 4)
+    assert keys == [
+        f"data.path={tmp_path / 'i.csv'}",
+        "data.kind=table",
+        f"data.root={tmp_path / 'pictures'}",
+        "train.epochs=4",
+    ]
+    capsys.readouterr()
+    assert_refused(capsys, "train", "--data", "i.json", says="--data i.json: a file ends in .csv, .tsv, .jsonl")
+    assert_refused(capsys, "train", "--model", "smal", says="--model smal: take aligned, features, both, small")
+
+
+@pytest.mark.parametrize("words", [["c.yaml", "--preset", "fast"], ["--preset", "fast", "--model", "small"]])
+def test_one_word_says_which_configuration(words, capsys):
+    assert run_command("train", *words) == 2
+    assert "name a configuration file, a --preset or a --model, one of the three" in capsys.readouterr().err
+
+
+def test_help_is_grouped_as_wide_as_the_terminal_and_short_by_h(capsys, monkeypatch):
+    assert run_command("-h") == 0
+    text = capsys.readouterr().out
+    headings = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert headings == ["Options:", "Search:", "Train:", "Measure:"]
+    assert run_command("train", "-h") == 0
+    assert capsys.readouterr().out.startswith("Usage: ")
+
+
+def test_a_shell_completes_commands():
+    environment = os.environ | {
+        "_CHANNELHASH_COMPLETE": "complete_bash",
+        "COMP_WORDS": "channelhash du",
+        "COMP_CWORD": "1",
+    }
+    words = [sys.executable, "-c", "import sys; sys.argv = ['channelhash']; import channelhash.cli.main as m; m.main()"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["duplicates"]
