@@ -1,8 +1,10 @@
 """Output of commands: tables, progress bars with a rate and an end time, JSON."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from channelhash.utils.progress import StageProgress
 #: Progress and remarks go to stderr, so that stdout holds only results.
 messages = Console(stderr=True, highlight=False)
 results = Console(highlight=False)
+#: Between two lines of progress where there is no terminal.
+_SECONDS = 30.0
 
 
 def print_json(result: Mapping[str, Any]) -> None:
@@ -29,7 +33,10 @@ def print_json(result: Mapping[str, Any]) -> None:
 
 @contextmanager
 def progress_bars() -> Iterator[StageProgress]:
-    """Show the progress of a long job as bars with count, rate and time left."""
+    """Show the progress of a long job: bars with count, rate and time left; without a terminal a line now and then."""
+    if not messages.is_terminal:
+        yield _progress_lines
+        return
     columns = (
         TextColumn("{task.description:<22}"),
         BarColumn(bar_width=24),
@@ -37,7 +44,7 @@ def progress_bars() -> Iterator[StageProgress]:
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=messages, transient=not messages.is_terminal) as bars:
+    with Progress(*columns, console=messages) as bars:
         tasks: dict[str, TaskID] = {}
 
         def start(name: str) -> Callable[[int, int], None]:
@@ -52,6 +59,22 @@ def progress_bars() -> Iterator[StageProgress]:
             return advance
 
         yield start
+
+
+def _progress_lines(name: str) -> Callable[[int, int], None]:
+    """Return what prints a line of a stage every half minute, as a log or a batch system shows it."""
+    begun = printed = time.monotonic()
+
+    def advance(done: int, total: int) -> None:
+        nonlocal printed
+        now = time.monotonic()
+        if now - printed >= _SECONDS and done:
+            printed, seconds = now, now - begun
+            speed = f"{done / seconds:,.1f}/s" if done > seconds else f"{seconds / done:,.1f} s each"
+            left = timedelta(seconds=round((total - done) * seconds / done))
+            messages.print(f"{name}: {done:,} of {total:,}, {speed}, {left} left", soft_wrap=True)
+
+    return advance
 
 
 def print_table(
