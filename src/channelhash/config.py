@@ -94,6 +94,7 @@ class TrainSettings(Settings):
         accumulate: batches whose gradients are averaged for one step; the loss sees the pairs within each batch.
         compile: compile the model with ``torch.compile``.
         patience: stop after this number of validations without a better one; 0 never stops early.
+        tracker: where the curves go beside ``log.jsonl``.
 
     >>> TrainSettings(mask_tokens=0.1).changes_tokens
     True
@@ -130,6 +131,7 @@ class TrainSettings(Settings):
     accumulate: int = Field(1, ge=1)
     compile: bool = False
     patience: int = Field(0, ge=0)
+    tracker: Literal["tensorboard", "mlflow", "wandb"] = "tensorboard"
 
     @property
     def changes_tokens(self) -> bool:

@@ -20,7 +20,8 @@ from channelhash.training.checkpoints import load_checkpoint, save_checkpoint
 from channelhash.training.distributed import from_first, rank, wait_for_all
 from channelhash.training.sources import TrainingSet
 from channelhash.training.step import Steps
-from channelhash.utils.files import space_for, write_text
+from channelhash.training.trackers import TRACKERS
+from channelhash.utils.files import write_text
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.reading import reading
 from channelhash.utils.seeds import derive_seed
@@ -79,7 +80,7 @@ def train(
     validate: Validator | None = None,
     progress: Progress = no_progress,
 ) -> list[Entry]:
-    """Train ``model`` in place and write ``log.jsonl``, ``checkpoints/`` and TensorBoard events into ``folder``.
+    """Train ``model`` in place, write ``log.jsonl`` and ``checkpoints/`` into ``folder``, and curves to the tracker.
 
     The training goes on from ``checkpoints/last.pt`` if it is there. The final weights are those of an uninterrupted
     training, bit by bit on a CPU, because every draw is a function of (seed, epoch). Of several processes (see
@@ -99,13 +100,17 @@ def train(
         The log, one entry an epoch; shorter than ``settings.epochs`` where ``patience`` ended the training.
 
     Raises:
+        InputError: the tracker's library is not installed.
         JobError: the loss became NaN or infinite (the checkpoint before that epoch is kept), or memory ran out.
     """
     steps = Steps(model.train(), loss, data.targets, settings, model.device, data.images)
     last, best = (folder / "checkpoints" / name for name in ("last.pt", "best"))
     start = load_checkpoint(last, model, steps.loss, steps.optimizer, steps.average) if last.exists() else 0
     log, first = read_log(folder / "log.jsonl")[:start], rank() == 0
-    with _recorder(folder, start, first) as record, memory_advice(_ADVICE.format(settings.batch_size)):
+    with (
+        _recorder(folder, settings.tracker, start, first) as record,
+        memory_advice(_ADVICE.format(settings.batch_size)),
+    ):
         for epoch in range(start, settings.epochs):
             if _waited_long_enough(log, settings.patience):
                 break
@@ -211,29 +216,19 @@ def _scores(log: list[Entry]) -> list[float]:
 
 
 @contextmanager
-def _recorder(folder: Path, start: int, writes: bool) -> Iterator[Callable[[list[Entry]], None]]:
-    """Yield a function that writes the log, and its last entry as TensorBoard events, if this process ``writes``."""
+def _recorder(folder: Path, tracker: str, start: int, writes: bool) -> Iterator[Callable[[list[Entry]], None]]:
+    """Yield a function that writes the log, and its last entry to the tracker, if this process ``writes``."""
     if not writes:
         yield lambda log: None
         return
-    from torch.utils.tensorboard import SummaryWriter  # a second of import that only training pays
+    with TRACKERS[tracker](folder, start) as track:
 
-    events_folder = folder / "tensorboard"
-    with space_for(events_folder):
-        events = SummaryWriter(str(events_folder), purge_step=start)
+        def record(log: list[Entry]) -> None:
+            write_text(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in log))
+            entry = log[-1]
+            scalars = {"loss": entry["loss"], "learning_rate": entry["learning_rate"]}
+            name = f"validation {measure_of(log)}"
+            scalars |= {f"{name}/{task}": value for task, value in entry.get("validation", {}).items()}
+            track(scalars, entry["epoch"])
 
-    def record(log: list[Entry]) -> None:
-        write_text(folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in log))
-        entry = log[-1]
-        scalars = {"loss": entry["loss"], "learning_rate": entry["learning_rate"]}
-        name = f"validation {measure_of(log)}"
-        scalars |= {f"{name}/{task}": value for task, value in entry.get("validation", {}).items()}
-        with space_for(events_folder):
-            for scalar, value in scalars.items():
-                events.add_scalar(scalar, value, entry["epoch"])
-
-    try:
         yield record
-    finally:
-        with space_for(events_folder):
-            events.close()
