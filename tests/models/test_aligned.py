@@ -14,7 +14,7 @@ from channelhash.models import MODELS, load_model
 from channelhash.models.aligned import fit_scales
 from channelhash.models.encoders import open_encoder
 from channelhash.runs.folder import open_run
-from channelhash.runs.train import preset_path
+from channelhash.runs.presets import preset_path
 from channelhash.training import feature_inputs
 from channelhash.training.feature_cache import cached_features
 from channelhash.utils.progress import no_stage_progress

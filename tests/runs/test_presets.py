@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from channelhash.config import make_config, read_config
-from channelhash.runs.train import preset_path
+from channelhash.runs.presets import preset_path
 from small_runs import assert_refused, run_command, write_features
 
 #: What is in no section of the two files is its default.
