@@ -60,7 +60,8 @@ def train(
     short = _short_overrides(config, data, images, epochs)
     resolved = read_config(config, [*short, *read_overrides(settings, skip_bad)])
     if dry_run:
-        plan = plan_run(resolved)
+        with progress_bars() as progress:
+            plan = plan_run(resolved, progress)
         if as_json:
             print_json(plan)
         else:

@@ -3,8 +3,8 @@
 import resource
 import statistics
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from channelhash.config import RunConfig, TrainSettings
 from channelhash.data.collection import load_collection
 from channelhash.data.records import Records
 from channelhash.errors import InputError
+from channelhash.losses import HashLoss
 from channelhash.models import HashModel
 from channelhash.runs.build import check_pairs, create_loss, create_model, make_splits
 from channelhash.runs.fit import images_of_rows
@@ -23,21 +24,43 @@ from channelhash.training.mixup import mixed_images
 from channelhash.training.sources import Held, Source
 from channelhash.training.step import Steps, anchors_of, epoch_steps
 from channelhash.utils.device import pick_device
+from channelhash.utils.progress import Progress, StageProgress, no_progress, no_stage_progress
 
 _MB = 1e6
+#: What is measured takes about this long at most: each modality's encoder, and the steps.
+_SECONDS = 10.0
 _REPEATS = 3
 
 
-def plan_run(config: RunConfig) -> dict[str, Any]:
+class Cost(NamedTuple):
+    """Seconds of one item: measured with ``items`` at a time, and the least and the most of all that was measured.
+
+    >>> Cost(0.5, 0.4, 0.6, items=8).items
+    8
+    """
+
+    seconds: float
+    least: float
+    most: float
+    items: int
+
+
+def plan_run(config: RunConfig, progress: StageProgress = no_stage_progress) -> dict[str, Any]:
     """Return what `train.start_run` would take, without writing anything.
 
-    One batch of real training rows is read, encoded and trained on a few times; then the model is discarded.
+    Real training rows are read, encoded and trained on: more of them at a time, up to a batch, while that takes seconds
+    (`measured_cost`); then the model is discarded.
+
+    Args:
+        config: of the training.
+        progress: stage -> its callback.
 
     Returns:
         ``{"parameters": {"trainable": n, "frozen": n}, "steps": n, "epochs": n, "rows": {split: n}, "device": …,
-        "features": online | cached | bank, "memory": {…_mb}, "seconds": {"step": x, "features": x, "training": x,
-        "total": x}}``. Times are of this machine as it is now, without reading the collection and without validation.
-        ``features`` seconds fill cache and bank; they are saved where these exist already.
+        "features": online | cached | bank, "memory": {…_mb}, "measured": {part: items at a time}, "seconds": {"step":
+        x, "features": x, "training": x, "total": x, "total_least": x, "total_most": x}}``. Times are of this machine
+        as it is now, without reading the collection and without validation. ``features`` seconds fill cache and bank;
+        they are saved where these exist already.
 
     Raises:
         InputError: the configuration extends a run, or the data cannot be used.
@@ -51,72 +74,140 @@ def plan_run(config: RunConfig) -> dict[str, Any]:
     train = records.take(splits.train)
     images = images_of_rows(train) if settings.captions == "one" else None
     check_batch_size(len(train) if images is None else int(images.max()) + 1, settings.batch_size)
-    device = local_device(pick_device(settings.device))
-    model = create_model(config, train).to(device)
+    model = create_model(config, train).to(local_device(pick_device(settings.device)))
     mode = feature_mode(model, settings)
     batch = train.take(np.arange(settings.batch_size))
-    sources, per_item = _sources(model, len(train), batch, mode, settings)
+    costs = _encoding_costs(model, batch, mode, progress)
     loss = create_loss(config, batch.labels.shape[1])
-    trained = (model if mode == "online" else model.on_features()).to(device).train()
-    steps = Steps(trained, loss, torch.from_numpy(batch.labels), settings, device)
-    step = _measured(lambda: steps.run(steps.batches(sources, settings.epochs // 2)), device)
-    per_epoch = len(list(epoch_steps(len(train), settings, 0, anchors_of(model, loss), images)))
-    in_sample = len(list(epoch_steps(len(batch), settings, 0, steps.anchors)))
-    seconds = {"step": step / in_sample}
+    step = _step_cost(model, loss, batch, len(train), mode, settings, progress)
     draws = settings.epochs * len(train) if mode == "bank" else 0
-    seconds["features"] = sum(
-        cost * (len(records) + (draws if modality == "image" else 0)) for modality, cost in per_item.items()
-    )
-    seconds["training"] = seconds["step"] * per_epoch * settings.epochs
-    seconds["total"] = seconds["features"] + seconds["training"]
+    encoded = {modality: len(records) + (draws if modality == "image" else 0) for modality in costs}
+    steps = len(list(epoch_steps(len(train), settings, 0, anchors_of(model, loss), images))) * settings.epochs
     parameters = list(model.parameters())
     return {
         "parameters": {
             "trainable": sum(p.numel() for p in parameters if p.requires_grad),
             "frozen": sum(p.numel() for p in parameters if not p.requires_grad),
         },
-        "steps": per_epoch * settings.epochs,
+        "steps": steps,
         "epochs": settings.epochs,
         "rows": splits.counts(),
-        "device": str(device),
+        "device": str(model.device),
         "features": mode,
-        "memory": _memory(model, len(records), draws, settings.feature_dtype, device),
-        "seconds": {name: round(value, 4) for name, value in seconds.items()},
+        "memory": _memory(model, len(records), draws, settings.feature_dtype, model.device),
+        "measured": {**{modality: cost.items for modality, cost in costs.items()}, "step": step.items},
+        "seconds": _seconds(step, steps * settings.batch_size, costs, encoded, settings.batch_size),
     }
 
 
-def _sources(
-    model: HashModel, n_rows: int, batch: Records, mode: Mode, settings: TrainSettings
-) -> tuple[dict[str, Source], dict[str, float]]:
-    """Return sources of one batch, and the seconds that a frozen encoder takes for an item, reading included."""
-    sources: dict[str, Source] = {}
-    per_item: dict[str, float] = {}
-    for modality in model.modalities:
-        branch, items = model.branch(modality), batch.items[modality]
-        if not branch.fixed or mode == "online":
-            sources[modality] = raw_source(model, modality, batch, n_rows, settings)
-            continue
+def _seconds(
+    step: Cost, trained: int, costs: Mapping[str, Cost], encoded: Mapping[str, int], batch_size: int
+) -> dict[str, float]:
+    """Add up times of ``trained`` rows in steps, and of the items of each modality that are ``encoded``."""
 
-        def encode(modality: str = modality, items: Any = items) -> torch.Tensor:
-            inputs = model.prepare(modality, items).to(model.device)
-            features: torch.Tensor = model.branch(modality).encoder(inputs)
-            return features
+    def total(which: str) -> tuple[float, float]:
+        features = sum(getattr(cost, which) * encoded[modality] for modality, cost in costs.items())
+        return features, getattr(step, which) * trained
 
-        per_item[modality] = _measured(encode, model.device, repeats=1) / len(batch)
-        sources[modality] = Held(encode(), settings)
-    return mixed_images(sources, torch.from_numpy(batch.labels), settings), per_item
+    features, training = total("seconds")
+    seconds = {
+        "step": step.seconds * batch_size,
+        "features": features,
+        "training": training,
+        "total": features + training,
+        "total_least": sum(total("least")),
+        "total_most": sum(total("most")),
+    }
+    return {name: round(value, 4) for name, value in seconds.items()}
 
 
-def _measured(work: Callable[[], object], device: torch.device, repeats: int = _REPEATS) -> float:
-    """Return the median seconds of ``work`` after a warm-up."""
-    times = []
-    for _ in range(repeats + 1):
-        began = time.perf_counter()
-        work()
+def _encoding_costs(model: HashModel, batch: Records, mode: Mode, progress: StageProgress) -> dict[str, Cost]:
+    """Return what a frozen encoder takes for an item, reading included; nothing where each step encodes."""
+    costs = {}
+    for modality in model.modalities if mode != "online" else ():
+        if model.branch(modality).fixed:
+
+            def encode(n: int, modality: str = modality) -> None:
+                inputs = model.prepare(modality, batch.take(np.arange(n)).items[modality]).to(model.device)
+                model.branch(modality).encoder(inputs)
+
+            costs[modality] = measured_cost(encode, 1, len(batch), model.device, progress(f"measure {modality}s"))
+    return costs
+
+
+def _step_cost(
+    model: HashModel,
+    loss: HashLoss,
+    batch: Records,
+    n_rows: int,
+    mode: Mode,
+    settings: TrainSettings,
+    progress: StageProgress,
+) -> Cost:
+    """Return what training takes for a row of a batch."""
+    device = model.device
+    trained = (model if mode == "online" else model.on_features()).to(device).train()
+    steps = Steps(trained, loss, torch.from_numpy(batch.labels), settings, device)
+
+    def train(n: int) -> None:
+        rows = batch.take(np.arange(n))
+        labels, own = torch.from_numpy(rows.labels), settings.model_copy(update={"batch_size": n})
+        sources: dict[str, Source] = {}
+        for modality in model.modalities:
+            fixed = model.branch(modality).fixed
+            sources[modality] = (
+                Held(torch.randn(n, fixed.n_features), own)  # their values take no time
+                if fixed and mode != "online"
+                else raw_source(model, modality, rows, n_rows, own)
+            )
+        # One optimiser for all sizes: its memory is not filled anew.
+        steps.labels, steps.settings = labels.to(device), own
+        batches = steps.batches(mixed_images(sources, labels, own), settings.epochs // 2)
+        for _ in range(max(1, len(steps.anchors))):
+            steps.run([next(batches)])
+
+    cost = measured_cost(train, min(2, len(batch)), len(batch), device, progress("measure steps"))
+    share = 1 / max(1, len(steps.anchors))
+    return Cost(cost.seconds * share, cost.least * share, cost.most * share, cost.items)
+
+
+def measured_cost(
+    work: Callable[[int], object],
+    first: int,
+    last: int,
+    device: torch.device,
+    progress: Progress = no_progress,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Cost:
+    """Measure ``work(n)`` for n = ``first``, twice that, …, ``last``, as far as that takes some ten seconds.
+
+    The first call, which warms up, does not count unless it is the only one. At ``last`` there are three.
+
+    >>> now = iter([0.0, 9.0, 9.0, 13.0])
+    >>> measured_cost(lambda n: None, 1, 64, torch.device("cpu"), clock=lambda: next(now))
+    Cost(seconds=4.0, least=4.0, most=4.0, items=1)
+    """
+    measured: list[tuple[int, float]] = []
+    n, spent = first, 0.0
+    while True:
+        began = clock()
+        work(n)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - began)
-    return statistics.median(times[1:])
+        measured.append((n, clock() - began))
+        spent += measured[-1][1]
+        progress(n, last)
+        warm = measured[1:]
+        if warm and (n == last and len([size for size, _ in warm if size == last]) == _REPEATS):
+            break
+        larger = min(2 * n, last) if warm else n
+        if spent + measured[-1][1] * larger / n > _SECONDS and (warm or spent > _SECONDS):
+            break
+        n = larger
+    counted = measured[1:] or measured
+    per_item = [seconds / size for size, seconds in counted]
+    largest = [each for each, (size, _) in zip(per_item, counted, strict=True) if size == n]
+    return Cost(statistics.median(largest), min(per_item), max(per_item), n)
 
 
 def _memory(model: HashModel, n: int, draws: int, dtype: str, device: torch.device) -> dict[str, float]:
