@@ -86,52 +86,47 @@ def training_plot(logs: Mapping[str, Sequence[Log]]) -> Figure:
     return figure
 
 
-def code_length_plot(
-    results: Sequence[Result], score: str = "map_tie_aware", view: str = "test", checkpoint: str = "last"
-) -> Figure:
-    """Draw a score over the code length, one panel a task and one line a method; bars are sample std over seeds.
+def code_length_plot(results: Sequence[Result]) -> Figure:
+    """Draw tie-aware mAP (test queries, R, last epoch) over the code length, one panel a task and one line a method.
+
+    Bars are sample std over seeds.
 
     Args:
         results: of one data set; finished ones are drawn.
-        score: in [0, 1], as `metrics.evaluate` names it.
-        view: see `results.VIEWS`.
-        checkpoint: ``"last"`` or ``"best"``.
 
     Raises:
         ValueError: no run is finished.
     """
     finished = _finished(results)
-    tasks = finished[0].tasks(view, checkpoint)
+    tasks = finished[0].tasks()
     lengths = sorted({result.n_bits for result in finished})
     methods = list(dict.fromkeys(result.method for result in finished))
     figure, panels = task_panels(tasks)
+    name = _print_name("map_tie_aware")
     for axes, task in zip(panels, tasks, strict=True):
         for number, method in enumerate(methods):
-            groups = [
-                [r.score(task, score, view, checkpoint) for r in finished if (r.method, r.n_bits) == (method, k)]
-                for k in lengths
-            ]
+            groups = [[r.score(task) for r in finished if (r.method, r.n_bits) == (method, k)] for k in lengths]
             aside = _ASIDE * (number - (len(methods) - 1) / 2)
             means, spreads = _means(groups)
             line(axes, number, np.arange(len(lengths)) + aside, means, method, spreads)
-        chance = np.mean([result.score(task, "chance", view, checkpoint) for result in finished])
+        chance = np.mean([result.score(task, "chance") for result in finished])
         axes.set_title(f"{arrow(task)} (chance {100 * chance:.1f} %)", fontsize=10)
         axes.set_xticks(range(len(lengths)), [str(k) for k in lengths])
         axes.set_xlabel("code length k, bits")
-        axes.set_ylabel(f"{_print_name(score)}, %")
+        axes.set_ylabel(f"{name}, %")
         axes.grid(alpha=0.3)
-    figure.suptitle(f"{_print_name(score)} over code length, mean ± sample std of {_seeds(finished)}", fontsize=11)
+    figure.suptitle(f"{name} over code length, mean ± sample std of {_seeds(finished)}", fontsize=11)
     legend_below(figure, panels[0])
     return figure
 
 
-def gamma_w_plot(results: Sequence[Result], view: str = "validation", checkpoint: str = "last") -> Figure:
-    """Draw mAP_T and ROC-AUC (micro) over γ_w, one line a task; bars are sample std over seeds.
+def gamma_w_plot(results: Sequence[Result]) -> Figure:
+    """Draw mAP_T and ROC-AUC (micro) of validation after the last epoch over γ_w, one line a task.
+
+    Bars are sample std over seeds.
 
     Args:
         results: runs of DSCH that differ in nothing but γ_w and seed; finished ones are drawn.
-        view: see `results.VIEWS`.
-        checkpoint: ``"last"`` or ``"best"``.
 
     Raises:
         ValueError: no run is finished.
@@ -141,9 +136,9 @@ def gamma_w_plot(results: Sequence[Result], view: str = "validation", checkpoint
     figure = Figure(figsize=(6.4, 7), layout="constrained")
     panels = figure.subplots(2, sharex=True)
     for axes, name in zip(panels, ("map_tie_aware", "roc_auc_micro"), strict=True):
-        for number, task in enumerate(finished[0].tasks(view, checkpoint)):
+        for number, task in enumerate(finished[0].tasks("validation")):
             groups = [
-                [r.score(task, name, view, checkpoint) for r in finished if r.settings["loss"]["gamma_w"] == value]
+                [r.score(task, name, "validation") for r in finished if r.settings["loss"]["gamma_w"] == value]
                 for value in values
             ]
             means, spreads = _means(groups)
@@ -153,7 +148,8 @@ def gamma_w_plot(results: Sequence[Result], view: str = "validation", checkpoint
     panels[-1].set_xlabel("γ$_w$")
     panels[-1].set_xticks(values)
     figure.suptitle(
-        f"DSCH over γ$_w$, k = {finished[0].n_bits}, {view} set, mean ± sample std of {_seeds(finished)}", fontsize=11
+        f"DSCH over γ$_w$, k = {finished[0].n_bits}, validation set, mean ± sample std of {_seeds(finished)}",
+        fontsize=11,
     )
     legend_below(figure, panels[0])
     return figure

@@ -47,32 +47,25 @@ class Effect:
         return self.lower > 0 or self.upper < 0
 
 
-def option_effects(
-    results: Sequence[Result],
-    base: str,
-    task: str,
-    n_bits: int,
-    score: str = "map_tie_aware",
-    view: str = "test",
-) -> list[Effect]:
-    """Return what each method adds to ``base``, seed by seed, as in `factorial_effects`; in the grid's order.
+def option_effects(results: Sequence[Result], base: str, task: str, n_bits: int) -> list[Effect]:
+    """Return what each method adds to ``base`` in tie-aware mAP over R, as in `factorial_effects`; in the grid's order.
 
     Methods that have fewer than two finished seeds in common with ``base`` are left out: there is no interval.
     """
-    scores = _by_seed(results, lambda result: result.method, task, n_bits, score, view)
+    scores = _by_seed(results, lambda result: result.method, task, n_bits)
     without = scores.pop(base, {})
     effects = (weighted_effect(name, task, n_bits, [(1, option), (-1, without)]) for name, option in scores.items())
     return [effect for effect in effects if effect]
 
 
 def _by_seed(
-    results: Sequence[Result], key: Callable[[Result], K], task: str, n_bits: int, score: str, view: str
+    results: Sequence[Result], key: Callable[[Result], K], task: str, n_bits: int
 ) -> dict[K, dict[int, float]]:
-    """Map keys to seed -> score in percent, of the finished runs of one code length after the last epoch."""
+    """Map keys to seed -> tie-aware mAP over R in percent, of one code length's finished runs, last epoch."""
     scores: dict[K, dict[int, float]] = {}
     for result in results:
         if result.status == "finished" and result.n_bits == n_bits:
-            scores.setdefault(key(result), {})[result.seed] = 100 * result.score(task, score, view)
+            scores.setdefault(key(result), {})[result.seed] = 100 * result.score(task)
     return scores
 
 
@@ -81,15 +74,9 @@ def _cell(result: Result) -> Cell:
     return str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w")
 
 
-def factorial_effects(
-    results: Sequence[Result],
-    task: str,
-    n_bits: int,
-    score: str = "map_tie_aware",
-    view: str = "test",
-) -> list[Effect]:
-    """Return the effects of the channel (DSCH's bounds against SCH's) and of the quantisation term, and how they
-    interact.
+def factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> list[Effect]:
+    """Return the effects of the channel (DSCH's bounds against SCH's) and of the quantisation term on tie-aware mAP
+    over R, and how they interact.
 
     Runs of one seed share initial weights, order and dropout, so differences are taken seed by seed; intervals are
     Student's t over seeds. The published comparison, DSCH with its term against SCH without, is split in two as Shapley
@@ -99,7 +86,7 @@ def factorial_effects(
     Raises:
         InputError: a cell of {SCH, DSCH} × κ_q {0, 0.01} has fewer than two seeds in common with the others.
     """
-    scores = _by_seed(results, _cell, task, n_bits, score, view)
+    scores = _by_seed(results, _cell, task, n_bits)
 
     def cell(loss: str, kappa_q: float, gamma_w: float | None = None) -> Mapping[int, float]:
         width = 8.0 if loss == "dsch" and gamma_w is None else gamma_w

@@ -20,7 +20,7 @@ from channelhash.metrics.significance import PairedTest, paired_test
 
 
 class SeedTest(NamedTuple):
-    """Mean difference over common seeds, its confidence interval and two-sided p-value, and the number of seeds."""
+    """Mean difference over common seeds, its 95 % interval and two-sided p-value, and the number of seeds."""
 
     difference: float
     lower: float
@@ -62,12 +62,11 @@ class _View(NamedTuple):
     checkpoint: str
 
 
-def seed_test(differences: ArrayLike, confidence: float = 0.95) -> SeedTest:
+def seed_test(differences: ArrayLike) -> SeedTest:
     """Run the paired t-test: mean d of n differences, d ± t_{n−1} · s/√n with their sample deviation s.
 
     Args:
         differences: first method − second, one a seed.
-        confidence: of the interval.
 
     Raises:
         ValueError: fewer than two seeds.
@@ -80,7 +79,7 @@ def seed_test(differences: ArrayLike, confidence: float = 0.95) -> SeedTest:
         raise ValueError(f"{len(values)} differences; a test over seeds needs two or more common seeds")
     with warnings.catch_warnings(action="ignore"):  # equal differences leave no doubt, whichever way
         test = stats.ttest_1samp(values, 0)
-        lower, upper = test.confidence_interval(confidence)
+        lower, upper = test.confidence_interval(0.95)
     p_value = float(test.pvalue) if values.any() else 1.0
     return SeedTest(float(values.mean()), float(lower), float(upper), p_value, len(values))
 

@@ -21,30 +21,26 @@ FACTORIAL_LABELS = {
 }
 
 
-def all_effects(results: Sequence[Result], score: str = "map_tie_aware", view: str = "test") -> list[Effect]:
+def all_effects(results: Sequence[Result]) -> list[Effect]:
     """Return `factorial_effects` of every task and code length for which two seeds or more are finished."""
     effects: list[Effect] = []
-    for n_bits, task in _lengths_and_tasks(results, view):
+    for n_bits, task in _lengths_and_tasks(results):
         with suppress(InputError):  # too few seeds: the tables of scores name what is missing
-            effects += factorial_effects(results, task, n_bits, score=score, view=view)
+            effects += factorial_effects(results, task, n_bits)
     return effects
 
 
-def all_option_effects(
-    results: Sequence[Result], base: str, score: str = "map_tie_aware", view: str = "test"
-) -> list[Effect]:
+def all_option_effects(results: Sequence[Result], base: str) -> list[Effect]:
     """Return `option_effects` of every task and code length."""
     return [
-        effect
-        for n_bits, task in _lengths_and_tasks(results, view)
-        for effect in option_effects(results, base, task, n_bits, score=score, view=view)
+        effect for n_bits, task in _lengths_and_tasks(results) for effect in option_effects(results, base, task, n_bits)
     ]
 
 
-def _lengths_and_tasks(results: Sequence[Result], view: str) -> list[tuple[int, str]]:
+def _lengths_and_tasks(results: Sequence[Result]) -> list[tuple[int, str]]:
     finished = [result for result in results if result.status == "finished"]
     lengths = sorted({result.n_bits for result in finished})
-    return [(n_bits, task) for n_bits in lengths for task in task_names(finished, view, "last")]
+    return [(n_bits, task) for n_bits in lengths for task in task_names(finished, "test", "last")]
 
 
 def effects_tables(

@@ -11,9 +11,10 @@ from channelhash.utils.plotting import arrow
 
 #: A corrected p-value up to this counts as a difference.
 LEVEL = 0.05
+_WHERE = f"{VIEW_NAMES['test']}, {CHECKPOINT_NAMES['last']}"
 
 
-def significance_table(comparisons: Sequence[Comparison], view: str = "test", checkpoint: str = "last") -> Table:
+def significance_table(comparisons: Sequence[Comparison]) -> Table:
     """Tabulate comparisons of `compare_methods`, a block a task; p-values up to `LEVEL` in bold."""
     rows = []
     for comparison in comparisons:
@@ -31,8 +32,8 @@ def significance_table(comparisons: Sequence[Comparison], view: str = "test", ch
             )
         )
     return Table(
-        f"significance-{view}-{checkpoint}",
-        f"Differences of tie-aware mAP: {VIEW_NAMES[view]}, {CHECKPOINT_NAMES[checkpoint]}",
+        "significance-test-last",
+        f"Differences of tie-aware mAP: {_WHERE}",
         ("Task", "Methods", "Difference", "p (queries)", "Queries", "95 % interval (seeds)", "p (seeds)", "Seeds"),
         tuple(rows),
         "First method − second, in percentage points, over their common seeds. Over queries: sign-flip permutation "
@@ -54,7 +55,7 @@ def significance_tables(results: Sequence[Result], pairs: Sequence[tuple[str, st
     return [significance_table(comparisons)] if comparisons else []
 
 
-def wins_table(results: Sequence[Result], view: str = "test", checkpoint: str = "last") -> Table:
+def wins_table(results: Sequence[Result]) -> Table:
     """Count the cells (task × code length × model) in which each method is strictly best, tied, and behind.
 
     A cell in which a run failed or is missing is left out for all methods.
@@ -66,12 +67,12 @@ def wins_table(results: Sequence[Result], view: str = "test", checkpoint: str = 
     methods = list(dict.fromkeys(result.method for result in started))
     cells, left_out = [], 0
     for place in dict.fromkeys((result.settings["model"]["name"], result.n_bits) for result in started):
-        for task in task_names(started, view, checkpoint):
+        for task in task_names(started, "test", "last"):
             runs: dict[str, list[Result]] = {}
             for run in started:
                 if (run.settings["model"]["name"], run.n_bits) == place:
                     runs.setdefault(run.method, []).append(run)
-            outcomes = {name: outcome(group, task, view=view, checkpoint=checkpoint) for name, group in runs.items()}
+            outcomes = {name: outcome(group, task) for name, group in runs.items()}
             if any(cell.absent for cell in outcomes.values()):
                 left_out += 1
             else:
@@ -82,8 +83,8 @@ def wins_table(results: Sequence[Result], view: str = "test", checkpoint: str = 
         rows.append((Cell(method), *(Cell(str(number)) for number in (*wins, wins.cells))))
     note = f" Cells left out because a run there has no figure: {left_out}." if left_out else ""
     return Table(
-        f"wins-{view}-{checkpoint}",
-        f"Cells won by tie-aware mAP: {VIEW_NAMES[view]}, {CHECKPOINT_NAMES[checkpoint]}",
+        "wins-test-last",
+        f"Cells won by tie-aware mAP: {_WHERE}",
         ("Method", "Strictly best", "Tied", "Behind", "Cells"),
         tuple(rows),
         "A cell is a task at a code length; means over seeds, compared to two decimals as printed. Tied: level with "

@@ -15,6 +15,8 @@ from channelhash.metrics.significance import Interval, bootstrap_interval
 
 #: What ends the name of a method whose weights are chosen.
 TUNED = ", tuned"
+#: The recommendation, beside which all others are put.
+FIRST = "DSCH" + TUNED
 #: A corrected p-value up to this counts as a difference.
 _LEVEL = 0.05
 #: Draws of the queries.
@@ -67,17 +69,17 @@ def means_table(results: Sequence[Result]) -> Table:
     )
 
 
-def differences_tables(results: Sequence[Result], first: str = "DSCH" + TUNED) -> list[Table]:
-    """Return ``first`` minus every other method, on R and on R∖T; none without two common seeds."""
+def differences_tables(results: Sequence[Result]) -> list[Table]:
+    """Return `FIRST` minus every other method, on R and on R∖T; none without two common seeds."""
     tables, queries = [], query_means(results)
     for view in VIEWS:
-        own = _cells(results, first, view)
-        methods = [method for method in dict.fromkeys(result.method for result in results) if method != first]
+        own = _cells(results, FIRST, view)
+        methods = [method for method in dict.fromkeys(result.method for result in results) if method != FIRST]
         others = {method: _cells(results, method, view) for method in methods}
         tests = {method: found for method, other in others.items() if (found := _tests(own, other))}
         if tests:
-            intervals = {method: _over_queries(queries, first, method, view) for method in tests}
-            tables.append(_differences_table(first, view, tests, intervals))
+            intervals = {method: _over_queries(queries, method, view) for method in tests}
+            tables.append(_differences_table(view, tests, intervals))
     return tables
 
 
@@ -154,24 +156,23 @@ def _tests(
     return seed_test(differences.mean(axis=0)), [seed_test(row) for row in differences]
 
 
-def _over_queries(queries: Mapping[Place, NDArray[np.float16]], first: str, second: str, view: str) -> Interval | None:
+def _over_queries(queries: Mapping[Place, NDArray[np.float16]], second: str, view: str) -> Interval | None:
     """Draw the queries of all common seeds again: the difference in points and its 95 % interval, None without AP."""
     seeds = [
         place.seed
         for place in queries
-        if (place.method, place.view) == (first, view) and Place(second, place.seed, view) in queries
+        if (place.method, place.view) == (FIRST, view) and Place(second, place.seed, view) in queries
     ]
     if not seeds:
         return None
     own, other = (
         np.concatenate([queries[Place(method, seed, view)].astype(np.float64) for seed in seeds])
-        for method in (first, second)
+        for method in (FIRST, second)
     )
     return bootstrap_interval(100 * (own - other), resamples=_RESAMPLES)
 
 
 def _differences_table(
-    first: str,
     view: str,
     tests: Mapping[str, tuple[SeedTest, list[SeedTest]]],
     over_queries: Mapping[str, Interval | None],
@@ -196,7 +197,7 @@ def _differences_table(
     seeds = {mean.seeds for mean, _ in tests.values()}
     return Table(
         f"differences-{view}",
-        f"{first} minus the others, tie-aware mAP in points: {VIEW_NAMES[view]}",
+        f"{FIRST} minus the others, tie-aware mAP in points: {VIEW_NAMES[view]}",
         ("Minus", "Mean of all cells", "p", "Other queries", "Ahead in cells", "Clearly ahead", "Clearly behind"),
         tuple(rows),
         f"A cell is a task at a code length. Differences are paired by seed over {', '.join(map(str, sorted(seeds)))} "
