@@ -105,6 +105,7 @@ def test_the_experiment_measures_every_method_at_the_same_bytes_and_never_twice(
 
     table = (tmp_path / "g" / "tables" / "bytes.md").read_text()
     assert table.count("| pairs |") == 1
+    assert len(set(table.splitlines()[2].split("|"))) == 15  # no column is called like another
     assert (tmp_path / "g" / "plots" / "bytes.png").stat().st_size > 5_000
     assert_made_again("bytes", tmp_path / "g")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "g" / "runs").glob("*/bytes.json")}

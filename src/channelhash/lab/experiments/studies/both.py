@@ -138,7 +138,7 @@ def _cells(results: Sequence[Result], split: str) -> dict[tuple[int, str], np.nd
 
 def _tables(results: Sequence[Result]) -> list[Table]:
     """Return label mAP and Recall@10 by method, a block a code length, on test and on validation."""
-    header = ("Bits", "Method", "mAP image → text", "text → image", "R@10 image → text", "text → image")
+    header = ("Bits", "Method", "mAP image → text", "mAP text → image", "R@10 image → text", "R@10 text → image")
     tables = []
     for split in ("test", "validation"):
         rows = []

@@ -51,7 +51,8 @@ def bytes_tables(results: Sequence[Result]) -> list[Table]:
     header = ["Bytes", "Method"]
     for stage, words in STAGES.items():
         names = [f"{_SCORES[score]} {arrow(task)}" for of, score, task in columns if of == stage]
-        header += [f"{words}, bytes", *names, "µs"]
+        after = f", {words}" * (stage != "code")
+        header += [f"{words}, bytes", *(f"{name}{after}" for name in (*names, "µs"))]
     n_seeds = len({result.seed for result in results if result.settings})
     missing = [f"{each.name} ({each.error or each.status})" for each in results if not measured(each, MEASURED)]
     caption = _CAPTION.format(seeds=f"{n_seeds} seed{'s' * (n_seeds > 1)}") + (
