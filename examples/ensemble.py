@@ -42,7 +42,7 @@ from channelhash.utils.files import write_text
 from channelhash.utils.seeds import derive_seed, generator
 
 MEMBERS, SEEDS, SPLITS, BITS, EPOCHS = (0, 1, 2), (0, 1, 2), (0, 1, 2), (16, 32, 64, 128), 12
-FOLDS, RATES, WEIGHTS = 2, (1e-3, 2e-3, 3e-3), (0.3, 1.0, 3.0)
+FOLDS, RATES, WEIGHTS = 2, (1e-3, 2e-3, 3e-3), (0.3, 1.0, 3.0, 10.0)
 ONE, IN_SAMPLE, CROSS, SIDE, LONG = "one head", "distilled", "cross-fitted", "three side by side", "one head of 3k bits"
 #: A training or an ensemble: what it is, and its scores.
 Row = dict[str, Any]

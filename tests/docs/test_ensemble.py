@@ -58,8 +58,8 @@ def test_the_script_fills_what_is_missing(tmp_path, monkeypatch):
     features, runs = write_features(tmp_path / "small.npz", 600), tmp_path / "runs.csv"
     ensemble.fill(runs, features, 40, 300, [8])
     rows = ensemble.read(runs)
-    assert len([row for row in rows if row["trial"]]) == 3 + 3 * 3
-    assert len(rows) == 3 + 3 * 3 + 2 * (3 * 3 + 2)
+    assert len([row for row in rows if row["trial"]]) == 3 + 3 * 4
+    assert len(rows) == 3 + 3 * 4 + 2 * (3 * 3 + 2)
     assert all((row["test/text->image"] == "") == (row["trial"] == "yes") for row in rows)
     monkeypatch.setattr(ensemble.Cell, "head", None)
     ensemble.fill(runs, features, 40, 300, [8])
