@@ -3,8 +3,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import channelhash.utils.torchvision_compat  # noqa: F401  before a test imports anything that imports torchvision
+
+# A busy machine is no failure: examples have no deadline. Else as hypothesis has it: in CI the same examples each time.
+settings.register_profile("untimed", settings.default, deadline=None)
+settings.load_profile("untimed")
 
 # Literal transcriptions and fixture generators are imported by the tests that use them.
 sys.path.insert(0, str(Path(__file__).parent))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.augment.mixing import draw_mix, mix_inputs, mix_labels
@@ -35,7 +35,6 @@ def test_inputs_are_blended_row_by_row():
 label_rows = st.lists(st.booleans(), min_size=5, max_size=5).filter(any)
 
 
-@settings(deadline=None)
 @given(label_rows, label_rows, label_rows, st.floats(0, 1, width=32))
 def test_blended_labels_are_the_blend_of_directions(first, second, third, share):
     y_i, y_j, y_k = (torch.tensor([row], dtype=torch.float64) for row in (first, second, third))

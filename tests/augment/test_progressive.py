@@ -169,7 +169,7 @@ def test_a_picture_is_augmented_the_same_in_any_batch():
 PICTURES = st.tuples(st.integers(8, 40), st.integers(8, 40), st.integers(0, 10**6))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(PICTURES, st.sampled_from(["easy", "medium", "hard"]), st.integers(0, 10**6))
 def test_shape_and_range_are_kept(picture, level, sample):
     height, width, seed = picture

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import channelhash as ch
@@ -36,7 +36,6 @@ def assert_equal(a: ch.CodeSet, b: ch.CodeSet) -> None:
     assert (a.texts, a.images) == (b.texts, b.images)
 
 
-@settings(deadline=None)  # pyarrow imports pandas with the first array
 @given(st.integers(0, 9), st.integers(1, 130), st.booleans())
 def test_what_is_saved_is_loaded(tmp_path_factory, n, k, labelled):
     path = tmp_path_factory.mktemp("codes") / "c.parquet"

@@ -50,7 +50,7 @@ def test_rows_keep_the_part_they_came_from(tmp_path):
     np.testing.assert_array_equal(records.labels, LABELS)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.permutations(range(9)), st.integers(1, 9))
 def test_training_rows_that_the_database_repeats_are_read_once(tmp_path, database, n_train):
     train = sorted(database)[:n_train]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.data.records import Records
@@ -15,7 +15,6 @@ def long_tail(n: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).random((n, 8)) < np.geomspace(0.5, 0.01, 8)
 
 
-@settings(deadline=None)
 @given(st.integers(2, 200), st.integers(0, 10**6), st.data())
 def test_a_stratified_sample_has_the_asked_size_and_only_given_rows(n, seed, data):
     rows = np.random.default_rng(seed).permutation(n)[: data.draw(st.integers(1, n))]

@@ -137,7 +137,7 @@ TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1).filte
 LABEL = st.text("abcdé 🙂", min_size=1, max_size=4).map(str.strip).filter(bool)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(TEXT, TEXT, st.sets(LABEL, max_size=3)), min_size=1, max_size=5, unique_by=lambda row: row[0]),
     st.sampled_from(ENDINGS),

@@ -27,7 +27,7 @@ def coded(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return bits, labels
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000))
 def test_the_correlation_is_numpys(seed):
     random = np.random.default_rng(seed)

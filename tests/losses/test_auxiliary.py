@@ -108,7 +108,7 @@ def test_a_term_alone_is_that_term():
         torch.testing.assert_close(actual, loss + 1.5 * term)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     name=st.sampled_from(["dsch", "sch", "hashnet"]),
     side=st.integers(1, 12),

@@ -44,7 +44,7 @@ def literal_keep(outputs, codes):
     return total / len(next(iter(outputs.values())))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     st.integers(2, 20),
     st.integers(1, 3),

@@ -58,7 +58,7 @@ def cases(draw):
     return loss, outputs, labels
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(case=cases(), side=st.integers(1, 31), parts=st.integers(1, 5))
 def test_tiles_and_their_shards_add_up_to_the_whole(case, side, parts):
     whole = value_and_gradients(*case)

@@ -43,7 +43,7 @@ def channels_literally(codes: ch.CodeSet, first: str, second: str, bounds) -> di
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 25), st.integers(1, 70), st.integers(0, 6), st.integers(0, 2**32 - 1), st.booleans())
 def test_pairs_lie_against_their_channels_as_a_loop_over_them_finds(n, k, c, seed, fixed_width):
     codes = collection(n, k, c, seed)
@@ -65,7 +65,7 @@ def test_pairs_lie_against_their_channels_as_a_loop_over_them_finds(n, k, c, see
     assert n_pairs == {"image-image": n * (n - 1) // 2, "image-text": n * n, "text-text": n * (n - 1) // 2}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(1, 70), st.integers(0, 2**32 - 1))
 def test_bits_and_buckets_are_those_of_the_unpacked_codes(n, k, seed):
     random = np.random.default_rng(seed)

@@ -65,7 +65,7 @@ def rankings(pairs, kind: str) -> list[np.ndarray]:
     return [row[np.argsort(d, kind=kind)] for d, row in zip(distances, related, strict=True)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(list(CONVENTIONS)), st.integers(1, 40), st.integers(1, 12), st.integers(1, 90), st.integers(0, 999)
 )
@@ -84,7 +84,7 @@ def test_a_stable_sort_gives_the_figure_in_order_and_any_other_one_is_within_the
     assert [{**score, "in_order": None} for score in scores.values()] == list(alone.values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(ITEMS, st.integers(1, 8), st.booleans())
 def test_the_range_is_that_of_all_orders_of_ties(groups, z, of_relevant):
     transcription = first_relevant if of_relevant else literal.average_precision
@@ -97,7 +97,7 @@ def test_the_range_is_that_of_all_orders_of_ties(groups, z, of_relevant):
     assert (lower[0], upper[0]) == pytest.approx((min(orders), max(orders)), abs=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 20), st.integers(1, 60), st.integers(1, 60), st.booleans(), st.integers(0, 999))
 def test_every_cut_off_goes_by_the_order_of_the_database(k, nd, z, of_relevant, seed):
     pairs = pairs_of(k, 3, nd, seed)

@@ -25,7 +25,7 @@ def histogram_of(wanted: list[bool], groups: list[list[list[bool]]]) -> HammingH
     return ch.metrics.hamming_histogram(query, codes, np.array([wanted]), labels, n_bits=k)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(LABELS, GROUPS)
 def test_graded_ndcg_is_the_mean_over_all_orders(wanted, groups):
     gains = [[literal.label_similarity(np.array(wanted), np.array(labels)) for labels in group] for group in groups]
@@ -34,7 +34,7 @@ def test_graded_ndcg_is_the_mean_over_all_orders(wanted, groups):
     assert histogram_of(wanted, groups).ndcg_graded() == pytest.approx(expected, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 6), st.integers(1, 40), st.integers(1, 12), st.integers(1, 9), st.integers(0, 2**32 - 1))
 def test_graded_ndcg_is_that_of_scikit_learn(nq, nd, k, c, seed):
     random = np.random.default_rng(seed)

@@ -36,7 +36,7 @@ SHAPES = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(*SHAPES)
 def test_the_compiled_pass_equals_the_plain_one(k, c, nq, nd, density, seed):
     queries, query_labels = collection(nq, k, c, seed, density)
@@ -61,7 +61,7 @@ def test_databases_longer_than_a_block_and_more_queries_than_a_group(k, c):
     assert hist.total.shape == (11, k + 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(*SHAPES)
 def test_gains_are_the_label_similarities_summed_by_distance_and_counted_by_value(k, c, nq, nd, density, seed):
     queries, query_labels = collection(nq, k, c, seed, density)
@@ -105,7 +105,7 @@ def test_queries_that_go_through_in_chunks_are_counted_alike(monkeypatch):
     assert_equal_counts(count_distances(queries, database, query_labels, database_labels, 20), whole)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(*SHAPES)
 def test_pairs_are_counted_by_distance_and_shared_labels(k, c, nq, nd, density, seed):
     queries, query_labels = collection(nq, k, c, seed, density)
@@ -117,7 +117,7 @@ def test_pairs_are_counted_by_distance_and_shared_labels(k, c, nq, nd, density, 
     np.testing.assert_array_equal(counts, expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(2, 200), st.integers(1, 100), st.integers(2, 5), st.data())
 def test_histograms_of_shards_add_up(nd, k, n_shards, data):
     """Any split of the items, empty shards left out, gives the whole to the last count."""

@@ -39,7 +39,7 @@ def test_the_papers_worked_example(printed, groups):
     assert ranking.average_precision(*literal.histograms(groups))[0] == pytest.approx(0.691, abs=5e-4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(GROUPS)
 def test_tie_aware_ap_is_the_mean_over_all_orders_and_the_bounds_are_its_ends(groups):
     total, relevant = literal.histograms(groups)
@@ -59,7 +59,7 @@ def test_ap_in_order_keeps_the_order_given_within_ties(items):
     assert ch.metrics.average_precision_in_order(distances, relevant) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(GROUPS, st.integers(1, 13))
 def test_figures_at_a_cut_off_are_means_over_all_orders(groups, z):
     total, relevant = literal.histograms(groups)
@@ -70,14 +70,14 @@ def test_figures_at_a_cut_off_are_means_over_all_orders(groups, z):
     assert ranking.precision_at(total, relevant, z)[0] == pytest.approx(precision, abs=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(GROUPS)
 def test_ndcg_is_the_mean_over_all_orders(groups):
     expected = np.mean([literal.ndcg(order) for order in literal.orders(groups)])
     assert ranking.ndcg(*literal.histograms(groups))[0] == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(GROUPS)
 def test_roc_auc_is_the_mean_over_all_orders(groups):
     total, relevant = literal.histograms(groups)
@@ -87,7 +87,7 @@ def test_roc_auc_is_the_mean_over_all_orders(groups):
     assert ranking.roc_auc_micro(total, relevant) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(GROUPS, min_size=1, max_size=4), st.integers(0, 4))
 def test_lookups_within_a_radius_and_the_curve_are_those_of_the_items_found(queries, radius):
     """No order of ties matters: one of them stands for all."""
@@ -111,7 +111,7 @@ def test_lookups_within_a_radius_and_the_curve_are_those_of_the_items_found(quer
         assert np.isnan(curve.precision[radius]) if empty else curve.precision[radius] == pytest.approx(precision)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(GROUPS)
 def test_chance_is_the_precision_of_any_order_at_the_end(groups):
     hist = HammingHistogram(*literal.histograms(groups))
@@ -119,7 +119,6 @@ def test_chance_is_the_precision_of_any_order_at_the_end(groups):
     assert hist.chance_level() == pytest.approx(literal.precision(order, len(order)))
 
 
-@settings(deadline=None)
 @given(COUNTS)
 def test_tie_aware_ap_equals_the_equation_term_by_term(counts):
     n, n_plus = counts
@@ -144,7 +143,6 @@ def test_a_cut_through_a_large_group_weighs_every_number_of_relevant_items(z):
     assert average_precision_at(np.array([n]), np.array([n_plus]), z)[0] == pytest.approx(expected, rel=1e-11)
 
 
-@settings(deadline=None)
 @given(COUNTS)
 def test_a_cut_off_past_the_end_cuts_nothing(counts):
     total, relevant = np.array([counts[0]]), np.array([counts[1]])
@@ -163,7 +161,6 @@ def scores_of(counts) -> tuple[np.ndarray, np.ndarray]:
     return np.array(truth), np.array(score, dtype=float)
 
 
-@settings(deadline=None)
 @given(st.lists(COUNTS, min_size=1, max_size=4))
 def test_roc_auc_is_that_of_scikit_learn(queries):
     width = max(len(n) for n, _ in queries)

@@ -20,7 +20,7 @@ def literal_first_ranks(similarities, own):
     return [1 + min(order.index(row) for row in own) for order in kept]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(st.data())
 def test_scores_are_the_mean_over_all_orders_of_ties(data):
     n = data.draw(st.integers(1, 6))

@@ -23,7 +23,7 @@ def assert_as_sorted(queries, database, query_labels, database_labels, k):
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 300), st.integers(1, 130), st.integers(1, 20), st.integers(1, 60), st.integers(0, 2**32 - 1))
 def test_the_counting_pass_equals_a_stable_sort(k, c, nq, nd, seed):
     queries, query_labels = collection(nq, k, c, seed)

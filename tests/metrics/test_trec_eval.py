@@ -29,7 +29,7 @@ def trec_eval(grades: np.ndarray, places: np.ndarray, measures: set[str]) -> dic
     return pytrec_eval.RelevanceEvaluator(judged, measures).evaluate(ranked)["q"]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 60), st.integers(0, 2**32 - 1), st.integers(1, 60))
 def test_figures_of_a_ranking_without_ties_are_those_of_trec_eval(nd, seed, z):
     pairs, places = without_ties(nd, seed)
@@ -50,7 +50,7 @@ def test_figures_of_a_ranking_without_ties_are_those_of_trec_eval(nd, seed, z):
     assert hist.within_radius(z - 1).precision == pytest.approx(binary[f"P_{z}"], abs=1e-9)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 60), st.integers(0, 2**32 - 1), st.integers(1, 60))
 def test_average_precision_at_a_cut_off_divides_by_the_hits_and_not_by_all_relevant_items(nd, seed, z):
     """The definition of eq. (lit:ap): trec_eval's map_cut times all relevant items over those found."""

@@ -93,7 +93,7 @@ def test_one_space_without_texts_centres_them_on_phrases(tmp_path):
 
 
 @given(st.integers(1, 40), st.integers(1, 10), st.integers(0, 3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_tight_frame_keeps_lengths(n_bits, d, seed):
     rows = np.random.default_rng(seed).normal(size=(7, d))
     found = random_rotation({"image": rows}, n_bits, seed)["image"]

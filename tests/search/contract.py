@@ -308,7 +308,6 @@ def check_any_calls(kind: Kind) -> None:
         max_examples=kind.runs,
         stateful_step_count=12,
         derandomize=True,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(Machine, settings=few)

@@ -76,7 +76,7 @@ def test_the_server_does_what_its_description_says(description, method, path, mo
     if mode.is_negative and not (operation.body or operation.query):
         pytest.skip("takes nothing but strings, which any value is")
 
-    @settings(max_examples=12, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=12, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy(generation_mode=mode))
     def ask(case):
         answer = case.call_and_validate(headers=WRITER, checks=CHECKS)

@@ -45,7 +45,7 @@ def test_binary_and_text_files_give_the_same_vectors(tmp_path, newline, dtype):
         assert vectors.row("Sea") is vectors.row("moon") is vectors.row("") is None
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.lists(st.text(st.characters(exclude_characters=" \n\r", exclude_categories=("Cs", "Cc", "Z")), min_size=1)))
 def test_every_word_is_found_in_its_row(tmp_path_factory, words):
     words = list(dict.fromkeys(word.lower().lower() for word in words)) or ["x"]

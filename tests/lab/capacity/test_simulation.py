@@ -50,7 +50,7 @@ def test_a_task_done_again_wastes_what_was_done():
     assert wasted == pytest.approx(1 - 0.1 / np.expm1(0.1), rel=0.1)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     job=st.builds(
         Job,

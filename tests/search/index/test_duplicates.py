@@ -28,7 +28,7 @@ def found(codes: np.ndarray, n_bits: int, radius: int) -> list[list[int]]:
     return [group.tolist() for group in duplicate_groups(codes, n_bits, radius)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 200) | st.sampled_from([1, 2, 31, 32, 33, 63, 64, 65, 128, 129]),
     st.integers(0, 70),
@@ -41,7 +41,7 @@ def test_groups_are_those_of_all_pairs(k, n, clusters, radius, seed):
     assert found(codes, k, radius) == literal_groups(codes, radius)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(2, 70), st.integers(1, 6), st.integers(0, 2**31), st.data())
 def test_every_cut_finds_all(k, radius, seed, data):
     radius = min(radius, k - 1)

@@ -34,7 +34,7 @@ def plainly(question, queries: np.ndarray, codes: np.ndarray, bound: int, allowe
     return [Matches(rows[hit.rows], hit.distances) for hit in question(queries, codes[rows], ids, bound)]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.integers(1, 300) | st.sampled_from([1, 2, 31, 32, 33, 63, 64, 65, 128, 129]),
     st.integers(0, 60) | st.sampled_from([700, 1500]),

@@ -39,7 +39,7 @@ def by_counting(texts, question, k, coverage):
     return [f"{n:03}" for n in order][:k], [scores[n] for n in order][:k]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.sampled_from(VOCABULARY), max_size=4), min_size=1, max_size=20), st.data())
 def test_items_come_by_the_weight_of_their_words(tmp_path_factory, texts, data):
     texts = [" ".join(words) for words in texts]
@@ -98,7 +98,7 @@ def test_names_labels_and_dates_are_words_and_filters_and_phrases_cut(tmp_path):
 
 
 @given(st.text(max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_text_can_be_asked_for(words_store, text):
     words_store.search_words(text, 3)
     words_store.search_words("dog", 3, without=[text])
@@ -173,7 +173,7 @@ FORMS = ["horse", "horses", "agreed", "agree", "dog", "dogs", "café", "cafes", 
 STEM_OF = dict(zip(FORMS, stems(FORMS), strict=True))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.sampled_from(FORMS), max_size=4), min_size=1, max_size=20), st.data())
 def test_a_store_that_stems_counts_stems(tmp_path_factory, texts, data):
     question = data.draw(st.lists(st.sampled_from(FORMS), min_size=1, max_size=5))

@@ -26,7 +26,7 @@ def mean_over_tie_orders(keys: list[tuple[float, ...]], relevant: list[bool]) ->
     return float(np.mean(found))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 6), st.integers(0, 2**31))
 def test_ap_is_its_mean_over_every_order_of_ties(k, n, first, seed):
     random = np.random.default_rng(seed)
