@@ -1,5 +1,6 @@
 """The tables of the pages of results say what the raw results beside them say."""
 
+import csv
 import re
 from functools import cache
 from pathlib import Path
@@ -87,3 +88,43 @@ def test_the_tables_of_real_tags_are_made_of_their_runs():
             test = seed_test([x - y for x, y in zip(a, b, strict=True)])
             expected = f"{test.difference:+.2f} \\[{test.lower:+.2f}, {test.upper:+.2f}\\]"
             assert cell == expected.replace("-", "−")
+
+
+def _recalls() -> dict[tuple[str, ...], list[list[float]]]:
+    """(learned from, codes, test, task, ranked by) -> R@1, R@5, R@10, median rank of each seed, or mAP by label."""
+    found: dict[tuple[str, ...], list[list[float]]] = {}
+    with open(RESULTS / "tables" / "photo-encoder-recall.csv", newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            key = tuple(row[name] for name in ("learned_from", "codes", "test", "task", "ranked_by"))
+            values = [row[name] for name in ("recall_at_1", "recall_at_5", "recall_at_10", "median_rank")]
+            found.setdefault(key, []).append(
+                [float(value) for value in values if value] or [float(row["map_tie_aware"])]
+            )
+    return found
+
+
+def test_the_tables_of_the_encoder_photo_are_made_of_its_recalls():
+    page, recalls = (RESULTS / "photo-encoder.md").read_text(encoding="utf-8"), _recalls()
+    bits = ["256 bits", "128 bits", "64 bits"]
+    printed = {name: name for name in ("real values", *bits)} | {
+        "256 bits, then int8 values of the first 500": "256 bits, then int8"
+    }
+    for test in ("MS-COCO, 1,000", "MS-COCO, 5,000", "Flickr8k"):
+        for line, ranked_by in printed.items():
+            cells = []
+            for task in ("text->image", "image->text"):
+                seeds = recalls["MS-COCO", "rotated heads", test, task, ranked_by]
+                one, five, ten, rank = zip(*seeds, strict=True)
+                cells += [
+                    f"{mean(one):.1f}",
+                    f"{mean(five):.1f}",
+                    f"{mean(ten):.1f} ± {stdev(ten):.1f}",
+                    f"{mean(rank):.0f}",
+                ]
+            assert f"| {line} | {' | '.join(cells)} |\n" in page
+    for line in bits:
+        tasks = ("image->text", "text->image", "image->image", "text->text")
+        scores = [
+            mean(v for (v,) in recalls["MS-COCO", "rotated heads", "COCO-17's labels", task, line]) for task in tasks
+        ]
+        assert f"| {line} | {' | '.join(f'{score:.1f}' for score in scores)} |\n" in page
