@@ -3,15 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from PIL import Image, ImageOps
-from torch import Tensor
 
 from channelhash.errors import InputError
 from channelhash.utils.image_files import HEIF_ENDINGS, HEIF_REMEDY, open_image, reads_heif, upright
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 #: An image file, or an opened image.
 ImageInput = Path | str | Image.Image
@@ -99,7 +100,7 @@ class Resize:
     fill: int = 0
     reduced: bool = False
 
-    def __call__(self, images: Sequence[ImageInput]) -> Tensor:
+    def __call__(self, images: Sequence[ImageInput]) -> "Tensor":
         """Return images as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
         return _read(images, self.size, self._resized)
 
@@ -143,7 +144,7 @@ class Square:
 
     size: int
 
-    def __call__(self, images: Sequence[ImageInput]) -> Tensor:
+    def __call__(self, images: Sequence[ImageInput]) -> "Tensor":
         """Return images as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
         return load_pixels(images, self.size)
 
@@ -152,7 +153,7 @@ class Square:
         return _recipe("square", _SQUARE_STEPS, size=self.size, filter="bilinear")
 
 
-def load_pixels(images: Sequence[ImageInput], size: int) -> Tensor:
+def load_pixels(images: Sequence[ImageInput], size: int) -> "Tensor":
     """Read images as RGB squares: short side resized to ``size`` (bilinear, antialiased), then centre-cropped.
 
     Args:
@@ -171,7 +172,9 @@ def load_pixels(images: Sequence[ImageInput], size: int) -> Tensor:
     return _read(images, size, lambda opened: _square(opened, size))
 
 
-def _read(images: Sequence[ImageInput], size: int, resize: Callable[[Image.Image], Image.Image]) -> Tensor:
+def _read(images: Sequence[ImageInput], size: int, resize: Callable[[Image.Image], Image.Image]) -> "Tensor":
+    import torch  # seconds to load, which files that are only checked do not need
+
     if isinstance(images, np.ndarray):
         raise InputError(f"this model encodes pictures; these are features {images.shape}")
     batch = np.empty((len(images), size, size, 3), dtype=np.uint8)

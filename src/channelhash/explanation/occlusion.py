@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from channelhash.channels import relaxed_hamming
 from channelhash.codes import binarize
 from channelhash.explanation.agreeing_bits import Outputs
+from channelhash.metrics.real_valued import unit_rows
 from channelhash.utils.image_files import upright
 
 #: Maps ``n`` items of one modality to real-valued outputs ``(n, k)``.
@@ -143,9 +142,8 @@ def distance_changes(whole: Outputs, parts: Outputs, partner: Outputs) -> Values
     >>> distance_changes(np.ones(4), np.array([[1, 1, 1, 1], [1, 1, -1, -1]]), np.ones(4)).tolist()
     [0.0, 2.0]
     """
-    rows = torch.from_numpy(np.concatenate([whole[None], parts]).astype(np.float64))
-    distances: Values = relaxed_hamming(rows, torch.from_numpy(partner.astype(np.float64))[None])[:, 0].numpy()
-    changes: Values = distances[1:] - distances[0]
+    cosines = unit_rows(np.concatenate([whole[None], parts])) @ unit_rows(partner[None])[0]
+    changes: Values = 0.5 * len(whole) * (cosines[0] - cosines[1:])
     return changes
 
 

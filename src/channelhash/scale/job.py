@@ -5,16 +5,18 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from channelhash.data.bulk import KINDS, input_files
 from channelhash.data.bulk.addresses import File, folder_of
 from channelhash.data.bulk.batches import Shard
 from channelhash.errors import InputError
-from channelhash.models import HashModel
 from channelhash.utils.files import write_text
 from channelhash.utils.reading import reading
 from channelhash.utils.typed_settings import read_settings, settings_of
+
+if TYPE_CHECKING:
+    from channelhash.models import HashModel
 
 _FORMAT = "channelhash bulk codes 1"
 
@@ -60,7 +62,7 @@ class BulkJob:
     shards: tuple[Shard, ...]
 
 
-def open_job(model: HashModel, data: str, out: Path, root: str | None, shard_items: int) -> BulkJob:
+def open_job(model: "HashModel", data: str, out: Path, root: str | None, shard_items: int) -> BulkJob:
     """Return the job that encodes ``data`` into the folder ``out``: the one begun there, or a new one.
 
     Args:

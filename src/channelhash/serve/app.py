@@ -4,13 +4,12 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute
 
 from channelhash._version import __version__
-from channelhash.models import HashModel
 from channelhash.search.store import Store
 from channelhash.serve.audit import AuditLog
 from channelhash.serve.auth import BEARER, Tokens
@@ -27,10 +26,13 @@ from channelhash.serve.routes import search as search_routes
 from channelhash.serve.routes.page import make_page_router
 from channelhash.serve.service import make_service
 
+if TYPE_CHECKING:
+    from channelhash.models import HashModel
+
 
 def create_app(
     store: Store,
-    model: HashModel | None,
+    model: "HashModel | None",
     limits: Limits | None = None,
     token: str | Tokens | None = None,
     hosts: Collection[str] | None = None,

@@ -2,18 +2,20 @@
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
 from channelhash.errors import InputError
-from channelhash.models import load_model
 from channelhash.search import STORES, open_store
 from channelhash.search.photo_folders import find_or_keep
 from channelhash.serve.app import create_app
 from channelhash.serve.audit import AuditLog
 from channelhash.serve.auth import Tokens, read_token
 from channelhash.serve.limits import Limits
-from channelhash.utils.device import pick_device
+
+if TYPE_CHECKING:
+    from channelhash.models import HashModel
 
 
 def open_app(
@@ -52,7 +54,7 @@ def open_app(
     if token is not None and not store.writable:
         raise InputError(f"--token-file: {address} can only be read; make a store with `channelhash index create`")
     folder = model or store.model_folder
-    encoder = load_model(folder).to(pick_device("auto")) if folder else None
+    encoder = _load(folder) if folder else None
     if encoder is not None and store.n_bits is None:  # the first items are this model's
         store.close()
         store = open_store(address, encoder.n_bits, encoder.fingerprint())
@@ -63,3 +65,10 @@ def open_app(
     # Uploaded images are kept beside the codes where the store is a folder of its own.
     image_folder = find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
     return create_app(store, encoder, limits, tokens, hosts, image_folder, audit)
+
+
+def _load(folder: Path) -> "HashModel":
+    from channelhash.models import load_model  # PyTorch, which a store without a model does not need
+    from channelhash.utils.device import pick_device
+
+    return load_model(folder).to(pick_device("auto"))

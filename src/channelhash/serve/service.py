@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import anyio.from_thread
@@ -19,7 +19,6 @@ from PIL import Image
 
 from channelhash.errors import InputError, JobError
 from channelhash.explanation.sides import encode_items
-from channelhash.models import HashModel
 from channelhash.search.fused import ALONE
 from channelhash.search.match import find_reference, learn_nonsense, nonsense
 from channelhash.search.store import Item, Store
@@ -34,6 +33,9 @@ from channelhash.serve.places import Places, Room
 from channelhash.serve.thumbnails import Thumbnails
 from channelhash.serve.uploads import open_upload
 from channelhash.serve.warm_up import WarmUp
+
+if TYPE_CHECKING:
+    from channelhash.models import HashModel
 
 _MAX_BATCH = 64
 
@@ -167,7 +169,7 @@ class Service:
 
 def make_service(
     store: Store,
-    model: HashModel | None,
+    model: "HashModel | None",
     limits: Limits,
     tokens: Tokens,
     image_folder: Path | None,
@@ -217,7 +219,7 @@ def make_service(
     return service
 
 
-def _learn_close(service: Service, model: HashModel) -> None:
+def _learn_close(service: Service, model: "HashModel") -> None:
     """Find out what is close to the questions that can be encoded; see `channelhash.search.match`."""
     store = service.store
     for modality in service.batchers if store.modalities else ():
@@ -227,7 +229,7 @@ def _learn_close(service: Service, model: HashModel) -> None:
         find_reference(store, modality, store.choose_modality())
 
 
-def check_model(store: Store, model: HashModel) -> None:
+def check_model(store: Store, model: "HashModel") -> None:
     """Raise `InputError` unless the store's codes can be compared with the model's."""
     if store.model and not model.comparable(store.model):
         raise InputError(
@@ -239,7 +241,7 @@ def check_model(store: Store, model: HashModel) -> None:
         raise InputError(f"{store.address}: holds codes of {store.n_bits} bits, the model makes {model.n_bits}")
 
 
-def _problem(model: HashModel | None, modality: str) -> str:
+def _problem(model: "HashModel | None", modality: str) -> str:
     """Return why new items of a modality cannot be encoded, or nothing: a model of features may name no extractor."""
     if model is None:
         return "it has no model; start it with --model, or search by id or code"

@@ -6,14 +6,15 @@ import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from channelhash._version import __version__
 from channelhash.errors import InputError
 from channelhash.utils.files import write_text
 from channelhash.utils.reading import reading
+
+if TYPE_CHECKING:
+    import torch
 
 #: Packages whose versions can change codes or scores.
 PACKAGES = (
@@ -33,7 +34,7 @@ PACKAGES = (
 )
 
 
-def environment(device: torch.device, processes: int = 1) -> dict[str, Any]:
+def environment(device: "torch.device", processes: int = 1) -> dict[str, Any]:
     """Describe the environment of this process.
 
     Args:
@@ -45,9 +46,12 @@ def environment(device: torch.device, processes: int = 1) -> dict[str, Any]:
         "packages": {name: version}}``. The commit is None outside a checkout and ends in ``-dirty`` if a tracked
         file was changed; packages that are not installed are missing.
 
+    >>> import torch
     >>> environment(torch.device("cpu"), processes=2)["processes"]
     2
     """
+    import torch  # what only reads records of environments does not need it
+
     return {
         "channelhash": __version__,
         "git_commit": git_commit(Path(__file__)),
