@@ -5,7 +5,7 @@ What a block is, its fence and the line before it say:
 * ``python``: executed; all such blocks of a page share their names;
 * ``sh``: each line is a ``channelhash …`` command, executed in this process; what runs others needs the comment below;
 * with ``title="FILE"``: written to FILE; below ``src/channelhash/`` it is a module of the package while the page runs;
-* ``diff``: begins with ``--- src/channelhash/…/__init__.py``; every added line goes beside the context line above it
+* ``diff``: begins with ``--- src/channelhash/…/FILE.py``; every added line goes beside the context line above it
   (or below, for the first), which has to be there once, and new entries of the registries count while the page runs;
 * ``text`` after a block that ran: lines of its output, in order; ``…`` stands for any, and a number for any number.
 

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from channelhash._version import __version__
-from channelhash.utils import forks, moved_modules
+from channelhash.utils import forks, moved_modules, optional_imports
 
 if TYPE_CHECKING:
     from channelhash import channels, codes, losses, metrics
@@ -63,10 +63,11 @@ forks.install()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"channelhash.{name}")
-    if name in _NAMES:
-        return getattr(importlib.import_module(_NAMES[name]), name)
+    with optional_imports.naming_extra():
+        if name in _MODULES:
+            return importlib.import_module(f"channelhash.{name}")
+        if name in _NAMES:
+            return getattr(importlib.import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'channelhash' has no attribute {name!r}")
 
 

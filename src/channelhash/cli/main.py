@@ -33,6 +33,7 @@ from channelhash.cli import (
 from channelhash.cli.help import GroupedCommands, context_settings
 from channelhash.cli.stopping import next_command, obey_signals
 from channelhash.errors import InputError, JobError, NoSpaceError
+from channelhash.utils.optional_imports import naming_extra
 
 #: Heading -> what stands under it in the help, in this order; a group of commands by its name.
 _COMMANDS: dict[str, Sequence[tuple[str, Callable[..., None] | typer.Typer]]] = {
@@ -104,7 +105,7 @@ def main() -> None:
     if debug:  # anywhere on the command line
         sys.argv = [sys.argv[0], *[argument for argument in sys.argv[1:] if argument != "--debug"]]
     try:
-        with obey_signals():
+        with obey_signals(), naming_extra():
             app()
     except InputError as error:
         _fail(str(error), 2, debug)

@@ -24,9 +24,9 @@ from channelhash.indexing.fit import FittedCodes, NewCodes, fit_source
 from channelhash.indexing.source import Source
 from channelhash.indexing.state import STATE
 from channelhash.models import load_model
+from channelhash.models.description import read_description
 from channelhash.models.encoders import FEATURES
 from channelhash.models.fitted import Codes
-from channelhash.models.saved_checksums import read_description
 from channelhash.search import open_store
 from channelhash.search.local.folder import StoreFolder, read_facts
 from channelhash.search.local.guard import alone, open_lock

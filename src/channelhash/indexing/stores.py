@@ -15,10 +15,11 @@ from channelhash.indexing.encode import Indexed, index_source
 from channelhash.indexing.fit import FittedCodes, NewCodes, fit_source
 from channelhash.indexing.photo_source import read_photo_source, write_photo_source
 from channelhash.indexing.source import Source, read_source
+from channelhash.indexing.stored_fit import fit_of
 from channelhash.models import HashModel, load_model
-from channelhash.models.encoders import Word, absolute_word, in_one_word, is_encoder
-from channelhash.models.fitted import N_BITS, Codes, fit_facts
-from channelhash.models.saved_checksums import read_description
+from channelhash.models.description import in_one_word
+from channelhash.models.encoders import Word, absolute_word, is_encoder
+from channelhash.models.fitted import N_BITS, Codes
 from channelhash.search import STORES, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
@@ -192,12 +193,6 @@ def _holds_items(address: str) -> bool:
         return len(store) > 0
     finally:
         store.close()
-
-
-def fit_of(store: Store) -> dict[str, str]:
-    """Return the encoder of a store and how its codes were fitted (`models.fitted.fit_facts`); of others, nothing."""
-    description = None if store.model_folder is None else store.model_folder / "model" / "config.json"
-    return fit_facts(read_description(description)) if description is not None and description.exists() else {}
 
 
 def check_encoder(address: str, word: Word) -> None:

@@ -12,6 +12,7 @@ from channelhash.metrics import HammingHistogram, TaskReport
 from channelhash.metrics.report import DEFAULT_CUTOFFS, evaluate_tasks
 from channelhash.utils import array_files
 from channelhash.utils.files import write_text
+from channelhash.utils.optional_imports import naming_extra
 
 
 def evaluate_sets(
@@ -112,8 +113,8 @@ def save_scores(result: dict[str, Any], histograms: dict[str, HammingHistogram],
     """Write ``metrics.json`` and ``plots/`` into the folder ``out``; None writes nothing."""
     if out is None:
         return
-    from channelhash.metrics.plots import write_plots  # matplotlib: nothing else here needs it
-
     write_text(out / "metrics.json", json.dumps(result, indent=2))
     if histograms:
+        with naming_extra():
+            from channelhash.metrics.plots import write_plots  # matplotlib: nothing else here needs it
         write_plots(histograms, out / "plots", title)

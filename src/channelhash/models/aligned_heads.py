@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from channelhash.errors import InputError
 from channelhash.models.backbones import load_weights, read_weights
 from channelhash.models.cliphash import UnitLength
+from channelhash.models.description import read_description
 from channelhash.models.feature_heads import NoisyFeatures, Standardize
-from channelhash.models.saved_checksums import check_weights, read_description
+from channelhash.models.saved_checksums import check_weights
 
 #: A saved model ``aligned`` on ``photo-backbones``; its README.md says how it was learned.
 PHOTO_HEADS = Path(__file__).with_name("photo_heads")

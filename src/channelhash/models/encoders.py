@@ -223,15 +223,6 @@ def absolute_word(word: Word) -> Word:
     return "openclip:" + "/".join(filter(None, _split_open_clip(what))) if kind == "openclip" else word
 
 
-def in_one_word(word: Word) -> str:
-    """Return a word as it is written on a command line.
-
-    >>> in_one_word({"image": "onnx:net.onnx"})
-    'image=onnx:net.onnx'
-    """
-    return word if isinstance(word, str) else " ".join(f"{modality}={name}" for modality, name in sorted(word.items()))
-
-
 def open_encoder(
     word: Word, widths: Mapping[str, int] | None = None, seen: Mapping[str, list[float]] | None = None
 ) -> Encoder:

@@ -16,7 +16,8 @@ from torch import nn
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models.cliphash import UnitLength
-from channelhash.models.encoders import Encoder, in_one_word, open_encoder
+from channelhash.models.description import in_one_word
+from channelhash.models.encoders import Encoder, open_encoder
 from channelhash.models.feature_heads import Standardize
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.linear_hashing import LinearMap, cca_itq, pca_itq, random_rotation
@@ -192,27 +193,6 @@ def fit_codes(
             linear.weight.copy_(torch.from_numpy(maps[name].weights.T))
     architecture = {key: value for key, value in parts._asdict().items() if value is not None}
     return HashModel("fitted", n_bits, architecture, branches).eval()
-
-
-def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return facts for people about a saved model: its encoder, and how its codes were fitted; of others, nothing.
-
-    Args:
-        description: what its ``config.json`` says.
-
-    >>> fit_facts({"name": "fitted", "architecture": {"encoder": "photo", "codes": "itq", "fitted_on": 1000,
-    ...                                               "widths": {"image": 1280}}})
-    {'encoder': 'photo', 'fitted': 'itq to 1,000 images; no captions join texts to them'}
-    """
-    if description.get("name") != "fitted":
-        return {}
-    architecture = description["architecture"]
-    n, codes, modalities = architecture["fitted_on"], architecture["codes"], list(architecture["widths"])
-    if codes == "learned":
-        return {"encoder": in_one_word(architecture["encoder"]), "fitted": "learned codes of the encoder"}
-    fitted = f"{codes} to {n:,} {'pairs of image and text' if codes == 'cca-itq' else f'{min(modalities)}s'}"
-    fitted += "; no captions join texts to them" * (modalities == ["image"])
-    return {"encoder": in_one_word(architecture.get("extractors") or architecture["encoder"]), "fitted": fitted}
 
 
 def fitted_part(branch: Branch) -> nn.Sequential:

@@ -18,13 +18,9 @@ from channelhash.data.images import ImageInput
 from channelhash.data.records import Items
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import Frozen, Precision, load_weights, read_weights
+from channelhash.models.description import described_with_checksum, read_description
 from channelhash.models.model_card import ModelFacts, model_card
-from channelhash.models.saved_checksums import (
-    check_weights,
-    described_with_checksum,
-    read_description,
-    weights_metadata,
-)
+from channelhash.models.saved_checksums import check_weights, weights_metadata
 from channelhash.utils.files import atomic_path, content_hash, write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress

@@ -20,6 +20,7 @@ from channelhash.search.fused import answer
 from channelhash.search.hits import Hit, Hits, Query, SearchOptions, draw_hits, find_image, search_hits
 from channelhash.search.question import Part, check_parts, combine, parse_question, unwanted_phrases, wanted_words
 from channelhash.search.store import Item, Store
+from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
     from channelhash.models import HashModel
@@ -52,9 +53,7 @@ def load_encoder(store: Store, model: "Path | HashModel | None" = None, trust_co
         InputError: the store has no model and none is given, it cannot be loaded, it names code and ``trust_code`` is
             false, or another model made the codes.
     """
-    from channelhash.models import HashModel, load_model  # seconds to load, which words alone do not need
-
-    if isinstance(model, HashModel):
+    if model is not None and not isinstance(model, str | Path):
         return model
     folder = model or store.model_folder
     if folder is None:
@@ -62,6 +61,8 @@ def load_encoder(store: Store, model: "Path | HashModel | None" = None, trust_co
             f"{store.address}: to encode a question, add --model with the run that made these codes; the store holds "
             "no model, and only words (--by words) need none"
         )
+    with naming_extra():
+        from channelhash.models import load_model  # seconds to load, which words alone do not need
     encoder = load_model(folder, trust_code)
     if store.model and not encoder.comparable(store.model):
         raise InputError(f"{store.address}: these codes were made by another model than {folder}; encode them again")

@@ -1,9 +1,43 @@
 """Optional libraries, which a plain installation does not include."""
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from channelhash.errors import InputError
+
+#: Extra -> import names of what it installs and the core does without.
+EXTRAS = {
+    "train": ("torch", "torchvision", "tensorboard", "huggingface_hub", "safetensors", "symspellpy"),
+    "clip": ("open_clip",),
+    "photos": ("timm",),
+    "report": ("matplotlib", "jinja2", "markupsafe"),
+    "serve": ("fastapi", "starlette", "anyio", "uvicorn", "prometheus_client", "python_multipart", "multipart"),
+}
+
+
+@contextmanager
+def naming_extra() -> Iterator[None]:
+    """Turn the failed import of a package that an extra brings into one line with the command.
+
+    Raises:
+        InputError: such a package is not installed; all other errors pass.
+
+    >>> with naming_extra():
+    ...     raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    Traceback (most recent call last):
+    channelhash.errors.InputError: this needs torch, which is not installed: pip install 'channelhash[train]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        for extra, names in EXTRAS.items():
+            if package in names:
+                line = f"this needs {package}, which is not installed: pip install 'channelhash[{extra}]'"
+                raise InputError(line) from error
+        raise
 
 
 def library(module: str, extra: str) -> Any:
