@@ -13,7 +13,7 @@ dev: $(VENV)/.installed-dev  ## .venv with the package and what tests need
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[clip,serve,train]'
 	$(BIN)/python -m pip check
 	@touch $@
 
@@ -59,7 +59,7 @@ wheel: dev  ## the package as a wheel, in dist/
 
 test-wheel: wheel  ## the wheel in an empty environment: channelhash demo --quick
 	rm -rf build/wheel && $(PYTHON) -m venv build/wheel
-	build/wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/channelhash-*.whl
+	build/wheel/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/channelhash-*.whl)[train]"
 	build/wheel/bin/python -m pip check
 	cd build/wheel && bin/channelhash demo --quick --out demo
 

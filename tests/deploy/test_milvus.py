@@ -28,7 +28,7 @@ def test_compose_serves_a_collection_of_its_milvus():
     assert TOKEN_VARIABLE in search["environment"]
     secrets = [word for word in search["command"] if "token-file" in word]
     assert secrets == [f"--token-file=/run/secrets/{search['secrets'][0]}"]
-    assert "[milvus]" in search["build"]["dockerfile_inline"]
+    assert "[milvus,serve,train]" in search["build"]["dockerfile_inline"]
 
 
 def gigabytes(quantity: str) -> float:
