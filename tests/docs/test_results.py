@@ -10,6 +10,7 @@ import pytest
 
 from channelhash.lab.experiments.experiment import load_experiment
 from channelhash.lab.experiments.query_means import with_query_means
+from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.score_files import read_runs
 from channelhash.lab.experiments.stats.significance import seed_test
 from channelhash.lab.experiments.tables.rendering import Table, to_markdown
@@ -88,6 +89,29 @@ def test_the_tables_of_real_tags_are_made_of_their_runs():
             test = seed_test([x - y for x, y in zip(a, b, strict=True)])
             expected = f"{test.difference:+.2f} \\[{test.lower:+.2f}, {test.upper:+.2f}\\]"
             assert cell == expected.replace("-", "−")
+
+
+def test_what_the_rate_brings_and_what_the_weights_is_said_of_the_trials():
+    def score(run: Result) -> float:
+        return 100 * mean(run.score(task, view="validation") for task in ("image->text", "text->image"))
+
+    (first,) = read_runs(RESULTS / "tables" / "rate-coco17-runs.csv.gz")[""]
+    trials = read_runs(RESULTS / "tables" / "weights-coco17-trials.csv.gz")
+    rates = {run.settings["train"]["learning_rate"]: score(run) for run in trials["tuning"] if run.method == "DSCH"}
+    best = max(rates, key=rates.__getitem__)
+    (recommended,) = (
+        score(run)
+        for run in trials["tuning-weights"]
+        if run.method == "DSCH, tuned"
+        and (run.settings["loss"]["kappa_q"], run.settings["loss"]["average_precision"]) == (0.3, 8)
+    )
+    said = (
+        f"{score(first):.1f} % at the rate 1e-4, {rates[best]:.1f} at its best rate (2e-3), {recommended:.1f} with the "
+        f"recommended weights at that rate. So the rate brings {rates[best] - score(first):.1f} points and the weights "
+        f"bring {recommended - rates[best]:.1f}."
+    )
+    assert (first.settings["train"]["learning_rate"], best) == (1e-4, 2e-3)
+    assert said in " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
 
 
 def _recalls() -> dict[tuple[str, ...], list[list[float]]]:
