@@ -82,9 +82,8 @@ def train(
 ) -> list[Entry]:
     """Train ``model`` in place, write ``log.jsonl`` and ``checkpoints/`` into ``folder``, and curves to the tracker.
 
-    The training goes on from ``checkpoints/last.pt`` if it is there. The final weights are those of an uninterrupted
-    training, bit by bit on a CPU, because every draw is a function of (seed, epoch). Of several processes (see
-    `distributed`) each takes its shard of every batch; the first one validates and writes.
+    It goes on from ``checkpoints/last.pt``, on a CPU to the bits of an uninterrupted training: draws are functions of
+    (seed, epoch). Of several processes (`distributed`) each takes its shard of a batch, the first validates and writes.
 
     Args:
         model: on the device to train on; its modalities are those of ``data``.
@@ -92,15 +91,14 @@ def train(
         data: the training rows.
         settings: the section ``train``.
         folder: the run's folder.
-        validate: used every ``validate_every`` epochs; ``checkpoints/best`` keeps the best by `selection_score`. Where
-            weights are averaged, their average is what is validated, kept, and given to ``model`` in the end.
+        validate: every ``validate_every`` epochs, averaged weights if any; ``checkpoints/best``: by `selection_score`.
         progress: called with (finished epochs, epochs).
 
     Returns:
         The log, one entry an epoch; shorter than ``settings.epochs`` where ``patience`` ended the training.
 
     Raises:
-        InputError: the tracker's library is not installed.
+        InputError: the tracker cannot be opened.
         JobError: the loss became NaN or infinite (the checkpoint before that epoch is kept), or memory ran out.
     """
     steps = Steps(model.train(), loss, data.targets, settings, model.device, data.images)
@@ -132,18 +130,18 @@ def train(
                 save_checkpoint(last, model, steps.loss, steps.optimizer, done, steps.average)
             progress(done, settings.epochs)
     _give_final_weights(model, steps, best if settings.keep == "best" else None)
-    model.eval()
     return log
 
 
 def _give_final_weights(model: HashModel, steps: Steps, best: Path | None) -> None:
-    """Give ``model`` the weights of its folder ``best``, else the average of its weights where there is one."""
+    """Give ``model`` the weights of its folder ``best``, else the average of its weights if any; in evaluation mode."""
     if best is not None:
         wait_for_all()  # the first process has written it
         file = best / "model.safetensors"
         load_weights(model.trained_state(), read_weights(file), str(file))
     elif steps.average:
         steps.average.give()
+    model.eval()
 
 
 def selection_score(validation: Validation) -> float:
