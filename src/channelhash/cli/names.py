@@ -1,5 +1,6 @@
 """``channelhash list``"""
 
+import re
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -84,6 +85,12 @@ _LISTS: dict[Kind, Callable[[], dict[str, str]]] = {
 
 
 def _about(entry: object) -> str:
-    """Return the first line of the docstring of an entry's module, without the name that it may begin with."""
+    """Return the first line of the docstring of an entry's module in plain text, without the name that it begins with.
+
+    >>> from channelhash.losses import LOSSES
+    >>> _about(LOSSES["rsch"])
+    "RSCH: root-mean-square semantic channels, this project's own objective."
+    """
     text = (sys.modules[entry.__module__].__doc__ or "").splitlines()[0]
-    return text.partition("``: ")[2] if text.startswith("``") else text
+    text = text.partition("``: ")[2] if text.startswith("``") else text
+    return re.sub(r" \([^()]*``protocol\.md``[^()]*\)", "", text).replace("`", "")

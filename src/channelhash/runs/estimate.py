@@ -3,7 +3,7 @@
 import resource
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ _REPEATS = 3
 
 
 class Cost(NamedTuple):
-    """Seconds of one item: measured with ``items`` at a time, and the least and the most of all that was measured.
+    """Seconds of one item: measured with ``items`` at a time, and the least and the most that it may be.
 
     >>> Cost(0.5, 0.4, 0.6, items=8).items
     8
@@ -204,10 +204,25 @@ def measured_cost(
         if spent + measured[-1][1] * larger / n > _SECONDS and (warm or spent > _SECONDS):
             break
         n = larger
-    counted = measured[1:] or measured
-    per_item = [seconds / size for size, seconds in counted]
-    largest = [each for each, (size, _) in zip(per_item, counted, strict=True) if size == n]
-    return Cost(statistics.median(largest), min(per_item), max(per_item), n)
+    return _cost(measured[1:] or measured)
+
+
+def _cost(measured: Sequence[tuple[int, float]]) -> Cost:
+    """Return the cost by the largest number of items of (items, seconds), in the order in which they were measured.
+
+    Its ends are those of all measurements of that number. Where there are fewer than three, they are of the last two
+    measurements and, if these differ in number, of what the items took that the second one had more: what is constant
+    in a call weighs less with more items still.
+
+    >>> _cost([(2, 3.0), (4, 5.0)])
+    Cost(seconds=1.25, least=1.0, most=1.5, items=4)
+    """
+    largest = measured[-1][0]
+    ends = found = [seconds / items for items, seconds in measured if items == largest]
+    if len(found) < _REPEATS and len(measured) > 1:
+        (fewer, before), (more, after) = measured[-2:]
+        ends = [before / fewer, after / more, *([max(0.0, after - before) / (more - fewer)] if more > fewer else [])]
+    return Cost(statistics.median(found), min(ends), max(ends), largest)
 
 
 def _memory(model: HashModel, n: int, draws: int, dtype: str, device: torch.device) -> dict[str, float]:
