@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,13 +76,12 @@ def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):
     assert read_config(tmp_path / "run" / "config.yaml") == read_config(
         config, [f"data.path={features}", "data.kind=features", "train.epochs=2"]
     )
-    keys = command._short_overrides(preset_path("recommended"), tmp_path / "i.csv", tmp_path / "pictures", 4)
-    assert keys == [
-        f"data.path={tmp_path / 'i.csv'}",
-        "data.kind=table",
-        f"data.root={tmp_path / 'pictures'}",
-        "train.epochs=4",
-    ]
+    odd = {"i.csv": "pictures", "a: b.csv": "2024", "[x], 'y\"\\.csv": "1e4", "größe #1.csv": "~"}
+    for table, pictures in odd.items():
+        keys = command._short_overrides(preset_path("table"), Path(table), Path(pictures), 4)
+        found = read_config(preset_path("table"), keys)
+        paths = Path(table).absolute(), Path(pictures).absolute()
+        assert (found.source.path, found.source.root, found.train.epochs) == (*paths, 4)
     capsys.readouterr()
     assert_refused(capsys, "train", "--data", "i.json", says="--data i.json: a file ends in .csv, .tsv, .jsonl")
     assert_refused(capsys, "train", "--model", "smal", says="--model smal: take aligned, features, both, small")

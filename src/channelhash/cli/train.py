@@ -83,10 +83,11 @@ def _short_overrides(config: Path, data: Path | None, images: Path | None, epoch
     """Return the keys that the short options stand for; ``--set`` comes after them and prevails."""
     from channelhash.config import read_sections
     from channelhash.runs.presets import data_overrides
+    from channelhash.utils.overrides import path_override
 
     model = read_sections(config).get("model", {}).get("name", "")
     return [
         *(data_overrides(data, model) if data else []),
-        *([f"data.root={images}"] if images else []),
+        *([path_override("data.root", images)] if images else []),
         *([f"train.epochs={epochs}"] if epochs else []),
     ]

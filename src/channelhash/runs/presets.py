@@ -5,6 +5,7 @@ from pathlib import Path
 
 from channelhash.data.tabular_files import ENDINGS
 from channelhash.errors import InputError
+from channelhash.utils.overrides import path_override
 
 _FOLDER = Path(__file__).parents[1] / "presets"
 #: Model -> the configuration that ``train --model`` takes.
@@ -79,7 +80,7 @@ def data_overrides(data: Path, model: str) -> list[str]:
         model: the model that is trained on it.
 
     >>> data_overrides(Path("f.npz"), "aligned")
-    ['data.path=f.npz', 'data.kind=features', 'model.encoder=features']
+    ['data.path="./f.npz"', 'data.kind=features', 'model.encoder=features']
 
     Raises:
         InputError: the ending is of no such file.
@@ -91,4 +92,4 @@ def data_overrides(data: Path, model: str) -> list[str]:
             "--set data.kind=mirflickr25k --set data.root=mirflickr25k"
         )
     encoder = ["model.encoder=features"] if (kind, model) == ("features", "aligned") else []
-    return [f"data.path={data}", f"data.kind={kind}", *encoder]
+    return [path_override("data.path", data), f"data.kind={kind}", *encoder]

@@ -1,6 +1,9 @@
 """Overrides of a configuration: ``section.key=value``."""
 
+import json
+import os
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -32,3 +35,14 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         with suppress(ValueError):  # YAML 1.1 reads 1e-4 as a string; a number is what a person means
             value = float(value)
     values.setdefault(section, {})[key] = value
+
+
+def path_override(key: str, path: Path) -> str:
+    """Return the override of a key by a path as it is, also where YAML would read its name as a number or a mapping.
+
+    >>> values = {}
+    >>> apply_override(values, path_override("data.root", Path("2024: summer")))
+    >>> values
+    {'data': {'root': './2024: summer'}}
+    """
+    return f"{key}={json.dumps(os.path.join(os.curdir, path), ensure_ascii=False)}"

@@ -27,7 +27,8 @@ def query_means(results: Iterable[Result]) -> dict[Place, NDArray[np.float16]]:
     """Average the AP of each query over a method's tasks and code lengths; last epoch, in half precision.
 
     Returns:
-        ``(nq,)`` for each method, seed and retrieval set, NaN for queries without relevant items.
+        ``(nq,)`` for each method, seed and retrieval set, NaN for queries without relevant items. What lacks runs that
+        others have is left out: its mean would be of other tasks and lengths.
 
     >>> ap = {("last", "test", "image->text"): np.array([0.5]), ("last", "test", "text->image"): np.array([0.25])}
     >>> settings = {"train": {"seed": 0}}
@@ -39,7 +40,9 @@ def query_means(results: Iterable[Result]) -> dict[Place, NDArray[np.float16]]:
         for (checkpoint, view, _), ap in result.query_ap.items():
             if checkpoint == "last":
                 found.setdefault(Place(result.method, result.seed, view), []).append(ap)
-    return {place: np.asarray(np.mean(each, axis=0), dtype=np.float16) for place, each in found.items()}
+    most = max(map(len, found.values()), default=0)
+    whole = {place: each for place, each in found.items() if len(each) == most}
+    return {place: np.asarray(np.mean(each, axis=0), dtype=np.float16) for place, each in whole.items()}
 
 
 def write_query_means(results: Sequence[Result], path: Path) -> None:

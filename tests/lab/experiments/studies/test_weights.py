@@ -158,3 +158,17 @@ def test_means_are_over_cells_first_and_say_what_is_missing():
     assert csq[:3] == ["CSQ", "32.50 ± 3.54", "60.00"]
     assert sch == ["SCH", *["–"] * 6]
     assert "Not finished: SCH-k32-seed1" in table.caption
+
+
+def test_other_queries_are_not_drawn_of_a_method_that_lacks_runs():
+    """A mean over one code length beside one over two would be of other cells."""
+    ap = {"image->text": np.array([0.2, 0.6])}
+    results = [
+        made_result(method, seed, {"image->text": 0.4}, n_bits, query_ap=ap)
+        for method, lengths in (("DSCH, tuned", (16, 32)), ("CSQ", (16, 32)), ("SCH", (16,)))
+        for n_bits in lengths
+        for seed in (0, 1)
+    ]
+    assert {place.method for place in query_means(results)} == {"DSCH, tuned", "CSQ"}
+    cells = {row[0].text: row[3].text for row in differences_tables(results)[0].rows}
+    assert cells == {"CSQ": "[+0.00, +0.00]", "SCH": "–"}
