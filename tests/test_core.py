@@ -1,11 +1,13 @@
 """The core runs without what extras install: codes, metrics, searches, stores and the server import none of it."""
 
+import json
 import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
@@ -23,7 +25,7 @@ class Blocked:
 blocked = sys.argv[1].split()
 sys.meta_path.insert(0, Blocked())
 import channelhash, channelhash.codes, channelhash.metrics, channelhash.search.query, channelhash.serve.factory
-import channelhash.explanation, channelhash.data, channelhash.serve.server
+import channelhash.explanation, channelhash.data, channelhash.serve.server, channelhash.indexing.code_files
 from channelhash.cli.main import main
 
 for line in sys.argv[2:]:
@@ -36,16 +38,37 @@ for line in sys.argv[2:]:
 assert not set(blocked) & {name.partition(".")[0] for name in sys.modules}
 channelhash.train
 """
-BLOCKED = [*EXTRAS["train"], *EXTRAS["clip"], *EXTRAS["photos"], *EXTRAS["report"]]
+BLOCKED = [name for extra in ("train", "clip", "photos", "report", "mat") for name in EXTRAS[extra]]
 
 
-def test_the_core_evaluates_and_searches_without_the_packages_of_extras(tmp_path):
+def run_core(folder, *commands):
+    """Return (what each command printed, the lines with errors, all of stderr) where no extra is installed."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, " ".join(BLOCKED), *commands],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    answers = [part.strip().splitlines() for part in done.stdout.split("$ ")[1:]]
+    return answers, [line for line in done.stderr.splitlines() if line.startswith("error: ")], done.stderr
+
+
+@pytest.fixture
+def code_files(tmp_path):
     random = np.random.default_rng(0)
     for name, n in (("q", 4), ("d", 30)):
         codes = {"image": random.integers(0, 256, (n, 2), np.uint8)}
-        ch.CodeSet([f"{name}{i}" for i in range(n)], codes, random.random((n, 3)) < 0.5, n_bits=16).save(
-            tmp_path / f"{name}.parquet"
-        )
+        texts = [f"a dog number {i}" for i in range(n)]
+        labels = random.random((n, 3)) < 0.5
+        found = ch.CodeSet([f"{name}{i}" for i in range(n)], codes, labels, n_bits=16, texts=texts)
+        found.save(tmp_path / f"{name}.parquet")
+    return tmp_path
+
+
+def test_the_core_evaluates_and_searches_without_the_packages_of_extras(code_files):
     commands = [
         "--help",
         "evaluate --query q.parquet --database d.parquet --json",
@@ -55,24 +78,63 @@ def test_the_core_evaluates_and_searches_without_the_packages_of_extras(tmp_path
         "index info d.parquet --json",
         "train --dry-run",
     ]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, " ".join(BLOCKED), *commands],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    answers = [part.strip().splitlines() for part in done.stdout.split("$ ")[1:]]
-    assert [answer[-1] for answer in answers] == [*["exit 0"] * 3, "exit 2", *["exit 0"] * 2, "exit 2"], done.stderr
+    answers, (first, second), stderr = run_core(code_files, *commands)
+    assert [answer[-1] for answer in answers] == [*["exit 0"] * 3, "exit 2", *["exit 0"] * 2, "exit 2"], stderr
     assert '"id": "d3"' in "".join(answers[2])
-    first, second = (line for line in done.stderr.splitlines() if line.startswith("error: "))
     assert first.startswith("error: d.parquet: to encode a question, add --model")
     assert second == "error: this needs torch, which is not installed: pip install 'channelhash[train]'"
-    assert done.stderr.rstrip().endswith(
-        f"InputError: {second.removeprefix('error: ')}"
-    )  # what `channelhash.train` raises
+    assert stderr.rstrip().endswith(f"InputError: {second.removeprefix('error: ')}")  # what `channelhash.train` raises
+
+
+def test_the_core_makes_and_keeps_stores_of_codes(code_files):
+    commands = [
+        "index create a.store d.parquet --json",
+        "index add a.store q.parquet --json",
+        "index add a.store q.parquet --json",
+        "search a.store dog --by words --json",
+        "index delete a.store q1",
+        "index check a.store",
+        "index backup a.store b.store",
+        "index repair b.store",
+        "index push b.store c.store --json",
+        "index info c.store --json",
+    ]
+    answers, errors, stderr = run_core(code_files, *commands)
+    assert [answer[-1] for answer in answers] == ["exit 0"] * len(commands), stderr
+    assert not errors
+    counts = [json.loads(answer[1]) for answer in answers[:3]]
+    assert [(done["added"], done["unchanged"], done["items"]) for done in counts] == [
+        (30, 0, 30),
+        (4, 0, 34),
+        (0, 4, 34),
+    ]
+    assert json.loads(answers[-1][1])["items"] == 33
+
+
+def test_the_core_lists_describes_and_names_the_extra_that_encodes(code_files):
+    (code_files / "photos").mkdir()
+    Image.new("RGB", (8, 8)).save(code_files / "photos" / "a.png")
+    (code_files / "items.csv").write_text("id,text,labels\na,a dog,dog\nb,a cat,cat\n", encoding="utf-8")
+    (code_files / "theirs.mat").write_bytes(b"MATLAB 5.0 MAT-file")
+    works = [
+        *(f"list {kind}" for kind in ("losses", "models", "encoders", "data", "stores", "experiments")),
+        "config list",
+        "data describe table --path items.csv --set image_column=null --json",
+        "scale --items 1000000 --bits 64",
+    ]
+    extras = {
+        "search photos dog": "photos",
+        "index create b.store photos": "photos",
+        "index create b.store photos --encoder openclip:ViT-B-32/openai": "clip",
+        "index create b.store photos --model run": "train",
+        "recall run items.csv": "train",
+        "data explain-text dog": "train",
+        "report run": "report",
+        "evaluate --codes theirs.mat": "mat",
+    }
+    answers, errors, stderr = run_core(code_files, *works, *extras)
+    assert [answer[-1] for answer in answers] == ["exit 0"] * len(works) + ["exit 2"] * len(extras), stderr
+    assert [line.rpartition("channelhash")[2] for line in errors] == [f"[{extra}]'" for extra in extras.values()]
 
 
 def test_other_missing_modules_stay_what_they_are():

@@ -63,7 +63,7 @@ forks.install()
 
 
 def __getattr__(name: str) -> Any:
-    with optional_imports.naming_extra():
+    with optional_imports.naming_extra("photos" if name == "index" else ""):
         if name in _MODULES:
             return importlib.import_module(f"channelhash.{name}")
         if name in _NAMES:

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field
 
-from channelhash.data import resolve_data_kind
 from channelhash.data.collection import DataSource
-from channelhash.data.splits import Method, TrainRows
+from channelhash.data.settings import SplitSettings, check_data
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss, with_published, with_recommended
 from channelhash.losses.retired import without_retired
@@ -18,35 +17,10 @@ from channelhash.models import MODELS, resolve_model
 from channelhash.utils.overrides import apply_override
 from channelhash.utils.python_names import check_trusted, python_names, trusting
 from channelhash.utils.reading import read_yaml_sections
-from channelhash.utils.typed_settings import Settings, SettingsType, read_settings, settings_of, unknown
+from channelhash.utils.typed_settings import Settings, absolute, read_both, read_settings, settings_of, unknown
 
 _SECTIONS = ("data", "model", "loss", "train", "evaluate", "extend")
 _CHOICES = ("only_labels", "without_labels")
-
-
-class SplitSettings(Settings):
-    """How the rows are split; keys of the section ``data`` beside those of the data set's loader.
-
-    Attributes:
-        queries: rows of Q; None takes the literature's number for the data set, else a tenth of the rows.
-        train: rows of T, drawn from R = D∖Q; None likewise, else half of R; ``rest``, all that is left beside V_q.
-        validation_queries: rows of V_q, drawn from R∖T; None likewise.
-        seed: of the draw.
-        split_method: at random, stratified by labels, a number of queries and training rows per label, or as in the
-            file.
-        splits: a file of splits to use instead (``splits.json`` of another run).
-        only_labels: keep only the rows that have one of these labels, before the split; all if None.
-        without_labels: leave out the rows that have one of these labels, and the labels themselves.
-    """
-
-    queries: int | None = None
-    train: TrainRows = None
-    validation_queries: int | None = None
-    seed: int = Field(0, ge=0)
-    split_method: Method = "random"
-    splits: Path | None = None
-    only_labels: list[str] | None = None
-    without_labels: list[str] | None = None
 
 
 class TrainSettings(Settings):
@@ -288,9 +262,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
     loss_class = resolve_loss(loss_name)
     own_keys = loss_settings(loss_class)
     loss = with_recommended(loss_name, without_retired(loss, own_keys.model_fields), n_bits)
-    own, terms = _read_both(
-        own_keys, settings_of(Terms), with_published(loss_name, loss), "loss", f"loss {loss_name!r}"
-    )
+    own, terms = read_both(own_keys, settings_of(Terms), with_published(loss_name, loss), "loss", f"loss {loss_name!r}")
     active = Terms(**terms.model_dump())
     if problem := active.problem(loss_class):
         raise InputError(f"loss.{problem}")
@@ -308,7 +280,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
         terms=terms,
         train=train,
         evaluate=read_settings(EvaluateSettings, values.get("evaluate", {}), "evaluate"),
-        extend=_absolute(read_settings(ExtendSettings, values["extend"], "extend")) if "extend" in values else None,
+        extend=absolute(read_settings(ExtendSettings, values["extend"], "extend")) if "extend" in values else None,
     )
 
 
@@ -344,55 +316,6 @@ def _check_train(
             f"train.mix_images: loss.{terms.active[0]} has no use for the labels of blended images; set one of "
             "the two to 0"
         )
-
-
-def check_data(kind: str, values: dict[str, Any]) -> tuple[Settings, SplitSettings]:
-    """Check the keys of a section ``data`` beside ``kind`` and return the loader's arguments and the split.
-
-    >>> source, split = check_data("synthetic", {"root": "drawn", "n_images": 60, "queries": 10})
-    >>> source.n_images, split.queries
-    (60, 10)
-
-    Raises:
-        InputError: the kind or a key is unknown, or a value does not fit.
-    """
-    data_kind = resolve_data_kind(kind)
-    loader = settings_of(data_kind.load, frozenset({"progress"}))  # a callback is no setting
-    source, split = _read_both(loader, SplitSettings, {**data_kind.split_sizes, **values}, "data", f"kind {kind!r}")
-    return _absolute(source), _absolute(split)
-
-
-def _read_both(
-    first: type[Settings], second: type[SettingsType], values: dict[str, Any], section: str, owner: str
-) -> tuple[Settings, SettingsType]:
-    """Read a section whose keys are the fields of two classes; messages name their ``owner``."""
-    known = list(dict.fromkeys([*first.model_fields, *second.model_fields]))
-    for key in values:
-        if key not in known:
-            raise InputError(unknown(f"key {section}.{key} for {owner}", key, known))
-    parts = ({key: value for key, value in values.items() if key in kind.model_fields} for kind in (first, second))
-    return read_settings(first, next(parts), section), read_settings(second, next(parts), section)
-
-
-def read_data_section(kind: str, overrides: Sequence[str]) -> tuple[Settings, SplitSettings]:
-    """Return `check_data` of keys given as ``"key=value"``.
-
-    >>> read_data_section("synthetic", ["root=drawn", "queries=10"])[1].queries
-    10
-
-    Raises:
-        InputError: as `check_data` and `apply_override`.
-    """
-    values: dict[str, Any] = {"data": {}}
-    for override in overrides:
-        apply_override(values, f"data.{override}")
-    return check_data(kind, values["data"])
-
-
-def _absolute(settings: SettingsType) -> SettingsType:
-    """Return settings with absolute paths, so that a run's folder can be used from anywhere."""
-    paths = {name: value.resolve() for name, value in vars(settings).items() if isinstance(value, Path)}
-    return settings.model_copy(update=paths)
 
 
 def _plain(settings: Settings) -> dict[str, Any]:

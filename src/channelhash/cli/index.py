@@ -12,9 +12,10 @@ from channelhash.cli.options import AsJson, CodesMethod, SearchableStore, Seed, 
 from channelhash.cli.output import messages, print_json, print_table, progress_bars
 from channelhash.cli.stopping import same_command, when_stopped
 from channelhash.errors import InputError
+from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
-    from channelhash.indexing.encode import Indexed
+    from channelhash.indexing.indexed import Indexed
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,7 +32,10 @@ _EXCLUDE = typer.Option(
 _CAPTIONS = typer.Option(
     None, help="Captions of the folder's pictures: a table with image and text, or lines name#0<TAB>caption."
 )
-_SOURCE = "Folder of pictures (any depth), table, file of features, or a YAML configuration with its section data."
+_SOURCE = (
+    "Folder of pictures (any depth), table, file of features, file of codes, or a YAML configuration with its section "
+    "data."
+)
 
 
 @app.command()
@@ -63,21 +67,30 @@ def create(
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create a store with the items of SOURCE; codes are fitted to them, or are those of a run.
+    """Create a store with the items of SOURCE; codes are fitted to them, or are those of a run or of a file of codes.
 
     Example: channelhash index create photos.store photos --captions captions.csv
     """
-    from channelhash.indexing.fit import NewCodes
-    from channelhash.indexing.stores import create_store, default_address, read_again
-    from channelhash.models.encoders import read_words
+    from channelhash.models.encoder_words import extra_of, read_words
     from channelhash.search.photo_folders import holds_files, is_store
+
+    if source is not None and _holds_codes(source, model or encoder or root or captions or exclude or projections):
+        from channelhash.indexing.code_files import create_from_codes
+
+        with progress_bars() as progress:
+            stored = create_from_codes(store, source, progress("write"), stem.value if stem else "")
+        _report(store, stored, as_json)
+        return
+    read = read_words(encoder) if encoder else None
+    with naming_extra("train" if model else extra_of(read)):
+        from channelhash.indexing.fit import NewCodes
+        from channelhash.indexing.stores import create_store, default_address, read_again
 
     if source is None and holds_files(store):  # pictures, then, whose store lies with them
         source, store = Path(store), default_address(Path(store))
     if model is not None and encoder:
         raise InputError("--model: is a run, and --encoder names another encoder; give one of them")
-    word = str(model) if model is not None else read_words(encoder) if encoder else None
-    new = NewCodes(word, codes.value, bits, seed)
+    new = NewCodes(str(model) if model is not None else read, codes.value, bits, seed)
 
     def go_on() -> list[str]:
         if source is None or not ("://" in store or is_store(Path(store))):
@@ -113,7 +126,15 @@ def add(
 
     Example: channelhash index add photos.store photos
     """
-    from channelhash.indexing.stores import add_to_store, read_again
+    if source is not None and _holds_codes(source, model or root or captions or exclude or prune):
+        from channelhash.indexing.code_files import add_codes
+
+        with progress_bars() as progress:
+            stored = add_codes(store, source, progress("write"))
+        _report(store, stored, as_json)
+        return
+    with naming_extra("train" if model else "photos"):
+        from channelhash.indexing.stores import add_to_store, read_again
 
     when_stopped(f"{store} keeps the items written so far")
     with progress_bars() as progress:
@@ -177,6 +198,17 @@ def _in_words(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else str(value or "unknown")
+
+
+def _holds_codes(source: Path, given: object) -> bool:
+    """Return whether a source is a file of codes, with which ``given`` options do not go."""
+    from channelhash.codes.code_set import is_code_file
+
+    if not is_code_file(source):
+        return False
+    if given:
+        raise InputError(f"{source}: holds codes; leave out options that say how pictures and texts are encoded")
+    return True
 
 
 def _report(store: str, done: "Indexed", as_json: bool) -> None:

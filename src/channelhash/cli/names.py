@@ -1,9 +1,12 @@
 """``channelhash list``"""
 
+import ast
 import re
 import sys
 from collections.abc import Callable
 from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
 
 import typer
 
@@ -35,19 +38,15 @@ def names(kind: Kind = typer.Argument(..., help="What to list."), as_json: AsJso
 
 
 def _losses() -> dict[str, str]:
-    from channelhash.losses import LOSSES
-
-    return {name: _about(loss) for name, loss in LOSSES.items()}
+    return _registered("channelhash.losses", "LOSSES")
 
 
 def _models() -> dict[str, str]:
-    from channelhash.models import MODELS
-
-    return {name: _about(model.create) for name, model in MODELS.items()}
+    return _registered("channelhash.models.registry", "MODELS")
 
 
 def _encoders() -> dict[str, str]:
-    from channelhash.models.encoders import ENCODER_FORMS
+    from channelhash.models.encoder_words import ENCODER_FORMS
 
     return {word: meaning.replace("`", "") for word, meaning in ENCODER_FORMS.items()}
 
@@ -55,7 +54,7 @@ def _encoders() -> dict[str, str]:
 def _data() -> dict[str, str]:
     from channelhash.data import DATA_KINDS
 
-    return {name: _about(kind.load) for name, kind in DATA_KINDS.items()}
+    return {name: _first_line(sys.modules[kind.load.__module__].__doc__ or "") for name, kind in DATA_KINDS.items()}
 
 
 def _stores() -> dict[str, str]:
@@ -68,10 +67,16 @@ def _stores() -> dict[str, str]:
 
 
 def _experiments() -> dict[str, str]:
-    from channelhash.lab.experiments.experiment import load_experiment
-    from channelhash.lab.experiments.studies import EXPERIMENTS
+    from channelhash.lab.experiments.studies import EXPERIMENTS, __file__
 
-    return {name: load_experiment(name).title for name in EXPERIMENTS}
+    found = {}
+    for name, file in EXPERIMENTS.items():
+        calls = [
+            node for node in ast.walk(_parsed(Path(__file__).with_name(f"{file}.py"))) if isinstance(node, ast.Call)
+        ]
+        record = next(call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Experiment")
+        found[name] = str(next(ast.literal_eval(word.value) for word in record.keywords if word.arg == "title"))
+    return found
 
 
 _LISTS: dict[Kind, Callable[[], dict[str, str]]] = {
@@ -84,13 +89,49 @@ _LISTS: dict[Kind, Callable[[], dict[str, str]]] = {
 }
 
 
-def _about(entry: object) -> str:
-    """Return the first line of the docstring of an entry's module in plain text, without the name that it begins with.
+def _registered(module: str, registry: str) -> dict[str, str]:
+    """Return what a registry names, with the first line of the docstring of each entry's file.
 
-    >>> from channelhash.losses import LOSSES
-    >>> _about(LOSSES["rsch"])
+    The files are read, not imported: they need PyTorch, seconds to load where it is installed.
+
+    >>> _registered("channelhash.losses", "LOSSES")["rsch"]
     "RSCH: root-mean-square semantic channels, this project's own objective."
     """
-    text = (sys.modules[entry.__module__].__doc__ or "").splitlines()[0]
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    file, files, entries = Path(spec.origin), dict[str, str](), dict[str, ast.expr]()
+    for node in _parsed(file).body:
+        if isinstance(node, ast.ImportFrom):
+            files |= {alias.name: str(node.module).rpartition(".")[2] for alias in node.names}
+        if (
+            isinstance(node, ast.AnnAssign)
+            and ast.unparse(node.target) == registry
+            and isinstance(node.value, ast.Dict)
+        ):
+            entries = {
+                ast.literal_eval(key): value
+                for key, value in zip(node.value.keys, node.value.values, strict=True)
+                if key
+            }
+    found = {}
+    for name, entry in entries.items():
+        imported = entry.args[0] if isinstance(entry, ast.Call) else entry
+        described = _parsed(file.with_name(f"{files[ast.unparse(imported)]}.py"))
+        found[name] = _first_line(ast.get_docstring(described) or "")
+    return found
+
+
+def _parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _first_line(docstring: str) -> str:
+    """Return the first line of a module's docstring in plain text, without the name that it begins with.
+
+    >>> _first_line("``sch``: Semantic channels (Eq. 3, ``protocol.md``).")
+    'Semantic channels.'
+    """
+    text = docstring.partition("\n")[0]
     text = text.partition("``: ")[2] if text.startswith("``") else text
     return re.sub(r" \([^()]*``protocol\.md``[^()]*\)", "", text).replace("`", "")

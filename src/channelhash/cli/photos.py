@@ -9,9 +9,10 @@ import typer
 from channelhash.cli.output import messages, progress_bars
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
+from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
-    from channelhash.indexing.encode import Indexed
+    from channelhash.indexing.indexed import Indexed
     from channelhash.indexing.stores import Index
     from channelhash.models import HashModel
     from channelhash.search.store import Store
@@ -59,11 +60,13 @@ def bring_up_to_date(store: str, model: Path | None, encoder: Sequence[str], cap
             given = "--encoder" if encoder else "--captions"
             raise InputError(f"{given}: goes with a plain folder of pictures, {store} is none; leave it out")
         return None
-    from channelhash.indexing.stores import index
-    from channelhash.models.encoders import read_words
+    from channelhash.models.encoder_words import extra_of, read_words
+
+    word = read_words(list(encoder)) if encoder else None
+    with naming_extra("train" if model else extra_of(word)):
+        from channelhash.indexing.stores import index
 
     when_stopped(f"{store} keeps the items indexed so far")
-    word = read_words(list(encoder)) if encoder else None
     with progress_bars() as progress:
         photos = index(store, model=model, encoder=word, captions=captions, prune=True, progress=progress)
     _report(photos.indexed, photos.store)

@@ -218,6 +218,20 @@ def _check_columns(description: dict[str, Any], found: dict[str, ColumnChecksum]
         raise ValueError(f"damaged: the column {names[0]} is not as it was written")
 
 
+def is_code_file(path: Path) -> bool:
+    """Return whether a file is one of codes by what its head says; `CodeSet.load` says what is wrong with it.
+
+    >>> is_code_file(Path("photos.csv"))
+    False
+    """
+    if path.suffix != ".parquet" or not path.is_file():
+        return False
+    try:
+        return b"channelhash.format" in (pq.read_schema(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
+
+
 def boolean_labels(labels: Any) -> NDArray[np.bool_]:
     """Convert label sets ``(n, c)`` of bool or of 0 and 1 to bool.
 

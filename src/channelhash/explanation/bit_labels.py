@@ -6,10 +6,10 @@ without it: the phi coefficient, which is Pearson's (and the point-biserial) cor
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from channelhash.codes import PackedCodes, unpack
 from channelhash.explanation.agreeing_bits import Bit
@@ -67,7 +67,7 @@ def clear_threshold(n_rows: int, n_tests: int) -> float:
     >>> round(clear_threshold(100, 500), 3), clear_threshold(1_000_000, 500)
     (0.389, 0.2)
     """
-    significant = float(norm.isf(ALPHA / (2 * max(n_tests, 1)))) / np.sqrt(max(n_rows, 1))
+    significant = -NormalDist().inv_cdf(ALPHA / (2 * max(n_tests, 1))) / np.sqrt(max(n_rows, 1))
     return max(EFFECT, float(significant))
 
 

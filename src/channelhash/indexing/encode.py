@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from torch.nn.functional import normalize
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError, JobError
+from channelhash.indexing.indexed import Indexed
 from channelhash.indexing.moved_files import keep_moved
 from channelhash.indexing.read_images import read_images
 from channelhash.indexing.source import Source
@@ -29,38 +30,6 @@ from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.work_behind import work_behind
 
 _BATCH = 256  # items encoded and written at once
-
-
-@dataclass(frozen=True)
-class Indexed:
-    """Counts of the items of a source after indexing.
-
-    Attributes:
-        added: items new to the store.
-        replaced: items that had changed and were encoded again.
-        unchanged: items that were left alone.
-        pruned: items removed from the store because their image is gone.
-        problems: a line for each item that was left out.
-        items: items in the store now.
-        seconds: time of the whole.
-        rate: items added and replaced a second, by the time of encoding and writing them.
-        moved: items whose image was moved or renamed in its folder: they keep their codes under the new id.
-        skipped: of a folder, reason -> number of files left out for it, besides those of ``problems``.
-
-    >>> Indexed(added=3, items=3).replaced
-    0
-    """
-
-    added: int = 0
-    replaced: int = 0
-    unchanged: int = 0
-    pruned: int = 0
-    problems: tuple[str, ...] = ()
-    items: int = 0
-    seconds: float = 0.0
-    rate: float = 0.0
-    moved: int = 0
-    skipped: dict[str, int] = field(default_factory=dict)
 
 
 class Batch(NamedTuple):

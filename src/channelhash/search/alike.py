@@ -111,13 +111,15 @@ def split_alike(codes: PackedCodes, greys: Sequence[Grey], radius: int) -> list[
 
 def _joined(numbers: NDArray[np.int64], rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the numbers of the groups ``(n,)`` after joining those of each row and its column."""
-    from scipy.sparse import coo_array  # not for every search
-    from scipy.sparse.csgraph import connected_components
-
-    edges = numbers[rows], numbers[columns]
-    graph = coo_array((np.ones(len(rows), dtype=bool), edges), (len(numbers), len(numbers)))
-    joined: NDArray[np.int64] = connected_components(graph, directed=False)[1][numbers].astype(np.int64)
-    return joined
+    roots = np.arange(len(numbers))  # of each group, the smallest number among those that it is joined with so far
+    while True:
+        one, other = roots[numbers[rows]], roots[numbers[columns]]
+        if np.array_equal(one, other):
+            joined: NDArray[np.int64] = roots[numbers]
+            return joined
+        np.minimum.at(roots, np.maximum(one, other), np.minimum(one, other))
+        while not np.array_equal(roots, roots[roots]):
+            roots = roots[roots]
 
 
 def _centred(greys: Sequence[Grey]) -> NDArray[np.float64]:

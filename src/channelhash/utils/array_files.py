@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from channelhash.errors import InputError
 from channelhash.utils.mat_files import plain_array, read_mat
+from channelhash.utils.optional_imports import library
 from channelhash.utils.reading import reading
 
 Arrays = dict[str, NDArray[Any]]
@@ -39,6 +40,7 @@ def read_arrays(path: Path) -> Arrays:
         if path.suffix.lower() == ".npz":
             arrays = _read_npz(path)
         elif path.suffix.lower() == ".mat" and not _is_hdf5(path):
+            library("scipy", "mat")  # here, where a missing one is told from a damaged file
             arrays = read_mat(path)
         else:
             arrays = _read_hdf5(path, transposed=path.suffix.lower() == ".mat")
@@ -75,7 +77,7 @@ def _from_sparse(group: Any) -> NDArray[Any]:
 
     The number of rows is an attribute, and columns are compressed. A matrix of zeros has neither values nor rows.
     """
-    from scipy.sparse import csc_matrix
+    csc_matrix = library("scipy.sparse", "mat").csc_matrix
 
     starts = group["jc"][()]
     values, rows = (group["data"][()], group["ir"][()]) if "data" in group else (np.empty(0), np.empty(0, np.int64))

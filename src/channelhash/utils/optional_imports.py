@@ -13,13 +13,17 @@ EXTRAS = {
     "clip": ("open_clip",),
     "photos": ("timm",),
     "report": ("matplotlib", "jinja2", "markupsafe"),
+    "mat": ("scipy",),
     "serve": ("fastapi", "starlette", "anyio", "uvicorn", "prometheus_client", "python_multipart", "multipart"),
 }
 
 
 @contextmanager
-def naming_extra() -> Iterator[None]:
+def naming_extra(wanted: str = "") -> Iterator[None]:
     """Turn the failed import of a package that an extra brings into one line with the command.
+
+    Args:
+        wanted: the extra to name where what ``train`` brings is missing: one that brings that and more.
 
     Raises:
         InputError: such a package is not installed; all other errors pass.
@@ -35,6 +39,7 @@ def naming_extra() -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         for extra, names in EXTRAS.items():
             if package in names:
+                extra = wanted if wanted and extra == "train" else extra
                 line = f"this needs {package}, which is not installed: pip install 'channelhash[{extra}]'"
                 raise InputError(line) from error
         raise

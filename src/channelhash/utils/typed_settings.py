@@ -5,6 +5,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -118,3 +119,21 @@ def pick(registry: Mapping[str, Any], name: Any, where: str) -> Any:
     if not isinstance(name, str) or name not in registry:
         raise InputError(unknown(f"{where} {name!r}", str(name), list(registry)))
     return registry[name]
+
+
+def read_both(
+    first: type[Settings], second: type[SettingsType], values: dict[str, Any], section: str, owner: str
+) -> tuple[Settings, SettingsType]:
+    """Read a section whose keys are the fields of two classes; messages name their ``owner``."""
+    known = list(dict.fromkeys([*first.model_fields, *second.model_fields]))
+    for key in values:
+        if key not in known:
+            raise InputError(unknown(f"key {section}.{key} for {owner}", key, known))
+    parts = ({key: value for key, value in values.items() if key in kind.model_fields} for kind in (first, second))
+    return read_settings(first, next(parts), section), read_settings(second, next(parts), section)
+
+
+def absolute(settings: SettingsType) -> SettingsType:
+    """Return settings with absolute paths, so that a run's folder can be used from anywhere."""
+    paths = {name: value.resolve() for name, value in vars(settings).items() if isinstance(value, Path)}
+    return settings.model_copy(update=paths)

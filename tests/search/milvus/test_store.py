@@ -99,9 +99,10 @@ def test_a_server_that_does_not_answer(monkeypatch, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_without_pymilvus(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pymilvus", None)
-    with pytest.raises(InputError, match=r"pip install 'channelhash\[milvus\]'"):
+@pytest.mark.parametrize(("package", "extra"), [("pymilvus", "milvus"), ("milvus_lite", "milvus-lite")])
+def test_without_its_packages(package, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=rf"pip install 'channelhash\[{extra}\]'"):
         open_store(lite_address("none"))
 
 

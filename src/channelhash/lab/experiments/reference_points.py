@@ -27,7 +27,8 @@ from channelhash.metrics.code_files import evaluate_sets
 from channelhash.metrics.real_valued import RankingEvaluation, evaluate_cosines
 from channelhash.models import HashModel, load_model
 from channelhash.models.linear_hashing import LinearMap, cca, cca_itq, pca_itq, random_projections
-from channelhash.runs.build import create_model, make_splits
+from channelhash.runs.build import create_model
+from channelhash.runs.splits import make_splits
 from channelhash.training.batches import prepare_inputs
 from channelhash.training.feature_inputs import feature_records
 from channelhash.utils.device import pick_device

@@ -110,7 +110,7 @@ def connect(address: MilvusAddress) -> Any:
     if address.lite:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "pkg_resources is deprecated", UserWarning)
-            library("milvus_lite", "milvus")
+            library("milvus_lite", "milvus-lite")
     try:
         return pymilvus.MilvusClient(
             uri=address.uri,

@@ -22,7 +22,7 @@ from channelhash.metrics import hamming_histogram
 from channelhash.metrics.real_valued import evaluate_cosines
 from channelhash.models import load_model
 from channelhash.models.linear_hashing import cca_itq
-from channelhash.runs.build import make_splits
+from channelhash.runs.splits import make_splits
 from lab.experiments.made_grids import assert_made_again, named_grid
 from lab.experiments.made_results import made_result
 from small_runs import grid_base, run_command

@@ -33,7 +33,7 @@ from channelhash.lab.experiments.tables.distillation import (
     distillation_plots,
     distillation_tables,
 )
-from channelhash.runs.build import draw_run_splits
+from channelhash.runs.splits import draw_run_splits
 from channelhash.runs.student_config import student_config
 
 #: The method of the first runs, from which `SIZES` of students learn.

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.config import ExtendSettings, RunConfig, SplitSettings, read_run_config
+from channelhash.config import ExtendSettings, RunConfig, read_run_config
 from channelhash.data.collection import load_collection
 from channelhash.data.concat import choose_by_labels
 from channelhash.data.records import Records
+from channelhash.data.settings import SplitSettings
 from channelhash.data.splits import Splits, load_splits, save_splits
 from channelhash.errors import InputError
 from channelhash.lab.experiments.base import METHODS
@@ -34,8 +35,8 @@ from channelhash.lab.experiments.tables.results import difference_cell, print_sp
 from channelhash.metrics import hamming_histogram
 from channelhash.models import load_model
 from channelhash.models.encode_records import encode_records
-from channelhash.runs.build import draw_run_splits
 from channelhash.runs.evaluate import run_codes
+from channelhash.runs.splits import draw_run_splits
 from channelhash.runs.stored_codes import database_codes, stored_codes
 from channelhash.training.feature_inputs import collection_features
 from channelhash.utils.plotting import arrow
