@@ -12,19 +12,15 @@ install: $(VENV)/.installed  ## .venv with the package
 dev: $(VENV)/.installed-dev  ## .venv with the package and what tests need
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[clip,serve,train]'
-	$(BIN)/python -m pip check
+	$(PYTHON) tools/install.py $(VENV) '.[clip,serve,train]'
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m pip check
+$(VENV)/.installed-dev: pyproject.toml constraints.txt
+	$(PYTHON) tools/install.py $(VENV) '.[dev]'
 	@touch $@
 
-$(VENV)/.installed-photos: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[photos]'
-	$(BIN)/python -m pip check
+$(VENV)/.installed-photos: pyproject.toml constraints.txt
+	$(PYTHON) tools/install.py $(VENV) '.[photos,serve]'
 	@touch $@
 
 demo: $(VENV)/.installed-photos  ## the whole job on the embedded data set, a few minutes
@@ -58,9 +54,8 @@ wheel: dev  ## the package as a wheel, in dist/
 	$(BIN)/python -m build --wheel --outdir dist
 
 test-wheel: wheel  ## the wheel in an empty environment: channelhash demo --quick
-	rm -rf build/wheel && $(PYTHON) -m venv build/wheel
-	build/wheel/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/channelhash-*.whl)[train]"
-	build/wheel/bin/python -m pip check
+	rm -rf build/wheel
+	$(PYTHON) tools/install.py build/wheel "$$(echo dist/channelhash-*.whl)[train]"
 	cd build/wheel && bin/channelhash demo --quick --out demo
 
 lint: dev  ## ruff and mypy --strict

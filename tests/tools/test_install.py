@@ -1,0 +1,81 @@
+"""Which build of PyTorch `tools/install.py` takes, and what it says."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).parents[2] / "tools" / "install.py"
+
+
+@pytest.fixture
+def install(monkeypatch, tmp_path):
+    """The tool on a Linux machine without a GPU and without PyTorch; what it runs is listed in ``install.ran``."""
+    spec = importlib.util.spec_from_file_location("install", FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (tmp_path / "constraints.txt").write_text("torch==2.13.0\ntorchvision==0.28.0\n")
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").touch()
+    module.ran, module.answers = [], {"index": "", "uv": 0}
+
+    def run(command, **_):
+        command = list(map(str, command))
+        module.ran.append(command)
+        status = 1 if "import torch" in command else module.answers["uv"] if "--torch-backend" in command else 0
+        return subprocess.CompletedProcess(command, status, module.answers["index"], "")
+
+    monkeypatch.setattr(module.subprocess, "run", run)
+    monkeypatch.setattr(module, "has_gpu", lambda: False)
+    monkeypatch.setattr(module.shutil, "which", lambda name: "/bin/uv")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv("TORCH_INDEX", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return module
+
+
+def installed(install):
+    """Run the tool; return its commands that install."""
+    install.main(Path(".venv"), ".[dev]")
+    return [command for command in install.ran if "install" in command]
+
+
+def test_each_step_is_a_line(install, capsys):
+    installed(install)
+    assert [line[:3] for line in capsys.readouterr().out.splitlines()] == ["1/4", "2/4", "3/4", "4/4"]
+    assert install.ran[-1][-1] == "check"
+
+
+def test_uv_brings_the_build_for_cpus(install):
+    first, second = installed(install)
+    assert first[:3] == ["/bin/uv", "pip", "install"]
+    assert first[-3:] == ["constraints.txt", "torch", "torchvision"]
+    assert second[-2:] == ["--editable", ".[dev]"]
+
+
+def test_it_is_said_where_none_can_be_fetched(install, capsys):
+    install.answers["uv"] = 2
+    assert installed(install)[-1][-1] == ".[dev]"
+    assert "TORCH_INDEX=ADDRESS make" in capsys.readouterr().out
+
+
+def test_pips_own_sources_and_an_index_come_before_uv(install, monkeypatch, capsys):
+    install.answers["index"] = "torch (2.15.0)\nAvailable versions: 2.15.0, 2.13.0+cpu, 2.13.0"
+    assert len(installed(install)) == 1
+    assert "pip's own sources" in capsys.readouterr().out
+    monkeypatch.setenv("TORCH_INDEX", "file:///wheels")
+    install.ran.clear()
+    assert installed(install)[0][-4:] == ["--extra-index-url", "file:///wheels", "torch", "torchvision"]
+
+
+@pytest.mark.parametrize("where", ["gpu", "darwin"])
+def test_other_machines_take_the_default_build(where, install, monkeypatch):
+    monkeypatch.setattr(install, "has_gpu", lambda: where == "gpu")
+    monkeypatch.setattr(sys, "platform", "linux" if where == "gpu" else where)
+    assert len(installed(install)) == 1
+
+
+def test_another_version_for_cpus_is_not_what_the_constraints_name(install):
+    assert not install.offers_cpu_build("2.14.0+cpu 2.13.0", "torch==2.13.0\n")
