@@ -11,7 +11,9 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
+from channelhash.models.onnx_export import export_onnx
 from channelhash.utils.optional_imports import EXTRAS, naming_extra
+from small_stores import small_model
 
 # Runs commands, one a line, with the packages of the first argument blocked; a second exit status ends it.
 SCRIPT = """
@@ -74,12 +76,14 @@ def test_the_core_evaluates_and_searches_without_the_packages_of_extras(code_fil
         "evaluate --query q.parquet --database d.parquet --json",
         "search d.parquet --like d3 -k 1 --json",
         "search d.parquet dog",
+        "search d.parquet 'a red picture' --model exported -k 1 --json",
         "duplicates d.parquet --json",
         "index info d.parquet --json",
         "train --dry-run",
     ]
+    export_onnx(small_model(code_files / "model", n_bits=16), code_files / "exported")
     answers, (first, second), stderr = run_core(code_files, *commands)
-    assert [answer[-1] for answer in answers] == [*["exit 0"] * 3, "exit 2", *["exit 0"] * 2, "exit 2"], stderr
+    assert [answer[-1] for answer in answers] == [*["exit 0"] * 3, "exit 2", *["exit 0"] * 3, "exit 2"], stderr
     assert '"id": "d3"' in "".join(answers[2])
     assert first.startswith("error: d.parquet: to encode a question, add --model")
     assert second == "error: this needs torch, which is not installed: pip install 'channelhash[train]'"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from channelhash.codes.code_set import is_code_file
+from channelhash.codes.parquet import is_code_file
 from channelhash.errors import InputError
 from channelhash.indexing.code_files import add_codes, create_from_codes
 

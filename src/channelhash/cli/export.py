@@ -26,9 +26,10 @@ def export(
     if not onnx:
         raise InputError(f"export: name the format: channelhash export {run} --onnx")
     from channelhash.models import load_model
-    from channelhash.models.onnx_export import DESCRIPTION, export_onnx
+    from channelhash.models.exported import DESCRIPTION, FOLDER
+    from channelhash.models.onnx_export import export_onnx
 
-    folder = out or run / "onnx"
+    folder = out or run / FOLDER
     description = export_onnx(load_model(run), folder, modalities)
     written = description["modalities"]
     if as_json:

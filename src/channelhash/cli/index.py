@@ -202,7 +202,7 @@ def _in_words(value: Any) -> str:
 
 def _holds_codes(source: Path, given: object) -> bool:
     """Return whether a source is a file of codes, with which ``given`` options do not go."""
-    from channelhash.codes.code_set import is_code_file
+    from channelhash.codes.parquet import is_code_file
 
     if not is_code_file(source):
         return False

@@ -1,6 +1,8 @@
 """``channelhash serve``"""
 
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -8,6 +10,9 @@ from channelhash.cli.options import SearchableStore, StoreModel, TrustCode
 from channelhash.cli.output import messages
 from channelhash.cli.photos import Captions, Encoder, bring_up_to_date
 from channelhash.cli.stopping import when_stopped
+
+if TYPE_CHECKING:
+    from channelhash.serve.encoding import Encoding
 
 
 def serve(
@@ -31,7 +36,6 @@ def serve(
 
     Example: channelhash serve photos --port 8080
     """
-    messages.print(f"Loading {store} and its model", markup=False, soft_wrap=True)  # what follows takes seconds
     from channelhash.serve.factory import open_app
     from channelhash.serve.limits import Limits
     from channelhash.serve.server import allowed_hosts, format_address, listen, run_server
@@ -45,11 +49,23 @@ def serve(
             photos.store.close()
         hosts = allowed_hosts(host, allow_host)
         app = open_app(store, model, limits, token_file, hosts, read_token_file, audit_log)
-        for modality, problem in app.state.service.problems.items():
-            alone = modality == "text" and app.state.service.words_alone
-            what = "a text is looked for by its words" if alone else f"no search with a new {modality}"
-            messages.print(f"{what}: {problem}", markup=False, soft_wrap=True)
+        encoding: Future[Encoding] = app.state.service.encoding
+
+        def say() -> None:
+            typer.echo(f"Searching {store} at {format_address(listening)}")
+            encoding.add_done_callback(_say_problems)
+
         try:
-            run_server(app, listening, lambda: typer.echo(f"Searching {store} at {format_address(listening)}"))
+            run_server(app, listening, say, encoding)
         finally:
             typer.echo("Stopped.")
+
+
+def _say_problems(encoding: "Future[Encoding]") -> None:
+    """Say which searches a server cannot answer, once its model is loaded."""
+    if encoding.cancelled() or encoding.exception():
+        return
+    for modality, problem in encoding.result().problems.items():
+        alone = modality == "text" and encoding.result().words_alone
+        what = "a text is looked for by its words" if alone else f"no search with a new {modality}"
+        messages.print(f"{what}: {problem}", markup=False, soft_wrap=True)

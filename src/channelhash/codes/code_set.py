@@ -1,26 +1,15 @@
 """A set of hash codes with ids and labels, in memory and as a Parquet file."""
 
-import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed
-from channelhash.codes.column_checksums import ColumnChecksum, column_checksums
-from channelhash.errors import InputError
-from channelhash.utils.checked_json import dump_checked, load_checked
-from channelhash.utils.files import atomic_path
-from channelhash.utils.reading import reading
-
-_FORMAT = "channelhash codes 1"
 
 
 @dataclass(frozen=True)
@@ -109,29 +98,9 @@ class CodeSet:
         ``text``; ``image``. The schema's metadata holds n_bits, number and names of labels, the model, and checksums of
         the columns and of itself; pages have their own.
         """
-        width = -(-self.n_bits // 8)
-        columns: dict[str, pa.Array] = {"id": pa.array(self.ids, pa.string())}
-        for modality, packed in self.codes.items():
-            data = pa.py_buffer(np.ascontiguousarray(packed).tobytes())
-            columns[f"code_{modality}"] = pa.Array.from_buffers(pa.binary(width), len(packed), [None, data])
-        if self.labels is not None:
-            ends = np.concatenate([[0], np.cumsum(self.labels.sum(axis=1))]).astype(np.int32)
-            columns["labels"] = pa.ListArray.from_arrays(ends, np.nonzero(self.labels)[1].astype(np.int32))
-        if self.texts is not None:
-            columns["text"] = pa.array(self.texts, pa.string())
-        if self.images is not None:
-            columns["image"] = pa.array(self.images, pa.string())
-        table = pa.table(columns)
-        description = {
-            "n_bits": self.n_bits,
-            "n_labels": None if self.labels is None else self.labels.shape[1],
-            "label_names": list(self.label_names),
-            "model": self.model,
-            "columns": column_checksums(table),
-        }
-        metadata = {"channelhash.format": _FORMAT, "channelhash": dump_checked(description)}
-        with atomic_path(Path(path)) as temporary:
-            pq.write_table(table.replace_schema_metadata(metadata), temporary, write_page_checksum=True)
+        from channelhash.codes.parquet import write_codes  # PyArrow, which codes in memory do not need
+
+        write_codes(self, Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> "CodeSet":
@@ -140,11 +109,9 @@ class CodeSet:
         Raises:
             InputError: the file is missing, damaged, or not a file of codes. A file of version 0.1 has no checksums.
         """
-        with _open(path) as (file, description):
-            table = file.read()
-            codes = _from_table(table, description)
-            _check_columns(description, _checksums(table, description, {}))
-            return codes
+        from channelhash.codes.parquet import read_codes
+
+        return read_codes(path)
 
     @classmethod
     def stream(cls, path: str | Path, rows: int) -> Iterator["CodeSet"]:
@@ -153,13 +120,9 @@ class CodeSet:
         Raises:
             InputError: as `load`; damage further down is found when it is read.
         """
-        with _open(path) as (file, description):
-            found = _checksums(file.schema_arrow.empty_table(), description, {})
-            for batch in file.iter_batches(rows):
-                table = pa.Table.from_batches([batch])
-                yield _from_table(table, description)
-                found = _checksums(table, description, found)
-            _check_columns(description, found)
+        from channelhash.codes.parquet import stream_codes
+
+        return stream_codes(path, rows)
 
 
 def joined(parts: Sequence[CodeSet]) -> CodeSet:
@@ -183,55 +146,6 @@ def joined(parts: Sequence[CodeSet]) -> CodeSet:
     )
 
 
-@contextmanager
-def _open(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
-    """Open a file of codes and the description in its metadata; raise `InputError` that names what is wrong."""
-    if not Path(path).is_file():
-        raise InputError(f"{path}: no such file of codes")
-    with (
-        reading(path, "not a readable file of codes, perhaps truncated", "encode again"),
-        pq.ParquetFile(path, page_checksum_verification=True) as file,
-    ):
-        metadata = file.schema_arrow.metadata or {}
-        written_as = metadata.get(b"channelhash.format", b"").decode(errors="replace")
-        if not written_as.startswith("channelhash codes "):
-            raise InputError(f"{path}: a Parquet file, but not one of codes (written by `channelhash encode`)")
-        if written_as != _FORMAT:
-            raise InputError(f"{path}: written as {written_as!r}, this version reads {_FORMAT!r}; encode again")
-        with reading(path, "the description in its metadata is damaged", "encode again"):
-            description = dict(json.loads(metadata.get(b"channelhash", b"")))
-            if "columns" in description or "checksum" in description:
-                description = load_checked(metadata[b"channelhash"].decode())
-        yield file, description
-
-
-def _checksums(
-    table: pa.Table, description: dict[str, Any], before: dict[str, ColumnChecksum]
-) -> dict[str, ColumnChecksum]:
-    """Return the checksums of the rows so far; of a file of version 0.1 none."""
-    return column_checksums(table, before) if "columns" in description else {}
-
-
-def _check_columns(description: dict[str, Any], found: dict[str, ColumnChecksum]) -> None:
-    expected = description.get("columns", {})
-    if names := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
-        raise ValueError(f"damaged: the column {names[0]} is not as it was written")
-
-
-def is_code_file(path: Path) -> bool:
-    """Return whether a file is one of codes by what its head says; `CodeSet.load` says what is wrong with it.
-
-    >>> is_code_file(Path("photos.csv"))
-    False
-    """
-    if path.suffix != ".parquet" or not path.is_file():
-        return False
-    try:
-        return b"channelhash.format" in (pq.read_schema(path).metadata or {})
-    except (pa.ArrowException, OSError):
-        return False
-
-
 def boolean_labels(labels: Any) -> NDArray[np.bool_]:
     """Convert label sets ``(n, c)`` of bool or of 0 and 1 to bool.
 
@@ -252,58 +166,3 @@ def boolean_labels(labels: Any) -> NDArray[np.bool_]:
             row, column = wrong[0].tolist()
             raise ValueError(f"labels are bool or 0 and 1, not {values[row, column]} (row {row}, column {column})")
     return values.astype(bool, copy=False)
-
-
-def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
-    """Return the set in a table of our format; an error where the two do not fit together."""
-    if "id" not in table.column_names:
-        raise ValueError("the column id is missing")
-    for name in table.column_names:
-        if table.column(name).null_count:
-            raise ValueError(f"the column {name} has empty cells")
-    n_bits = description["n_bits"]
-    texts, images = (
-        table.column(name).to_pylist() if name in table.column_names else None for name in ("text", "image")
-    )
-    return CodeSet(
-        table.column("id").to_pylist(),
-        {
-            name.removeprefix("code_"): _packed_codes(table.column(name), name, n_bits)
-            for name in table.column_names
-            if name.startswith("code_")
-        },
-        _label_matrix(table.column("labels"), description["n_labels"]) if "labels" in table.column_names else None,
-        n_bits,
-        tuple(description["label_names"]),
-        texts,
-        images,
-        description["model"],
-    )
-
-
-def _packed_codes(column: pa.ChunkedArray, name: str, n_bits: int) -> PackedCodes:
-    width = -(-n_bits // 8)
-    if column.type != pa.binary(width):
-        raise ValueError(f"the column {name} is {column.type}; codes of {n_bits} bits are {pa.binary(width)}")
-    parts = [
-        np.frombuffer(chunk.buffers()[1], dtype=np.uint8, count=len(chunk) * width, offset=chunk.offset * width)
-        for chunk in column.chunks
-        if len(chunk)
-    ]
-    return np.concatenate([*parts, np.empty(0, np.uint8)]).reshape(len(column), width)
-
-
-def _label_matrix(column: pa.ChunkedArray, n_labels: int) -> NDArray[np.bool_]:
-    if not pa.types.is_list(column.type) or not pa.types.is_integer(column.type.value_type):
-        raise ValueError(f"the column labels is {column.type}; expected lists of label numbers")
-    labels = np.zeros((len(column), n_labels), dtype=bool)
-    row = 0
-    for chunk in column.chunks:
-        offsets = chunk.offsets.to_numpy()
-        rows = np.repeat(np.arange(row, row + len(chunk)), np.diff(offsets))
-        numbers = chunk.values.to_numpy(zero_copy_only=False)[offsets[0] : offsets[-1]]
-        if not ((numbers >= 0) & (numbers < n_labels)).all():
-            raise ValueError(f"the column labels has numbers outside 0 … {n_labels - 1}")
-        labels[rows, numbers] = True
-        row += len(chunk)
-    return labels

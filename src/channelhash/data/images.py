@@ -1,11 +1,12 @@
 """Read image files, and find those that cannot be used."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from channelhash.errors import InputError
@@ -102,6 +103,10 @@ class Resize:
 
     def __call__(self, images: Sequence[ImageInput]) -> "Tensor":
         """Return images as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
+        return _tensor(self.pixels(images))
+
+    def pixels(self, images: Sequence[ImageInput]) -> NDArray[np.uint8]:
+        """Return the same as an array, without PyTorch."""
         return _read(images, self.size, self._resized)
 
     def recipe(self) -> dict[str, Any]:
@@ -148,6 +153,10 @@ class Square:
         """Return images as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
         return load_pixels(images, self.size)
 
+    def pixels(self, images: Sequence[ImageInput]) -> NDArray[np.uint8]:
+        """Return the same as an array, without PyTorch."""
+        return _read(images, self.size, lambda opened: _square(opened, self.size))
+
     def recipe(self) -> dict[str, Any]:
         """Describe, JSON-able, how to do the same without this package."""
         return _recipe("square", _SQUARE_STEPS, size=self.size, filter="bilinear")
@@ -169,12 +178,39 @@ def load_pixels(images: Sequence[ImageInput], size: int) -> "Tensor":
     >>> load_pixels([Image.new("RGB", (40, 30)), Image.new("L", (20, 20))], 8).shape
     torch.Size([2, 3, 8, 8])
     """
-    return _read(images, size, lambda opened: _square(opened, size))
+    return _tensor(Square(size).pixels(images))
 
 
-def _read(images: Sequence[ImageInput], size: int, resize: Callable[[Image.Image], Image.Image]) -> "Tensor":
+def resize_of(recipe: Mapping[str, Any]) -> Resize | Square:
+    """Return what prepares images as a recipe says.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no recipe of ``Resize`` or ``Square``.
+
+    >>> resize_of(Square(8).recipe()), resize_of(Resize(8, 9, "bicubic").recipe())
+    (Square(size=8), Resize(size=8, short_side=9, filter='bicubic', mode='shortest', fill=0, reduced=False))
+    """
+    if recipe["resize"] == "square":
+        return Square(recipe["size"])
+    if recipe["resize"] not in _RESIZE_STEPS:
+        raise ValueError(f"resize is {recipe['resize']!r}, not one of {', '.join(_RESIZE_STEPS)} and square")
+    return Resize(
+        recipe["size"],
+        recipe["short_side"],
+        recipe["filter"],
+        recipe["resize"],
+        recipe["fill"],
+        recipe.get("reduced", False),
+    )
+
+
+def _tensor(pixels: NDArray[np.uint8]) -> "Tensor":
     import torch  # seconds to load, which files that are only checked do not need
 
+    return torch.from_numpy(pixels)
+
+
+def _read(images: Sequence[ImageInput], size: int, resize: Callable[[Image.Image], Image.Image]) -> NDArray[np.uint8]:
     if isinstance(images, np.ndarray):
         raise InputError(f"this model encodes pictures; these are features {images.shape}")
     batch = np.empty((len(images), size, size, 3), dtype=np.uint8)
@@ -189,7 +225,7 @@ def _read(images: Sequence[ImageInput], size: int, resize: Callable[[Image.Image
             raise InputError(f"{image}: no such picture") from None
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise InputError(f"{image}: not a readable picture ({_reason(image, error)})") from None
-    return torch.from_numpy(batch).permute(0, 3, 1, 2).contiguous()
+    return np.ascontiguousarray(batch.transpose(0, 3, 1, 2))
 
 
 def _reason(image: Path | str, error: Exception) -> str:

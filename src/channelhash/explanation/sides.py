@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -12,11 +12,9 @@ from channelhash.codes import PackedCodes, binarize, unpack
 from channelhash.errors import InputError
 from channelhash.explanation.agreeing_bits import Outputs
 from channelhash.explanation.occlusion import Encode
+from channelhash.search.query_encoder import QueryEncoder
 from channelhash.search.store import Item
 from channelhash.utils.image_grid import bits as bits_word
-
-if TYPE_CHECKING:
-    from channelhash.models import HashModel
 
 _UNKNOWN = {"image": "its picture is not known here", "text": "its words are not known here"}
 
@@ -109,11 +107,11 @@ def compare_with_stored(side: Side, code: PackedCodes, n_bits: int) -> Side:
     return replace(side, problem=problem)
 
 
-def make_encoders(model: "HashModel") -> dict[str, Encode]:
+def make_encoders(model: QueryEncoder) -> dict[str, Encode]:
     """Return, for each modality of the model, the function from raw items to outputs ``(n, k)``."""
     return {modality: partial(encode_items, model, modality) for modality in model.modalities}
 
 
-def encode_items(model: "HashModel", modality: str, items: Any) -> Outputs:
+def encode_items(model: QueryEncoder, modality: str, items: Any) -> Outputs:
     """Encode ``n`` raw items of one modality to real-valued outputs ``(n, k)``; errors as in `HashModel.outputs`."""
-    return model.outputs(modality, items).numpy()
+    return np.asarray(model.outputs(modality, items), np.float32)

@@ -3,6 +3,7 @@
 ``export.json`` is that description; docs/export.md shows how to read it.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -22,13 +23,13 @@ from torch import Tensor, nn
 
 from channelhash.codes import binarize
 from channelhash.errors import InputError, JobError
+from channelhash.models.exported import DESCRIPTION
 from channelhash.models.hash_model import HashModel
 from channelhash.models.onnx_tower import OnnxTower
 from channelhash.utils.files import temporary_folder
 from channelhash.utils.optional_imports import library
 from channelhash.utils.seeds import generator
 
-DESCRIPTION = "export.json"
 #: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.
 TOLERANCE = 1e-4
 #: Likewise where the weights of a tower are rounded (`onnx_joining.rounded`).
@@ -65,12 +66,13 @@ def export_onnx(model: HashModel, folder: Path, modalities: Sequence[str] = ()) 
         raise InputError(f"{folder}: is there already; remove it, or name another folder with --out")
     if unknown := set(modalities) - set(model.modalities):
         raise InputError(f"--modalities: this model encodes {', '.join(model.modalities)}, not {min(unknown)}")
-    for module in ("onnx", "onnxruntime"):  # before the work, not after it
-        library(module, "onnx")
+    library("onnx", "onnx")  # before the work, not after it
     description: dict[str, Any] = {
         "model": model.name,
         "fingerprint": model.fingerprint(),
         "comparable_with": [*model.code_spaces, *model.extends],
+        "extends": list(model.extends),
+        "model_modalities": list(model.modalities),
         "n_bits": model.n_bits,
         "bytes": -(-model.n_bits // 8),
         "bits": _BITS,
@@ -80,9 +82,15 @@ def export_onnx(model: HashModel, folder: Path, modalities: Sequence[str] = ()) 
     with _new_folder(folder) as temporary:
         for modality, recipe in recipes.items():
             description["modalities"][modality] = _export(model, modality, recipe, temporary / f"{modality}.onnx")
+        description["sha256"] = {path.name: _sha256(path) for path in sorted(temporary.iterdir())}
         text = json.dumps(description, indent=2, ensure_ascii=False)
         (temporary / DESCRIPTION).write_text(text, encoding="utf-8")
     return description
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _recipe(model: HashModel, modality: str) -> dict[str, Any]:
@@ -130,12 +138,17 @@ def _export(model: HashModel, modality: str, recipe: dict[str, Any], path: Path)
 
 
 def _write_behind(tower: OnnxTower, head: nn.Module, inputs: Tensor, path: Path) -> None:
-    """Write a head behind a tower's graph, whose weights are rounded, as one ONNX file."""
+    """Write a head behind a tower's graph, whose weights are rounded and lie beside it, in ``<path>.data``.
+
+    A runtime maps that file into memory, where it would hold what it reads from a graph twice.
+    """
     from channelhash.models.onnx_joining import joined
 
     onnx = library("onnx", "onnx")
     _write(head, tower(inputs), path)
-    onnx.save_model(joined(tower.graph(), onnx.load(path)), path)
+    whole = joined(tower.graph(), onnx.load(path))
+    onnx.save_model(whole, path, save_as_external_data=True, location=f"{path.name}.data")
+    shutil.copymode(path, f"{path}.data")  # which the library lets the owner alone read
 
 
 def _write(branch: nn.Module, inputs: Tensor, path: Path) -> None:
@@ -169,7 +182,8 @@ def _write(branch: nn.Module, inputs: Tensor, path: Path) -> None:
 
 
 def _runner(path: Path) -> Any:
-    onnxruntime = library("onnxruntime", "onnx")
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda rows: session.run(["outputs"], {"inputs": rows})[0]
 

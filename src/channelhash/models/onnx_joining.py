@@ -26,7 +26,8 @@ def joined(tower: ModelProto, head: ModelProto) -> ModelProto:
 def rounded(model: ModelProto) -> ModelProto:
     """Return a model whose tables are int8 with a scale a row, and whose other matrices and kernels are float16.
 
-    A runtime makes float32 of them when it opens the file. Vectors stay as they are.
+    A runtime makes float32 of matrices when it opens the file, and of a table only of the rows that an input
+    names. Vectors stay as they are.
     """
     found = ModelProto()
     found.CopyFrom(model)
@@ -45,15 +46,28 @@ def rounded(model: ModelProto) -> ModelProto:
             weights.append(weight)
         elif name in tables:
             scale = np.maximum(np.abs(values).max(axis=1, keepdims=True) / 127, np.float32(1e-30))
-            number = stored(np.round(values / scale).astype(np.int8), f"{name}/int8")
-            widened.append(helper.make_node("Cast", [number], [f"{name}/number"], to=TensorProto.FLOAT))
-            widened.append(helper.make_node("Mul", [f"{name}/number", stored(scale, f"{name}/scale")], [name]))
+            stored(np.round(values / scale).astype(np.int8), f"{name}/int8")
+            stored(scale, f"{name}/scale")
         else:
             half = stored(values.astype(np.float16), f"{name}/float16")
             widened.append(helper.make_node("Cast", [half], [name], to=TensorProto.FLOAT))
-    nodes = [*widened, *graph.node]
+    rounded_tables = {weight.name for weight in graph.initializer} & tables
+    nodes = [*widened]
+    for node in graph.node:
+        nodes += _looked_up(node) if node.op_type == "Gather" and node.input[0] in rounded_tables else [node]
     for field, content in ((graph.initializer, weights), (graph.node, nodes)):
         del field[:]
         field.extend(content)
     onnx.checker.check_model(found)
     return found
+
+
+def _looked_up(gather: NodeProto) -> list[NodeProto]:
+    """Return a look-up in a table of float32 rows as one in its int8 rows and one in their scales."""
+    (table, places), (rows,) = gather.input, gather.output
+    return [
+        helper.make_node("Gather", [f"{table}/int8", places], [f"{rows}/int8"]),
+        helper.make_node("Cast", [f"{rows}/int8"], [f"{rows}/number"], to=TensorProto.FLOAT),
+        helper.make_node("Gather", [f"{table}/scale", places], [f"{rows}/scale"]),
+        helper.make_node("Mul", [f"{rows}/number", f"{rows}/scale"], [rows]),
+    ]

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from channelhash.data.images import Resize
 from channelhash.errors import InputError
 from channelhash.models.backbones import Normalize
-from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import pick
 
 #: How channels in [0, 1] are normalised before they enter the network: (mean, standard deviation) of R, G, B.
@@ -59,7 +58,8 @@ class OnnxImages:
 
     def load(self, modality: str) -> Callable[[Sequence[Any]], NDArray[np.float32]]:
         """Return the network as a function of images."""
-        onnxruntime = library("onnxruntime", "extractors")
+        import onnxruntime
+
         if not self._path.is_file():
             raise InputError("no such file")
         available = onnxruntime.get_available_providers()

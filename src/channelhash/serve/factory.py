@@ -1,21 +1,22 @@
 """From the command line's names to an application: store, model, token."""
 
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fastapi import FastAPI
 
 from channelhash.errors import InputError
+from channelhash.models.exported import ExportedModel
 from channelhash.search import STORES, open_store
 from channelhash.search.photo_folders import find_or_keep
+from channelhash.search.query_encoder import QueryEncoder, load_encoder, load_query_encoder
+from channelhash.search.store import Store
 from channelhash.serve.app import create_app
 from channelhash.serve.audit import AuditLog
 from channelhash.serve.auth import Tokens, read_token
 from channelhash.serve.limits import Limits
-
-if TYPE_CHECKING:
-    from channelhash.models import HashModel
 
 
 def open_app(
@@ -53,22 +54,33 @@ def open_app(
     store = open_store(address)
     if token is not None and not store.writable:
         raise InputError(f"--token-file: {address} can only be read; make a store with `channelhash index create`")
-    folder = model or store.model_folder
-    encoder = _load(folder) if folder else None
-    if encoder is not None and store.n_bits is None:  # the first items are this model's
+    folder, writes = model or store.model_folder, token is not None
+    encoder = None
+    if folder and store.n_bits is None:  # the first items are this model's
+        encoder = _load(store, folder, writes)
         store.close()
         store = open_store(address, encoder.n_bits, encoder.fingerprint())
-    if token is not None and encoder is not None and store.model in encoder.code_spaces:
-        raise InputError(
-            f"--token-file: {model} may search {address}, whose codes another model made; leave one of them out"
-        )
     # Uploaded images are kept beside the codes where the store is a folder of its own.
     image_folder = find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
-    return create_app(store, encoder, limits, tokens, hosts, image_folder, audit)
+    load = partial(_load, store, folder, writes) if folder and encoder is None else None
+    return create_app(store, encoder, limits, tokens, hosts, image_folder, audit, load)
 
 
-def _load(folder: Path) -> "HashModel":
-    from channelhash.models import load_model  # PyTorch, which a store without a model does not need
+def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
+    """Load the model; its exported encoders do where nothing is written, so that stored codes are the model's own."""
+    if not writes:
+        encoder = load_query_encoder(store, folder)
+        return encoder if isinstance(encoder, ExportedModel) else _on_device(encoder)
+    model = load_encoder(store, folder)
+    if store.model in model.code_spaces:
+        raise InputError(
+            f"--token-file: {folder} may search {store.address}, whose codes another model made; leave one of them out"
+        )
+    return _on_device(model)
+
+
+def _on_device(model: Any) -> QueryEncoder:
     from channelhash.utils.device import pick_device
 
-    return load_model(folder).to(pick_device("auto"))
+    encoder: QueryEncoder = model.to(pick_device("auto"))
+    return encoder

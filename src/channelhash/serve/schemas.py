@@ -368,7 +368,9 @@ class Info(BaseModel):
     n_bits: int | None
     codes: dict[str, int] = Field(description="Number of codes by modality.")
     model: str = Field(description="Fingerprint of the model whose codes are stored, empty if unknown.")
-    asks: list[str] = Field(description="Modalities of the queries that the server can encode: text, image.")
+    asks: list[str] = Field(
+        description="Modalities of the queries that can be encoded: text, image; both while the model loads."
+    )
     words_alone: bool = Field(description="Whether a text, which it cannot encode, is looked for by its words.")
     writable: bool
     loading: list[str] = Field([], description="What is not ready yet and makes the first requests slower, in words.")

@@ -4,6 +4,8 @@ import ipaddress
 import socket
 import sys
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -70,7 +72,9 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
+def run_server(
+    app: FastAPI, listening: socket.socket, ready: Callable[[], None], needed: Future[Any] | None = None
+) -> None:
     """Answer requests until SIGTERM or SIGINT; then finish the running ones and end the application.
 
     The signal that stopped the server is raised again after that.
@@ -79,6 +83,10 @@ def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]
         app: the application.
         listening: from `listen`.
         ready: called before the first request is accepted.
+        needed: what the server cannot do without and is still on its way; if it fails, the server ends, too.
+
+    Raises:
+        InputError, JobError: what ``needed`` raised.
     """
     allow_connections()
     sys.setswitchinterval(_SWITCH)
@@ -94,4 +102,9 @@ def run_server(app: FastAPI, listening: socket.socket, ready: Callable[[], None]
         backlog=most_accepted(),
     )
     ready()
-    uvicorn.Server(config).run(sockets=[listening])
+    server = uvicorn.Server(config)
+    if needed is not None:
+        needed.add_done_callback(lambda it: setattr(server, "should_exit", not it.cancelled() and bool(it.exception())))
+    server.run(sockets=[listening])
+    if needed is not None and needed.done() and not needed.cancelled():
+        needed.result()

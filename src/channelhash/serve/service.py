@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import anyio
 import anyio.from_thread
@@ -19,25 +19,22 @@ from PIL import Image
 
 from channelhash.errors import InputError, JobError
 from channelhash.explanation.sides import encode_items
-from channelhash.search.fused import ALONE
+from channelhash.search.index import compile_loops
 from channelhash.search.match import find_reference, learn_nonsense, nonsense
+from channelhash.search.query_encoder import QueryEncoder
 from channelhash.search.store import Item, Store
 from channelhash.serve.audit import AuditLog
 from channelhash.serve.auth import Tokens
-from channelhash.serve.batching import Batcher, Outputs
+from channelhash.serve.batching import Outputs
 from channelhash.serve.bit_labels import BitLabelCache
 from channelhash.serve.browsing import Browser
+from channelhash.serve.encoding import Encoding, done, make_encoding
 from channelhash.serve.limits import Limits
 from channelhash.serve.metrics import Metrics
 from channelhash.serve.places import Places, Room
 from channelhash.serve.thumbnails import Thumbnails
 from channelhash.serve.uploads import open_upload
 from channelhash.serve.warm_up import WarmUp
-
-if TYPE_CHECKING:
-    from channelhash.models import HashModel
-
-_MAX_BATCH = 64
 
 
 @dataclass
@@ -46,9 +43,7 @@ class Service:
 
     Attributes:
         store: the store to search.
-        batchers: modality -> encoder of its items.
-        problems: modality -> why the model cannot encode its items, where it cannot.
-        words_alone: whether texts, which the model does not encode, are looked for by their words.
+        encoding: how new items become codes, perhaps still on its way.
         limits: limits of one request.
         tokens: tokens that requests must send.
         audit: log of the writes; None keeps none.
@@ -73,9 +68,7 @@ class Service:
     """
 
     store: Store
-    batchers: dict[str, Batcher]
-    problems: dict[str, str]
-    words_alone: bool
+    encoding: Future[Encoding]
     limits: Limits
     tokens: Tokens
     audit: AuditLog | None
@@ -110,15 +103,21 @@ class Service:
             raise HTTPException(403, line)
         self.tokens.check(authorization, writes)
 
+    async def encoded(self) -> Encoding:
+        """Return how new items become codes, once the model is there; raise what its loading raised."""
+        return await asyncio.shield(asyncio.wrap_future(self.encoding))
+
     async def encode(self, modality: str, item: Any) -> Outputs:
         """Encode a text or an image to real-valued outputs ``(k,)``, in a batch shared with other requests.
+
+        A request waits for a model that is still loaded.
 
         Raises:
             InputError: the model cannot encode it.
         """
-        if modality in self.problems:
-            raise InputError(f"this server cannot encode a new {modality}: {self.problems[modality]}")
-        return await self.batchers[modality](item)
+        encoding = await self.encoded()
+        encoding.refuse(modality)
+        return await encoding.batchers[modality](item)
 
     def encode_from_thread(self, modality: str, items: Sequence[Any]) -> Outputs:
         """Encode ``n`` items to ``(n, k)`` from a worker thread of the application."""
@@ -160,7 +159,7 @@ class Service:
     def close(self) -> None:
         """Let the model finish, then close the store; a store that is gone is a line in the log."""
         self.warm_up.stop()
-        self.thread.shutdown()
+        self.thread.shutdown(cancel_futures=True)
         try:
             self.store.close()
         except JobError as error:
@@ -169,37 +168,30 @@ class Service:
 
 def make_service(
     store: Store,
-    model: "HashModel | None",
+    model: QueryEncoder | None,
     limits: Limits,
     tokens: Tokens,
     image_folder: Path | None,
     audit: AuditLog | None,
+    load: Callable[[], QueryEncoder] | None = None,
 ) -> Service:
     """Make the parts of an application.
 
-    The model encodes a first text and a first image, so that no request waits while it loads.
+    ``load`` returns the model instead and is called in the background: its error is that of `Service.encoding`.
 
     Raises:
         InputError: the store holds codes of another model.
     """
-    if model is not None:
-        check_model(store, model)
     metrics = Metrics(lambda: len(store))
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="encode")
-    problems = {modality: _problem(model, modality) for modality in ("text", "image")}
-    problems = {modality: problem for modality, problem in problems.items() if problem}
-    batchers = {
-        modality: Batcher(
-            partial(encode_items, model, modality), thread, _MAX_BATCH, metrics.batches.labels(modality).observe
-        )
-        for modality in ("text", "image")
-        if model is not None and modality not in problems
-    }
+
+    def encoding_of(model: QueryEncoder | None) -> Encoding:
+        return make_encoding(store, model, thread, lambda modality: metrics.batches.labels(modality).observe)
+
+    encoding = thread.submit(lambda: encoding_of(load())) if load else done(encoding_of(model))
     service = Service(
         store,
-        batchers,
-        problems,
-        model is not None and "text" not in model.modalities and store.has_words,
+        encoding,
         limits,
         tokens,
         audit,
@@ -212,47 +204,29 @@ def make_service(
         places=Places(limits.concurrency),
         pixels=Room(2 * limits.pixels),
     )
-    steps: dict[str, Callable[[], object]] = {"the order of the items": service.browser.catalogue}
-    if model is not None:
-        steps["what is close"] = partial(_learn_close, service, model)
-    service.warm_up = WarmUp(steps)
+    service.warm_up = WarmUp(
+        {
+            "the model": partial(wait, [encoding]),
+            "the compiled search": compile_loops,
+            "the order of the items": service.browser.catalogue,
+            "what is close": partial(_learn_close, service),
+        }
+    )
     return service
 
 
-def _learn_close(service: Service, model: "HashModel") -> None:
+def _learn_close(service: Service) -> None:
     """Find out what is close to the questions that can be encoded; see `channelhash.search.match`."""
-    store = service.store
-    for modality in service.batchers if store.modalities else ():
+    if service.encoding.exception():  # the server stops, and says why
+        return
+    store, encoding = service.store, service.encoding.result()
+    if encoding.model is None or not store.modalities:
+        return
+    for modality in encoding.batchers:
         if modality == "text" and modality not in store.modalities:
-            outputs = service.thread.submit(encode_items, model, modality, nonsense()).result()
+            outputs = service.thread.submit(encode_items, encoding.model, modality, nonsense()).result()
             learn_nonsense(store, modality, outputs)
         find_reference(store, modality, store.choose_modality())
-
-
-def check_model(store: Store, model: "HashModel") -> None:
-    """Raise `InputError` unless the store's codes can be compared with the model's."""
-    if store.model and not model.comparable(store.model):
-        raise InputError(
-            f"{store.address}: its codes were made by the model {store.model}, not by this one "
-            f"({model.fingerprint()}); codes of two models cannot be compared: give that model with --model, or make "
-            "the store again"
-        )
-    if store.n_bits is not None and store.n_bits != model.n_bits:
-        raise InputError(f"{store.address}: holds codes of {store.n_bits} bits, the model makes {model.n_bits}")
-
-
-def _problem(model: "HashModel | None", modality: str) -> str:
-    """Return why new items of a modality cannot be encoded, or nothing: a model of features may name no extractor."""
-    if model is None:
-        return "it has no model; start it with --model, or search by id or code"
-    if modality == "text" and modality not in model.modalities:
-        return ALONE
-    probe: Any = "a picture" if modality == "text" else Image.new("RGB", (64, 64))
-    try:
-        encode_items(model, modality, [probe])
-    except InputError as error:
-        return str(error)
-    return ""
 
 
 async def _service(request: Request) -> Service:

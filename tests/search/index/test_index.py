@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.search import index as code_index
-from channelhash.search.index import CodeIndex, deduplicate
+from channelhash.search.index import CodeIndex, deduplicate, linear_scan, plain_scan
 from channelhash.search.index import brute_force as exact
 from channelhash.search.index.brute_force import Matches
 
@@ -51,18 +51,40 @@ def test_answers_are_those_of_the_plain_search(k, n, clusters, seed, data):
     nearest = plainly(exact.nearest, queries, codes, wanted, allowed)
     inside = plainly(exact.within, queries, codes, radius, allowed)
     first = [Matches(hit.rows[:wanted], hit.distances[:wanted]) for hit in inside]
-    # A scan of all codes; tables, left for the scan by some queries; tables alone, up to a cost that is never met.
-    for tables, share in ((False, 8), (True, 8), (True, 1e-9)):
+    # NumPy alone; a compiled scan of all codes; tables, left for the scan by some queries; tables alone, up to a cost
+    # that is never met.
+    for left_to_numpy, tables, share in ((1 << 60, False, 8), (0, False, 8), (0, True, 8), (0, True, 1e-9)):
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(code_index, "_left_to_numpy", left_to_numpy)
             patch.setattr(code_index, "_FRACTION", share)
             if share < 1:
-                patch.setattr(code_index, "scan", None)
+                patch.setattr(linear_scan, "nearest", None)
+                patch.setattr(linear_scan, "within", None)
             index = CodeIndex.build(codes, k, tables)
             assert len(index) == n
             assert index.n_distinct == len({code.tobytes() for code in codes})
             assert_same(index.nearest(queries, wanted, allowed), nearest)
             assert_same(index.within(queries, radius, allowed), inside)
             assert_same(index.within(queries, radius, allowed, limit=wanted), first)
+
+
+def test_the_compiled_loops_are_loaded_once_numpy_has_compared_so_many_words(monkeypatch):
+    asked = []
+
+    def noted(name, nearest):
+        return lambda search: asked.append(name) or nearest(search)
+
+    for name, scan in (("plain", plain_scan), ("compiled", linear_scan)):
+        monkeypatch.setattr(scan, "nearest", noted(name, scan.nearest))
+    monkeypatch.setattr(code_index, "_left_to_numpy", 3 * 50)
+    index = CodeIndex.build(np.random.default_rng(0).permutation(256)[:50].astype(np.uint8)[:, None], 8)
+    for _ in range(5):
+        index.nearest(np.zeros((1, 1), np.uint8), 3)
+    assert asked == ["plain"] * 3 + ["compiled"] * 2
+    monkeypatch.setattr(code_index, "_left_to_numpy", 1 << 30)
+    code_index.compile_loops()
+    index.nearest(np.zeros((1, 1), np.uint8), 3)
+    assert asked[-2:] == ["compiled"] * 2
 
 
 @pytest.mark.parametrize("tables", [False, True])

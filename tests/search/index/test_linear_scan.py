@@ -10,7 +10,7 @@ from channelhash.search.index import CodeIndex
 from channelhash.search.index import brute_force as exact
 from channelhash.search.index import linear_scan as scan
 from channelhash.search.index.deduplicate import code_words, distinct_codes
-from channelhash.search.index.top_k import Search
+from channelhash.search.index.request import Search
 
 FEW, GROUP = scan._FEW, scan._GROUP
 NO_MASK = np.empty(0, np.bool_)

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed
-from channelhash.search.index import linear_scan as scan
-from channelhash.search.index import multi_index_hashing as multi_index
+from channelhash.search.index import plain_scan
 from channelhash.search.index.brute_force import Matches
 from channelhash.search.index.deduplicate import DistinctCodes, Mask, check_distinct, code_words, distinct_codes
-from channelhash.search.index.multi_index_hashing import Tables, build_tables, check_tables
-from channelhash.search.index.top_k import Search
+from channelhash.search.index.request import Search
+from channelhash.search.index.tables import Tables, check_tables
 from channelhash.utils.npy_files import read_npy
 
 # Tables are worth their memory for at least so many distinct codes, of at most so many bits: the neighbours of longer
@@ -26,11 +25,25 @@ _ALL = np.empty(0, dtype=np.bool_)
 _TABLE = "table_"
 
 
+# Words of codes that NumPy may still compare with queries in this process before the compiled loops are loaded: that
+# takes about as long.
+_left_to_numpy = 1 << 27
+
+
+def compile_loops() -> None:
+    """Load the compiled loops now, for a process that will search much; otherwise the first searches do without."""
+    global _left_to_numpy
+    _left_to_numpy = 0
+    index = CodeIndex.build(np.zeros((2, 8), np.uint8), n_bits=64)
+    index.nearest(np.zeros((1, 8), np.uint8), k=1)
+
+
 class CodeIndex:
     """Codes by row, each distinct one kept once. Answers come nearest first, equal distances by row.
 
-    Where there are tables, a search goes through them (`multi_index`) and falls back to a scan of all distinct codes
-    (`linear_scan`) once that is cheaper; the answers are the same. Several threads may search at the same time.
+    Where there are tables, a search goes through them (`multi_index_hashing`) and falls back to a scan of all distinct
+    codes (`linear_scan`) once that is cheaper. Both are compiled, and the first searches of a process use NumPy instead
+    (`plain_scan`); the answers are the same. Several threads may search at the same time.
 
     >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
     >>> [match.rows.tolist() for match in index.nearest(np.array([[6]], np.uint8), k=2)]
@@ -61,7 +74,11 @@ class CodeIndex:
         distinct = distinct_codes(packed, n_bits)
         if tables is None:
             tables = distinct.codes.shape[1] >= _FEWEST and n_bits <= _LONGEST
-        return cls(distinct, build_tables(distinct.codes, n_bits) if tables else None, n_bits)
+        if not tables:
+            return cls(distinct, None, n_bits)
+        from channelhash.search.index.multi_index_hashing import build_tables  # compiled
+
+        return cls(distinct, build_tables(distinct.codes, n_bits), n_bits)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "CodeIndex":
@@ -173,7 +190,16 @@ class CodeIndex:
         words = code_words(queries, self.n_bits)
         count = len(self) if k is None else min(k, len(self))
         search = Search(words, *self._distinct, mask, count, radius, self.n_bits)
+        if _can_numpy(search):
+            return plain_scan.within(search) if k is None else plain_scan.nearest(search)
+        return self._search_compiled(search, k)
+
+    def _search_compiled(self, search: Search, k: int | None) -> list[Matches]:
+        from channelhash.search.index import linear_scan as scan
+        from channelhash.search.index import multi_index_hashing as multi_index
+
         matches: dict[int, Matches] = {}
+        words, count = search.queries, search.k
         if self._tables is not None:
             budget = int(self.n_distinct / _FRACTION)
             if k is None:
@@ -199,3 +225,9 @@ class CodeIndex:
         """Return what is searched, by name."""
         tables = {} if self._tables is None else self._tables._asdict()
         return self._distinct._asdict() | {f"{_TABLE}{name}": values for name, values in tables.items()}
+
+
+def _can_numpy(search: Search) -> bool:
+    global _left_to_numpy
+    _left_to_numpy -= len(search.queries) * search.codes.size
+    return _left_to_numpy >= 0

@@ -7,11 +7,11 @@ from numba import njit, prange
 
 from channelhash.codes.popcount import popcount
 from channelhash.search.index.brute_force import Matches
+from channelhash.search.index.request import Search
 from channelhash.search.index.top_k import (
     HALF,
     LIMIT,
     SIZE,
-    Search,
     add,
     answers,
     capacity,

@@ -15,21 +15,20 @@ would cost more than a given share of a scan is given up, and the scan does it.
 """
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit, prange
-from numpy.typing import NDArray
 
 from channelhash.codes.popcount import popcount
 from channelhash.search.index.brute_force import Matches
-from channelhash.search.index.deduplicate import Rows, Words, is_permutation
+from channelhash.search.index.deduplicate import Words
+from channelhash.search.index.request import Search
+from channelhash.search.index.tables import WIDEST, Tables
 from channelhash.search.index.top_k import (
     LIMIT,
     LOWER,
     SIZE,
     Candidates,
-    Search,
     add,
     answers,
     capacity,
@@ -41,26 +40,7 @@ from channelhash.utils.parallel_loops import parallel_loop
 
 # A probe (two places in memory that nothing is known of) costs about as much as so many neighbouring codes.
 _PROBE = 40
-# Larger tables would not stay in any cache.
-_WIDEST = 24
 _ONE = np.uint64(1)
-
-
-class Tables(NamedTuple):
-    """One table a substring. That of the first substring is the ascending order of the codes itself.
-
-    Attributes:
-        layout: ``(t, 4)``: of each substring its word, the number of lower bits in that word, its number of bits, and
-            where its offsets begin.
-        offsets: all tables', one after another: bucket ``b`` of a table goes from its ``offsets[b]`` to the next.
-        codes: ``(t − 1, words, m)``: the codes by the value of their substring, so that a bucket lies in one place.
-        numbers: ``(t − 1, m)``: the numbers of these codes.
-    """
-
-    layout: NDArray[np.int64]
-    offsets: Rows
-    codes: Words
-    numbers: Rows
 
 
 def build_tables(codes: Words, n_bits: int) -> Tables:
@@ -70,11 +50,11 @@ def build_tables(codes: Words, n_bits: int) -> Tables:
     [[0, 31, 1, 0], [0, 29, 2, 3], [0, 28, 1, 8], [0, 26, 2, 11], [0, 24, 2, 16]]
     """
     m, word_bits = codes.shape[1], 8 * codes.itemsize
-    target = min(_WIDEST, max(1.0, np.log2(max(2, m))))
+    target = min(WIDEST, max(1.0, np.log2(max(2, m))))
     layout, start = [], 0
     for word in range(len(codes)):
         bits = min(word_bits, n_bits - word * word_bits)
-        parts = max(round(bits / target), -(-bits // _WIDEST), word == 0)
+        parts = max(round(bits / target), -(-bits // WIDEST), word == 0)
         for first, last in pairwise(bits * part // parts for part in range(parts + 1)):
             layout.append((word, word_bits - last, last - first, start))
             start += (1 << (last - first)) + 1
@@ -87,42 +67,6 @@ def build_tables(codes: Words, n_bits: int) -> Tables:
     for table in range(len(layout)):
         _fill(codes, tables, table)
     return tables
-
-
-def check_tables(tables: Tables, codes: Words) -> None:
-    """Raise ``ValueError`` unless the tables, whoever made them, are such that no search in them can leave an array.
-
-    Args:
-        tables: of ``codes``.
-        codes: ``(words, m)``, checked by `deduplicate.check_distinct`.
-
-    >>> codes = np.array([[1, 6, 9]], np.uint32)
-    >>> check_tables(build_tables(codes, n_bits=8), codes)
-    """
-    layout, offsets, listed, numbers = tables
-    (n_words, m), word_bits = codes.shape, 8 * codes.itemsize
-    if layout.dtype != np.int64 or layout.ndim != 2 or layout.shape[1] != 4 or not len(layout):
-        raise ValueError(f"a layout of tables is (t, 4) int64, not {layout.shape} {layout.dtype}")
-    words, shifts, widths, starts = layout.T
-    # Each by itself before their sum: that of large numbers is small.
-    if not (
-        ((words >= 0) & (words < n_words) & (shifts >= 0) & (shifts < word_bits)).all()
-        and ((widths >= 1) & (widths <= _WIDEST)).all()
-        and (shifts + widths <= word_bits).all()
-    ):
-        raise ValueError("a table's substring lies outside of the codes")
-    ends = np.cumsum((1 << widths) + 1)
-    if offsets.dtype != np.uint32 or offsets.shape != (ends[-1],) or (starts[1:] != ends[:-1]).any() or starts[0]:
-        raise ValueError(f"offsets {offsets.shape} {offsets.dtype} are not those of the tables")
-    if listed.dtype != codes.dtype or listed.shape != (len(layout) - 1, n_words, m):
-        raise ValueError(f"codes of the tables are {listed.shape} {listed.dtype}")
-    if numbers.dtype != np.uint32 or numbers.shape != (len(layout) - 1, m):
-        raise ValueError(f"numbers of the tables are {numbers.shape} {numbers.dtype}")
-    for buckets in np.split(offsets, ends[:-1]):
-        if buckets[0] != 0 or buckets[-1] != m or (buckets[1:] < buckets[:-1]).any():
-            raise ValueError(f"a table's offsets do not ascend from 0 to the {m} codes")
-    if not all(map(is_permutation, numbers)):
-        raise ValueError("a table does not list each code once")
 
 
 @njit(nogil=True)

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Form, HTTPException, Response
 
-from channelhash.errors import InputError
 from channelhash.explanation.api import explain_pair
 from channelhash.explanation.explanation import MapSettings
 from channelhash.explanation.occlusion import Encode
@@ -98,12 +97,11 @@ async def _explain(
 
 
 def _encoders(service: Service) -> dict[str, Encode]:
-    return {modality: partial(service.encode_from_thread, modality) for modality in service.batchers}
+    return {modality: partial(service.encode_from_thread, modality) for modality in service.encoding.result().batchers}
 
 
 def _encoder(service: Service, modality: str) -> Encode:
-    if modality not in service.batchers:
-        raise InputError(f"this server cannot encode a new {modality}: {service.problems[modality]}")
+    service.encoding.result().refuse(modality)
     return _encoders(service)[modality]
 
 
@@ -121,8 +119,8 @@ def _make_side(service: Service, request: ExplainItem) -> Side:
     modality = request.modality or choose_modality(None, sorted(item.codes), "this item")
     if modality not in item.codes:
         raise HTTPException(422, f"modality: this item has no {modality} code, only {' and '.join(item.codes)}")
-    if modality not in service.batchers:
-        return unpack_side(item.codes[modality], modality, item.id, n_bits, service.problems[modality])
+    if problem := service.encoding.result().problems.get(modality):
+        return unpack_side(item.codes[modality], modality, item.id, n_bits, problem)
     path = item.metadata.get("image")
     if modality == "image" and isinstance(path, str) and path:
         return _load_image(service, item, Path(path))

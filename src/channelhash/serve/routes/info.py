@@ -21,13 +21,14 @@ health_router = APIRouter(tags=["server"], responses=_STATUSES)
 def info(service: CurrentService) -> Info:
     """Return what is searched, which queries can be encoded, and the limits of requests."""
     facts, run = service.store.info(), service.store.indexing_run()
+    encoding = service.encoding.result() if service.encoding.done() else None
     return Info(
         items=facts["items"],
         n_bits=facts["n_bits"],
         codes=facts["codes"],
         model=facts["model"],
-        asks=list(service.batchers),
-        words_alone=service.words_alone,
+        asks=list(encoding.batchers) if encoding else ["text", "image"],
+        words_alone=encoding is not None and encoding.words_alone,
         writable=service.writable,
         loading=service.warm_up.loading,
         indexing=Indexing(**run._asdict()) if run else None,

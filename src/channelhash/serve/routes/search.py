@@ -170,9 +170,11 @@ async def _search_parts(
 
     async def outputs_of(part: Part) -> Outputs | None:
         modality = part_modality(part)
-        if options.by == "words" or (modality == "text" and service.words_alone):
+        if modality is None:
+            return part.content  # type: ignore[no-any-return]
+        if options.by == "words" or (modality == "text" and (await service.encoded()).words_alone):
             return None
-        return part.content if modality is None else await service.encode(modality, part.content)
+        return await service.encode(modality, part.content)
 
     query = make_query(parts, await asyncio.gather(*map(outputs_of, parts)))
     modality = (part_modality(parts[0]) or "") if query.words_coded else query.modality
