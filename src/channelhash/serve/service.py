@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -188,7 +189,8 @@ def make_service(
     def encoding_of(model: QueryEncoder | None) -> Encoding:
         return make_encoding(store, model, thread, lambda modality: metrics.batches.labels(modality).observe)
 
-    encoding = thread.submit(lambda: encoding_of(load())) if load else done(encoding_of(model))
+    here = copy_context().run  # with the caller's consent to code that a model's folder names
+    encoding = thread.submit(here, lambda: encoding_of(load())) if load else done(encoding_of(model))
     service = Service(
         store,
         encoding,

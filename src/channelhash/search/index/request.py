@@ -16,6 +16,7 @@ class Search(NamedTuple):
         radius: 0 to ``n_bits``.
         n_bits: code length.
 
+    >>> import numpy as np
     >>> from channelhash.search.index.deduplicate import distinct_codes
     >>> codes, no_mask = distinct_codes(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
     >>> Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8).k
