@@ -1,8 +1,16 @@
 """Progress of long jobs where there is no terminal: logs of batch systems, `nohup`, notebooks."""
 
+import io
 import re
+import sys
+
+import nbclient
+import nbformat
+import pytest
+from rich.console import Console
 
 from channelhash.cli import output
+from channelhash.utils.progress import note
 
 
 def test_a_line_says_how_far_a_stage_is_its_rate_and_the_time_left(monkeypatch, capsys):
@@ -11,10 +19,45 @@ def test_a_line_says_how_far_a_stage_is_its_rate_and_the_time_left(monkeypatch, 
     with output.progress_bars() as progress:
         advance = progress("train")
         for done in (1, 3, 4, 6):
+            if done > 3:
+                note(advance, f"loss {done / 8}")
             advance(done, 9)
     printed = capsys.readouterr()
     assert printed.out == ""
     assert re.findall(r"^.+$", printed.err, re.M) == [
         "train: 3 of 9, 10.3 s each, 0:01:02 left",
-        "train: 6 of 9, 10.8 s each, 0:00:32 left",
+        "train: 6 of 9, loss 0.75, 10.8 s each, 0:00:32 left",
     ]
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_bar_shows_loss_speed_and_time_left_in_one_line(width, monkeypatch):
+    terminal = Console(force_terminal=True, width=width, record=True, file=io.StringIO())
+    monkeypatch.setattr(output, "messages", terminal)
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+    with output.progress_bars() as progress:
+        advance = progress("measure steps and more")
+        note(advance, "loss 0.1234")
+        advance(100, 200)
+        advance(150, 200)
+    line = "measure" + terminal.export_text().rpartition("measure")[2].rstrip()
+    assert re.fullmatch(r"measure steps and more \S+ 150/200 [\d.,]+/s loss 0.1234 [\d-]:[\d-]{2}:[\d-]{2}", line)
+    assert len(line) <= width
+
+
+PROGRAM = """from channelhash.cli import output
+output._SECONDS = 0
+with output.progress_bars() as progress:
+    progress("train")(2, 4)"""
+
+
+def test_a_notebook_shows_lines_by_its_own_calls_and_by_those_of_a_shell(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    cells = [nbformat.v4.new_code_cell(source) for source in (PROGRAM, f"!{sys.executable} program.py")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}}).execute()
+    for cell in notebook.cells:
+        shown = "".join(shown.get("text") or shown["data"]["text/plain"] for shown in cell.outputs)
+        assert re.fullmatch(r"train: 2 of 4, [\d.,]+/s, 0:00:00 left\s+", shown)

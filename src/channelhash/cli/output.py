@@ -1,6 +1,7 @@
 """Output of commands: tables, progress bars with a rate and an end time, JSON."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from channelhash.utils.progress import StageProgress
@@ -33,48 +34,64 @@ def print_json(result: Mapping[str, Any]) -> None:
 
 @contextmanager
 def progress_bars() -> Iterator[StageProgress]:
-    """Show the progress of a long job: bars with count, rate and time left; without a terminal a line now and then."""
-    if not messages.is_terminal:
-        yield _progress_lines
+    """Show the progress of a long job: bars with count, speed and time left; without a terminal a line now and then."""
+    if not messages.is_terminal or "JPY_PARENT_PID" in os.environ:  # a notebook's ! is a terminal that cannot go up
+        yield _Lines
         return
     columns = (
         TextColumn("{task.description:<22}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=min(24, max(4, messages.width - 66))),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[speed]}"),
+        TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=messages) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def start(name: str) -> Callable[[int, int], None]:
-            # A stage that comes again (the next loss, the next part) starts a new bar.
-            tasks[name] = bars.add_task(name, total=None, rate="", start=True)
-
-            def advance(done: int, total: int) -> None:
-                elapsed = bars.tasks[bars.task_ids.index(tasks[name])].elapsed or 0
-                rate = f"{done / elapsed:,.1f}/s" if elapsed > 0 else ""
-                bars.update(tasks[name], completed=done, total=total, rate=rate)
-
-            return advance
-
-        yield start
+        yield lambda name: _Bar(bars, name)
 
 
-def _progress_lines(name: str) -> Callable[[int, int], None]:
-    """Return what prints a line of a stage every half minute, as a log or a batch system shows it."""
-    begun = printed = time.monotonic()
+class _Bar:
+    """The bar of a stage; a stage that comes again (the next loss, the next part) starts a new one."""
 
-    def advance(done: int, total: int) -> None:
-        nonlocal printed
+    def __init__(self, bars: Progress, name: str) -> None:
+        self._bars, self._task = bars, bars.add_task(name, total=None, speed="", note="")
+
+    def __call__(self, done: int, total: int) -> None:
+        elapsed = self._bars.tasks[self._bars.task_ids.index(self._task)].elapsed or 0
+        self._bars.update(self._task, completed=done, total=total, speed=_speed(done, elapsed))
+
+    def note(self, text: str) -> None:
+        self._bars.update(self._task, note=text)
+
+
+class _Lines:
+    """A line of a stage every half minute, as a log or a batch system shows it."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._note = name, ""
+        self._begun = self._printed = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if now - printed >= _SECONDS and done:
-            printed, seconds = now, now - begun
-            speed = f"{done / seconds:,.1f}/s" if done > seconds else f"{seconds / done:,.1f} s each"
+        if now - self._printed >= _SECONDS and done:
+            self._printed, seconds = now, now - self._begun
             left = timedelta(seconds=round((total - done) * seconds / done))
-            messages.print(f"{name}: {done:,} of {total:,}, {speed}, {left} left", soft_wrap=True)
+            said = [f"{done:,} of {total:,}", self._note, _speed(done, seconds), f"{left} left"]
+            messages.print(f"{self._name}: {', '.join(filter(None, said))}", soft_wrap=True)
 
-    return advance
+    def note(self, text: str) -> None:
+        self._note = text
+
+
+def _speed(done: int, seconds: float) -> str:
+    """Return items a second, or the seconds of one where that is more.
+
+    >>> _speed(30, 10.0), _speed(3, 31.0), _speed(0, 1.0)
+    ('3.0/s', '10.3 s each', '')
+    """
+    if not done or seconds <= 0:
+        return ""
+    return f"{done / seconds:,.1f}/s" if done > seconds else f"{seconds / done:,.1f} s each"
 
 
 def print_table(

@@ -22,7 +22,7 @@ from channelhash.training.sources import TrainingSet
 from channelhash.training.step import Steps
 from channelhash.training.trackers import TRACKERS
 from channelhash.utils.files import write_text
-from channelhash.utils.progress import Progress, no_progress
+from channelhash.utils.progress import Progress, no_progress, note
 from channelhash.utils.reading import reading
 from channelhash.utils.seeds import derive_seed
 
@@ -128,6 +128,7 @@ def train(
             ends = done == settings.epochs or _waited_long_enough(log, settings.patience)
             if first and (ends or done % settings.checkpoint_every == 0):
                 save_checkpoint(last, model, steps.loss, steps.optimizer, done, steps.average)
+            note(progress, f"loss {entry['loss']:.4g}")
             progress(done, settings.epochs)
     _give_final_weights(model, steps, best if settings.keep == "best" else None)
     return log

@@ -1,11 +1,32 @@
 """Callbacks by which long jobs report progress."""
 
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 #: Called with (done, total).
 Progress = Callable[[int, int], None]
 #: Called with the name of a stage; returns the progress callback of that stage.
 StageProgress = Callable[[str], Progress]
+
+
+@runtime_checkable
+class NotedProgress(Protocol):
+    """A callback that also shows a few words, such as the loss of a training."""
+
+    def __call__(self, done: int, total: int) -> None:
+        """Report that so much is done."""
+
+    def note(self, text: str) -> None:
+        """Show ``text`` beside what is done from now on."""
+
+
+def note(progress: Progress, text: str) -> None:
+    """Let a callback show a few words beside what is done; callbacks that are plain functions show none.
+
+    >>> note(no_progress, "loss 0.5")
+    """
+    if isinstance(progress, NotedProgress):
+        progress.note(text)
 
 
 def no_progress(done: int, total: int) -> None:
