@@ -103,6 +103,19 @@ def test_help_is_grouped_as_wide_as_the_terminal_and_short_by_h(capsys, monkeypa
     assert capsys.readouterr().out.startswith("Usage: ")
 
 
+@pytest.mark.parametrize("words", [[], ["index"], ["data"], ["config"], ["benchmark"]])
+@pytest.mark.parametrize("columns", [80, 140])
+def test_no_sentence_of_a_list_of_commands_is_cut(words, columns):
+    program = "import sys; sys.argv[0] = 'channelhash'; import channelhash.cli.main as m; m.main()"
+    environment = os.environ | {"COLUMNS": str(columns)}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words, "-h"], env=environment, capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()[1:]  # the first ends in [ARGS]...
+    assert not [line for line in lines if line.endswith("...")]
+    assert max(map(len, lines)) <= columns
+
+
 def test_a_shell_completes_commands():
     environment = os.environ | {
         "_CHANNELHASH_COMPLETE": "complete_bash",

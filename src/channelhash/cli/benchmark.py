@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from channelhash.cli.help import GroupedCommands
 from channelhash.cli.options import AsJson, Device, PictureFolder
 from channelhash.cli.output import print_json, print_table
 from channelhash.cli.stopping import when_stopped
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
     from channelhash.utils.timing import Row
 
 app = typer.Typer(
-    help="Measure speed on this machine, beside an alternative.", no_args_is_help=True, rich_markup_mode=None
+    cls=GroupedCommands,
+    help="Measure speed on this machine, beside an alternative.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 

@@ -4,12 +4,16 @@ from pathlib import Path
 
 import typer
 
+from channelhash.cli.help import GroupedCommands
 from channelhash.cli.options import AsJson
 from channelhash.cli.output import print_json, print_names
 from channelhash.errors import InputError
 
 app = typer.Typer(
-    help="Show and copy the configurations that ship with the package.", no_args_is_help=True, rich_markup_mode=None
+    cls=GroupedCommands,
+    help="Show and copy the configurations that ship with the package.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 _Name = typer.Argument(..., help="Name of a configuration, as config list prints it.")
 

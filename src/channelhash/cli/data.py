@@ -6,11 +6,14 @@ from typing import Any
 
 import typer
 
+from channelhash.cli.help import GroupedCommands
 from channelhash.cli.options import AsJson, Seed, SkipBad
 from channelhash.cli.output import messages, percent, print_json, print_table, progress_bars
 from channelhash.cli.stopping import when_stopped
 
-app = typer.Typer(help="Make, inspect and check data sets.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=GroupedCommands, help="Make, inspect and check data sets.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command()

@@ -5,9 +5,11 @@ from typing import Any
 
 from typer.core import TyperGroup
 
+_WHOLE = 1000  # letters of a command's first sentence; it is wrapped, not cut
+
 
 class GroupedCommands(TyperGroup):
-    """A group whose help shows its commands under the headings that they were registered with."""
+    """A group whose help shows a sentence of each command, under the headings that they are registered with."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a section for each heading, in the order of the first command of each."""
@@ -18,9 +20,8 @@ class GroupedCommands(TyperGroup):
         longest = max(len(command.name) for commands in sections.values() for command in commands)
         for heading, commands in sections.items():
             with formatter.section(heading):
-                width = formatter.width - longest - 6
                 formatter.write_dl(
-                    [(f"{command.name:<{longest}}", command.get_short_help_str(width)) for command in commands]
+                    [(f"{command.name:<{longest}}", command.get_short_help_str(_WHOLE)) for command in commands]
                 )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from channelhash.cli.help import GroupedCommands
 from channelhash.cli.index_care import backup, check, refit, repair
 from channelhash.cli.index_transfer import export_faiss, import_faiss, push
 from channelhash.cli.options import AsJson, CodesMethod, SearchableStore, Seed, Stem, TableRoot, TrustCode, Where
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from channelhash.indexing.indexed import Indexed
 
 app = typer.Typer(
+    cls=GroupedCommands,
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Create stores of codes, add items and delete them; check, repair and back up.",
