@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from channelhash.utils.seeds import generator
 
@@ -138,6 +137,8 @@ def cca(features: Features, n_dimensions: int, rho: float = 1e-4) -> dict[str, L
     >>> abs(maps["image"](x)).round(2).tolist()
     [[1.22], [0.0], [1.22]]
     """
+    from scipy.linalg import solve_triangular
+
     if len(features) != 2:
         raise ValueError(f"canonical correlations are of two modalities, not of {', '.join(features)}")
     views = [np.asarray(values, dtype=np.float64) for values in features.values()]

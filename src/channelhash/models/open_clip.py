@@ -1,5 +1,6 @@
 """OpenCLIP's models as two encoders into one embedding space."""
 
+import importlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-import channelhash.utils.torchvision_compat  # noqa: F401  before open_clip, which imports torchvision
 from channelhash.data.images import Resize
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import Normalize, read_weights, weights_source
@@ -67,8 +67,7 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
         InputError: name or tag is unknown (the nearest one is named), or a file's weights do not fit.
         JobError: the weights cannot be fetched.
     """
-    import open_clip
-
+    open_clip = _library()
     if name.endswith(".json"):
         name = _register(Path(name))
     elif name not in open_clip.list_models():
@@ -105,8 +104,7 @@ def load_open_clip(name: str, pretrained: str | None, preprocess: Preprocess = "
 @lru_cache(maxsize=8)
 def _tokenizer(name: str, config: str) -> Callable[[Sequence[str]], Tensor]:
     """Make the tokenizer of a model once for each configuration that its name has had; some are on the hub."""
-    import open_clip
-
+    open_clip = _library()
     tokenize: Callable[[Sequence[str]], Tensor] = open_clip.get_tokenizer(name)
     return tokenize
 
@@ -126,8 +124,7 @@ def _resize(image_size: Any, options: dict[str, Any], preprocess: Preprocess) ->
 
 
 def _register(path: Path) -> str:
-    import open_clip
-
+    open_clip = _library()
     try:
         text = path.read_text(encoding="utf-8")
         keys = json.loads(text).keys()
@@ -154,3 +151,10 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
+
+
+def _library() -> Any:
+    """Import the library: seconds, which other models do not wait for."""
+    import channelhash.utils.torchvision_compat  # noqa: F401  before open_clip, which imports torchvision
+
+    return importlib.import_module("open_clip")

@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-import channelhash.utils.torchvision_compat  # noqa: F401  before timm, which imports torchvision
 from channelhash.data.images import Resize
 from channelhash.errors import InputError
 from channelhash.models.backbones import Normalize, load_weights, read_weights
@@ -93,6 +92,8 @@ def image_layers(pretrained: str | None) -> nn.Module:
         InputError: as `image_tower`, or other weights are asked for.
     """
     from timm.models.efficientnet import tf_efficientnet_lite2
+
+    import channelhash.utils.torchvision_compat  # noqa: F401  before timm, which imports torchvision
 
     layers: nn.Module = tf_efficientnet_lite2(num_classes=0)
     layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # half the time on a CPU

@@ -21,7 +21,6 @@ from channelhash.models.partly_frozen import PartlyFrozen, unfrozen
 from channelhash.models.photo_encoder import IMAGE_WIDTH, IMAGES, image_layers
 from channelhash.models.text_encoders import TransformerText, WordTable
 from channelhash.models.tokenize import VocabularyTokens
-from channelhash.models.torchvision_backbones import load_torchvision
 from channelhash.text.tokens import Vocabulary
 from channelhash.text.vector_tokens import SEGMENTATION_WORDS, cached_vector_tokens, encode_vectors, vector_reader
 from channelhash.text.word_vectors import WordVectors, open_word_vectors
@@ -169,6 +168,8 @@ def _image_backbone(name: str, weights: str | None) -> tuple[nn.Module, int, str
     """Return an encoder, the width of its features, and its name with its library's."""
     if name == IMAGES:
         return image_layers(weights), IMAGE_WIDTH, name
+    from channelhash.models.torchvision_backbones import load_torchvision  # seconds, which other models do not wait for
+
     return *load_torchvision(name, weights), f"torchvision {name}"
 
 
