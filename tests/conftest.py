@@ -1,3 +1,4 @@
+import os
 import signal
 import sys
 from pathlib import Path
@@ -6,6 +7,10 @@ import pytest
 from hypothesis import settings
 
 import channelhash.utils.torchvision_compat  # noqa: F401  before a test imports anything that imports torchvision
+from channelhash.utils.files import cache_folder
+
+# Compiled loops are the same in all tests and their child processes, whose other caches are their own.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "compiled-in-tests"))
 
 # A busy machine is no failure: examples have no deadline. Else as hypothesis has it: in CI the same examples each time.
 settings.register_profile("untimed", settings.default, deadline=None)

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from channelhash.metrics.graded_relevance import Counts
 from channelhash.metrics.ranking import Scores, average_precision, average_precision_bounds, harmonic_difference
+from channelhash.utils.compiled import njit
 
 
 def average_precision_at(total: Counts, relevant: Counts, z: int) -> Scores:

@@ -8,10 +8,11 @@ through in blocks that stay in the first cache, each block for a few queries.
 from typing import NamedTuple
 
 import numpy as np
-from numba import float64, int64, njit, prange, types, uint64, void
+from numba import float64, int64, types, uint64, void
 from numpy.typing import NDArray
 
 from channelhash.codes.popcount import popcount
+from channelhash.utils.compiled import njit, prange
 from channelhash.utils.parallel_loops import loop_threads, parallel_loop
 
 # Items whose distances are held at once: the buffers of 8 bytes an item stay in the first cache.

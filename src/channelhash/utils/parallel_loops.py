@@ -5,8 +5,7 @@ from functools import wraps
 from types import FunctionType
 from typing import Any
 
-from numba import get_num_threads, njit
-
+from channelhash.utils.compiled import get_num_threads, njit
 from channelhash.utils.forks import is_forked
 
 

@@ -13,12 +13,12 @@ from math import comb
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed, pack
 from channelhash.codes.popcount import popcount
 from channelhash.search.index.deduplicate import Words, code_words, distinct_codes
+from channelhash.utils.compiled import njit
 from channelhash.utils.seeds import generator
 
 # Codes that the cost of a cut is estimated from, and what sorting a code costs beside comparing two.

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, prange
 
 from channelhash.codes.popcount import popcount
 from channelhash.search.index.brute_force import Matches
@@ -20,6 +19,7 @@ from channelhash.search.index.top_k import (
     matches,
     no_candidates,
 )
+from channelhash.utils.compiled import njit, prange
 from channelhash.utils.parallel_loops import loop_threads, parallel_loop
 
 # Codes whose distances are held at once, and those among them that are looked at one by one if any of them is near.

@@ -17,7 +17,6 @@ would cost more than a given share of a scan is given up, and the scan does it.
 from itertools import pairwise
 
 import numpy as np
-from numba import njit, prange
 
 from channelhash.codes.popcount import popcount
 from channelhash.search.index.brute_force import Matches
@@ -36,6 +35,7 @@ from channelhash.search.index.top_k import (
     make_room,
     no_candidates,
 )
+from channelhash.utils.compiled import njit, prange
 from channelhash.utils.parallel_loops import parallel_loop
 
 # A probe (two places in memory that nothing is known of) costs about as much as so many neighbouring codes.

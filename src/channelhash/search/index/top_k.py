@@ -11,11 +11,11 @@ Beside the entries a pass keeps how many codes it has met by distance (``counts`
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from channelhash.search.index.brute_force import Matches
 from channelhash.search.index.request import Search
+from channelhash.utils.compiled import njit
 
 SIZE, LIMIT, WITHIN = 0, 1, 2
 HALF = np.uint64(32)

@@ -1,0 +1,56 @@
+"""Compiled loops, kept between processes: import ``njit`` and ``prange`` from here, and not from Numba.
+
+Compiling all loops takes some 15 s. Numba keeps machine code beside each source file, so that every environment would
+compile anew; here it is kept in the user's cache, by what it was compiled from. ``$NUMBA_CACHE_DIR`` names another
+place.
+"""
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from numba import get_num_threads, njit, prange
+from numba.core import caching
+
+from channelhash.utils.files import cache_folder, content_hash
+
+__all__ = ["get_num_threads", "njit", "prange"]
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+@cache
+def _version_of(folder: Path) -> str:
+    """Return a hash of all that the loops in a folder are compiled from: its files, `popcount` and the compiler."""
+    files = [*sorted(folder.glob("*.py")), _PACKAGE / "codes" / "popcount.py", Path(__file__)]
+    versions = [numba.__version__.encode(), llvmlite.__version__.encode()]
+    return content_hash(*versions, *(file.read_bytes() for file in files))[:16]
+
+
+class SharedCache(caching.UserWideCacheLocator):
+    """Where Numba keeps the machine code of this package's functions, in whichever environment it is installed."""
+
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
+        folder = Path(py_file).resolve().parent
+        name = ".".join(folder.relative_to(_PACKAGE).parts)
+        self._cache_path = str(cache_folder() / "compiled" / f"{name}-{_version_of(folder)}")
+
+    def get_source_stamp(self) -> str:
+        """Return the same for every file: the place itself goes by the content."""
+        return ""
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> Any:
+        """Return the place of a function; None of one that is not of this package."""
+        if os.environ.get("NUMBA_CACHE_DIR") or not Path(py_file).resolve().is_relative_to(_PACKAGE):
+            return None
+        return super().from_function(py_func, py_file)  # type: ignore[no-untyped-call]
+
+
+_locators = getattr(caching, "CacheImpl" if hasattr(caching, "CacheImpl") else "_CacheImpl")._locator_classes
+if SharedCache not in _locators:
+    _locators.insert(0, SharedCache)
