@@ -17,7 +17,7 @@ def cache(tmp_path, monkeypatch):
 def test_machine_code_is_kept_in_the_users_cache(cache):
     # A function of a file of this package, so that Numba takes it for one of ours.
     code = compile("def double(x):\n    return 2 * x\n", compiled.__file__, "exec")
-    functions = {}
+    functions = {"__name__": compiled.__name__}
     exec(code, functions)
     assert compiled.njit(cache=True)(functions["double"])(21) == 42
     (folder,) = (cache / "compiled").iterdir()
