@@ -119,7 +119,8 @@ def test_the_core_lists_describes_and_names_the_extra_that_encodes(code_files):
     (code_files / "photos").mkdir()
     Image.new("RGB", (8, 8)).save(code_files / "photos" / "a.png")
     (code_files / "items.csv").write_text("id,text,labels\na,a dog,dog\nb,a cat,cat\n", encoding="utf-8")
-    (code_files / "theirs.mat").write_bytes(b"MATLAB 5.0 MAT-file")
+    for name in ("theirs.mat", "theirs.h5"):
+        (code_files / name).write_bytes(b"MATLAB 5.0 MAT-file")
     works = [
         *(f"list {kind}" for kind in ("losses", "models", "encoders", "data", "stores", "experiments")),
         "config list",
@@ -135,6 +136,7 @@ def test_the_core_lists_describes_and_names_the_extra_that_encodes(code_files):
         "data explain-text dog": "train",
         "report run": "report",
         "evaluate --codes theirs.mat": "mat",
+        "evaluate --codes theirs.h5": "mat",
     }
     answers, errors, stderr = run_core(code_files, *works, *extras)
     assert [answer[-1] for answer in answers] == ["exit 0"] * len(works) + ["exit 2"] * len(extras), stderr

@@ -62,8 +62,7 @@ def _is_hdf5(path: Path) -> bool:
 
 
 def _read_hdf5(path: Path, transposed: bool) -> Arrays:
-    import h5py
-
+    h5py = library("h5py", "mat")
     with h5py.File(path, "r") as file:
         datasets = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
         arrays = {name: item.asstr()[()] if _is_text(item) else item[()] for name, item in datasets.items()}
@@ -87,6 +86,4 @@ def _from_sparse(group: Any) -> NDArray[Any]:
 
 
 def _is_text(dataset: Any) -> bool:
-    import h5py
-
-    return h5py.check_string_dtype(dataset.dtype) is not None
+    return library("h5py", "mat").check_string_dtype(dataset.dtype) is not None

@@ -13,7 +13,7 @@ EXTRAS = {
     "clip": ("open_clip",),
     "photos": ("timm",),
     "report": ("matplotlib", "jinja2", "markupsafe"),
-    "mat": ("scipy",),
+    "mat": ("scipy", "h5py"),
     "serve": ("fastapi", "starlette", "anyio", "uvicorn", "prometheus_client", "python_multipart", "multipart"),
 }
 
