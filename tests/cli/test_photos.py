@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -192,3 +194,34 @@ def test_what_a_person_gets_wrong_is_one_line(photos, tmp_path, capsys):
     ]:
         assert_refused(capsys, *arguments, says=line)
     assert not (photos / ".channelhash").exists()
+
+
+def test_a_folder_that_has_not_changed_is_searched_without_pytorch(tmp_path, capsys):
+    for n, colour in enumerate(COLOURS):
+        draw(tmp_path / "photos" / f"{colour}.png", colour, n)
+    photos = tmp_path / "photos"
+    assert run_command("search", photos, "a red picture", "-k", "2", "--json") == 0
+    first = json.loads(capsys.readouterr().out)["results"]
+    place = photos / ".channelhash"
+    assert {path.name for path in (place / "onnx").iterdir()} >= {"export.json", "text.onnx", "tokenizer.json"}
+
+    def searched() -> list[str]:
+        code = "import sys; sys.argv = ['channelhash', 'search', 'photos', 'a red picture', '-k', '2', '--json']\n"
+        code += "import channelhash.cli.main as cli\ntry:\n    cli.main()\nexcept SystemExit:\n    pass\n"
+        code += "print('torch' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    *answer, loaded = searched()
+    assert loaded == "False"
+    again = json.loads("".join(answer))["results"]
+    assert [hit["id"] for hit in again] == [hit["id"] for hit in first]
+    # The exported weights are rounded.
+    assert all(abs(one["distance"] - two["distance"]) <= 4 for one, two in zip(first, again, strict=True))
+    draw(photos / "new.png", "red", 7)
+    *answer, loaded = searched()
+    assert loaded == "True"
+    assert "new.png" in "".join(answer)
+    assert searched()[-1] == "False"
+    (photos / "new.png").unlink()
+    assert searched()[-1] == "True"

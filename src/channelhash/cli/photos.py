@@ -1,6 +1,7 @@
 """A plain folder of photographs in the place of a store: it is indexed first, and then only what changed."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,7 +49,10 @@ def open_searched(
 
 
 def bring_up_to_date(store: str, model: Path | None, encoder: Sequence[str], captions: Path | None) -> "Index | None":
-    """Make a store of a plain folder of photographs, or bring its store up to date; return None for other addresses.
+    """Make a store of a plain folder of photographs, or bring its store up to date.
+
+    Returns:
+        The store; None for other addresses, and of a folder whose store lacks nothing, to be opened by its address.
 
     Raises:
         InputError: an encoder or captions are given for anything but a plain folder; or as `indexing.stores.index`.
@@ -60,17 +64,38 @@ def bring_up_to_date(store: str, model: Path | None, encoder: Sequence[str], cap
             given = "--encoder" if encoder else "--captions"
             raise InputError(f"{given}: goes with a plain folder of pictures, {store} is none; leave it out")
         return None
+    if model is None and not encoder and captions is None and _answers_as_it_is(Path(store)):
+        return None
     from channelhash.models.encoder_words import extra_of, read_words
 
     word = read_words(list(encoder)) if encoder else None
     with naming_extra("train" if model else extra_of(word)):
+        from channelhash.indexing.questions import keep_exported
         from channelhash.indexing.stores import index
+        from channelhash.search.photo_folders import find_or_keep
 
     when_stopped(f"{store} keeps the items indexed so far")
     with progress_bars() as progress:
         photos = index(store, model=model, encoder=word, captions=captions, prune=True, progress=progress)
     _report(photos.indexed, photos.store)
+    keep_exported(find_or_keep(Path(store)), photos.encoder)
     return photos
+
+
+def _answers_as_it_is(folder: Path) -> bool:
+    """Return whether the store of a plain folder lacks nothing and encodes questions without PyTorch."""
+    from channelhash.indexing.unchanged import is_unchanged
+    from channelhash.models.exported import FOLDER, is_exported
+    from channelhash.search import open_store
+    from channelhash.search.photo_folders import find_store
+
+    place = find_store(folder)
+    if place is None:
+        return False
+    with closing(open_store(place)) as opened:
+        exported = is_exported(place / FOLDER, "text", opened.model)
+    with progress_bars() as progress:
+        return exported and is_unchanged(folder, progress)
 
 
 def _report(done: "Indexed", store: "Store") -> None:

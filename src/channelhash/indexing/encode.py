@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -19,7 +18,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.indexing.indexed import Indexed
 from channelhash.indexing.moved_files import keep_moved
 from channelhash.indexing.read_images import read_images
-from channelhash.indexing.source import Source
+from channelhash.indexing.source import Source, with_modalities
 from channelhash.indexing.state import STATE, find_changes, reads_files, state_of_values
 from channelhash.models import HashModel
 from channelhash.models.feature_heads import FeatureRows
@@ -127,16 +126,11 @@ def _write(store: Store, ids: Sequence[str], batch: Batch) -> None:
 
 def encodable(source: Source, model: HashModel) -> Source:
     """Return the source with the modalities that the model encodes, in the model's order."""
-    items = source.records.items
-    encoded = {modality: items[modality] for modality in model.modalities if modality in items}
-    if not encoded:
-        available, encodes = " and ".join(items), " and ".join(model.modalities)
-        raise InputError(f"the items have {available}s, this model encodes {encodes}s; there is nothing to encode")
-    arrays = [modality for modality, values in encoded.items() if isinstance(values, np.ndarray)]
+    encoded = with_modalities(source, model.modalities)
+    arrays = [modality for modality, values in encoded.records.items.items() if isinstance(values, np.ndarray)]
     if not all(isinstance(model.branch(modality).prepare, FeatureRows) for modality in arrays):
         raise InputError(f"the items are features, but the model {model.name!r} reads pictures and texts; give those")
-    captions = source.captions if "text" in model.modalities else None
-    return replace(source, records=replace(source.records, items=encoded), captions=captions)
+    return encoded
 
 
 def encode_batches(model: HashModel, source: Source, todo: Sequence[int]) -> Iterator[Batch]:

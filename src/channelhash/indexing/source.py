@@ -3,13 +3,12 @@
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from channelhash.config import read_config
 from channelhash.data.captions import match_captions, read_captions
 from channelhash.data.collection import load_collection
 from channelhash.data.folder import find_images, load_any
@@ -55,6 +54,26 @@ class Source:
         return self.photos.folder if self.photos else None
 
 
+def with_modalities(source: Source, modalities: Sequence[str]) -> Source:
+    """Return the source with what a model of these modalities encodes, in their order.
+
+    Raises:
+        InputError: the source has none of them.
+
+    >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
+    >>> with_modalities(Source(records, [{}]), ["image"])
+    Traceback (most recent call last):
+    channelhash.errors.InputError: the items have texts, this model encodes images; there is nothing to encode
+    """
+    items = source.records.items
+    encoded = {modality: items[modality] for modality in modalities if modality in items}
+    if not encoded:
+        available, encodes = " and ".join(items), " and ".join(modalities)
+        raise InputError(f"the items have {available}s, this model encodes {encodes}s; there is nothing to encode")
+    captions = source.captions if "text" in modalities else None
+    return replace(source, records=replace(source.records, items=encoded), captions=captions)
+
+
 def read_source(
     path: Path, root: Path | None = None, exclude: Sequence[str] = (), captions: Path | None = None
 ) -> Source:
@@ -86,6 +105,8 @@ def read_source(
     if exclude or captions is not None:
         raise InputError(f"--{'exclude' if exclude else 'captions'}: goes with a folder, {path} is none; leave it out")
     if path.suffix.lower() in (".yaml", ".yml"):
+        from channelhash.config import read_config  # losses and models, which plain folders do without
+
         records = load_collection(read_config(path).sources).records
     else:
         records = load_any(path, root, skip_bad=True)

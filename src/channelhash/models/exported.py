@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ class ExportedModel:
             self.code_spaces = tuple(word for word in comparable if word not in self.extends)
             self._fingerprint = str(description["fingerprint"])
             self._entries: dict[str, dict[str, Any]] = dict(description["modalities"])
+            self._kinds = {modality: str(entry["prepare"]["kind"]) for modality, entry in self._entries.items()}
             self._sha256: dict[str, str] = dict(description.get("sha256", {}))  # 0.1 wrote none
             #: Whether all modalities of the model were exported; what 0.1 wrote does not say.
             self.is_whole = set(description.get("model_modalities", ())) == set(self._entries)
@@ -69,6 +71,10 @@ class ExportedModel:
     def comparable(self, model: str) -> bool:
         """Return whether these codes can be compared with those of the model with the fingerprint ``model``."""
         return model in (self._fingerprint, *self.code_spaces, *self.extends)
+
+    def reads(self, modalities: Iterable[str]) -> bool:
+        """Return whether images and texts of these modalities were exported, and not heads for rows of features."""
+        return all(self._kinds.get(modality, "features") != "features" for modality in modalities)
 
     def check_encodes(self, modalities: Iterable[str]) -> None:
         """Raise `InputError` if one of the modalities was not exported."""
@@ -93,6 +99,18 @@ class ExportedModel:
             row = int(np.argwhere(~np.isfinite(rows))[0][0])
             raise JobError(f"{modality} in row {row}: the exported model's output is not finite; {_AGAIN}")
         return rows
+
+
+def is_exported(folder: Path, modality: str, model: str) -> bool:
+    """Return whether a folder has the exported encoder of a modality of the model with this fingerprint.
+
+    >>> is_exported(Path("nowhere"), "text", "c0ffee")
+    False
+    """
+    with suppress(InputError):
+        exported = ExportedModel(folder)
+        return exported.fingerprint() == model and exported.reads([modality])
+    return False
 
 
 class _Side:

@@ -92,7 +92,8 @@ def load_query_encoder(
         return encoder
     if folder is not None and (Path(folder) / FOLDER / DESCRIPTION).exists():
         encoder = ExportedModel(Path(folder) / FOLDER)
-        enough = encoder.is_whole or (modalities is not None and set(modalities) <= set(encoder.modalities))
+        read = encoder.modalities if encoder.is_whole else modalities
+        enough = read is not None and encoder.reads(read)
         # What a run exported before it was trained further is passed over.
         if enough and store.model and encoder.comparable(store.model):
             return encoder
