@@ -26,16 +26,19 @@ $(VENV)/.installed-photos: pyproject.toml constraints.txt
 demo: $(VENV)/.installed-photos  ## the whole job on the embedded data set, a few minutes
 	$(BIN)/channelhash demo
 
-# A file's tests stay in one process: they share what they made. One thread each, so that processes do not fight for cores.
+# A file's tests stay in one process: they share what they made. One thread each, so that processes do not fight for
+# cores. What Python compiles is kept, for the processes that tests start.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+PARALLEL := --numprocesses logical --maxprocesses 4 --dist loadfile
+
 test: dev lint  ## style, types and tests on all cores (no GPU, no browser, no network)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile \
-		-m "not slow and not gpu and not browser and not docs"
+	$(PYTEST) $(PARALLEL) -m "not slow and not gpu and not browser and not docs"
 
 test-browser: dev  ## tests of pages, with Debian's chromium
 	$(BIN)/python -m pytest -m browser
 
 test-slow: dev  ## tests that take minutes
-	$(BIN)/python -m pytest -m "slow and not gpu"
+	$(PYTEST) $(PARALLEL) -m "slow and not gpu"
 
 test-gpu: dev  ## tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu

@@ -16,15 +16,20 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "compiled-in-tests
 settings.register_profile("untimed", settings.default, deadline=None)
 settings.load_profile("untimed")
 
+FILES = pytest.StashKey[set[str]]()
+
 # Literal transcriptions and fixture generators are imported by the tests that use them.
 sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory):
-    """Caches of the tests are their own, in child processes too."""
+    """Caches of the tests are their own, in child processes too; the processes of one run share them."""
+    base = tmp_path_factory.getbasetemp()
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    cache.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CHANNELHASH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("CHANNELHASH_CACHE", str(cache))
         yield
 
 
@@ -36,3 +41,30 @@ def own_signals():
     for number, handler in before.items():
         signal.signal(number, handler)
     sys.unraisablehook = hook
+
+
+# Folders of tools and of data, which git ignores.
+NOT_LOOKED_AT = {"__pycache__", "build", "data", "dist", "site"}
+
+
+def files_here() -> set[str]:
+    """List the files of the repository and of the current folder; hidden folders are those of tools."""
+    found = set()
+    for root in {str(Path(__file__).parents[1]), os.getcwd()}:
+        for folder, folders, names in os.walk(root):
+            folders[:] = [name for name in folders if name not in NOT_LOOKED_AT and not name.startswith(".")]
+            found.update(os.path.join(folder, name) for name in names)
+    return found
+
+
+def pytest_sessionstart(session):
+    session.config.stash[FILES] = files_here()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
+    """Fail a run that leaves files behind. A worker leaves that to who started it."""
+    left = sorted(files_here() - session.config.stash[FILES])
+    if left and not hasattr(session.config, "workerinput"):
+        session.exitstatus = max(int(exitstatus), pytest.ExitCode.TESTS_FAILED)
+        session.config.get_terminal_writer().line("\nleft behind by the tests: " + ", ".join(left), red=True)

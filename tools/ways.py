@@ -16,8 +16,9 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,8 +84,7 @@ def follow(steps: Sequence[Step], command: Callable[[], Any], start: str = "", a
 
     def watch(frame: FrameType, event: str, argument: object) -> None:
         nonlocal counting, depth
-        file = _file(frame)
-        if file is None or event not in ("call", "return"):
+        if event not in ("call", "return") or (file := _file(frame.f_code)) is None:
             return
         place = f"{file}:{frame.f_code.co_qualname}"
         if place in aside or file.startswith(COMMON):
@@ -106,9 +106,10 @@ def follow(steps: Sequence[Step], command: Callable[[], Any], start: str = "", a
     return Way(spine, files | set(spine), pending)
 
 
-def _file(frame: FrameType) -> str | None:
+@cache
+def _file(code: CodeType) -> str | None:
     """Return the file of a function of the package, None for other code and for the bodies of modules and classes."""
-    path, is_function = frame.f_code.co_filename, frame.f_code.co_flags & 1  # CO_OPTIMIZED
+    path, is_function = code.co_filename, code.co_flags & 1  # CO_OPTIMIZED
     return path[len(str(PACKAGE)) + 1 :] if is_function and path.startswith(f"{PACKAGE}/") else None
 
 
@@ -116,7 +117,7 @@ def _stack(frame: FrameType | None) -> list[str]:
     """List the files of the package on the stack, outermost first."""
     files: list[str] = []
     while frame is not None:
-        if (file := _file(frame)) is not None:
+        if (file := _file(frame.f_code)) is not None:
             files.append(file)
         frame = frame.f_back
     return list(dict.fromkeys(reversed(files)))

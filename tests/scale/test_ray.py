@@ -39,6 +39,7 @@ def run_script(script: str, cluster: str) -> subprocess.CompletedProcess[str]:
                           check=False)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path, monkeypatch):
     model, data, whole = job
     monkeypatch.setattr(encode, "ShardEncoder", DyingEncoder)

@@ -8,6 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from channelhash.errors import InputError
+from channelhash.training import distributed
 from picture_runs import clip_model, picture_config, write_pictures
 from small_runs import feature_config, run_command, run_process, write_features
 
@@ -71,7 +73,15 @@ def test_two_ranks_share_a_bank_and_one_writes(tmp_path):
     assert_same(tmp_path / "one", tmp_path / "two")
 
 
-def test_a_batch_that_cannot_be_shared_evenly_is_refused(tmp_path):
+def test_a_batch_that_cannot_be_shared_evenly_is_refused(monkeypatch):
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    assert distributed.rows_of_rank(torch.arange(4)).tolist() == [0, 1]
+    with pytest.raises(InputError, match=r"^train.batch_size is 33: 2 processes cannot share it evenly"):
+        distributed.rows_of_rank(torch.arange(33))
+
+
+@pytest.mark.slow
+def test_two_ranks_refuse_a_batch_that_cannot_be_shared_evenly(tmp_path):
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), batch_size=33)
     result = run_two(config, tmp_path / "run")
     assert result.returncode != 0
@@ -102,6 +112,7 @@ for name in ("dnph", "dcgh", "greedyhash", "contrastive"):
 """
 
 
+@pytest.mark.slow
 def test_parameters_of_a_loss_have_the_same_gradient_on_two_ranks_as_on_one(tmp_path):
     def start(*rank):
         return subprocess.Popen([sys.executable, "-c", RANK, tmp_path / "shared", *rank])

@@ -10,7 +10,7 @@ sys.path.insert(0, str(ROOT / "tools" / "attacks"))
 
 from forks import CASES, run_case
 
-FEW = ("search_in_child", "map_in_pool", "evaluate_in_child", "write_from_both", "exit_with_open_store")
+FEW = ("search_in_child", "write_from_both")
 
 
 def test_a_forked_child_searches_evaluates_and_writes_and_its_parent_goes_on():

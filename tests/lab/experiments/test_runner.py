@@ -119,6 +119,7 @@ def test_a_killed_grid_goes_on(base, tmp_path, jobs):
     assert all(after[name] == stamp for name, stamp in finished.items())
 
 
+@pytest.mark.slow
 def test_a_killed_job_fails_its_run_and_no_other(base, tmp_path, monkeypatch):
     """A run whose process dies is named; the others end in a new pool."""
     folder = tmp_path / "grid"

@@ -20,8 +20,8 @@ def outcomes(folder: Path, n_items: int, seed: int, count: int, n_workers: int) 
 
 
 def test_a_few_damages(tmp_path):
-    counts = outcomes(tmp_path, n_items=200, seed=1, count=16, n_workers=1)
-    assert counts.total() == 16
+    counts = outcomes(tmp_path, n_items=200, seed=1, count=8, n_workers=1)
+    assert counts.total() == 8
     assert counts["refused"]
     assert counts["healed"]
 

@@ -46,8 +46,8 @@ def test_any_calls_in_any_order_with_snapshots_all_the_time():
     check_any_calls(PROJECTED)
 
 
-def test_what_was_acknowledged_outlives_a_kill_and_nothing_is_there_by_half(tmp_path):
-    kills = 25
+@pytest.mark.parametrize("kills", [12, pytest.param(25, marks=pytest.mark.slow)])
+def test_what_was_acknowledged_outlives_a_kill_and_nothing_is_there_by_half(tmp_path, kills):
     command = [sys.executable, "-m", "tests.search.adding_until_killed", str(tmp_path), str(kills)]
     subprocess.run(command, check=True, cwd=Path(__file__).parents[3])
     unfinished = set()
