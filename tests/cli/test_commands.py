@@ -31,7 +31,7 @@ COMMANDS = [
     "report",
 ]
 COMMANDS += ["extend", "distill", "explain", "export"]
-BENCHMARKS = ("augment", "encode", "train", "metrics", "loss", "search", "scale", "serve")
+BENCHMARKS = ("augment", "encode", "train", "metrics", "loss", "search", "scale", "serve", "start")
 COMMANDS += [f"benchmark {name}" for name in BENCHMARKS]
 COMMANDS += [f"index {name}" for name in ("create", "add", "delete", "info", "check", "repair", "backup")]
 COMMANDS += [f"index {name}" for name in ("push", "export-faiss", "import-faiss")]

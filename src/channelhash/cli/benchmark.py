@@ -43,6 +43,20 @@ def augment(
 
 
 @app.command()
+def start(
+    codes: int = typer.Option(100_000, min=1, help="Size of the store."),
+    as_json: AsJson = False,
+) -> None:
+    """Measure searches and the start of a server from the command to the answer, in new processes.
+
+    Example: channelhash benchmark start
+    """
+    from channelhash.lab.benchmarks.start import benchmark_start
+
+    _print_rows(benchmark_start(codes), as_json)
+
+
+@app.command()
 def metrics(
     as_json: AsJson = False,
 ) -> None:

@@ -78,7 +78,7 @@ def benchmark_serve(seconds: float = 60.0, n_codes: int = 1_000_000, clients: Se
         JobError: the server does not start.
     """
     with tempfile.TemporaryDirectory() as folder:
-        model = _model()
+        model = small_text_model()
         model.save_pretrained(Path(folder) / "model")
         codes = clustered_codes(n_codes, _N_BITS)
         ids = [f"{row:07d}" for row in range(n_codes)]
@@ -112,7 +112,8 @@ def clustered_codes(n: int, n_bits: int, bits_off: float = 0.08) -> PackedCodes:
     return np.concatenate(rows)
 
 
-def _model() -> HashModel:
+def small_text_model() -> HashModel:
+    """Return the small model of texts, untrained: encoding costs what a trained one does."""
     texts = [query["text"] for query in _texts()]
     records = Records(
         tuple(map(str, range(len(texts)))), {"text": tuple(texts)}, np.ones((len(texts), 1), dtype=bool), ("label",)
