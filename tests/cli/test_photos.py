@@ -85,7 +85,7 @@ def test_later_only_what_changed_is_indexed(photos, capsys):
 
 def test_a_folder_where_no_store_can_be_made_has_it_in_the_cache(photos, tmp_path, monkeypatch, capsys):
     """What stands in the store's place keeps root out, too."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CHANNELHASH_CACHE", str(tmp_path / "cache" / "channelhash"))
     (photos / ".channelhash").write_text("a file")
     before = sorted(photos.iterdir())
     ids, said = search(capsys, photos, "--image", photos / "0.png", *ENCODER)

@@ -107,7 +107,7 @@ def test_the_values_alone_can_be_computed_without_gradients():
 MEMORY = """
 import torch
 from channelhash.lab.benchmarks.loss import draw_batch
-from channelhash.utils.timing import measure_extra_memory
+from channelhash.utils.memory import measure_extra_memory
 from channelhash.losses import DSCHLoss
 torch.set_num_threads(1)
 outputs, labels = draw_batch({n}, 64, n_labels=24)

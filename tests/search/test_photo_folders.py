@@ -14,7 +14,7 @@ from channelhash.search.photo_folders import choose_place, find_or_keep, find_st
 
 @pytest.fixture
 def photos(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CHANNELHASH_CACHE", str(tmp_path / "cache" / "channelhash"))
     folder = tmp_path / "photos"
     folder.mkdir()
     (folder / "a.jpg").touch()

@@ -15,7 +15,7 @@ from channelhash.utils.environment import environment, git_commit, read_environm
 def test_the_environment_says_what_computes_and_not_where():
     found = environment(torch.device("cpu"), processes=2)
     assert found["python"] == platform.python_version()
-    assert found["packages"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(found["packages"]["torch"])  # one of a build may lack what is behind the "+"
     assert (found["device"], found["device_name"], found["processes"]) == ("cpu", None, 2)
     text = json.dumps(found)
     assert platform.node() not in re.findall(r"[\w.-]+", text)

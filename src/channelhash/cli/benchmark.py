@@ -165,7 +165,7 @@ def serve(
     cells = [
         [row["what"], f"{row['requests_per_second']:.0f}"]
         + [f"{row[name]:.1f}" for name in ("p50_ms", "p95_ms", "p99_ms")]
-        + [str(row["errors"]), f"{row['peak_mb']:.0f}", f"{row['growth_mb']:+.0f}"]
+        + [str(row["errors"]), _megabytes(row["peak_mb"]), _megabytes(row["growth_mb"], "+")]
         for row in rows
     ]
     header = ["what", "requests/s", "p50 ms", "p95 ms", "p99 ms", "errors", "server MB", "growth MB"]
@@ -214,9 +214,13 @@ def _print_rows(rows: "list[Row]", as_json: bool) -> None:
     for row in rows:
         baseline = "" if row["baseline_seconds"] is None else _seconds(row["baseline_seconds"])
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.3g}"
-        memory = f"{row['peak_mb']:.0f}"
+        memory = _megabytes(row["peak_mb"])
         cells.append([row["what"], row["size"], _seconds(row["seconds"]), row["baseline"], baseline, ratio, memory])
     print_table(describe_machine(), ["what", "size", "s", "alternative", "its s", "ratio", "extra MB"], cells)
+
+
+def _megabytes(megabytes: float | None, sign: str = "") -> str:
+    return "unknown" if megabytes is None else f"{megabytes:{sign}.0f}"
 
 
 def _seconds(seconds: float) -> str:

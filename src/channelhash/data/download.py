@@ -137,7 +137,7 @@ def _fetch(source: Source, archive: Path, progress: Progress, wait: float) -> No
 def _one_connection(source: Source, part: Path, tag_file: Path, progress: Progress) -> None:
     """Append to ``part`` until the server has sent all; start over if the file on the server has changed."""
     have = part.stat().st_size if part.exists() else 0
-    tag = json.loads(tag_file.read_text()) if have and tag_file.exists() else None
+    tag = json.loads(tag_file.read_text(encoding="utf-8")) if have and tag_file.exists() else None
     headers = {"User-Agent": "channelhash"}
     if have and tag:  # without a tag the rest may belong to another file
         headers |= {"Range": f"bytes={have}-", "If-Range": tag}
@@ -167,7 +167,7 @@ def _one_connection(source: Source, part: Path, tag_file: Path, progress: Progre
 
 def _compare(source: Source, archive: Path, checksums: Path) -> None:
     """Compare size and sums with the expected ones and record the SHA-256; set a wrong archive aside."""
-    sums = json.loads(checksums.read_text()) if checksums.exists() else {}
+    sums = json.loads(checksums.read_text(encoding="utf-8")) if checksums.exists() else {}
     sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
     with open(archive, "rb") as file:
         while chunk := file.read(_CHUNK):

@@ -33,7 +33,7 @@ from channelhash.search.local.guard import alone, open_lock
 from channelhash.search.photo_folders import find_or_keep, is_store
 from channelhash.search.store import Listed
 from channelhash.utils.device import pick_device
-from channelhash.utils.files import locked, write_text
+from channelhash.utils.files import POSIX, locked, write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
 
 # In the folder of a store that is being made: of which model, and how it is fitted.
@@ -188,19 +188,37 @@ def _take_its_place(folder: Path, beside: Path, seal: bytes) -> None:
                 raise InputError(f"{folder}: is open in another process; stop that (serve?), {again}")
             if StoreFolder(folder).seal.read_bytes() != seal:
                 raise InputError(f"{folder}: was written to meanwhile; let that end, {again}")
-            _exchange(folder, beside)
+            if POSIX:
+                _exchange(folder, beside)
     finally:
         os.close(in_use)
+    if not POSIX:
+        _exchange_closed(folder, beside, seal, again)
 
 
 def _exchange(first: Path, second: Path) -> None:
     library = ctypes.CDLL(None, use_errno=True)
     names = [os.fsencode(path) for path in (first, second)]
-    if library.renameat2(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0:
-        return
-    if (number := ctypes.get_errno()) not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
-        raise OSError(number, os.strerror(number), str(first))
-    aside = first.with_name(f"{first.name}.before")  # a file system that cannot: two steps, and a store at any time
+    if hasattr(library, "renameat2"):
+        if library.renameat2(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0:
+            return
+        if (number := ctypes.get_errno()) not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise OSError(number, os.strerror(number), str(first))
+    aside = first.with_name(f"{first.name}.before")  # a system that cannot: two steps, and a store at any time
     os.rename(first, aside)
     os.rename(second, first)
+    shutil.rmtree(aside)
+
+
+def _exchange_closed(folder: Path, beside: Path, seal: bytes, again: str) -> None:
+    """Exchange two folders on Windows, which renames none in which anybody, this process too, has a file open."""
+    aside = folder.with_name(f"{folder.name}.before")
+    try:
+        os.rename(folder, aside)
+    except PermissionError:
+        raise InputError(f"{folder}: is open in another process; stop that (serve?), {again}") from None
+    if StoreFolder(aside).seal.read_bytes() != seal:  # somebody opened it after the locks were released
+        os.rename(aside, folder)
+        raise InputError(f"{folder}: was written to meanwhile; let that end, {again}")
+    os.rename(beside, folder)
     shutil.rmtree(aside)

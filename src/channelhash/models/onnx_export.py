@@ -26,7 +26,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.models.exported import DESCRIPTION
 from channelhash.models.hash_model import HashModel
 from channelhash.models.onnx_tower import OnnxTower
-from channelhash.utils.files import temporary_folder
+from channelhash.utils.files import move_folder, sync_file, temporary_folder
 from channelhash.utils.optional_imports import library
 from channelhash.utils.seeds import generator
 
@@ -224,7 +224,7 @@ def _no_output() -> Iterator[None]:
     sys.stdout.flush()
     stdout = os.dup(1)
     try:
-        with open(os.devnull, "w") as nowhere:
+        with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 1)
         yield
     finally:
@@ -238,6 +238,5 @@ def _new_folder(folder: Path) -> Iterator[Path]:
     with temporary_folder(folder) as temporary:
         yield temporary
         for path in temporary.iterdir():  # on the disk before the name is
-            with open(path, "rb") as written:
-                os.fsync(written.fileno())
-        temporary.replace(folder)
+            sync_file(path)
+        move_folder(temporary, folder)

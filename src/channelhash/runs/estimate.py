@@ -1,6 +1,5 @@
 """Estimate what a training takes: sizes, memory, and times measured on a few real batches."""
 
-import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from channelhash.training.mixup import mixed_images
 from channelhash.training.sources import Held, Source
 from channelhash.training.step import Steps, anchors_of, epoch_steps
 from channelhash.utils.device import pick_device
+from channelhash.utils.memory import peak_bytes
 from channelhash.utils.progress import Progress, StageProgress, no_progress, no_stage_progress
 
 _MB = 1e6
@@ -238,18 +238,14 @@ def _cost(measured: Sequence[tuple[int, float]], last: int) -> Cost:
     return Cost(statistics.median(found), min(ends), max(ends), largest)
 
 
-def _memory(model: HashModel, n: int, draws: int, dtype: str, device: torch.device) -> dict[str, float]:
+def _memory(model: HashModel, n: int, draws: int, dtype: str, device: torch.device) -> dict[str, float | None]:
     """Return megabytes: weights; gradients and Adam's two averages; the highest use so far; files of features."""
     weights = sum(values.nbytes for values in [*model.parameters(), *model.buffers()])
     trained = sum(values.nbytes for values in model.parameters() if values.requires_grad)
-    peak = (
-        torch.cuda.max_memory_allocated(device)
-        if device.type == "cuda"
-        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    )
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_bytes()
     size = 2 if dtype == "float16" else 4
     fixed = {modality: frozen for modality in model.modalities if (frozen := model.branch(modality).fixed)}
     cache = sum(n * size * frozen.n_features for frozen in fixed.values())
     bank = draws * size * fixed["image"].n_features if draws and "image" in fixed else 0
     sizes = {"model": weights, "gradients_and_optimizer": 3 * trained, "peak": peak, "cache": cache, "bank": bank}
-    return {f"{name}_mb": round(size / _MB, 1) for name, size in sizes.items()}
+    return {f"{name}_mb": None if size is None else round(size / _MB, 1) for name, size in sizes.items()}

@@ -92,7 +92,7 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
 
 def _push(source: Store, target: Store, journal: Path, version: int, progress: Progress) -> Pushed:
     ids = source.ids()
-    noted = json.loads(journal.read_text()) if journal.exists() else {}
+    noted = json.loads(journal.read_text(encoding="utf-8")) if journal.exists() else {}
     if noted.get("version") != version:
         noted = {"target": target.address, "version": version, "before": len(target), "last": None}
     resumed = done = 0 if noted["last"] is None else bisect_right(ids, noted["last"])

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from channelhash.errors import InputError
+from channelhash.utils.files import cache_folder
 
 _NAME = ".channelhash"
 # Files of which one makes a folder a store, a run or a saved model, and so no plain folder.
@@ -71,6 +72,5 @@ def choose_place(folder: Path) -> Path:
 
 
 def _in_cache(folder: Path) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     where = os.path.realpath(folder)
-    return cache / "channelhash" / f"{Path(where).name}-{hashlib.sha256(os.fsencode(where)).hexdigest()[:16]}"
+    return cache_folder() / f"{Path(where).name}-{hashlib.sha256(os.fsencode(where)).hexdigest()[:16]}"

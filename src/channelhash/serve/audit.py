@@ -65,7 +65,7 @@ class AuditLog:
         self._append(json.dumps({"time": time, "write": write, "event": event, **facts}).encode() + b"\n")
 
     def _append(self, line: bytes) -> None:
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             if os.write(descriptor, line) != len(line):
                 raise OSError(None, "no space left on its disk")

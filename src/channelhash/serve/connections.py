@@ -2,13 +2,17 @@
 
 import asyncio
 import json
-import resource
 import sys
 import time
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 #: Seconds for a request's header, and for a client to take an answer's next bytes.
 HEADER_SECONDS, READING_SECONDS = 10, 30
@@ -18,6 +22,8 @@ HEADER_BYTES = 16_384
 MAX_CONNECTIONS = 1000
 # Files of the process: these, as many that wait to be closed, and the store's.
 _FILES = 4 * MAX_CONNECTIONS
+# Windows' limit cannot be asked for: this is how many sockets Python waits for at once there in any case.
+_FILES_OF_WINDOWS = 512
 # Pieces of a body in chunks that may be small; on average the others have at least so many bytes.
 _FREE_CHUNKS, _CHUNK_BYTES = 256, 64
 # Bytes that are read from a connection before it is others' turn.
@@ -131,6 +137,8 @@ class _Pieces(h11.Connection):
 
 def allow_connections() -> None:
     """Allow this process as many files as `MAX_CONNECTIONS` need, or as the system lets it have."""
+    if resource is None:
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FILES:
         enough = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
@@ -157,5 +165,7 @@ def most_accepted() -> int:
 
 def _files() -> int:
     """Return how many files this process may have open, of those that it needs."""
+    if resource is None:
+        return _FILES_OF_WINDOWS
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return _FILES if soft == resource.RLIM_INFINITY else min(_FILES, soft)

@@ -44,7 +44,7 @@ def cached_tokens(
     if not path.exists():
         _build(texts, encode, key, path, meta_path, parts, progress)
     try:
-        if json.loads(meta_path.read_text()) != {"key": key, "file": _file_hash(path)}:
+        if json.loads(meta_path.read_text(encoding="utf-8")) != {"key": key, "file": _file_hash(path)}:
             raise ValueError("content differs from what was built")
         tokens: TokenIds = np.load(path, mmap_mode="r")
         return tokens

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.files import content_hash, temporary_folder
+from channelhash.utils.files import content_hash, sync_file, temporary_folder
 from channelhash.utils.memmap_cache import reserved_memmap
 from channelhash.utils.progress import Progress
 
@@ -92,7 +91,7 @@ def open_word_vectors(
 
 def _open(folder: Path, source: str) -> WordVectors:
     try:
-        meta = json.loads((folder / "meta.json").read_text())
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         if meta["source"] != source or meta["files"] != {name: _sampled_hash(folder / name) for name in _FILES}:
             raise ValueError("content or source differs from what was built")
         arrays = {name: np.load(folder / name, mmap_mode="r") for name in _FILES[:4]}
@@ -117,10 +116,11 @@ def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progre
     with temporary_folder(folder) as temporary:
         _convert(path, temporary, dtype, progress)
         files = {name: _sampled_hash(temporary / name) for name in _FILES}
-        (temporary / "meta.json").write_text(json.dumps({"source": source, "dtype": dtype, "files": files}))
+        (temporary / "meta.json").write_text(
+            json.dumps({"source": source, "dtype": dtype, "files": files}), encoding="utf-8"
+        )
         for name in (*_FILES, "meta.json"):  # synced before the rename, so that a power cut leaves no zeros
-            with open(temporary / name, "rb") as written:
-                os.fsync(written.fileno())
+            sync_file(temporary / name)
         try:
             temporary.replace(folder)
         except OSError:

@@ -1,12 +1,13 @@
 """Write files in one step: a reader sees the old file or the new one, never a part."""
 
 import errno
-import fcntl
 import glob
 import hashlib
 import os
 import re
 import shutil
+import sys
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from channelhash.errors import InputError, JobError, NoSpaceError
+from channelhash.utils.file_locks import lock_alone, unlock
 
 #: What the system says of a disk or a quota that is full, and of a file that may not grow.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -21,8 +23,12 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FULL_WORDS = re.compile(
     "|".join(map(os.strerror, FULL)) + r"|failed writing file|unexpected pos|disk is full|requested and \d+ written"
 )
-#: Names of temporary files and folders.
-_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.tmp", re.DOTALL)
+#: Names of temporary files and folders, and of the locks beside them.
+_TEMPORARY = re.compile(r"(\..+\.[0-9a-f]{32}\.tmp)(\.lock)?", re.DOTALL)
+#: Whether folders can be opened, and open files be renamed and removed. On Windows neither can.
+POSIX = hasattr(os, "O_DIRECTORY")
+# Seconds in which Windows' other readers of a file let go of it.
+_PATIENCE = 2.0
 
 
 @contextmanager
@@ -39,9 +45,8 @@ def atomic_path(target: Path) -> Iterator[Path]:
     _sweep_once(target.parent)
     with space_for(target), _held(target, is_folder=False) as temporary:
         yield temporary
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, target)
+        sync_file(temporary)
+        _replace(temporary, target)
 
 
 @contextmanager
@@ -86,17 +91,27 @@ def _held(target: Path, is_folder: bool) -> Iterator[Path]:
     with ExitStack() as stack:
         while True:
             temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-            if is_folder:
+            lock = _lock_of(temporary)
+            if lock == temporary and is_folder:
                 temporary.mkdir()
-            flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
-            handle = os.open(temporary, flags, 0o666)
+            elif lock != temporary:
+                stack.callback(lock.unlink, missing_ok=True)
+            flags = os.O_RDONLY if lock.is_dir() else os.O_RDWR | os.O_CREAT | os.O_EXCL
+            handle = os.open(lock, flags, 0o666)
             stack.callback(os.close, handle)
             with suppress(OSError):  # not every file system has locks
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            if temporary.exists():  # nobody has swept it away before it was locked
+                lock_alone(handle)
+            if lock.exists():  # nobody has swept it away before it was locked
                 break
         stack.callback(_remove, temporary)
+        if lock != temporary:
+            temporary.mkdir() if is_folder else temporary.touch(exist_ok=False)
         yield temporary
+
+
+def _lock_of(temporary: Path) -> Path:
+    """Return the file or folder that is locked for a temporary one: itself, or on Windows a file beside it."""
+    return temporary if POSIX else temporary.with_name(f"{temporary.name}.lock")
 
 
 def sweep(folder: Path) -> None:
@@ -110,8 +125,8 @@ def sweep(folder: Path) -> None:
 
 def _sweep(folder: Path) -> None:
     for entry in folder.iterdir():
-        if _TEMPORARY.fullmatch(entry.name):
-            _remove_dead(entry)
+        if found := _TEMPORARY.fullmatch(entry.name):
+            _remove_dead(entry.with_name(found[1]))
 
 
 @cache
@@ -128,12 +143,16 @@ def remove_leftovers(target: Path) -> None:
 
 
 def _remove_dead(temporary: Path) -> None:
-    with suppress(OSError), ExitStack() as stack:
-        flags = os.O_RDONLY if temporary.is_dir() else os.O_RDWR
-        handle = os.open(temporary, flags | os.O_NOFOLLOW)
-        stack.callback(os.close, handle)
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _remove(temporary)
+    lock = _lock_of(temporary)
+    with suppress(OSError):
+        with ExitStack() as stack:
+            flags = os.O_RDONLY if lock.is_dir() else os.O_RDWR
+            handle = os.open(lock, flags | (os.O_NOFOLLOW if POSIX else os.O_CREAT))
+            stack.callback(os.close, handle)
+            lock_alone(handle, wait=False)
+            _remove(temporary)
+        if lock != temporary:
+            lock.unlink()
 
 
 def _remove(temporary: Path) -> None:
@@ -143,17 +162,67 @@ def _remove(temporary: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def _replace(source: Path, target: Path) -> None:
+    """Rename a file to a name that may be taken. Windows waits for others to close that file."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            os.replace(source, target)
+        except PermissionError:
+            if POSIX or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the content of a file is on the disk."""
+    with open(path, "rb" if POSIX else "r+b") as written:  # Windows flushes only what may be written
+        os.fsync(written.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until names that were changed in a folder are on the disk; Windows has no such call and logs them itself."""
+    if not POSIX:
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def move_folder(source: Path, target: Path) -> None:
+    """Rename a folder to a name that is free or an empty folder's.
+
+    Raises:
+        OSError: the name is taken by something else.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("new", "old"):
+    ...         Path(folder, name).mkdir()
+    ...     move_folder(Path(folder, "new"), Path(folder, "old"))
+    ...     os.listdir(folder)
+    ['old']
+    """
+    if not POSIX and target.is_dir():
+        target.rmdir()
+    os.replace(source, target)
+
+
 def write_text(target: Path, text: str) -> None:
     """Write ``text`` as UTF-8 to ``target`` in one step (see `atomic_path`).
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_text(Path(folder, "sub", "a.txt"), "a dog")
-    ...     Path(folder, "sub", "a.txt").read_text()
+    ...     Path(folder, "sub", "a.txt").read_text(encoding="utf-8")
     'a dog'
     """
     with atomic_path(target) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", newline="\n")  # the same bytes on every system
 
 
 def content_hash(*parts: bytes | memoryview) -> str:
@@ -177,17 +246,25 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
         BlockingIOError: another process holds it, and ``wait`` is False.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    with open(path, "ab") as handle:
+        lock_alone(handle.fileno(), wait)
         holder = os.getpid()
         try:
             yield
         finally:
             if os.getpid() == holder:  # a child that was forked meanwhile has the file open too, and is not the holder
-                fcntl.flock(handle, fcntl.LOCK_UN)
+                unlock(handle.fileno())
 
 
 def cache_folder() -> Path:
-    """Return the folder of files that can be computed again: ``$CHANNELHASH_CACHE``, or the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("CHANNELHASH_CACHE") or Path(base) / "channelhash")
+    """Return the folder of files that can be computed again: ``$CHANNELHASH_CACHE``, or one in the user's cache folder.
+
+    That is ``$XDG_CACHE_HOME`` where it is set, else ``~/.cache``, ``~/Library/Caches`` (macOS) or ``%LOCALAPPDATA%``.
+    """
+    if chosen := os.environ.get("CHANNELHASH_CACHE"):
+        return Path(chosen)
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base, "channelhash")
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local", "channelhash", "Cache")
+    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "channelhash"

@@ -25,7 +25,8 @@ _forked = False
 
 def install() -> None:
     """Make forked children of this process safe to work in. Call it once a process."""
-    os.register_at_fork(after_in_child=_after_fork)
+    if hasattr(os, "register_at_fork"):  # Windows does not fork
+        os.register_at_fork(after_in_child=_after_fork)
 
 
 def is_forked() -> bool:

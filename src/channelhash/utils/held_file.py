@@ -10,6 +10,8 @@ import threading
 from pathlib import Path
 
 _CHUNK = 1 << 20
+# Windows translates the ends of lines otherwise.
+_BINARY = getattr(os, "O_BINARY", 0)
 
 _lock = threading.Lock()
 # Device and inode -> the descriptors of that file, one for each holder but closed together.
@@ -37,7 +39,7 @@ class HeldFile:
         with _lock:
             self._key = _key(os.stat(path))
             if self._key not in _held:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = os.open(path, os.O_RDONLY | _BINARY)
                 self._key = _key(os.fstat(descriptor))
                 _held.setdefault(self._key, []).append(descriptor)
             self._descriptor = _held[self._key][0]
@@ -54,12 +56,12 @@ class HeldFile:
 
     def read(self, n_bytes: int) -> bytes:
         """Return the file's first bytes."""
-        return os.pread(self._descriptor, n_bytes, 0)
+        return _read_at(self._descriptor, n_bytes, 0)
 
     def sha256(self) -> tuple[int, str]:
         """Return the number of bytes and their SHA-256 as hex digits."""
         digest, offset = hashlib.sha256(), 0
-        while chunk := os.pread(self._descriptor, _CHUNK, offset):
+        while chunk := _read_at(self._descriptor, _CHUNK, offset):
             digest.update(chunk)
             offset += len(chunk)
         return offset, digest.hexdigest()
@@ -75,6 +77,15 @@ class HeldFile:
                 del _holders[self._key]
                 for descriptor in _held.pop(self._key):
                     os.close(descriptor)
+
+
+def _read_at(descriptor: int, n_bytes: int, offset: int) -> bytes:
+    """Read from a place. Forks share the position of a descriptor, so it is left alone; Windows has no forks."""
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, n_bytes, offset)
+    with _lock:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return os.read(descriptor, n_bytes)
 
 
 def _key(status: os.stat_result) -> tuple[int, int]:

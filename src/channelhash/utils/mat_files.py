@@ -6,15 +6,20 @@ is that process, with a limit on memory and processor time: it reads the file an
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+try:
+    import resource
+except ImportError:  # Windows, which has no such limits: a reader that crashes is still a process of its own
+    resource = None  # type: ignore[assignment]
 
 #: Memory of the reading process: enough for any file, and for those that compression made small.
 _MEMORY, _MEMORY_PER_BYTE = 4 << 30, 100
@@ -34,7 +39,7 @@ def read_mat(path: Path) -> dict[str, NDArray[Any]]:
         # -P: the other files of this folder are not to stand in for modules that are installed.
         command = [sys.executable, "-P", str(Path(__file__).resolve()), str(path.resolve()), folder]
         alone = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each thread would reserve memory
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False, env=alone)
         if done.returncode:
             said = done.stderr.strip().splitlines()
             raise ValueError(said[-1] if said and done.returncode > 0 else "reading it ends the reader")
@@ -67,16 +72,8 @@ def plain_array(values: Any) -> NDArray[Any]:
 
 def _read(path: Path, folder: Path) -> None:
     """Write the arrays of a file into ``folder``, and their names last."""
-    size = path.stat().st_size
-    limits = {
-        resource.RLIMIT_AS: _MEMORY + _MEMORY_PER_BYTE * size,
-        resource.RLIMIT_CPU: int(_SECONDS + _SECONDS_PER_BYTE * size),
-        resource.RLIMIT_FSIZE: _MEMORY + _MEMORY_PER_BYTE * size,
-        resource.RLIMIT_CORE: 0,
-    }
-    for limit, value in limits.items():
-        most = resource.getrlimit(limit)[1]
-        resource.setrlimit(limit, (value if most == resource.RLIM_INFINITY else min(value, most), most))
+    if resource is not None:
+        _limit(path.stat().st_size)
     from scipy.io import loadmat
 
     content = loadmat(path)
@@ -85,6 +82,20 @@ def _read(path: Path, folder: Path) -> None:
         array = _from_mat(content.pop(name))
         np.save(folder / f"{number}.npy", array.astype(str) if array.dtype.hasobject else array, allow_pickle=False)
     (folder / "names.json").write_text(json.dumps(names), encoding="utf-8")
+
+
+def _limit(size: int) -> None:
+    """Limit memory and time of this process to what a file of so many bytes may need."""
+    limits = {
+        resource.RLIMIT_AS: _MEMORY + _MEMORY_PER_BYTE * size,
+        resource.RLIMIT_CPU: int(_SECONDS + _SECONDS_PER_BYTE * size),
+        resource.RLIMIT_FSIZE: _MEMORY + _MEMORY_PER_BYTE * size,
+        resource.RLIMIT_CORE: 0,
+    }
+    for limit, value in limits.items():
+        most = resource.getrlimit(limit)[1]
+        with suppress(*([ValueError, OSError] if sys.platform == "darwin" else [])):  # it limits no address space
+            resource.setrlimit(limit, (value if most == resource.RLIM_INFINITY else min(value, most), most))
 
 
 if __name__ == "__main__":

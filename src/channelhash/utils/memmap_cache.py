@@ -1,5 +1,6 @@
 """A memory-mapped file of float rows, computed once, block by block."""
 
+import errno
 import json
 import os
 import zlib
@@ -17,6 +18,7 @@ from channelhash.utils.progress import Progress
 
 DType = Literal["float16", "float32"]
 Rows = NDArray[np.floating[Any]]
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ def _build(
             if progress:
                 progress(done, n)
     write_text(path.with_suffix(".json"), json.dumps({"key": key, "sums": sums}, indent=2))
+    del rows  # Windows renames no mapped file
     os.replace(partial, path)
     journal.unlink()
 
@@ -186,13 +189,27 @@ def reserved_memmap(path: Path, shape: tuple[int, int], dtype: DType) -> "np.mem
     (2, 3)
     """
     try:
-        rows = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
-        with open(path, "r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, path.stat().st_size))
+        np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)  # closed again: its length is right
+        _reserve_space(path)
     except OSError:
         path.unlink(missing_ok=True)
         raise
-    return rows
+    return np.lib.format.open_memmap(path, mode="r+")
+
+
+def _reserve_space(path: Path) -> None:
+    """Make the disk hold every byte of a file; where the system has no call for that, each is written over itself."""
+    with open(path, "r+b") as file:
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(file.fileno(), 0, max(1, path.stat().st_size))
+                return
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that cannot
+                    raise
+        while chunk := file.read(_CHUNK):
+            file.seek(-len(chunk), os.SEEK_CUR)
+            file.write(chunk)
 
 
 def _finished(rows: Rows, journal: Path, sizes: tuple[int, ...]) -> list[int]:

@@ -1,12 +1,18 @@
 """Compiled loops over all cores that also work in a forked process."""
 
+import threading
 from collections.abc import Callable
 from functools import wraps
 from types import FunctionType
 from typing import Any
 
+from numba.np.ufunc.parallel import threading_layer
+
 from channelhash.utils.compiled import get_num_threads, njit
 from channelhash.utils.forks import is_forked
+
+# Held by the loop that runs, where only one may.
+_turn = threading.Lock()
 
 
 def parallel_loop(signature: Any = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -25,11 +31,29 @@ def parallel_loop(signature: Any = None) -> Callable[[Callable[..., None]], Call
 
         @wraps(function)
         def loop(*arguments: Any) -> None:
-            (on_one_core if is_forked() else on_all_cores)(*arguments)
+            if is_forked():
+                on_one_core(*arguments)
+            elif _may_run_beside_others():
+                on_all_cores(*arguments)
+            else:
+                with _turn:
+                    on_all_cores(*arguments)
 
         return loop
 
     return compile_both
+
+
+def _may_run_beside_others() -> bool:
+    """Return whether threads may run loops at once.
+
+    Numba's own pool, which is all it has without OpenMP (macOS) or TBB, ends the process then. Which pool it is shows
+    when a loop has run.
+    """
+    try:
+        return str(threading_layer()) != "workqueue"  # type: ignore[no-untyped-call]
+    except ValueError:
+        return False
 
 
 def loop_threads() -> int:

@@ -3,11 +3,15 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
+
+# Processes of a pool on Windows, which waits for no more handles at once.
+_MOST = 61
 
 
 @contextmanager
@@ -16,6 +20,9 @@ def interrupts_held() -> Iterator[None]:
 
     A terminal sends Ctrl-C to all of them at once; each would print a traceback, and the loss of one is an error.
     """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows, where the processes of `process_pool` ignore it instead
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -37,6 +44,7 @@ def process_pool(
         arguments: see ``start``.
     """
     others = multiprocessing.active_children()
+    workers = min(workers, _MOST) if sys.platform == "win32" else workers
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (start, arguments)) as pool:
         try:
             yield pool
@@ -49,6 +57,8 @@ def process_pool(
 
 
 def _begin(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+    if not hasattr(signal, "pthread_sigmask"):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if start is not None:
         start(*arguments)

@@ -1,15 +1,13 @@
 """Rows of a benchmark: medians of warm runs, with an alternative in turn."""
 
-import ctypes
 import os
 import platform
-import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypedDict
+
+from channelhash.utils.memory import measure_extra_memory
 
 # Seconds that a measurement lasts at least.
 _SHORTEST = 0.05
@@ -19,7 +17,7 @@ class Row(TypedDict):
     """One measurement.
 
     ``ratio`` is the baseline's seconds over ours: above 1, ours is faster. ``peak_mb`` is our peak memory beyond what
-    was there before, such as inputs and libraries.
+    was there before, such as inputs and libraries; None where the system does not tell (Windows).
     """
 
     what: str
@@ -28,7 +26,7 @@ class Row(TypedDict):
     baseline: str
     baseline_seconds: float | None
     ratio: float | None
-    peak_mb: float
+    peak_mb: float | None
 
 
 def compare(
@@ -76,7 +74,7 @@ def compare(
     return row
 
 
-def single_row(what: str, size: str, seconds: float, peak_mb: float) -> Row:
+def single_row(what: str, size: str, seconds: float, peak_mb: float | None) -> Row:
     """Return the row of a measurement without an alternative.
 
     >>> single_row("encode", "10 images", seconds=2.0, peak_mb=5.0)["baseline"]
@@ -101,38 +99,11 @@ def _seconds(run: Callable[[], object], calls: int) -> float:
     return (time.perf_counter() - began) / calls
 
 
-def measure_extra_memory(run: Callable[[], object]) -> float:
-    """Return the peak resident memory of this process during ``run``, beyond what it had before, in MB.
-
-    Linux can reset the peak; elsewhere only what goes beyond the process's former peak counts.
-    """
-    record = Path("/proc/self/clear_refs")
-    if not record.exists():
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        run()
-        # macOS counts bytes, all others 1024 of them.
-        unit = 1 if sys.platform == "darwin" else 1024
-        return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit / 1e6
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)  # glibc keeps freed memory: a run that used it again would seem to need none
-    record.write_text("5")
-    before = _status_kilobytes("VmRSS")
-    run()
-    return max(0.0, (_status_kilobytes("VmHWM") - before) * 1024 / 1e6)
-
-
-def _status_kilobytes(name: str) -> int:
-    """Read a line of this process's status in units of 1024 bytes (Linux)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
-
-
 def describe_machine() -> str:
     """Return the processor and its number of cores, in words."""
     name = platform.processor() or platform.machine()
     try:
-        with open("/proc/cpuinfo") as file:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             name = next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
         pass

@@ -354,7 +354,7 @@ def test_a_full_disk_while_sealing_is_one_line_and_leaves_nothing_half(closed, m
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(seals.os, "replace", full)
+    monkeypatch.setattr("os.replace", full)
     with pytest.raises(JobError, match=r"items\.seal: No space left on device; make room"):
         store.add(["new"], CODES[:1])
     assert (closed / "items.seal").read_bytes() == sealed

@@ -49,7 +49,7 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Callable[[int, int
     marker, settings = root / "synthetic.json", {"format": _FORMAT, "n_images": n_images, "seed": seed}
     remove_leftovers(marker)
     if marker.exists():
-        existing = json.loads(marker.read_text())
+        existing = json.loads(marker.read_text(encoding="utf-8"))
         if {key: existing.get(key) for key in settings} != settings:
             raise InputError(
                 f"{root}: holds an embedded data set made with {existing}, not {settings}; use another folder"
@@ -74,8 +74,12 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Callable[[int, int
         if not (images / f"im{number}.jpg").exists():
             tags = write_hashtags(labels, generator(seed, "hashtags", number))
             with space_for(meta):
-                (meta / "tags_raw" / f"tags{number}.txt").write_text("".join(f"{tag}\n" for tag in tags))
-                (meta / "tags" / f"tags{number}.txt").write_text("".join(f"{tag.lower()}\n" for tag in tags))
+                (meta / "tags_raw" / f"tags{number}.txt").write_text(
+                    "".join(f"{tag}\n" for tag in tags), encoding="utf-8", newline="\n"
+                )
+                (meta / "tags" / f"tags{number}.txt").write_text(
+                    "".join(f"{tag.lower()}\n" for tag in tags), encoding="utf-8", newline="\n"
+                )
             _write_jpeg(images / f"im{number}.jpg", image)  # last: the image exists only if the sample is complete
         if progress:
             progress(number, n_images)

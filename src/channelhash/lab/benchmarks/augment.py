@@ -1,7 +1,6 @@
 """Images a second through decode, resize and augmentation, and how busy the loader keeps the cores."""
 
 import os
-import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from channelhash.text.tokens import encode_hashed
 from channelhash.training.augmented_loader import AugmentedImages
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.image_files import open_image
+from channelhash.utils.memory import peak_bytes, processor_seconds
 from channelhash.utils.seeds import generator
 from channelhash.utils.timing import Row, compare, single_row
 
@@ -108,27 +108,14 @@ def _loader_row(paths: list[Path]) -> Row:
     reader = image_batches(images, draws, workers=cores)
     next(reader)
     began, done = time.perf_counter(), len(batches[0])
-    used_before = _cpu_seconds(os.getpid())
-    used = used_before
+    used_before = processor_seconds(os.getpid())
+    used = used_before or 0.0
     for batch in reader:
         done += len(batch)
-        used = max(used, _cpu_seconds(os.getpid()))
+        used = max(used, processor_seconds(os.getpid()) or 0.0)
     seconds = time.perf_counter() - began
-    busy = (used - used_before) / (seconds * cores)
     rate = (done - len(batches[0])) / seconds
-    what = f"loader, hard ({rate:.0f} pictures/s, cores {100 * busy:.0f} % busy)"
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    return single_row(what, f"{done} pictures from disk, {cores} workers", seconds, peak)
-
-
-def _cpu_seconds(process: int) -> float:
-    """Read the processor time of a process and its living children from /proc (Linux)."""
-    ticks, total = os.sysconf("SC_CLK_TCK"), 0.0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # the process has ended
-        if int(stat.parent.name) == process or int(fields[1]) == process:
-            total += (int(fields[11]) + int(fields[12])) / ticks
-    return total
+    busy = "" if used_before is None else f", cores {100 * (used - used_before) / (seconds * cores):.0f} % busy"
+    peak = peak_bytes(children=True)
+    size = f"{done} pictures from disk, {cores} workers"
+    return single_row(f"loader, hard ({rate:.0f} pictures/s{busy})", size, seconds, peak and peak / 1e6)

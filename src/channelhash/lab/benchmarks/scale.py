@@ -20,9 +20,10 @@ from channelhash.scale.encode import encode_bulk
 from channelhash.scale.evaluate import evaluate_shards
 from channelhash.scale.job import shard_files
 from channelhash.utils.files import atomic_path
+from channelhash.utils.memory import measure_extra_memory
 from channelhash.utils.processes import interrupts_held, process_pool
 from channelhash.utils.seeds import generator
-from channelhash.utils.timing import Row, measure_extra_memory, single_row
+from channelhash.utils.timing import Row, single_row
 
 Result = TypeVar("Result")
 

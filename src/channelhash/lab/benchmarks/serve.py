@@ -25,6 +25,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import Records
 from channelhash.errors import JobError
 from channelhash.models import MODELS, HashModel
+from channelhash.utils.memory import resident_bytes
 from channelhash.utils.processes import interrupts_held
 from channelhash.utils.seeds import generator
 from channelhash.utils.timing import Row, single_row
@@ -51,7 +52,7 @@ class LoadRow(Row):
     p95_ms: float
     p99_ms: float
     errors: int
-    growth_mb: float
+    growth_mb: float | None
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,7 @@ def benchmark_serve(seconds: float = 60.0, n_codes: int = 1_000_000, clients: Se
     """Measure searches by words and by id, from 1, 8 and 32 clients, for ``seconds`` each.
 
     The model is the small one with random weights, which cost what trained ones do; the codes lie in clusters, as
-    learned ones do. The clients are threads of one more process on the same machine, and take part of its cores. Linux
-    only: the server's memory is read from ``/proc``.
+    learned ones do. The clients are threads of one more process on the same machine, and take part of its cores.
 
     Args:
         seconds: length of each measurement.
@@ -165,22 +165,23 @@ def _measure(what: str, n_codes: int, clients: _Clients, pid: int) -> LoadRow:
     with pool:
         pool.apply(load, clients._replace(seconds=min(1.0, clients.seconds)))
         running = pool.apply_async(load, clients)
-        memory = []
+        memory: list[int | None] = []
         while not running.ready():
-            memory.append(_megabytes(pid))
+            memory.append(resident_bytes(pid))
             running.wait(max(0.05, clients.seconds / 100))
         measured = running.get()
     waits = np.sort(measured.seconds) if measured.seconds else np.full(1, np.nan)
     p50, p95, p99 = (float(np.quantile(waits, share)) for share in (0.5, 0.95, 0.99))
     what = f"{what}, {clients.clients} client{'s' * (clients.clients > 1)}"
+    held = [n_bytes / 1e6 for n_bytes in memory if n_bytes is not None]
     return {
-        **single_row(what, f"{n_codes:,} codes of {_N_BITS} bits, top {_K}", p50, max(memory)),
+        **single_row(what, f"{n_codes:,} codes of {_N_BITS} bits, top {_K}", p50, max(held, default=None)),
         "requests_per_second": len(measured.seconds) / clients.seconds,
         "p50_ms": 1000 * p50,
         "p95_ms": 1000 * p95,
         "p99_ms": 1000 * p99,
         "errors": measured.errors,
-        "growth_mb": memory[-1] - memory[len(memory) // 10],
+        "growth_mb": held[-1] - held[len(held) // 10] if held else None,
     }
 
 
@@ -223,9 +224,3 @@ def _send_until(end: float, address: str, bodies: Sequence[bytes]) -> Load:
             errors += 1
     connection.close()
     return Load(waits, errors)
-
-
-def _megabytes(pid: int) -> float:
-    """Read the resident memory of a process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024 / 1e6

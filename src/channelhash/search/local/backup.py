@@ -10,9 +10,8 @@ from channelhash.errors import InputError, JobError
 from channelhash.search.local.check import check_is_store, check_store
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import StoreFolder, read_facts, write_facts
-from channelhash.search.local.seal import sync_folder
 from channelhash.search.local.store import open_folder
-from channelhash.utils.files import temporary_folder
+from channelhash.utils.files import sync_file, sync_folder, temporary_folder
 
 
 class BackedUp(NamedTuple):
@@ -80,8 +79,7 @@ def _sync(folder: Path) -> None:
     """Wait until all files of a folder are on the disk."""
     for path in folder.rglob("*"):
         if path.is_file():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
+            sync_file(path)
         else:
             sync_folder(path)
     sync_folder(folder)

@@ -1,6 +1,5 @@
 """Check a store in a folder: its description, its seal, all that its database holds and its snapshot."""
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from channelhash.search.local.guard import MAGIC, open_lock, seal_differs
 from channelhash.search.local.seal import read_seal
 from channelhash.search.local.snapshots import check_snapshot
 from channelhash.search.local.tables import read_state
+from channelhash.utils.file_locks import lock_shared
 from channelhash.utils.files import locked
 from channelhash.utils.held_file import HeldFile
 
@@ -44,7 +44,7 @@ def check_store(path: Path) -> list[Finding]:
     descriptor = open_lock(folder)
     try:
         with locked(folder.gate):
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            lock_shared(descriptor)
         facts, findings = known_facts(folder)
         findings += [*unlike_seal(folder), *find_damage(folder, facts)]
         snapshot = damaged_snapshot(folder, facts) if facts and not findings else []

@@ -4,7 +4,6 @@ Who has the store open holds a shared lock on `.in-use`. Who gets it alone is th
 the database, the last seals it.
 """
 
-import fcntl
 import os
 import sqlite3
 import time
@@ -18,6 +17,7 @@ from channelhash.search.local.database_check import Finding, check_database
 from channelhash.search.local.folder import Facts, StoreFolder, write_facts
 from channelhash.search.local.seal import Seal, read_seal, renew_seal, write_seal
 from channelhash.search.local.tables import bring_up_to_date, is_up_to_date, read_state
+from channelhash.utils.file_locks import lock_alone, lock_shared, unlock
 from channelhash.utils.files import locked, remove_leftovers
 from channelhash.utils.held_file import HeldFile
 
@@ -139,15 +139,15 @@ class Guard:
         outdated = 0.0  # since when it is known to be
         while True:
             with locked(self._folder.gate):
-                fcntl.flock(self._in_use, fcntl.LOCK_SH)
+                lock_shared(self._in_use)
                 seal = read_seal(self._folder.seal)
                 if seal and seal.facts != self._facts:
                     raise self._folder.damaged("is another store's, or items.seal is")
                 if (seal is None or not seal.closed or outdated) and alone(self._in_use):
                     self._check_all(seal)
-                    fcntl.flock(self._in_use, fcntl.LOCK_SH)
+                    lock_shared(self._in_use)
                     return
-                fcntl.flock(self._in_use, fcntl.LOCK_SH)  # who tries to be alone gives up the shared lock
+                lock_shared(self._in_use)  # who tries to be alone gives up the shared lock
                 seal = read_seal(self._folder.seal)
             closed = seal is not None and seal.closed
             self._changed = self._file.changed(self._path) if closed else None
@@ -160,7 +160,7 @@ class Guard:
                         " try again when that has ended"
                     )
                 outdated = outdated or time.monotonic()
-            fcntl.flock(self._in_use, fcntl.LOCK_UN)
+            unlock(self._in_use)
             time.sleep(_PAUSE if outdated else 0)
 
     def _check_change(self) -> None:
@@ -213,13 +213,13 @@ class Guard:
 
 def open_lock(folder: StoreFolder) -> int:
     """Open the file that is locked by who has the store open, and return its descriptor."""
-    return os.open(folder.in_use, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    return os.open(folder.in_use, os.O_RDWR | os.O_CREAT, 0o666)
 
 
 def alone(descriptor: int) -> bool:
     """Lock a file for oneself if nobody else holds it. If somebody does, one's own shared lock is lost too."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_alone(descriptor, wait=False)
     except BlockingIOError:
         return False
     return True

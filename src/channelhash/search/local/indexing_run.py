@@ -40,7 +40,7 @@ def read_run(store: Path) -> IndexingRun | None:
             return None
     except BlockingIOError:
         with suppress(OSError, ValueError, TypeError):
-            return IndexingRun(**json.loads(folder.run.read_text()))
+            return IndexingRun(**json.loads(folder.run.read_text(encoding="utf-8")))
     except OSError:
         pass
     return None

@@ -20,10 +20,10 @@ from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.database_check import Finding, is_whole_code, is_whole_item
 from channelhash.search.local.folder import Facts, StoreFolder, write_facts
 from channelhash.search.local.guard import MAGIC, alone, open_lock, seal_database
-from channelhash.search.local.seal import read_seal, sync_folder
+from channelhash.search.local.seal import read_seal
 from channelhash.search.local.store import open_folder
 from channelhash.search.local.tables import has_checksums, projection_column
-from channelhash.utils.files import locked
+from channelhash.utils.files import locked, sync_folder
 from channelhash.utils.held_file import HeldFile
 
 _BATCH = 10_000
@@ -155,7 +155,10 @@ def _salvage(folder: StoreFolder, facts: Facts) -> list[Finding]:
         if log.exists():  # or it would be taken for the new file's
             os.replace(log, f"{kept}-wal")
         kept.unlink(missing_ok=True)
-        os.link(folder.database, kept)
+        try:
+            os.link(folder.database, kept)
+        except OSError:  # a file system without links, such as exFAT
+            shutil.copyfile(folder.database, kept)
         os.replace(new, folder.database)
         sync_folder(folder.path)
     finally:

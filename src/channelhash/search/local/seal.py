@@ -4,14 +4,13 @@
 cut off or removed would go unnoticed: SQLite takes what is left for all there ever was.
 """
 
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from channelhash.errors import JobError
 from channelhash.search.local.folder import Facts
 from channelhash.utils.checked_json import dump_checked, load_checked
-from channelhash.utils.files import atomic_path
+from channelhash.utils.files import atomic_path, sync_folder
 
 _FORMAT = "channelhash seal 1"
 # Bytes of a seal without its model's name.
@@ -79,11 +78,8 @@ def renew_seal(path: Path, seal: Seal) -> None:
     Raises:
         OSError: it is gone, or cannot be written.
     """
-    descriptor = os.open(path, os.O_WRONLY)
-    try:
-        os.pwrite(descriptor, _line(seal), 0)
-    finally:
-        os.close(descriptor)
+    with open(path, "r+b", buffering=0) as file:
+        file.write(_line(seal))
 
 
 def _line(seal: Seal) -> bytes:
@@ -91,12 +87,3 @@ def _line(seal: Seal) -> bytes:
     values: dict[str, Any] = {"format": _FORMAT, "version": seal.version, **seal.facts._asdict()}
     line = dump_checked({**values, "n_bytes": seal.n_bytes, "sha256": seal.sha256}).encode()
     return line[:-1].ljust(len(seal.facts.model) * 6 + _LENGTH) + b"\n"
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until names that were changed in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
