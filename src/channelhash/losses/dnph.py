@@ -2,7 +2,6 @@
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -73,5 +72,7 @@ def assigned(codes: Tensor, drawn: Tensor) -> Tensor:
     >>> assigned(torch.tensor([[1.0], [-1.0]]), torch.tensor([[-1.0], [1.0]])).tolist()
     [1, 0]
     """
+    from scipy.optimize import linear_sum_assignment  # half a second, which other losses do not wait for
+
     distances = torch.cdist(codes.detach(), drawn).cpu().numpy()
     return torch.from_numpy(linear_sum_assignment(distances)[1]).to(codes.device)
