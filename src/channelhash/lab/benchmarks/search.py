@@ -8,7 +8,7 @@ import numpy as np
 
 from channelhash.codes import PackedCodes, unpack
 from channelhash.lab.benchmarks.metrics import draw_codes, draw_labels
-from channelhash.search.index import CodeIndex
+from channelhash.search.index import CodeIndex, compile_loops
 from channelhash.search.local.answering import nearest, scored
 from channelhash.search.local.snapshots import Part
 from channelhash.search.local.sorted_codes import SortedCodes
@@ -49,6 +49,7 @@ def benchmark_search(
         InputError: FAISS or usearch is not installed.
     """
     faiss, usearch = library("faiss", "faiss"), library("usearch.index", "dev")
+    compile_loops()
     rows = []
     for n in sizes:
         for n_bits in lengths:
