@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu docs docs-serve wheel test-wheel lint clean
+.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest docs docs-serve wheel test-wheel lint clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,15 @@ test-slow: dev  ## tests that take minutes
 
 test-gpu: dev  ## tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
+
+# The oldest versions are those of what pyproject.toml names itself; what that needs in turn is as new as it may be.
+LOWEST := build/lowest
+test-lowest:  ## tests of the core with the oldest versions that are allowed, which uv chooses
+	uv venv --clear --python 3.11 $(LOWEST)
+	uv pip install --python $(LOWEST) --resolution lowest-direct \
+		--editable '.[clip,faiss,heif,mat,milvus-lite,onnx,photos,serve,test,tokenizers,train]'
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -m "not slow and not gpu and not browser and not docs" \
+		tests/codes tests/data tests/indexing tests/losses tests/metrics tests/models tests/search tests/serve
 
 test-docs: dev  ## run what the pages and notebooks show
 	$(BIN)/python -m pytest -m "docs and not slow"

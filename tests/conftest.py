@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -15,6 +16,13 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "compiled-in-tests
 # A busy machine is no failure: examples have no deadline. Else as hypothesis has it: in CI the same examples each time.
 settings.register_profile("untimed", settings.default, deadline=None)
 settings.load_profile("untimed")
+
+# Files, signals and limits of processes as only POSIX has them.
+_POSIX = re.compile(r"^import (fcntl|resource)$", re.MULTILINE)
+if sys.platform == "win32":
+    collect_ignore = [
+        str(path) for path in Path(__file__).parent.rglob("*.py") if _POSIX.search(path.read_text("utf-8"))
+    ]
 
 FILES = pytest.StashKey[set[str]]()
 
