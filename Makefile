@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest docs docs-serve wheel test-wheel lint clean
+.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage mutants docs docs-serve wheel test-wheel lint clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,8 +31,21 @@ demo: $(VENV)/.installed-photos  ## the whole job on the embedded data set, a fe
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 PARALLEL := --numprocesses logical --maxprocesses 4 --dist loadfile
 
+FAST := -m "not slow and not gpu and not browser and not docs"
+
 test: dev lint  ## style, types and tests on all cores (no GPU, no browser, no network)
-	$(PYTEST) $(PARALLEL) -m "not slow and not gpu and not browser and not docs"
+	$(PYTEST) $(PARALLEL) $(FAST)
+
+test-order: dev  ## the same tests in a random order, whose seed is printed
+	$(PYTEST) $(PARALLEL) $(FAST) -p randomly -v
+
+coverage: dev  ## the same tests, and the lines of each package that they run
+	$(PYTEST) $(PARALLEL) $(FAST) --cov --cov-report=
+	$(BIN)/coverage json --quiet -o build/coverage.json
+	$(BIN)/python tools/coverage_table.py build/coverage.json
+
+mutants: dev  ## how many small changes of the code the tests notice; about half an hour, goes on where it stopped
+	$(BIN)/python tools/mutants.py
 
 test-browser: dev  ## tests of pages, with Debian's chromium
 	$(BIN)/python -m pytest -m browser

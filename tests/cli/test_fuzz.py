@@ -24,8 +24,8 @@ def test_a_small_draw_of_damaged_inputs_ends_in_a_result_or_one_line(tmp_path):
 
 
 @pytest.mark.slow
-def test_ten_thousand_damaged_inputs_end_in_a_result_or_one_line(tmp_path):
-    assert not failures(10_000, tmp_path, seed=1)
+def test_many_damaged_inputs_end_in_a_result_or_one_line(tmp_path):
+    assert not failures(1_500, tmp_path, seed=1)
 
 
 @pytest.mark.slow

@@ -185,3 +185,16 @@ def test_a_loss_that_returns_no_scalar_is_refused(value, says):
 
     with pytest.raises(ValueError, match=rf"Odd.compute has to return a scalar tensor, .*{says}"):
         Odd()({"text": torch.ones(2, 4)}, torch.eye(2))
+
+
+@pytest.mark.parametrize(("name", "value"), [("alpha", 1.0), ("beta", 1.0), ("gamma_l", 1.0), ("kappa_q", 0.0)])
+def test_weights_of_a_loss_of_channels_are_one_and_nothing_is_quantised(name, value):
+    class Narrow(ChannelLoss):
+        def bounds(self, similarity):
+            return torch.where(similarity == 0, self.n_bits, 0.0), torch.where(similarity == 0, self.n_bits, 0.0)
+
+    outputs = {"text": torch.randn(4, 8, generator=torch.Generator().manual_seed(0))}
+    labels = torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]])
+    default = Narrow(8)(outputs, labels)
+    assert Narrow(8, **{name: value})(outputs, labels) == default
+    assert Narrow(8, **{name: value + 1})(outputs, labels) != default
