@@ -1,6 +1,8 @@
 import os
 import re
+import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -73,6 +75,10 @@ def pytest_sessionstart(session):
 def pytest_sessionfinish(session, exitstatus):
     """Fail a run that leaves files behind. A worker leaves that to who started it."""
     left = sorted(files_here() - session.config.stash[FILES])
+    if left and shutil.which("git"):  # what a checkout has brought meanwhile is none of the tests'
+        root = str(Path(__file__).parents[1])
+        tracked = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=False).stdout
+        left = sorted(set(left) - {os.path.join(root, name) for name in tracked.splitlines()})
     if left and not hasattr(session.config, "workerinput"):
         session.exitstatus = max(int(exitstatus), pytest.ExitCode.TESTS_FAILED)
         session.config.get_terminal_writer().line("\nleft behind by the tests: " + ", ".join(left), red=True)
