@@ -4,7 +4,7 @@
     python tools/mutants.py --sample 50 --only losses/
     python tools/mutants.py --show KEY         what one of them changes
 
-A mutant (`mutations.py`) is killed if the tests of its file fail or do not end. Those that survive are printed, and the
+A mutant (`small_changes.py`) is killed if the tests of its file fail or do not end. Those that survive are printed, and the
 command fails unless enough are killed of those that can be: `mutants.json` lists the ones that change nothing that a
 caller can see, each with the reason. The sample goes by a hash of the mutants' keys, so that it stays the same where
 code has not changed.
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import hypothesis
 import pytest
-from mutations import mutants, mutate
+from small_changes import mutants, mutate
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"

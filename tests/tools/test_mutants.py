@@ -11,7 +11,7 @@ from pages import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
 
-import mutations
+import small_changes
 from coverage_table import table
 
 SOURCE = '''
@@ -26,11 +26,11 @@ def f(a: int, b: int = 1) -> int | None:
 
 
 def test_examples():
-    assert doctest.testmod(mutations).failed == 0
+    assert doctest.testmod(small_changes).failed == 0
 
 
 def test_code_is_changed_and_types_assertions_and_messages_are_not():
-    assert {mutant.key for mutant in mutations.mutants(SOURCE)} == {
+    assert {mutant.key for mutant in small_changes.mutants(SOURCE)} == {
         "f | 1 | one more",
         "f | a and b | opposite",
         "f | a and b | And to Or",
@@ -44,8 +44,8 @@ def test_code_is_changed_and_types_assertions_and_messages_are_not():
 
 
 def test_each_mutant_is_another_program():
-    programs = {ast.unparse(mutations.mutate(SOURCE, mutant.key)) for mutant in mutations.mutants(SOURCE)}
-    assert len(programs) == len(mutations.mutants(SOURCE))
+    programs = {ast.unparse(small_changes.mutate(SOURCE, mutant.key)) for mutant in small_changes.mutants(SOURCE)}
+    assert len(programs) == len(small_changes.mutants(SOURCE))
     assert ast.unparse(ast.parse(SOURCE)) not in programs
 
 
@@ -55,7 +55,7 @@ HARMLESS = json.loads((ROOT / "tools" / "mutants.json").read_text(encoding="utf-
 @pytest.mark.parametrize("file", HARMLESS)
 def test_mutants_said_to_change_nothing_are_there(file):
     source = (ROOT / "src" / "channelhash" / file).read_text(encoding="utf-8")
-    assert HARMLESS[file].keys() <= {mutant.key for mutant in mutations.mutants(source)}
+    assert HARMLESS[file].keys() <= {mutant.key for mutant in small_changes.mutants(source)}
 
 
 def test_the_table_of_coverage_adds_files_up():
