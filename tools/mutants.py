@@ -4,9 +4,9 @@
     python tools/mutants.py --sample 50 --only losses/
     python tools/mutants.py --show KEY         what one of them changes
 
-A mutant (`small_changes.py`) is killed if the tests of its file fail or do not end. Those that survive are printed, and the
-command fails unless enough are killed of those that can be: `mutants.json` lists the ones that change nothing that a
-caller can see, each with the reason. The sample goes by a hash of the mutants' keys, so that it stays the same where
+A mutant (`small_changes.py`) is killed if the tests of its file fail or do not end. Those that survive are printed, and
+the command fails unless enough are killed of those that can be: `mutants.json` lists the ones that change nothing that
+a caller can see, each with the reason. The sample goes by a hash of the mutants' keys, so that it stays the same where
 code has not changed.
 
 Each mutant runs in a fork of one process that has imported the libraries, but nothing of the package.
