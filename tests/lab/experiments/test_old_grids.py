@@ -8,7 +8,7 @@ from channelhash.lab.experiments import reference_points, runner, tuning
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import baselines
 from pages import ROOT
-from small_runs import run_command, write_features
+from small_runs import assert_refused, run_command, write_features
 
 #: What the tables held that the earlier version wrote.
 ROWS = {
@@ -47,3 +47,17 @@ def test_an_old_grid_is_reported_and_goes_on(folder, monkeypatch, name, losses):
     assert [(result.name, result.method) for result in after[1]] == [(r.name, r.method) for r in before]
     table, row = ROWS[name]
     assert row in (folder / name / "tables" / f"{table}.md").read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [("train:\n", "trains:\n", "it lacks 'train'"), ("n_bits: 8\n", "n_bits: eight\n", "model.n_bits is 'eight'")],
+)
+def test_a_grid_with_a_damaged_configuration_is_refused(folder, capsys, before, after, says):
+    config = next((folder / "losses").glob("runs/*/config.yaml"))
+    text = config.read_text()
+    assert text.count(before) == 1
+    config.write_text(text.replace(before, after))
+    assert_refused(
+        capsys, "report", folder / "losses", says=f"{config}: not a run's configuration ({says}); remove the"
+    )

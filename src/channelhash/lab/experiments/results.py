@@ -18,6 +18,14 @@ Status = Literal["finished", "failed", "missing"]
 #: Retrieval sets that a run of a grid is evaluated on: R, and R∖T (``protocol.md`` § 1).
 VIEWS = ("test", "leak_free")
 
+# What tables, plots and pages read of every run's configuration: section -> keys, and the type of their values.
+_READ: dict[str, dict[str, type]] = {
+    "data": {"kind": str},
+    "loss": {},
+    "model": {"name": str, "n_bits": int},
+    "train": {"seed": int, "epochs": int, "batch_size": int},
+}
+
 
 @dataclass(frozen=True)
 class Result:
@@ -99,13 +107,13 @@ def read_result(
         settings: the configuration of a run that has not started.
 
     Raises:
-        InputError: the folder holds results of another version.
+        InputError: the folder holds results of another version, or a damaged configuration.
     """
     run = folder / "runs" / name
     failed = run / "failed.txt"
     results = run / "result.json"
     config = run / "config.yaml"
-    settings = read_yaml_sections(config, "not a run's configuration") if config.exists() else settings or {}
+    settings = _read_settings(config) if config.exists() else settings or {}
     if results.exists():
         if not (run / "query_ap.npz").exists():
             raise InputError(f"{run / 'query_ap.npz'}: is missing; remove the folder {run} to run it again")
@@ -122,6 +130,18 @@ def read_result(
             name, run, method, settings, "failed", failed.read_text(encoding="utf-8", errors="replace").strip()
         )
     return Result(name, run, method, settings, "missing")
+
+
+def _read_settings(config: Path) -> dict[str, dict[str, Any]]:
+    problem = "not a run's configuration"
+    settings = read_yaml_sections(config, problem)
+    with reading(config, problem, f"remove the folder {config.parent} to run it again"):
+        for section, keys in _READ.items():
+            values = settings[section]
+            for key, expected in keys.items():
+                if not isinstance(values[key], expected):
+                    raise ValueError(f"{section}.{key} is {values[key]!r}")
+    return settings
 
 
 def measured(result: Result, name: str, measure: Callable[[], Any] | None = None) -> Any:
