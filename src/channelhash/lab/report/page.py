@@ -159,8 +159,10 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """Render the page as one HTML document.
+    r"""Render the page as one HTML document; half a character (a lone surrogate), which JSON can hold, becomes "?".
 
+    >>> "<h1>a?</h1>" in render(Page("a\ud800", "", [], [], []))
+    True
     >>> "<h1>a &amp; b</h1>" in render(Page("a & b", "", [], [], []))
     True
     """
@@ -172,7 +174,8 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
     )
     sections = [section for section in page.sections if section.blocks]
-    return templates.get_template("page.html.j2").render(page=page, sections=sections)
+    html = templates.get_template("page.html.j2").render(page=page, sections=sections)
+    return html.encode("utf-8", "replace").decode()
 
 
 def data_uri(content: bytes, media_type: str) -> str:
