@@ -1,4 +1,5 @@
 import json
+import math
 import re
 import shutil
 from dataclasses import replace
@@ -249,6 +250,14 @@ def test_a_runs_page_begins_with_how_good_it_is(run):
     assert "No floor or ceiling was computed" in page.words
     shuffle_labels(run)
     assert re.search(r"This run is at chance: image → text gets [\d.]+ %, chance [\d.]+ to", page_of(run).words)
+
+
+def test_a_run_whose_loss_was_never_finite_has_a_page_without_its_chart(run):
+    log = [json.loads(line) | {"loss": math.inf} for line in (run / "log.jsonl").read_text().splitlines()]
+    (run / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))
+    page = page_of(run)
+    assert "last mean loss inf" in page.words
+    assert "Mean loss" not in page.words
 
 
 def test_a_run_of_a_grid_stands_beside_its_floors_and_ceilings(grid):

@@ -47,6 +47,20 @@ class Mark:
 _KINDS = {"floor": (">", 1), "ceiling": ("<", 2), "run": ("o", 0)}
 
 
+def has_points(series: Mapping[str, Points]) -> bool:
+    """Return whether `line_chart` has anything to draw.
+
+    >>> has_points({"loss": [(1, math.nan)]}), has_points({"loss": [(1, math.nan), (2, 0.5)]})
+    (False, True)
+    """
+    return bool(_finite(series))
+
+
+def _finite(series: Mapping[str, Points]) -> dict[str, list[tuple[float, float]]]:
+    finite = {name: [(x, y) for x, y in points if math.isfinite(x + y)] for name, points in series.items()}
+    return {name: points for name, points in finite.items() if points}
+
+
 def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bool = True) -> Chart:
     """Draw ``series``: name -> (x, y) by rising x; points that are not finite are left out.
 
@@ -62,8 +76,7 @@ def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bo
     >>> line_chart("Mean loss", "epoch", {"loss": [(1, 2.5), (2, 0.5)]}).description
     'Mean loss over epoch. loss: 2.5 to 0.5.'
     """
-    finite = {name: [(x, y) for x, y in points if math.isfinite(x + y)] for name, points in series.items()}
-    finite = {name: points for name, points in finite.items() if points}
+    finite = _finite(series)
     if not finite:
         raise ValueError(f"{title}: there is nothing to draw")
     figure, axes = _paper(3.0)

@@ -14,7 +14,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_run_config
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import read_grid
-from channelhash.lab.report.chart import Mark, level_chart, line_chart
+from channelhash.lab.report.chart import Mark, has_points, level_chart, line_chart
 from channelhash.lab.report.code_health import health_blocks
 from channelhash.lab.report.examples import example_blocks
 from channelhash.lab.report.page import Block, Charts, Folded, Listing, Page, Section, Table, Text, plots_in
@@ -236,20 +236,20 @@ def _folded_plots(folder: Path) -> list[Block]:
 def _training(log: Sequence[Mapping[str, Any]]) -> list[Block]:
     if not log:
         return []
-    charts = [line_chart("Mean loss", "epoch", {"loss": [(entry["epoch"] + 1, entry["loss"]) for entry in log]})]
+    lines = {"Mean loss": {"loss": [(entry["epoch"] + 1, entry["loss"]) for entry in log]}}
     validated = [entry for entry in log if entry.get("validation")]
     seconds = sum(entry.get("seconds", 0) for entry in log)
     summary = f"{len(log)} epochs in {seconds:,.1f} s; last mean loss {log[-1]['loss']:.4f}."
     if validated:
-        tasks = {
+        lines[f"Validation, {MEASURES[measure_of(validated)]}, %"] = {
             arrow(task): [
                 (entry["epoch"] + 1, 100 * entry["validation"].get(task, float("nan"))) for entry in validated
             ]
             for task in validated[-1]["validation"]
         }
-        charts.append(line_chart(f"Validation, {MEASURES[measure_of(validated)]}, %", "epoch", tasks))
         best = max(validated, key=lambda entry: selection_score(entry["validation"]))
         summary += f" Best on validation after epoch {best['epoch'] + 1}."
+    charts = [line_chart(title, "epoch", series) for title, series in lines.items() if has_points(series)]
     return [Text(summary), Charts(charts)]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from channelhash.errors import InputError
-from channelhash.lab.report.chart import Points, line_chart
+from channelhash.lab.report.chart import Points, has_points, line_chart
 from channelhash.lab.report.page import Block, Charts, Folded, Table
 from channelhash.utils.plotting import arrow
 from channelhash.utils.reading import read_json
@@ -184,8 +184,8 @@ def curves(evaluations: Sequence[tuple[str, Tasks]]) -> list[Charts]:
         lines[arrow(task)] = [(100 * x, 100 * y) for x, y in pairs if y is not None]
         within[arrow(task)] = [(x, 100 * y) for x, y in enumerate(radius.get("precision", [])) if y is not None]
     charts = []
-    if any(lines.values()):
+    if has_points(lines):
         charts.append(line_chart("Precision, %, all queries together", "recall, %", lines, whole=False))
-    if any(within.values()):
+    if has_points(within):
         charts.append(line_chart("Precision, %, within a radius", "bits", within))
     return [Charts(charts)] * bool(charts)
