@@ -21,7 +21,7 @@ def f(a: int, b: int = 1) -> int | None:
     if a and b:
         raise ValueError(f"{a + 1}")
     values[0] = g(a, -b)
-    return [x for x in values if x]
+    return [max(x, h(x, x)) for x in values if x]
 '''
 
 

@@ -165,4 +165,4 @@ def boolean_labels(labels: Any) -> NDArray[np.bool_]:
         if len(wrong):
             row, column = wrong[0].tolist()
             raise ValueError(f"labels are bool or 0 and 1, not {values[row, column]} (row {row}, column {column})")
-    return values.astype(bool, copy=False)
+    return np.asarray(values, dtype=np.bool_)
