@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import channelhash as ch
+from channelhash.errors import InputError
+from channelhash.metrics.code_files import evaluate_sets
 
 TASKS = ["image->text", "text->image", "image->image", "text->text"]
 
@@ -44,6 +46,15 @@ def test_four_tasks_have_their_own_four_answers():
         if list(other) != TASKS:
             swapped = {task: figures[source] for task, source in zip(TASKS, other, strict=True)}
             assert swapped != pytest.approx(expected)
+
+
+def test_two_sets_get_the_scores_of_evaluate_with_the_counts_beside_them():
+    query, database = toy_sets()
+    tasks, histograms = evaluate_sets(query, database, "toy codes")
+    assert tasks == ch.metrics.evaluate(query, database)
+    assert list(histograms) == TASKS
+    with pytest.raises(InputError, match="^toy codes: "):
+        evaluate_sets(query, dataclasses.replace(database, labels=database.labels[:, :1]), "toy codes")
 
 
 def test_a_report_has_every_figure_and_only_reachable_cut_offs():
