@@ -42,7 +42,7 @@ ENOUGH = 0.95
 #: The sample is those with the smallest hashes of this and their key.
 SEED = "mutants-1"
 #: Files of the package, by how their path begins, and the tests below ``tests`` that hold them, quickest first. The
-#: examples of a file are run before.
+#: examples of a file are run before, and in a folder the tests named like the file.
 TESTS = {
     "channels.py": "test_channels.py losses",
     "losses/": "losses",
@@ -122,6 +122,10 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
     def pytest_load_initial_conftests(self) -> None:
         """Come before pytest's own importer of tests, which takes the file with the examples for one."""
         sys.meta_path.insert(0, self)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Begin with the examples of the file and the tests that are named like it, which are likely to fail."""
+        items.sort(key=lambda item: item.path.stem.removeprefix("test_") != self.path.stem)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != self.name:
@@ -284,7 +288,7 @@ def main() -> None:
     for name in LIBRARIES.split():
         importlib.import_module(name)
     assert "channelhash" not in sys.modules
-    sys.path.insert(0, str(PACKAGE.parent))
+    sys.path[:0] = [str(PACKAGE.parent), str(ROOT)]  # tests import each other as ``tests.search.contract``
     os.nice(5)
     if not report(try_all(jobs(options.only, options.sample, options.compiled), OUT)):
         raise SystemExit(f"fewer than {ENOUGH:.0%} killed")

@@ -53,7 +53,7 @@ def test_two_sets_get_the_scores_of_evaluate_with_the_counts_beside_them():
     tasks, histograms = evaluate_sets(query, database, "toy codes")
     assert tasks == ch.metrics.evaluate(query, database)
     assert list(histograms) == TASKS
-    with pytest.raises(InputError, match="^toy codes: "):
+    with pytest.raises(InputError, match=r"^toy codes: "):
         evaluate_sets(query, dataclasses.replace(database, labels=database.labels[:, :1]), "toy codes")
 
 

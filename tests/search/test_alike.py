@@ -98,6 +98,7 @@ def test_pictures_without_contrast_are_alike_and_like_no_others():
     pale = flat[1] + generator(0, "pale").integers(0, 2, 256, dtype=np.uint8)
     assert alike([*flat, pale], flat).all()
     assert not alike([greys_of(0, 9)[0]], [*flat, pale]).any()
+    assert not alike([*flat, pale], [None]).any(), "nor like one that is not known"
 
 
 def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_path):

@@ -54,6 +54,11 @@ def test_items_that_are_added_leave_the_others_in_their_random_order(n, more, se
     assert kept == few.places("random", seed).tolist()
 
 
+def test_a_link_to_a_page_in_random_order_shows_the_same_items_in_the_next_version():
+    catalogue = make_catalogue([(name, {}) for name in "abcdef"])
+    assert "".join(catalogue.ids[place] for place in catalogue.places("random", 7)) == "cebadf"
+
+
 def test_without_a_written_date_the_time_of_the_file_counts():
     assert date_of({"encoded_from": "12 1563099630000000000 0123"}) == file_date(1563099630 * 10**9)
     assert date_of({"encoded_from": "0123"}) == ""
