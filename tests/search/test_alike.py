@@ -93,6 +93,13 @@ def test_copies_are_alike_and_other_photographs_are_not(tmp_path):
     assert not alike([*itself, read_grey(str(tmp_path / "lying.png"))], others).any()
 
 
+@pytest.mark.parametrize("size", [(1024, 32), (32, 1024)])
+def test_a_panorama_is_alike_to_its_jpeg(tmp_path, size):
+    for name in ("a.png", "a.jpg"):
+        photograph(3).resize(size).save(tmp_path / name)
+    assert alike([read_grey(str(tmp_path / "a.png"))], [read_grey(str(tmp_path / "a.jpg"))]).all()
+
+
 def test_pictures_without_contrast_are_alike_and_like_no_others():
     flat = [np.full(256, value, np.uint8) for value in (0, 90, 255)]
     pale = flat[1] + generator(0, "pale").integers(0, 2, 256, dtype=np.uint8)

@@ -155,11 +155,17 @@ def test_negations_stand_at_conditions_alone():
         "a NOT LIKE 'x%' AND a BETWEEN 1 AND 2 AND a IS NOT NULL": And(
             (Condition("a", Like("x%"), negated=True), Condition("a", Between(1, 2)), Condition("a", Known()))
         ),
+        "NOT a NOT LIKE 'x%'": Condition("a", Like("x%")),
         "((a IS NULL))": Condition("a", Known(), negated=True),
         "text = 'it''s'": Condition("text", Compare("=", "it's")),
         '"a" = TRUE': Condition("a", Compare("=", True)),
     }.items():
         assert parse_filter(where, ["year", "a"]) == tree
+
+
+def test_the_longest_filters_are_read():
+    assert parse_filter("year = 1" + " " * 9_992, KEYS) == Condition("year", Compare("=", 1))
+    assert parse_filter(" AND ".join(["year = 1"] * 300), KEYS) == And((Condition("year", Compare("=", 1)),) * 300)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +174,7 @@ def test_negations_stand_at_conditions_alone():
         "": "is empty",
         "year": "year is not a condition",
         "year = ": "cannot be read at character 6",
+        "year = 1 AND label = 'dog' dog": "at character 30 (after \"ND label = 'dog' dog\")",
         "(year = 1": "cannot be read at character 9",
         "year = 1)": "cannot be read at character 9",
         "text = 'x": "does not end",
