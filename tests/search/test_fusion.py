@@ -3,7 +3,7 @@
 from itertools import permutations, product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from channelhash.search.fusion import Ranking, fuse, fuse_partial
@@ -37,6 +37,7 @@ def test_an_item_of_two_rankings_goes_before_one_that_is_first_in_one():
     assert fuse([]) == {}
 
 
+@example([[0], [], []], {"a": {"y"}})
 @given(st.lists(KEYS, min_size=3, max_size=3), st.dictionaries(st.sampled_from("abcde"), LACKS))
 def test_what_an_item_lacks_counts_as_it_does_for_others_on_average(keys, lacks):
     rankings = {}

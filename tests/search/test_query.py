@@ -294,3 +294,13 @@ def test_where_a_part_has_no_outputs_its_words_answer(store, model, monkeypatch)
     coded = replace(mixed, words_coded=True)
     assert found(answer(store, mixed)) == found(answer(store, coded))
     assert (bool(answer(store, mixed).note), answer(store, coded).note, mixed.modality) == (True, "", "image")
+
+
+def test_what_has_more_of_the_words_than_the_last_of_many_goes_first(monkeypatch):
+    texts = ("dog", "black dog", "black dog", "dog", *["black"] * 30)
+    codes = np.array([[0], [1], [1], *[[255]] * 31], np.uint8)
+    ids = [f"{number:02}" for number in range(len(codes))]
+    monkeypatch.setattr("channelhash.search.fused.DEPTH", 3)
+    with closing(open_codes(ch.CodeSet(ids, {"image": codes}, None, 8, texts=texts))) as store:
+        hits = answer(store, Query(codes[0], words="black dog"), SearchOptions(k=3))
+    assert [hit.id for hit in hits] == ["01", "02", "00"]
