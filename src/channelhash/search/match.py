@@ -189,7 +189,7 @@ _lock = Lock()
 
 def _make(store: Store, question: str, modality: str, count: int) -> Reference:
     ids, items = store.sample(ITEMS, modality)
-    names, questions = store.sample(QUESTIONS, question) if question in store.modalities else ([], items[:0])
+    names, questions = store.sample(QUESTIONS, question) if question in store.modalities else ([], items)
     n_bits = store.n_bits or 0
     # Of a few items, many would be a question's only answers.
     if len(names) < FEWEST or count < FEWEST:
