@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage mutants docs docs-serve wheel test-wheel lint clean
+.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage mutants docs docs-serve wheel test-wheel style lint clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,8 +33,13 @@ PARALLEL := --numprocesses logical --maxprocesses 4 --dist loadfile
 
 FAST := -m "not slow and not gpu and not browser and not docs"
 
-test: dev lint  ## style, types and tests on all cores (no GPU, no browser, no network)
-	$(PYTEST) $(PARALLEL) $(FAST)
+# mypy runs beside the tests, and shows what it found after them; nothing found, and the tests' closing line is the last.
+test: dev style  ## style, types and tests on all cores (no GPU, no browser, no network)
+	@mkdir -p build
+	@echo 'mypy, beside: $(PYTEST) $(PARALLEL) $(FAST)'
+	@$(BIN)/mypy > build/mypy.txt 2>&1 & types=$$!; \
+	$(PYTEST) $(PARALLEL) $(FAST); status=$$?; \
+	wait $$types || { status=$$?; cat build/mypy.txt; }; exit $$status
 
 test-order: dev  ## the same tests in a random order, whose seed is printed
 	$(PYTEST) $(PARALLEL) $(FAST) -p randomly -v
@@ -83,9 +88,11 @@ test-wheel: wheel  ## the wheel in an empty environment: channelhash demo --quic
 	$(PYTHON) tools/install.py build/wheel "$$(echo dist/channelhash-*.whl)[train]"
 	cd build/wheel && bin/channelhash demo --quick --out demo
 
-lint: dev  ## ruff and mypy --strict
+style: dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+lint: style  ## ruff and mypy --strict
 	$(BIN)/mypy
 
 clean:  ## remove .venv and caches
