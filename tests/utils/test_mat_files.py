@@ -1,5 +1,6 @@
 """Files of MATLAB that nobody vouches for."""
 
+import h5py
 import numpy as np
 import pytest
 from scipy.io import savemat
@@ -31,3 +32,17 @@ def test_arrays_texts_and_structures_come_back_from_the_other_process(tmp_path):
     assert arrays["names"].tolist() == ["ab", "c"]
     assert arrays["struct"].tolist() == ""
     assert arrays["text"].tolist() == ["dog"]
+
+
+def test_of_hdf5_only_numbers_and_texts_are_decoded(tmp_path, monkeypatch):
+    path = tmp_path / "f.h5"
+    others = {"references": h5py.ref_dtype, "lists": h5py.vlen_dtype(np.int32), "records": np.dtype([("a", "i4")])}
+    with h5py.File(path, "w") as file:
+        for name, dtype in others.items():
+            file.create_dataset(name, (2,), dtype)
+        file["numbers"], file["flags"], file["texts"] = [1.5, 2.5], [True, False], ["a", "é"]
+    decoded, decode = [], h5py.Dataset.__getitem__
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", lambda self, key: decoded.append(self.name) or decode(self, key))
+    arrays = {name: values.tolist() for name, values in read_arrays(path).items()}
+    assert arrays == dict.fromkeys(others, "") | {"numbers": [1.5, 2.5], "flags": [True, False], "texts": ["a", "é"]}
+    assert not {f"/{name}" for name in others} & {*decoded}

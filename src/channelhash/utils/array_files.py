@@ -65,7 +65,7 @@ def _read_hdf5(path: Path, transposed: bool) -> Arrays:
     h5py = library("h5py", "mat")
     with h5py.File(path, "r") as file:
         datasets = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
-        arrays = {name: item.asstr()[()] if _is_text(item) else item[()] for name, item in datasets.items()}
+        arrays = {name: _read_dataset(item) for name, item in datasets.items()}
         sparse = {name: _from_sparse(item) for name, item in file.items() if "MATLAB_sparse" in item.attrs}
     dense = {name: np.asarray(value).T if transposed else np.asarray(value) for name, value in arrays.items()}
     return dense | sparse
@@ -78,12 +78,20 @@ def _from_sparse(group: Any) -> NDArray[Any]:
     """
     csc_matrix = library("scipy.sparse", "mat").csc_matrix
 
-    starts = group["jc"][()]
-    values, rows = (group["data"][()], group["ir"][()]) if "data" in group else (np.empty(0), np.empty(0, np.int64))
+    starts = _read_dataset(group["jc"])
+    values, rows = np.empty(0), np.empty(0, np.int64)
+    if "data" in group:
+        values, rows = _read_dataset(group["data"]), _read_dataset(group["ir"])
     return np.asarray(
         csc_matrix((values, rows, starts), (int(group.attrs["MATLAB_sparse"]), len(starts) - 1)).toarray()
     )
 
 
-def _is_text(dataset: Any) -> bool:
-    return library("h5py", "mat").check_string_dtype(dataset.dtype) is not None
+def _read_dataset(dataset: Any) -> Any:
+    """Return numbers or texts. Anything else (references, lists, records) is not decoded, and becomes an empty text.
+
+    HDF5 has damaged the memory of the process when it decoded the references of a damaged file.
+    """
+    if library("h5py", "mat").check_string_dtype(dataset.dtype) is not None:
+        return dataset.asstr()[()]
+    return dataset[()] if dataset.dtype.kind in "biufc" else ""
