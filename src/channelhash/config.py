@@ -195,15 +195,15 @@ class RunConfig:
     @property
     def python_names(self) -> list[str]:
         """Names of a person's own code in the configuration."""
-        return python_names(yaml.safe_load(self.to_yaml()))
+        return python_names(self.sections())
 
-    def to_yaml(self) -> str:
-        """Return the complete configuration as text that `read_config` reads."""
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """Return the complete configuration as plain values, which `make_config` takes."""
         split = _plain(self.split)
         for key in _CHOICES:  # absent unless set, so that runs of versions without these keys resume
             if split[key] is None:
                 del split[key]
-        sections = {
+        sections: dict[str, dict[str, Any]] = {
             "data": {"kind": self.kind, **_plain(self.source), **split},
             "model": {"name": self.model_name, "n_bits": self.n_bits, **_plain(self.model)},
             "loss": {"name": self.loss_name, **_plain(self.loss), **_plain(self.terms)},
@@ -212,7 +212,11 @@ class RunConfig:
         }
         if self.extend is not None:
             sections["extend"] = _plain(self.extend)
-        return yaml.safe_dump(sections, sort_keys=False)
+        return sections
+
+    def to_yaml(self) -> str:
+        """Return the complete configuration as text that `read_config` reads."""
+        return yaml.safe_dump(self.sections(), sort_keys=False)
 
 
 def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from channelhash.config import (
     ExtendSettings,
     RunConfig,
@@ -41,7 +39,7 @@ def extension_config(
             f"{run}: a student, which learned from a teacher and not from labels; extend the teacher (named in its "
             "distillation.json), and distill that extension"
         )
-    sections: dict[str, dict[str, Any]] = yaml.safe_load(extended.to_yaml())
+    sections: dict[str, dict[str, Any]] = extended.sections()
     ending = data.suffix.lower()
     if ending in (".yaml", ".yml"):
         sections["data"] = dict(read_sections(data).get("data", {}))

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from channelhash.config import RunConfig, read_run_config, read_sections
 from channelhash.data.collection import Collection, load_collection
 from channelhash.data.records import Records
@@ -160,7 +158,7 @@ def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> No
 
 def _card_facts(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Return what a model's card says of its training; of the data only the kind, as paths are private."""
-    sections = yaml.safe_load(config.to_yaml())
+    sections = config.sections()
     hidden = {"device", "workers"}
     settings = {
         "data": {"kind": config.kind},

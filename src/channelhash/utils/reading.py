@@ -11,6 +11,9 @@ import yaml
 
 from channelhash.errors import InputError, JobError
 
+#: Levels of YAML that any thread's stack holds; a configuration has less than a hundred keys.
+_DEEP = 500
+
 #: What is no damage of the content, and is said elsewhere.
 _OTHERS = (InputError, JobError, MemoryError)
 
@@ -60,6 +63,25 @@ def read_json(path: Path, problem: str, remedy: str = "") -> dict[str, Any]:
         return content
 
 
+def parse_yaml(text: str) -> Any:
+    """Return the plain values that YAML says, by libyaml where it is built, which takes a tenth of the time.
+
+    Raises:
+        yaml.YAMLError: the text is no YAML.
+        RecursionError: its lists are nested too deep.
+
+    >>> parse_yaml("train: {epochs: 3}")
+    {'train': {'epochs': 3}}
+    """
+    # libyaml ends the process where lists are nested too deep. Every level takes one of these characters.
+    deep = sum(text.count(character) for character in "[{-?:") > _DEEP
+    loader = (yaml.SafeLoader if deep else getattr(yaml, "CSafeLoader", yaml.SafeLoader))(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
 def read_yaml_sections(path: Path, expected: str) -> dict[str, dict[str, Any]]:
     """Return the sections of a YAML file: names to keys with values.
 
@@ -67,7 +89,7 @@ def read_yaml_sections(path: Path, expected: str) -> dict[str, dict[str, Any]]:
         InputError: the file is not YAML, or holds something else (then the message says what is ``expected``).
     """
     with reading(path, "not readable YAML"):
-        sections = yaml.safe_load(path.read_text(encoding="utf-8"))
+        sections = parse_yaml(path.read_text(encoding="utf-8"))
     if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
         raise InputError(f"{path}: {expected}")
     for name, section in sections.items():

@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-import yaml
 from numpy.typing import NDArray
 
 from channelhash.codes import binarize, pack
@@ -73,7 +72,7 @@ class ReferencePoint(NamedTuple):
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of its result."""
-        settings: dict[str, Any] = yaml.safe_load(self.run.config.to_yaml())
+        settings: dict[str, Any] = self.run.config.sections()
         return settings | {"loss": {"name": self.method, "anchor": self.kind}}
 
 

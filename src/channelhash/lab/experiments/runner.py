@@ -13,7 +13,6 @@ from typing import Any
 import numba
 import numpy as np
 import torch
-import yaml
 from numpy.typing import NDArray
 
 from channelhash.config import RunConfig, make_config, read_run_config
@@ -30,6 +29,7 @@ from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked, sweep, write_text
 from channelhash.utils.processes import interrupts_held, process_pool
 from channelhash.utils.python_names import check_trusted, python_names, trusting
+from channelhash.utils.reading import parse_yaml
 
 Notify = Callable[[str], None]
 #: AP_T of each query of one task, and the task's scores by name.
@@ -109,10 +109,7 @@ def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> li
     with trusting(grid.python_names), _lock_folder(folder):
         sweep(folder)
         _refuse_other_runs(grid, folder)
-        listed = [
-            {"name": run.name, "method": run.method, "settings": yaml.safe_load(run.config.to_yaml())}
-            for run in grid.runs
-        ]
+        listed = [{"name": run.name, "method": run.method, "settings": run.config.sections()} for run in grid.runs]
         index = {"experiment": grid.name, "title": grid.title, "command": grid.command, "runs": listed}
         write_text(folder / "grid.json", json.dumps(index, indent=2))
         unfinished = [run for run in grid.runs if not (folder / "runs" / run.name / "result.json").exists()]
@@ -138,8 +135,8 @@ def run_and_evaluate(name: str, configuration: str, folder: Path, teacher: Path 
         resume = (run / "config.yaml").exists()
         # An interrupted run goes on where it was, also on the device that it had then.
         text = (run / "config.yaml").read_text(encoding="utf-8") if resume else configuration
-        sections = yaml.safe_load(text)
-        with trusting(python_names(yaml.safe_load(configuration))):
+        sections = parse_yaml(text)
+        with trusting(python_names(parse_yaml(configuration))):
             check_trusted(sections, run / "config.yaml")
             config = make_config(sections)
             if teacher is None:

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-import yaml
-
 from channelhash.config import make_config
 from channelhash.lab.experiments.base import PAPER_KINDS, PAPER_PRESETS, Sections, paper_configuration
 from channelhash.models.backbones import split_source
@@ -79,9 +77,7 @@ def _paper_and_defaults(model: str, kind: str) -> tuple[Sections, Sections]:
     """Return the complete settings of the paper's runs, and the defaults of all keys."""
     paper = paper_configuration(model, kind)
     bare = {"data": paper["data"], "model": {"name": model}}
-    complete, defaults = (
-        yaml.safe_load(make_config({**sections, "loss": {"name": "dsch"}}).to_yaml()) for sections in (paper, bare)
-    )
+    complete, defaults = (make_config({**sections, "loss": {"name": "dsch"}}).sections() for sections in (paper, bare))
     for section, values in _PUBLISHED_CODE.items():
         complete[section].update({key: value for key, value in values.items() if key in complete[section]})
     return complete, defaults

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from channelhash.config import RunConfig
@@ -97,7 +96,7 @@ def run_bytes(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
         for method, config in product(COMPRESSIONS, configs.values()):
             name = f"{method.replace(' ', '-').lower()}-k{config.n_bits}-seed{seed}"
             if _measure_compression(method, config, vectors, data, folder / "runs" / name, execution.notify):
-                settings = yaml.safe_load(config.to_yaml()) | {"loss": {"name": method, "anchor": "floor"}}
+                settings = config.sections() | {"loss": {"name": method, "anchor": "floor"}}
                 points.append({"name": name, "method": method, "settings": settings})
     index = json.loads((folder / "grid.json").read_text(encoding="utf-8"))
     write_text(folder / "grid.json", json.dumps({**index, "runs": index["runs"] + points}, indent=2))

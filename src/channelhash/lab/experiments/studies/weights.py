@@ -6,8 +6,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from channelhash.config import make_config
 from channelhash.lab.experiments import tuning
 from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result, Table
@@ -112,7 +110,7 @@ def _weight_trials(run: GridRun) -> Iterator[GridRun]:
 
 
 def _with_weights(run: GridRun, weights: Mapping[str, float]) -> GridRun:
-    sections = yaml.safe_load(run.config.to_yaml())
+    sections = run.config.sections()
     for key, value in weights.items():
         if key == "proxies":
             sections["train"]["rates"] = {"proxies": value}
