@@ -551,6 +551,7 @@ def test_preview_writes_a_sheet(pictures, tmp_path, level):
     assert Image.open(out).size == (8 * 148 + 12, 2 * 220)
 
 
+@pytest.mark.usefixtures("few_english_words")
 def test_explain_text_shows_what_becomes_of_words(tmp_path, capsys):
     assert run_command("data", "explain-text", "goldengate brigde 2007", "--json") == 0
     result = json.loads(capsys.readouterr().out)

@@ -276,6 +276,7 @@ def test_a_word_table_gives_rows_of_its_vectors():
     assert not table.state_dict()
 
 
+@pytest.mark.usefixtures("few_english_words")
 def test_tdsrdh_reads_word_vectors_through_the_token_cache(tmp_path):
     words = ["red", "green", "blue", "picture"]
     entries = b"".join(word.encode() + b" " + struct.pack("<3f", i, 1, -i) for i, word in enumerate(words))

@@ -21,6 +21,7 @@ def vectors(tmp_path_factory):
     return open_word_vectors(root / "v.bin", root / "cache")
 
 
+@pytest.mark.usefixtures("few_english_words")
 def test_a_token_is_the_row_of_its_vector_plus_one(vectors):
     ids = encode_vectors(["#SUNSET qqqq 2007 goldengate", "", "sunset " * 9], vector_reader(vectors), vectors, 6)
     assert ids.tolist() == [[1, 2, 3, 4, 0, 0], [0] * 6, [1] * 6]
@@ -28,11 +29,13 @@ def test_a_token_is_the_row_of_its_vector_plus_one(vectors):
     assert vectors.vectors[ids[0, :4] - 1, 0].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.usefixtures("few_english_words")
 def test_only_the_most_frequent_words_help_the_segmentation(vectors):
     assert vector_reader(vectors).tokens("goldenzyxwv") == ["golden", "zyxwv"]
     assert vector_reader(vectors, segmentation_words=4).tokens("goldenzyxwv") != ["golden", "zyxwv"]
 
 
+@pytest.mark.usefixtures("few_english_words")
 def test_ids_are_cached_by_vocabulary_and_reading(vectors, tmp_path, monkeypatch):
     texts = ["sunset 2007", "goldengate", "nothing"] * 5
     monkeypatch.setattr(token_cache, "_CHUNK", 4)

@@ -74,6 +74,7 @@ def test_results_are_those_of_evaluate(base, tmp_path):
         assert result.score(task, view="validation") == pytest.approx(value)
 
 
+@pytest.mark.slow
 def test_several_jobs_give_the_same(base, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     alone = run_grid(small(base, one, seeds=1), one)

@@ -197,6 +197,7 @@ def command(tree, *more, name="losses"):
     return ["experiment", name, "--dataset", "mirflickr25k", "--data", tree, *settings, "--seeds", "1", *more]
 
 
+@pytest.mark.usefixtures("few_english_words")
 def test_the_command_wants_word_vectors_and_is_planned_with_them(tree, tmp_path, capsys):
     says = "model.word_vectors: GoogleNews-vectors-negative300.bin: no such file; give the word vectors of Google News"
     assert_refused(capsys, *command(tree, "--out", tmp_path / "g"), says=says)
