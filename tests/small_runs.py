@@ -1,7 +1,6 @@
 """Small real data and configurations that several tests use."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -61,12 +60,6 @@ def run_command(*arguments: object) -> int:
     finally:
         sys.argv = before
     return 0
-
-
-def run_process(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """The command line as a process of its own."""
-    command = [sys.executable, "-m", "channelhash.cli.main", *[str(argument) for argument in arguments]]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
 def assert_refused(capsys: pytest.CaptureFixture[str], *arguments: object, says: str, status: int = 2) -> None:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from channelhash.errors import InputError
 from channelhash.training import distributed
 from picture_runs import clip_model, picture_config, write_pictures
-from small_runs import feature_config, run_command, run_process, write_features
+from small_runs import feature_config, run_command, write_features
 
 
 def run_two(config, run, *more):
@@ -59,7 +59,7 @@ def test_two_ranks_of_half_a_batch_are_one_of_a_whole(tmp_path, loss, terms, mor
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("epochs, last mean loss") == 1
     assert_same(tmp_path / "one", tmp_path / "two")
-    assert run_process("evaluate", tmp_path / "two").returncode == 0
+    assert run_command("evaluate", tmp_path / "two") == 0
 
 
 @pytest.mark.slow
