@@ -13,6 +13,7 @@ from channelhash.search.fused import answer
 from channelhash.search.hits import Query, SearchOptions, judge_hits, search_hits
 from channelhash.search.local.store import open_codes
 from channelhash.search.match import FEWEST, FIRST, find_reference, is_close, learn_nonsense
+from channelhash.search.match import nonsense as nonsense_texts
 from channelhash.search.query import query_like
 
 N, N_BITS, TOPICS = 1200, 64, 12
@@ -71,6 +72,10 @@ def test_a_store_without_texts_learns_from_nonsense_what_is_close(outputs, proje
     assert np.mean(closeness(nonsense[100:].astype(np.float32))) <= 0.1
     assert np.mean(closeness(held_out.astype(np.float32))) >= 0.4
     assert set(closeness(np.repeat(nonsense[:1].astype(np.float32), 2, axis=0))) == {False}
+
+
+def test_what_means_nothing_is_the_same_in_every_version():
+    assert nonsense_texts(1) == ["oibw lwuj eosuctgbz"]
 
 
 def test_match_is_the_share_of_random_items_at_least_as_near(world):
@@ -133,6 +138,14 @@ def test_without_enough_items_that_ask_nobody_knows_what_is_close():
         assert [hit.match for hit in hits] == [
             pytest.approx(sum(other.distance <= hit.distance for other in hits) / few) for hit in hits
         ]
+
+
+def test_what_is_farther_than_any_item_from_another_matches_as_all_do():
+    codes = {name: np.zeros((FEWEST, 2), np.uint8) for name in ("image", "text")}
+    store = open_codes(ch.CodeSet([f"{row:03}" for row in range(FEWEST)], codes, None, 16))
+    hits = search_hits(store, Query(np.full(2, 255, np.uint8), modality="text"))
+    assert {(hit.distance, hit.match) for hit in hits} == {(16, 1.0)}
+    store.close()
 
 
 def test_an_item_of_the_store_is_close_to_itself(world):

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from channelhash.codes import binarize, pack
+from channelhash.codes.code_set import CodeSet
 from channelhash.search import open_store
 from channelhash.search.fused import DEPTH, answer
 from channelhash.search.hits import Query, SearchOptions
+from channelhash.search.local.store import open_codes
 from channelhash.search.paging import answer_page
 from channelhash.utils.seeds import generator
 
@@ -75,3 +77,12 @@ def test_an_item_that_is_left_out_takes_its_near_duplicates_along(store):
     assert len(page.hits) == 10
     assert answer_page(store, query, SearchOptions(k=10), leave_out="001").alike is None
     assert answer_page(store, query, SearchOptions(k=10), leave_out="001").hits[0].id == "000"
+
+
+def test_behind_more_duplicates_than_are_looked_at_first_come_the_others():
+    codes = np.array([[0]] * DEPTH + [[15], [240], [255]], np.uint8)
+    ids = [f"{n:03}" for n in range(len(codes))]
+    store = open_codes(CodeSet(ids, {"image": codes, "text": codes}, None, n_bits=8))
+    page = answer_page(store, Query(codes[0], words="sea"), SearchOptions(collapse=0, k=10), most=MOST)
+    assert [hit.id for hit in page.hits] == ["000", *ids[DEPTH:]]
+    store.close()
