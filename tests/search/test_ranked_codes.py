@@ -39,8 +39,7 @@ def literal(question: np.ndarray, projected: bool) -> list[tuple[float, int, str
 
 @pytest.mark.parametrize("first", [500, 1])
 def test_ties_are_ordered_by_what_is_known(store, monkeypatch, first):
-    if not store.projected:
-        monkeypatch.setattr(ranked_codes, "FIRST", first)
+    monkeypatch.setattr(ranked_codes, "FIRST", first)
     for question in QUESTIONS:
         code = ch.codes.pack(question[None] >= 0)[0]
         expected = literal(question, store.projected)
