@@ -221,20 +221,20 @@ def try_all(wanted: list[Job], out: Path) -> dict[Job, str]:
     """Return each mutant's outcome; those in ``out`` are not tried again, the others are added to it."""
     known = read_known(out)
     outcomes: dict[Job, str] = {}
-    limits: dict[str, float] = {}
+    limits: dict[tuple[str, ...], float] = {}
     for place, job in enumerate(wanted, 1):
         if (job.file, job.key) in known:
             outcomes[job] = known[job.file, job.key]
             continue
-        if job.file not in limits:
+        source, *tests = tests_of(job.file)
+        if tuple(tests) not in limits:  # how long they take, found once for all files that they hold
             outcome, seconds = in_fork(job.file, None, 600)
             if outcome != "survived":
                 raise SystemExit(f"{job.file}: its tests fail without any change; see {OUT.with_suffix('.log')}")
-            limits[job.file] = 20 + 4 * seconds
+            limits[tuple(tests)] = 20 + 4 * seconds
         tree = mutate((PACKAGE / job.file).read_text(encoding="utf-8"), job.key)
-        outcomes[job], seconds = in_fork(job.file, tree, limits[job.file])
+        outcomes[job], seconds = in_fork(job.file, tree, limits[tuple(tests)])
         print(f"{place}/{len(wanted)} {outcomes[job]:<8} {seconds:5.1f} s  {job}", flush=True)
-        source, *tests = tests_of(job.file)
         line = {"file": job.file, "key": job.key, "source": digest([source]), "tests": digest(tests)}
         with out.open("a", encoding="utf-8") as lines_out:
             lines_out.write(json.dumps(line | {"outcome": outcomes[job]}) + "\n")
