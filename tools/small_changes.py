@@ -128,7 +128,9 @@ def _own_changes(node: ast.AST) -> Iterator[tuple[ast.AST, str, Callable[[], obj
             yield node, "one more", lambda: setattr(node, "value", node.value + 1)
         case ast.Call(args=[first, second, *_]):
             starred = isinstance(first, ast.Starred) or isinstance(second, ast.Starred)
-            alike = ast.unparse(node.func) in ("min", "max") or ast.unparse(first) == ast.unparse(second)
+            alike = ast.unparse(node.func) in ("min", "max", "np.minimum", "np.maximum") or ast.unparse(
+                first
+            ) == ast.unparse(second)
             if not starred and not alike:
                 yield node, "arguments swapped", lambda: node.args.__setitem__(slice(0, 2), [second, first])
         case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):

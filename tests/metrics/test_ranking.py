@@ -253,3 +253,10 @@ def test_figures_that_are_not_defined_are_refused():
     for figure in (hist.map_at, hist.precision_at):
         with pytest.raises(ValueError, match="z is 0"):
             figure(0)
+
+
+def test_discounts_are_added_up_across_blocks_of_ranks(monkeypatch):
+    total, relevant = np.array([[4, 0, 5, 2], [1, 7, 1, 2]]), np.array([[1, 0, 3, 1], [0, 2, 1, 1]])
+    whole = ranking.ndcg(total, relevant)
+    monkeypatch.setattr(ranking, "_RANKS", 3)
+    np.testing.assert_allclose(ranking.ndcg(total, relevant), whole, rtol=1e-12)
