@@ -1,3 +1,4 @@
+import gc
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 import channelhash.utils.torchvision_compat  # noqa: F401  before a test imports anything that imports torchvision
+from channelhash.utils import timing
 from channelhash.utils.files import cache_folder
 
 # Compiled loops are the same in all tests and their child processes, whose other caches are their own.
@@ -42,6 +44,14 @@ def own_cache(tmp_path_factory):
     cache.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHANNELHASH_CACHE", str(cache))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def hasty():
+    """Benchmarks time each call once: figures of tests do not matter."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "_SHORTEST", 0.0)
         yield
 
 
@@ -84,6 +94,14 @@ def files_here() -> set[str]:
 
 def pytest_sessionstart(session):
     session.config.stash[FILES] = files_here()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish():
+    """Leave what collecting has imported out of the garbage collector's rounds, which take a sixth of all time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
 
 
 @pytest.hookimpl(trylast=True)

@@ -40,9 +40,7 @@ def weights(folder):
 
 
 def test_importing_the_package_does_not_import_torch():
-    script = (
-        "import sys, channelhash as ch; dir(ch); assert 'torch' not in sys.modules; ch.train; ch.evaluate; ch.index"
-    )
+    script = "import sys, channelhash as ch; dir(ch); assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -12,7 +12,6 @@ from PIL import Image
 import channelhash as ch
 from channelhash.errors import JobError
 from channelhash.lab.experiments.studies import EXPERIMENTS
-from channelhash.utils import timing
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
 from picture_runs import tiny_clip
@@ -445,7 +444,6 @@ def test_benchmarks_of_evaluation_and_losses_print_a_table_or_json(capsys, monke
     from channelhash.lab.benchmarks import loss, metrics
 
     figures, losses, batches = metrics.benchmark_metrics, loss.benchmark_loss, loss.benchmark_batches
-    monkeypatch.setattr(timing, "_SHORTEST", 0.0)
     # Measured once, and shown twice.
     monkeypatch.setattr(metrics, "benchmark_metrics", cache(lambda: figures(6, 100, 2, (50,))))
     monkeypatch.setattr(loss, "benchmark_loss", cache(lambda: losses((6,), (16,), (8, 4))))

@@ -172,7 +172,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("ending", [".mat", ".npz"])
+@pytest.mark.parametrize("ending", [".npz", pytest.param(".mat", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("export", "message"), REFUSED)
 def test_what_does_not_fit_is_refused_in_one_line(tmp_path, ending, export, message):
     path = write(tmp_path / f"e{ending}", export)

@@ -40,13 +40,14 @@ def assert_same(one, two):
 TERMS = {"contrastive": 0.1, "pairs": 0.1, "average_precision": 0.2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "terms", "more"),
     [
         ("dsch", {}, {"accumulate": 2}),
-        pytest.param("contrastive", {}, {"average": 0.8, "schedule": "cosine"}, marks=pytest.mark.slow),
-        pytest.param("tdsrdh", {}, {}, marks=pytest.mark.slow),
-        pytest.param("dsch", TERMS, {}, marks=pytest.mark.slow),
+        ("contrastive", {}, {"average": 0.8, "schedule": "cosine"}),
+        ("tdsrdh", {}, {}),
+        ("dsch", TERMS, {}),
     ],
     ids=["dsch", "contrastive", "tdsrdh", "terms beside dsch"],
 )

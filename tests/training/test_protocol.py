@@ -228,7 +228,8 @@ def test_other_errors_of_a_step_stay_themselves(tmp_path, records, monkeypatch):
         )
 
 
-@pytest.mark.parametrize("features", ["online", pytest.param("bank", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("features", ["online", "bank"])
 def test_a_training_killed_within_an_epoch_resumes_bit_by_bit(tmp_path, features):
     items = write_pictures(tmp_path)
     config = picture_config(

@@ -45,6 +45,7 @@ def test_public_names_are_there():
         _ = ch.nonsense
 
 
+@pytest.mark.slow
 def test_torchvision_can_be_imported_beside_this_torch():
     """In a process of its own: whatever came first there, transforms and models work."""
     code = (
@@ -59,8 +60,15 @@ def test_torchvision_can_be_imported_beside_this_torch():
 
 @pytest.mark.parametrize(
     ("setup", "environment"),
-    [("", {"OMP_NUM_THREADS": "1"}), ("from channelhash.lab.experiments.runner import _start_job; _start_job(1)", {})],
-    ids=["OMP_NUM_THREADS", "a job of a grid"],
+    [
+        pytest.param("", {"OMP_NUM_THREADS": "1"}, id="OMP_NUM_THREADS"),
+        pytest.param(
+            "from channelhash.lab.experiments.runner import _start_job; _start_job(1)",
+            {},
+            id="a job of a grid",
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_counting_leaves_the_number_of_threads_of_torch_as_it_was(setup, environment):
     code = (

@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 
+from channelhash.utils import timing
 from channelhash.utils.memory import measure_extra_memory
 from channelhash.utils.timing import compare, describe_machine
 
@@ -17,6 +18,7 @@ def test_the_time_of_a_part_is_scaled_to_the_whole(monkeypatch):
 
 
 def test_what_is_short_is_called_many_times_a_measurement(monkeypatch):
+    monkeypatch.setattr(timing, "_SHORTEST", 0.05)
     now, calls = [0.0], [0]
 
     def run():

@@ -100,7 +100,8 @@ def test_a_failed_run_is_shown_and_tried_again(base, tmp_path, monkeypatch):
     assert not list(folder.glob("runs/*/failed.txt"))
 
 
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
 def test_a_killed_grid_goes_on(base, tmp_path, jobs):
     folder = tmp_path / "grid"
     arguments = ["experiment", "losses", "--config", base, "--bits", "8", "--seeds", "1", "--out", folder]
