@@ -45,7 +45,7 @@ def harmonic_difference(start: NDArray[np.integer], count: NDArray[np.integer]) 
 
 def _correction(y: NDArray[np.float64]) -> NDArray[np.float64]:
     square = 1 / (y * y)
-    value: NDArray[np.float64] = square * (1 / 24 - square * (7 / 960 - square * (31 / 8064 - square * 127 / 30720)))
+    value: NDArray[np.float64] = square * (1 / 24 - square * (7 / 960 - square * 31 / 8064))
     return value
 
 
