@@ -274,7 +274,7 @@ def show(key: str, only: str) -> None:
 def main() -> None:
     """Try the sample and print what survived."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sample", type=int, default=400, help="mutants to try")
+    parser.add_argument("--sample", type=int, default=300, help="mutants to try")
     parser.add_argument("--only", default="", help="files whose path below channelhash begins with this")
     parser.add_argument("--compiled", action="store_true", help="also files whose functions Numba compiles")
     parser.add_argument("--show", metavar="KEY", help="print what a mutant changes, and try nothing")
