@@ -121,6 +121,7 @@ def test_the_steps_of_a_way_take_and_return_what_the_page_says(way, step):
     assert step.gives in gives
 
 
+@pytest.mark.slow
 def test_each_way_runs_through_the_files_of_its_table(tmp_path, monkeypatch):
     monkeypatch.setattr("channelhash.search.index._left_to_numpy", 1 << 27)  # as in a new process
     for name, way in follow_all(WAYS, tmp_path).items():

@@ -90,6 +90,7 @@ def test_the_core_evaluates_and_searches_without_the_packages_of_extras(code_fil
     assert stderr.rstrip().endswith(f"InputError: {second.removeprefix('error: ')}")  # what `channelhash.train` raises
 
 
+@pytest.mark.slow
 def test_the_core_makes_and_keeps_stores_of_codes(code_files):
     commands = [
         "index create a.store d.parquet --json",
@@ -115,6 +116,7 @@ def test_the_core_makes_and_keeps_stores_of_codes(code_files):
     assert json.loads(answers[-1][1])["items"] == 33
 
 
+@pytest.mark.slow
 def test_the_core_lists_describes_and_names_the_extra_that_encodes(code_files):
     (code_files / "photos").mkdir()
     Image.new("RGB", (8, 8)).save(code_files / "photos" / "a.png")

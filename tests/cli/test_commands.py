@@ -583,6 +583,7 @@ def test_synthesize_then_describe(tmp_path, capsys):
     assert_refused(capsys, "data", "describe", "sintetic", says="did you mean 'synthetic'?")
 
 
+@pytest.mark.slow
 def test_the_demo_makes_everything_it_says(tmp_path, capsys, monkeypatch):
     """The demo at a tenth of its quick size; `.ci/run` runs the quick one."""
     from channelhash.runs import demo

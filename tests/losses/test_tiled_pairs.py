@@ -124,6 +124,7 @@ def test_a_batch_of_16384_takes_less_than_200_megabytes():
     assert 8 < float(done.stdout) < 200  # the gradient is 8 MB: what is measured is really there
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_pairs():
     """Four times the samples, sixteen times the pairs: 4,096 samples took 1.3 GB in one piece."""
     command = [sys.executable, "-c", MEMORY.format(n=4096)]

@@ -103,6 +103,7 @@ def test_nothing_is_loaded_before_the_first_raw_item(functions, tmp_path):
     assert sys.modules[functions].calls == [["one"], ["two", "three"]]
 
 
+@pytest.mark.slow
 def test_the_heavy_libraries_wait_for_the_first_raw_item():
     code = "import sys; from channelhash.models.extractors import absolute_names\n"
     code += "absolute_names({'text': 'sentence-transformers:x', 'image': 'onnx:x.onnx?pixels=unit'})\n"

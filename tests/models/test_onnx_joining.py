@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import pytest
 import torch
 from onnx import TensorProto
 from PIL import Image
@@ -49,6 +50,7 @@ def test_rounded_weights_are_int8_rows_and_float16():
     assert kinds == sorted([TensorProto.INT8, TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.FLOAT])
 
 
+@pytest.mark.slow
 def test_both_sides_of_photo_answer_without_torch(tmp_path):
     encoder = open_encoder("photo-backbones")
     torch.manual_seed(0)

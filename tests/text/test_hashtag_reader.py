@@ -41,7 +41,7 @@ def test_a_misspelling_can_outweigh_a_split(reader):
     assert read(reader, "bluesky") == [("bluesky", "dropped", ())]
 
 
-def test_the_vocabularys_own_words_help_the_segmentation(reader):
+def test_the_vocabularys_own_words_help_the_segmentation(reader, few_english_words):
     assert read(reader, "bluezyxwv") == [("bluezyxwv", "split", ("blue", "zyxwv"))]
     assert TextReader(KNOWN.__contains__).read("bluezyxwv")[0].tokens != ("blue", "zyxwv")
 

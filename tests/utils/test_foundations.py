@@ -58,17 +58,11 @@ def test_torchvision_can_be_imported_beside_this_torch():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setup", "environment"),
-    [
-        pytest.param("", {"OMP_NUM_THREADS": "1"}, id="OMP_NUM_THREADS"),
-        pytest.param(
-            "from channelhash.lab.experiments.runner import _start_job; _start_job(1)",
-            {},
-            id="a job of a grid",
-            marks=pytest.mark.slow,
-        ),
-    ],
+    [("", {"OMP_NUM_THREADS": "1"}), ("from channelhash.lab.experiments.runner import _start_job; _start_job(1)", {})],
+    ids=["OMP_NUM_THREADS", "a job of a grid"],
 )
 def test_counting_leaves_the_number_of_threads_of_torch_as_it_was(setup, environment):
     code = (
