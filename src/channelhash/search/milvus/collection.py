@@ -103,7 +103,9 @@ class MilvusCollection:
             for field in ("keys", "labels"):
                 indexes.add_index(field, index_type="INVERTED")
         with self._asking("create"):
-            self._client.create_collection(self._name, schema=schema, index_params=indexes, **_STRONG)
+            self._client.create_collection(self._name, schema=schema, **_STRONG)
+            self._client.create_index(self._name, indexes, sync=False)  # nothing to wait for without rows
+            self._client.load_collection(self._name, timeout=_SECONDS)
 
     def load(self) -> None:
         """Bring it into the server's memory, where it is not there already."""
