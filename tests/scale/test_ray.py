@@ -19,6 +19,8 @@ from scale.made_inputs import N, feature_model, write_feature_parquet
 from scale.test_encode import content
 from scale.test_evaluate import code_set, write_shards
 
+pytestmark = pytest.mark.slow  # starting Ray takes seconds
+
 
 @pytest.fixture
 def job(tmp_path) -> tuple[Path, str, Path]:
@@ -39,7 +41,6 @@ def run_script(script: str, cluster: str) -> subprocess.CompletedProcess[str]:
                           check=False)  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path, monkeypatch):
     model, data, whole = job
     monkeypatch.setattr(encode, "ShardEncoder", DyingEncoder)
@@ -51,7 +52,6 @@ def test_a_worker_killed_while_encoding_loses_and_doubles_nothing(cluster, job, 
     assert not list(out.rglob("*.tmp"))
 
 
-@pytest.mark.slow
 def test_a_driver_killed_while_encoding_loses_and_doubles_nothing(cluster, job, tmp_path):
     model, data, whole = job
     arguments = [str(model), data, str(tmp_path / "out"), "ray", "24"]
@@ -63,7 +63,6 @@ def test_a_driver_killed_while_encoding_loses_and_doubles_nothing(cluster, job, 
     assert content(tmp_path / "out") == content(whole)
 
 
-@pytest.mark.slow
 def test_a_worker_killed_while_evaluating_changes_no_figure(cluster, tmp_path):
     code_set(15, 0).save(tmp_path / "q.parquet")
     shards = write_shards(tmp_path / "shards", code_set(300, 1), [40, 41, 170, 200])
@@ -91,7 +90,6 @@ def test_what_a_worker_refuses_is_refused_as_here(cluster, tmp_path):
         evaluate_shards(tmp_path / "q.parquet", shards, Workers("ray", 3))
 
 
-@pytest.mark.slow
 def test_a_task_that_kills_every_worker_ends_the_job(cluster, monkeypatch):
     monkeypatch.setattr(engines, "_RETRIES", 1)
     with pytest.raises(JobError, match=r"2 workers died one after another at the same task \(7\)"):

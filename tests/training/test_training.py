@@ -114,7 +114,8 @@ def assert_same_run(a: Path, b: Path) -> None:
     assert figures(a) == figures(b)
 
 
-@pytest.mark.parametrize("loss", ["dsch", pytest.param("tdsrdh", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["dsch", "tdsrdh"])
 def test_a_killed_training_resumes_to_the_same_weights(tmp_path, loss):
     features = write_features(tmp_path / "f.npz")
     config = feature_config(tmp_path / "c.yaml", features, loss, epochs=40, checkpoint_every=3)
