@@ -31,6 +31,9 @@ _MB = 1e6
 #: What is measured takes about this long at most: each modality's encoder, and the steps.
 _SECONDS = 10.0
 _REPEATS = 3
+#: Parameters that are updated while steps are measured on a CPU: the gradients and Adam's two averages of a thousand
+#: million are 12 GB, and to fill those takes longer than all that is measured.
+_UPDATED = 100_000_000
 
 
 class Cost(NamedTuple):
@@ -83,7 +86,7 @@ def plan_run(config: RunConfig, progress: StageProgress = no_stage_progress) -> 
     batch = train.take(np.arange(settings.batch_size))
     costs = _encoding_costs(model, batch, mode, progress)
     loss = create_loss(config, batch.labels.shape[1])
-    step = _step_cost(model, loss, batch, len(train), mode, settings, progress)
+    step, left_out = _step_cost(model, loss, batch, len(train), mode, settings, progress)
     draws = settings.epochs * len(train) if mode == "bank" else 0
     encoded = {modality: len(records) + (draws if modality == "image" else 0) for modality in costs}
     steps = len(list(epoch_steps(len(train), settings, 0, anchors_of(model, loss), images))) * settings.epochs
@@ -98,7 +101,7 @@ def plan_run(config: RunConfig, progress: StageProgress = no_stage_progress) -> 
         "rows": splits.counts(),
         "device": str(model.device),
         "features": mode,
-        "memory": _memory(model, len(records), draws, settings.feature_dtype, model.device),
+        "memory": _memory(model, len(records), draws, settings.feature_dtype, model.device, 3 * left_out),
         "measured": {**{modality: cost.items for modality, cost in costs.items()}, "step": step.items},
         "seconds": _seconds(step, steps * settings.batch_size, costs, encoded, settings.batch_size),
     }
@@ -147,11 +150,12 @@ def _step_cost(
     mode: Mode,
     settings: TrainSettings,
     progress: StageProgress,
-) -> Cost:
-    """Return what training takes for a row of a batch."""
+) -> tuple[Cost, int]:
+    """Return what training takes for a row of a batch, and the bytes of parameters that no step updated meanwhile."""
     device = model.device
     trained = (model if mode == "online" else model.on_features()).to(device).train()
     steps = Steps(trained, loss, torch.from_numpy(batch.labels), settings, device)
+    left_out = update_fewer(steps.optimizer, _UPDATED) if device.type == "cpu" else 0
 
     def train(n: int) -> None:
         rows = batch.take(np.arange(n))
@@ -172,7 +176,49 @@ def _step_cost(
 
     cost = measured_cost(train, min(2, len(batch)), len(batch), device, progress("measure steps"))
     share = 1 / max(1, len(steps.anchors))
-    return Cost(cost.seconds * share, cost.least * share, cost.most * share, cost.items)
+    rest = _seconds_of_the_rest(steps.optimizer, left_out) / len(batch)
+    seconds, least, most = (share * part + rest for part in (cost.seconds, cost.least, cost.most))
+    return Cost(seconds, least, most, cost.items), left_out
+
+
+def update_fewer(optimizer: torch.optim.Optimizer, most: int) -> int:
+    """Leave out parameters beyond ``most``: they are not updated, and their gradients go as soon as they are made.
+
+    The first parameter of each group stays. Returns the bytes of those that are left out.
+
+    >>> layers = [torch.nn.Linear(10, 10, bias=False) for _ in range(3)]
+    >>> update_fewer(torch.optim.Adam([layer.weight for layer in layers]), 200)
+    400
+    """
+
+    def drop_gradient(values: torch.Tensor) -> None:
+        values.grad = None
+
+    room, left_out = most, 0
+    for group in optimizer.param_groups:
+        kept: list[torch.Tensor] = []
+        for values in group["params"]:
+            if values.numel() <= room or not kept:
+                kept.append(values)
+                room -= values.numel()
+            else:
+                values.register_post_accumulate_grad_hook(drop_gradient)
+                left_out += values.nbytes
+        group["params"] = kept
+    return left_out
+
+
+def _seconds_of_the_rest(optimizer: torch.optim.Optimizer, left_out: int) -> float:
+    """Return what an update of ``left_out`` bytes of parameters takes, by what one of the others takes."""
+    if not left_out:
+        return 0.0
+    updated: int = sum(values.nbytes for group in optimizer.param_groups for values in group["params"])
+    times = []
+    for _ in range(_REPEATS):
+        began = time.perf_counter()
+        optimizer.step()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * left_out / updated
 
 
 def measured_cost(
@@ -238,11 +284,17 @@ def _cost(measured: Sequence[tuple[int, float]], last: int) -> Cost:
     return Cost(statistics.median(found), min(ends), max(ends), largest)
 
 
-def _memory(model: HashModel, n: int, draws: int, dtype: str, device: torch.device) -> dict[str, float | None]:
-    """Return megabytes: weights; gradients and Adam's two averages; the highest use so far; files of features."""
+def _memory(
+    model: HashModel, n: int, draws: int, dtype: str, device: torch.device, saved: int
+) -> dict[str, float | None]:
+    """Return megabytes: weights; gradients and Adam's two averages; the highest use; files of features.
+
+    The highest use is that of the process so far, with the bytes of gradients and averages that were ``saved``.
+    """
     weights = sum(values.nbytes for values in [*model.parameters(), *model.buffers()])
     trained = sum(values.nbytes for values in model.parameters() if values.requires_grad)
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_bytes()
+    peak = None if peak is None else peak + saved
     size = 2 if dtype == "float16" else 4
     fixed = {modality: frozen for modality in model.modalities if (frozen := model.branch(modality).fixed)}
     cache = sum(n * size * frozen.n_features for frozen in fixed.values())
