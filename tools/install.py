@@ -16,7 +16,7 @@ from pathlib import Path
 
 CONSTRAINTS = "constraints.txt"
 #: Extras -> what pip downloads, PyTorch for CPUs included. Unpacking took one to two minutes on two cores.
-_MEGABYTES = {"clip,serve,train": 430, "photos,serve": 590, "dev": 890, "train": 430}
+_MEGABYTES = {"clip,serve,train": 460, "photos,serve": 590, "dev": 890, "train": 450}
 _ADVICE = (
     "PyTorch's build for CPUs cannot be fetched here. pip takes the default one, which on Linux brings CUDA libraries\n"
     "    of gigabytes. To have the other: TORCH_INDEX=ADDRESS make …, with the address that\n"
