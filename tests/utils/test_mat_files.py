@@ -3,11 +3,14 @@
 import h5py
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.io import savemat
 from scipy.sparse import csc_matrix
 
 from channelhash.errors import InputError
 from channelhash.utils.array_files import read_arrays
+from channelhash.utils.mat_files import dense_matrix
 
 
 def test_a_file_that_kills_its_reader_is_refused(tmp_path):
@@ -46,3 +49,48 @@ def test_of_hdf5_only_numbers_and_texts_are_decoded(tmp_path, monkeypatch):
     arrays = {name: values.tolist() for name, values in read_arrays(path).items()}
     assert arrays == dict.fromkeys(others, "") | {"numbers": [1.5, 2.5], "flags": [True, False], "texts": ["a", "é"]}
     assert not {f"/{name}" for name in others} & {*decoded}
+
+
+@given(st.data())
+def test_a_dense_matrix_is_that_of_scipy(data):
+    n_rows, n_columns = data.draw(st.integers(0, 6)), data.draw(st.integers(0, 6))
+    entries = data.draw(st.lists(st.integers(0, 3), min_size=n_rows * n_columns, max_size=n_rows * n_columns))
+    matrix = np.array(entries, np.float32).reshape(n_rows, n_columns)
+    sparse = csc_matrix(matrix)
+    room = data.draw(st.integers(0, 2))
+    values, rows = np.pad(sparse.data, (0, room)), np.pad(sparse.indices, (0, room))
+    dense = dense_matrix(values, rows, sparse.indptr.astype(np.uint64), n_rows)
+    assert dense.dtype == matrix.dtype
+    np.testing.assert_array_equal(dense, matrix)
+
+
+SPARSE = {"data": np.ones(3), "ir": np.array([0, 2, 1]), "jc": np.array([0, 2, 3])}
+
+
+def write_sparse(path, **parts):
+    with h5py.File(path, "w", userblock_size=512) as file:
+        group = file.create_group("S")
+        group.attrs["MATLAB_sparse"] = np.uint64(3)
+        for name, values in (SPARSE | parts).items():
+            group[name] = values
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"ir": [0, 2, 3]},
+        {"ir": [0, -1, 1]},
+        {"ir": [0, 2]},
+        {"jc": [0, 4, 3]},
+        {"jc": [1, 2, 3]},
+        {"jc": [0, 2, 4]},
+        {"jc": [0, -2, 0]},
+        *({name: odd} for name in SPARSE for odd in (1, "words", [[0, 2, 1]])),
+    ],
+)
+def test_sparse_matrices_of_v73_files_whose_entries_lie_outside_are_refused(parts, tmp_path):
+    write_sparse(tmp_path / "whole.mat")
+    assert read_arrays(tmp_path / "whole.mat")["S"].tolist() == [[1, 0], [0, 1], [1, 0]]
+    write_sparse(tmp_path / "f.mat", **parts)
+    with pytest.raises(InputError, match=r"f\.mat: not a readable \.mat file"):
+        read_arrays(tmp_path / "f.mat")

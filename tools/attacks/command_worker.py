@@ -52,7 +52,8 @@ class Worker:
         self._process = None
         self._log.seek(0)
         said = self._log.read().decode(errors="replace")
-        trace = said.partition("Extension modules:")[0][-3000:]  # a long list, which hides where it was
+        began = said.rfind("Fatal Python error")  # names the signal; the call that failed comes next
+        trace = said[began:][:3000] if began >= 0 else said[-3000:]
         return {"outcome": "hang" if hung else "signal", "status": -number, "error": "", "trace": trace}
 
     def close(self) -> None:

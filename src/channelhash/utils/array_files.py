@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.mat_files import plain_array, read_mat
+from channelhash.utils.mat_files import dense_matrix, plain_array, read_mat
 from channelhash.utils.optional_imports import library
 from channelhash.utils.reading import reading
 
@@ -76,15 +76,11 @@ def _from_sparse(group: Any) -> NDArray[Any]:
 
     The number of rows is an attribute, and columns are compressed. A matrix of zeros has neither values nor rows.
     """
-    csc_matrix = library("scipy.sparse", "mat").csc_matrix
-
     starts = _read_dataset(group["jc"])
     values, rows = np.empty(0), np.empty(0, np.int64)
     if "data" in group:
         values, rows = _read_dataset(group["data"]), _read_dataset(group["ir"])
-    return np.asarray(
-        csc_matrix((values, rows, starts), (int(group.attrs["MATLAB_sparse"]), len(starts) - 1)).toarray()
-    )
+    return dense_matrix(values, rows, starts, int(group.attrs["MATLAB_sparse"]))
 
 
 def _read_dataset(dataset: Any) -> Any:

@@ -49,8 +49,9 @@ def read_mat(path: Path) -> dict[str, NDArray[Any]]:
 
 def _from_mat(value: Any) -> NDArray[Any]:
     """Return a matrix, dense if it was sparse; a cell array of texts or a padded matrix of characters as texts."""
-    if hasattr(value, "toarray"):
-        return np.asarray(value.toarray())
+    if hasattr(value, "tocsc"):
+        columns = value.tocsc()
+        return dense_matrix(columns.data, columns.indices, columns.indptr, columns.shape[0])
     array = np.asarray(value)
     cells = array.ravel().tolist() if array.dtype == object else []
     if cells and all(isinstance(cell, np.ndarray) and cell.dtype.kind == "U" and cell.size == 1 for cell in cells):
@@ -68,6 +69,30 @@ def plain_array(values: Any) -> NDArray[Any]:
     if array.dtype.kind == "O" and all(isinstance(entry, str | bytes) for entry in array.ravel().tolist()):
         return array
     return np.array("") if array.dtype.kind in "OV" else array
+
+
+def dense_matrix(values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], n_rows: int) -> NDArray[Any]:
+    """Return the dense form of a sparse matrix whose columns are compressed: column ``j`` holds ``values`` from
+    ``starts[j]`` up to ``starts[j + 1]``, in the rows that ``rows`` names.
+
+    SciPy's own ``toarray`` trusts rows and starts: those of a damaged file made it write outside the matrix.
+
+    Raises:
+        ValueError: rows or starts do not fit the matrix or the values.
+
+    >>> dense_matrix(np.array([5, 6, 7]), np.array([0, 1, 1]), np.array([0, 2, 3]), 2).tolist()
+    [[5, 0], [6, 7]]
+    """
+    bounds = starts.astype(np.int64)
+    counts = bounds[1:] - bounds[:-1]
+    if starts.ndim != 1 or not len(starts) or starts[0] != 0 or (counts < 0).any():
+        raise ValueError("starts of a sparse matrix that do not ascend from 0")
+    values, rows = values[: starts[-1]], rows[: starts[-1]]  # what comes after them is room for more
+    if not len(values) == len(rows) == starts[-1] or (len(rows) and not 0 <= rows.min() <= rows.max() < n_rows):
+        raise ValueError("rows of a sparse matrix that are not in it")
+    dense = np.zeros((n_rows, len(counts)), values.dtype)
+    dense[rows, np.repeat(np.arange(len(counts)), counts)] = values
+    return dense
 
 
 def _read(path: Path, folder: Path) -> None:
