@@ -51,16 +51,20 @@ def test_answers_are_those_of_the_plain_search(k, n, clusters, seed, data):
     nearest = plainly(exact.nearest, queries, codes, wanted, allowed)
     inside = plainly(exact.within, queries, codes, radius, allowed)
     first = [Matches(hit.rows[:wanted], hit.distances[:wanted]) for hit in inside]
-    # NumPy alone; a compiled scan of all codes; tables, left for the scan by some queries; tables alone, up to a cost
-    # that is never met.
-    for left_to_numpy, tables, share in ((1 << 60, False, 8), (0, False, 8), (0, True, 8), (0, True, 1e-9)):
+    # NumPy alone; a compiled scan of all codes; tables and clusters, left for the scan by some queries; either alone,
+    # up to a cost that is never met.
+    for left_to_numpy, aid, share in (
+        (1 << 60, {}, 8),
+        (0, {}, 8),
+        *((0, {name: True}, share) for name in ("tables", "clusters") for share in (0.1, 1e-9)),
+    ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(code_index, "_left_to_numpy", left_to_numpy)
             patch.setattr(code_index, "_FRACTION", share)
-            if share < 1:
+            if share < 0.1 and n:
                 patch.setattr(linear_scan, "nearest", None)
                 patch.setattr(linear_scan, "within", None)
-            index = CodeIndex.build(codes, k, tables)
+            index = CodeIndex.build(codes, k, **aid)
             assert len(index) == n
             assert index.n_distinct == len({code.tobytes() for code in codes})
             assert_same(index.nearest(queries, wanted, allowed), nearest)
@@ -87,11 +91,11 @@ def test_the_compiled_loops_are_loaded_once_numpy_has_compared_so_many_words(mon
     assert asked[-2:] == ["compiled"] * 2
 
 
-@pytest.mark.parametrize("tables", [False, True])
+@pytest.mark.parametrize("aid", [{}, {"tables": True}, {"clusters": True}])
 @pytest.mark.parametrize("n", [0, 1, 300])
-def test_an_index_comes_back_from_its_files(n, tables, tmp_path):
+def test_an_index_comes_back_from_its_files(n, aid, tmp_path):
     codes, queries = draw(n, 64, 2, 0), draw(3, 64, 2, 1)
-    index = CodeIndex.build(codes, 64, tables)
+    index = CodeIndex.build(codes, 64, **aid)
     index.save(tmp_path)
     again = CodeIndex.load(tmp_path)
     assert (len(again), again.n_bits, again.n_distinct, again.nbytes) == (n, 64, index.n_distinct, index.nbytes)

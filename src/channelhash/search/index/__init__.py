@@ -1,8 +1,8 @@
 """Exact search over many codes, in memory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,19 +10,28 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, check_packed
 from channelhash.search.index import plain_scan
 from channelhash.search.index.brute_force import Matches
+from channelhash.search.index.clusters import Clusters, check_clusters
 from channelhash.search.index.deduplicate import DistinctCodes, Mask, check_distinct, code_words, distinct_codes
 from channelhash.search.index.request import Search
 from channelhash.search.index.tables import Tables, check_tables
 from channelhash.utils.npy_files import read_npy
+from channelhash.utils.seeds import generator
 
-# Tables are worth their memory for at least so many distinct codes, of at most so many bits: the neighbours of longer
-# codes are too many bits away.
-_FEWEST, _LONGEST = 1 << 18, 64
-# A search in the tables may look at one of so many codes before it is left to the scan.
-_FRACTION = 8
+if TYPE_CHECKING:
+    from channelhash.search.index.few_codes import Way
+
+# From so many distinct codes on clusters or tables may be quicker than a scan; tables only for so few bits: the
+# neighbours of longer codes are too many bits away.
+_FEWEST_CLUSTERED, _FEWEST_LISTED, _LONGEST_LISTED = 1 << 16, 1 << 18, 64
+# A search in the tables may look at one of so many codes before it is left to the scan. One in clusters may look at
+# more, as these lie side by side.
+_FRACTION, _SIDE_BY_SIDE = 16, 4
+# Codes that are searched for to see whether clusters or tables are worth it, answers of each, and the share of such
+# searches that they must not leave to the scan.
+_TRIALS, _TRIED_FIRST, _WORTH = 256, 10, 0.75
 _ALL = np.empty(0, dtype=np.bool_)
-# What the names of a table's arrays begin with.
-_TABLE = "table_"
+# What the names of the arrays of clusters and tables begin with.
+_CLUSTER, _TABLE = "cluster_", "table_"
 
 
 # Words of codes that NumPy may still compare with queries in this process before the compiled loops are loaded: that
@@ -41,9 +50,10 @@ def compile_loops() -> None:
 class CodeIndex:
     """Codes by row, each distinct one kept once. Answers come nearest first, equal distances by row.
 
-    Where there are tables, a search goes through them (`multi_index_hashing`) and falls back to a scan of all distinct
-    codes (`linear_scan`) once that is cheaper. Both are compiled, and the first searches of a process use NumPy instead
-    (`plain_scan`); the answers are the same. Several threads may search at the same time.
+    Where there are clusters (`clustered_scan`) or tables (`multi_index_hashing`), a search goes through them and is
+    left to a scan of all distinct codes (`linear_scan`) where that is cheaper. All are compiled, and the first
+    searches of a process use NumPy instead (`plain_scan`); the answers are the same. Several threads may search at the
+    same time.
 
     >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
     >>> [match.rows.tolist() for match in index.nearest(np.array([[6]], np.uint8), k=2)]
@@ -52,33 +62,69 @@ class CodeIndex:
     2
     """
 
-    def __init__(self, distinct: DistinctCodes, tables: Tables | None, n_bits: int) -> None:
+    def __init__(self, distinct: DistinctCodes, aid: Clusters | Tables | None, n_bits: int) -> None:
         self.n_bits = n_bits
         self._distinct = distinct
-        self._tables = tables
+        self._aid = aid
         # Kernels are compiled at first use, for arrays that cannot be written to, as those of files.
         for values in self._arrays().values():
             values.flags.writeable = False
 
     @classmethod
-    def build(cls, packed: PackedCodes, n_bits: int, tables: bool | None = None) -> "CodeIndex":
+    def build(
+        cls, packed: PackedCodes, n_bits: int, tables: bool | None = None, clusters: bool | None = None
+    ) -> "CodeIndex":
         """Return the index of ``(n, ceil(n_bits / 8))`` packed codes, fewer than 2³² of them.
 
         Args:
-            tables: whether to make tables, which multiply the memory; left out, for many codes of up to 64 bits.
+            tables: whether to make tables, which multiply the memory; left out, for many codes of up to 64 bits that
+                are in no clusters, if they answer most of a sample of the codes.
+            clusters: whether to put codes in clusters; left out, as many as that, unless there are tables. An index has
+                either.
 
         Raises:
-            ValueError: the codes do not have ``n_bits`` bits, or are too many.
+            ValueError: the codes do not have ``n_bits`` bits, or are too many, or both aids are asked for.
         """
         check_packed(packed, n_bits)
-        distinct = distinct_codes(packed, n_bits)
-        if tables is None:
-            tables = distinct.codes.shape[1] >= _FEWEST and n_bits <= _LONGEST
-        if not tables:
-            return cls(distinct, None, n_bits)
+        if tables and clusters:
+            raise ValueError("an index has tables or clusters, not both")
+        plain = cls(distinct_codes(packed, n_bits), None, n_bits)
+        if tables or clusters:
+            return plain._listed() if tables else plain._clustered()
+        n = plain.n_distinct
+        if clusters is None and n >= _FEWEST_CLUSTERED and (clustered := plain._clustered())._is_worth_it():
+            return clustered
+        if (
+            tables is None
+            and n >= _FEWEST_LISTED
+            and n_bits <= _LONGEST_LISTED
+            and (listed := plain._listed())._is_worth_it()
+        ):
+            return listed
+        return plain
+
+    def _clustered(self) -> "CodeIndex":
+        """Return the index of the same codes with clusters."""
+        if not self.n_distinct:
+            return self
+        from channelhash.search.index.cluster_codes import cluster  # compiled
+
+        return CodeIndex(*cluster(self._distinct), self.n_bits)
+
+    def _listed(self) -> "CodeIndex":
+        """Return the index of the same codes with tables."""
         from channelhash.search.index.multi_index_hashing import build_tables  # compiled
 
-        return cls(distinct, build_tables(distinct.codes, n_bits), n_bits)
+        return CodeIndex(self._distinct, build_tables(self._distinct.codes, self.n_bits), self.n_bits)
+
+    def _is_worth_it(self) -> bool:
+        """Return whether most searches for a sample of the codes are not left to the scan."""
+        from channelhash.search.index.few_codes import share_found
+
+        sample = generator(0, "trials", self.n_distinct).choice(self.n_distinct, _TRIALS)
+        words = np.ascontiguousarray(self._distinct.codes[:, sample].T)
+        search = Search(words, *self._distinct, _ALL, min(len(self), _TRIED_FIRST), self.n_bits, self.n_bits)
+        return share_found(search, self._way()) >= _WORTH
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "CodeIndex":
@@ -95,16 +141,19 @@ class CodeIndex:
         """
         try:
             n_bits, distinct = arrays["n_bits"], DistinctCodes(*(arrays[name] for name in DistinctCodes._fields))
-            listed = [arrays[f"{_TABLE}{name}"] for name in Tables._fields] if f"{_TABLE}layout" in arrays else None
+            clusters = _fields(arrays, _CLUSTER, Clusters._fields)
+            listed = _fields(arrays, _TABLE, Tables._fields)
         except KeyError as error:
             raise ValueError(f"an index without {error.args[0]}") from None
         if n_bits.shape != () or n_bits.dtype.kind != "i":
             raise ValueError(f"n_bits is one number, not {n_bits.shape} {n_bits.dtype}")
         check_distinct(distinct, int(n_bits))
-        tables = None if listed is None else Tables(*listed)
-        if tables is not None:
-            check_tables(tables, distinct.codes)
-        return cls(distinct, tables, int(n_bits))
+        aid: Clusters | Tables | None = None
+        if clusters:
+            check_clusters(aid := Clusters(*clusters), distinct.codes)
+        elif listed:
+            check_tables(aid := Tables(*listed), distinct.codes)
+        return cls(distinct, aid, int(n_bits))
 
     def save(self, folder: Path) -> None:
         """Write the index into an existing folder; rename that when it is whole: the files are written in place."""
@@ -195,17 +244,13 @@ class CodeIndex:
         return self._search_compiled(search, k)
 
     def _search_compiled(self, search: Search, k: int | None) -> list[Matches]:
+        from channelhash.search.index import few_codes
         from channelhash.search.index import linear_scan as scan
-        from channelhash.search.index import multi_index_hashing as multi_index
 
         matches: dict[int, Matches] = {}
-        words, count = search.queries, search.k
-        if self._tables is not None:
-            budget = int(self.n_distinct / _FRACTION)
-            if k is None:
-                matches = multi_index.within(search, self._tables, budget)
-            elif count < budget:
-                matches = multi_index.nearest(search, self._tables, budget)
+        words = search.queries
+        if self._aid is not None and (k is None or search.k < self.n_distinct / _FRACTION):
+            matches = (few_codes.within if k is None else few_codes.nearest)(search, self._way())
         rest = [q for q in range(len(words)) if q not in matches]
         if rest:
             if matches:
@@ -213,6 +258,18 @@ class CodeIndex:
             scanned = scan.within(search) if k is None else scan.nearest(search)
             matches.update(zip(rest, scanned, strict=True))
         return [matches[q] for q in range(len(words))]
+
+    def _way(self) -> "Way":
+        """Return the search in clusters or tables."""
+        budget = int(self.n_distinct / _FRACTION)
+        if isinstance(self._aid, Clusters):
+            from channelhash.search.index import clustered_scan
+
+            return clustered_scan.way_through(self._aid, _SIDE_BY_SIDE * budget)
+        from channelhash.search.index import multi_index_hashing
+
+        assert self._aid is not None
+        return multi_index_hashing.way_through(self._aid, budget)
 
     def _mask(self, allowed: NDArray[np.bool_] | None) -> Mask:
         if allowed is None:
@@ -223,8 +280,14 @@ class CodeIndex:
 
     def _arrays(self) -> dict[str, NDArray[np.generic]]:
         """Return what is searched, by name."""
-        tables = {} if self._tables is None else self._tables._asdict()
-        return self._distinct._asdict() | {f"{_TABLE}{name}": values for name, values in tables.items()}
+        aid = {} if self._aid is None else self._aid._asdict()
+        beginning = _CLUSTER if isinstance(self._aid, Clusters) else _TABLE
+        return self._distinct._asdict() | {f"{beginning}{name}": values for name, values in aid.items()}
+
+
+def _fields(arrays: Mapping[str, NDArray[Any]], beginning: str, names: Sequence[str]) -> list[NDArray[Any]]:
+    """Return the arrays whose names begin so; none if the first is not there."""
+    return [arrays[f"{beginning}{name}"] for name in names] if f"{beginning}{names[0]}" in arrays else []
 
 
 def _can_numpy(search: Search) -> bool:

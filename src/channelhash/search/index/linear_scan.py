@@ -23,8 +23,8 @@ from channelhash.utils.compiled import njit, prange
 from channelhash.utils.parallel_loops import loop_threads, parallel_loop
 
 # Codes whose distances are held at once, and those among them that are looked at one by one if any of them is near.
-_BLOCK = 1024
-_CHUNK = 64
+BLOCK = 1024
+CHUNK = 64
 # Codes around a query's place in the ascending order that give the first limit: so many, or so many times k.
 _AROUND, _TIMES = 2048, 8
 # Queries that go over such a block before it leaves the first cache.
@@ -34,7 +34,7 @@ _FEW = 1 << 18
 
 
 @njit(nogil=True)
-def _measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
+def measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
     """``out[i]`` = distance of a query's words to code ``start + i``; farther than any up to the end of the chunk."""
     word, column = code[0], codes[0, start : start + size]
     if len(code) == 2:
@@ -48,7 +48,7 @@ def _measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
             word, column = code[w], codes[w, start : start + size]
             for i in range(size):
                 out[i] += popcount(word ^ column[i])  # type: ignore[call-arg]
-    for i in range(size, (size + _CHUNK - 1) // _CHUNK * _CHUNK):
+    for i in range(size, (size + CHUNK - 1) // CHUNK * CHUNK):
         out[i] = np.uint16(0xFFFF)
 
 
@@ -56,9 +56,23 @@ def _measure(out, code, codes, start, size):  # type: ignore[no-untyped-def]
 def _any_near(distances, limit):  # type: ignore[no-untyped-def]
     """Return whether one of a chunk is within the limit."""
     found = np.uint16(0)
-    for i in range(_CHUNK):
+    for i in range(CHUNK):
         found |= np.uint16(distances[i] <= limit)
     return found != 0
+
+
+@njit(nogil=True)
+def take_near(distances, start, size, k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
+    """Add those of ``size`` measured codes, the first of which is ``start``, that are within the limit and count."""
+    for chunk in range(0, size, CHUNK):
+        if not _any_near(distances[chunk : chunk + CHUNK], np.uint16(state[LIMIT])):
+            continue
+        for i in range(chunk, chunk + CHUNK):
+            c = start + i
+            if distances[i] <= state[LIMIT] and (len(allowed) == 0 or first_row(c, starts, rows, allowed) >= 0):
+                if state[SIZE] == len(entries):
+                    make_room(k, entries, counts, state, starts, rows, allowed)
+                add(distances[i], c, k, entries, counts, state)
 
 
 class _Division(NamedTuple):
@@ -98,9 +112,9 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
         else:
             high = middle
     low = min(max(begin, low - around // 2), end - around)
-    for start in range(low, low + around, _BLOCK):
-        size = min(_BLOCK, low + around - start)
-        _measure(distances, code, codes, start, size)
+    for start in range(low, low + around, BLOCK):
+        size = min(BLOCK, low + around - start)
+        measure(distances, code, codes, start, size)
         for i in range(size):
             counts[distances[i]] += len(allowed) == 0 or first_row(start + i, starts, rows, allowed) >= 0
     met = counts[0]
@@ -118,25 +132,17 @@ def _nearest_task(task, division, search, found):  # type: ignore[no-untyped-def
     """Add the candidates of a few queries in a segment of the codes to ``candidates[segment, query]``."""
     first, last, segment, begin, end = _part(task, division, search)
     queries, codes, k = search.queries, search.codes, search.k
-    starts, rows, allowed, n_allowed = search.starts, search.rows, search.allowed, len(search.allowed)
-    distances = np.empty(_BLOCK, dtype=np.uint16)
+    starts, rows, allowed = search.starts, search.rows, search.allowed
+    distances = np.empty(BLOCK, dtype=np.uint16)
     for q in range(first, last):
         state, counts = found.states[segment, q], found.counts[segment, q]
         state[LIMIT] = _first_limit(queries[q], search, begin, end, distances, counts, state[LIMIT])
-    for start in range(begin, end, _BLOCK):
-        size = min(_BLOCK, end - start)
+    for start in range(begin, end, BLOCK):
+        size = min(BLOCK, end - start)
         for q in range(first, last):
-            _measure(distances, queries[q], codes, start, size)
+            measure(distances, queries[q], codes, start, size)
             entries, counts, state = found.entries[segment, q], found.counts[segment, q], found.states[segment, q]
-            for chunk in range(0, size, _CHUNK):
-                if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(state[LIMIT])):
-                    continue
-                for i in range(chunk, chunk + _CHUNK):
-                    c = start + i
-                    if distances[i] <= state[LIMIT] and (n_allowed == 0 or first_row(c, starts, rows, allowed) >= 0):
-                        if state[SIZE] == len(entries):
-                            make_room(k, entries, counts, state, starts, rows, allowed)
-                        add(distances[i], c, k, entries, counts, state)
+            take_near(distances, start, size, k, entries, counts, state, starts, rows, allowed)
 
 
 @parallel_loop()
@@ -183,15 +189,15 @@ def _within_task(task, division, search, places, keys):  # type: ignore[no-untyp
     first, last, segment, begin, end = _part(task, division, search)
     queries, codes, radius = search.queries, search.codes, search.radius
     starts, rows, allowed = search.starts, search.rows, search.allowed
-    distances = np.empty(_BLOCK, dtype=np.uint16)
-    for start in range(begin, end, _BLOCK):
-        size = min(_BLOCK, end - start)
+    distances = np.empty(BLOCK, dtype=np.uint16)
+    for start in range(begin, end, BLOCK):
+        size = min(BLOCK, end - start)
         for q in range(first, last):
-            _measure(distances, queries[q], codes, start, size)
-            for chunk in range(0, size, _CHUNK):
-                if not _any_near(distances[chunk : chunk + _CHUNK], np.uint16(radius)):
+            measure(distances, queries[q], codes, start, size)
+            for chunk in range(0, size, CHUNK):
+                if not _any_near(distances[chunk : chunk + CHUNK], np.uint16(radius)):
                     continue
-                for i in range(chunk, min(chunk + _CHUNK, size)):
+                for i in range(chunk, min(chunk + CHUNK, size)):
                     if distances[i] <= radius:
                         for e in range(starts[start + i], starts[start + i + 1]):
                             if len(allowed) == 0 or allowed[rows[e]]:

@@ -17,23 +17,20 @@ would cost more than a given share of a scan is given up, and the scan does it.
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from channelhash.codes.popcount import popcount
-from channelhash.search.index.brute_force import Matches
 from channelhash.search.index.deduplicate import Words
+from channelhash.search.index.few_codes import Way
 from channelhash.search.index.request import Search
 from channelhash.search.index.tables import WIDEST, Tables
 from channelhash.search.index.top_k import (
     LIMIT,
-    LOWER,
     SIZE,
     Candidates,
     add,
-    answers,
-    capacity,
     first_row,
     make_room,
-    no_candidates,
 )
 from channelhash.utils.compiled import njit, prange
 from channelhash.utils.parallel_loops import parallel_loop
@@ -179,52 +176,26 @@ def _search_all(search, tables, budget, candidates, complete):  # type: ignore[n
         _search_one(q, search, tables, budget, candidates, complete)
 
 
-def _search(search: Search, tables: Tables, budget: int) -> tuple[Candidates, list[int]]:
-    """Return the candidates of each query, and the queries of which they are complete."""
-    # A search within its budget takes fewer codes than that.
-    candidates = no_candidates(search, 1, min(capacity(search.k, search.codes.shape[1]), budget))
-    complete = np.zeros(len(search.queries), dtype=np.bool_)
-    if len(complete) == 1:
-        _search_one(0, search, tables, budget, candidates, complete)
-    else:
-        _search_all(search, tables, budget, candidates, complete)
-    return candidates, np.flatnonzero(complete).tolist()
-
-
-def nearest(search: Search, tables: Tables, budget: int) -> dict[int, Matches]:
-    """Find the first ``k`` rows within the radius, by query; queries that are not worth it are left out.
+def way_through(tables: Tables, budget: int) -> Way:
+    """Return the search in the tables of its codes.
 
     Args:
-        search: the codes are those of ``tables``.
         tables: see `build_tables`.
         budget: codes that a search of one query may look at; a probe counts as several.
 
     >>> from channelhash.search.index.deduplicate import distinct_codes
+    >>> from channelhash.search.index.few_codes import nearest, within
     >>> codes, no_mask = distinct_codes(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
     >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
-    >>> nearest(search, build_tables(codes.codes, n_bits=8), budget=1_000_000)[0].rows.tolist()
-    [0]
+    >>> way = way_through(build_tables(codes.codes, n_bits=8), budget=1_000_000)
+    >>> nearest(search, way)[0].rows.tolist(), within(search, way)[0].rows.tolist()
+    ([0], [0, 1])
     """
-    candidates, done = _search(search, tables, budget)
-    complete = Candidates(candidates.entries[:, done], candidates.counts[:, done], candidates.states[:, done])
-    return dict(zip(done, answers(complete, search), strict=True))
 
+    def look(search: Search, candidates: Candidates, complete: NDArray[np.bool_]) -> None:
+        if len(complete) == 1:
+            _search_one(0, search, tables, budget, candidates, complete)
+        else:
+            _search_all(search, tables, budget, candidates, complete)
 
-def within(search: Search, tables: Tables, budget: int) -> dict[int, Matches]:
-    """Find all rows within the radius, by query, whatever ``k``; otherwise as `nearest`.
-
-    >>> from channelhash.search.index.deduplicate import distinct_codes
-    >>> codes, no_mask = distinct_codes(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
-    >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
-    >>> within(search, build_tables(codes.codes, n_bits=8), budget=1_000_000)[0].rows.tolist()
-    [0, 1]
-    """
-    results = {}
-    for q in range(len(search.queries)):
-        query = search._replace(queries=search.queries[q : q + 1], k=len(search.rows))
-        candidates, done = _search(query, tables, budget)
-        if done:
-            codes = candidates.entries[0, 0, : candidates.states[0, 0, SIZE]] & LOWER
-            k = int((search.starts[codes + _ONE] - search.starts[codes]).sum(dtype=np.int64))
-            results[q] = answers(candidates, query._replace(k=k))[0]
-    return results
+    return look

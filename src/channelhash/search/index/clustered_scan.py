@@ -1,0 +1,145 @@
+"""Exact search that looks at few codes where codes lie in clusters: around pivots, with bounds from the triangle
+inequality.
+
+Why nothing is missed. The Hamming distance d is a metric. For a query q, a code x and its pivot c it gives
+d(q, c) ≤ d(q, x) + d(x, c) and d(x, c) ≤ d(x, q) + d(q, c), hence |d(q, c) − d(x, c)| ≤ d(q, x). A code within t bits
+of q is thus at a distance of d(q, c) − t to d(q, c) + t from its pivot. Codes stand by that distance, so those that may
+be within t are neighbours: a cut of the pivot's codes. All of the cut are compared; all others are farther than t.
+
+The search starts with the codes of the nearest pivots, until k codes are met. From then on t is the distance of the
+k-th nearest code met, and only falls. A cut made for a larger t holds that for a smaller one. Where the cuts together
+would cost more than a scan of all codes, the search is given up, and the scan does it. docs/exact-search.md proves
+each step.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.search.index.clusters import Clusters
+from channelhash.search.index.few_codes import Way
+from channelhash.search.index.linear_scan import BLOCK, CHUNK, measure, take_near
+from channelhash.search.index.request import Search
+from channelhash.search.index.top_k import HALF, LIMIT, LOWER, WITHIN, Candidates
+from channelhash.utils.compiled import njit, prange
+from channelhash.utils.parallel_loops import parallel_loop
+
+# What a cut costs beside its codes: as much as so many of them.
+_CUT = 192
+# Pivots whose codes are met first, at most.
+_FIRST = 64
+# Distance of a pivot whose codes have been met.
+_MET = np.uint16(0xFFFF)
+
+
+@njit(nogil=True)
+def _cut(c, far, limit, offsets, shift):  # type: ignore[no-untyped-def]
+    """Return begin and end of the codes of pivot ``c``, ``far`` from the query, that may be within the limit."""
+    last = offsets.shape[1] - 2
+    low, high = max(0, far - limit) >> shift, min(last, (far + limit) >> shift)
+    if low > last:
+        return np.int64(0), np.int64(0)
+    return np.int64(offsets[c, low]), np.int64(offsets[c, high + 1])
+
+
+@njit(nogil=True)
+def _visit(code, begin, end, distances, search, met):  # type: ignore[no-untyped-def]
+    """Compare the codes of a cut. ``met`` are the query's entries, counts and state."""
+    entries, counts, state = met
+    codes, starts, rows, allowed, k = search.codes, search.starts, search.rows, search.allowed, search.k
+    for start in range(begin, end, BLOCK):
+        size = min(BLOCK, end - start)
+        measure(distances, code, codes, start, size)
+        take_near(distances, start, size, k, entries, counts, state, starts, rows, allowed)
+
+
+@njit(nogil=True)
+def _nearest_pivot(far):  # type: ignore[no-untyped-def]
+    """Return the first of the nearest pivots."""
+    least = _MET
+    for c in range(len(far)):
+        least = min(least, far[c])
+    for c in range(len(far)):
+        if far[c] == least:
+            return c
+    return 0
+
+
+@njit(nogil=True)
+def _list_cuts(far, reach, limit, offsets, shift, listed):  # type: ignore[no-untyped-def]
+    """List the pivots that still may have codes within the limit, distance above and number below; return how many,
+    and the number of codes in their cuts."""
+    n, total = 0, np.int64(0)
+    for first in range(0, len(far), CHUNK):
+        last = min(len(far), first + CHUNK)
+        some = False
+        for c in range(first, last):
+            some |= (far[c] != _MET) & (np.int32(far[c]) <= np.int32(reach[c]) + limit)
+        if not some:
+            continue
+        for c in range(first, last):
+            if far[c] != _MET and np.int64(far[c]) <= np.int64(reach[c]) + limit:
+                begin, end = _cut(c, np.int64(far[c]), limit, offsets, shift)
+                if end > begin:
+                    listed[n] = (np.uint64(far[c]) << HALF) | np.uint64(c)
+                    n += 1
+                    total += end - begin
+    return n, total
+
+
+@njit(cache=True, nogil=True)
+def _search_one(q, search, clusters, budget, candidates, complete):  # type: ignore[no-untyped-def]
+    """Add the candidates of one query; note that they are complete, which they are unless the search is given up."""
+    code, met = search.queries[q], (candidates.entries[0, q], candidates.counts[0, q], candidates.states[0, q])
+    pivots, offsets, shift, state = clusters.pivots, clusters.offsets, clusters.shift[0], met[2]
+    p, distances = pivots.shape[1], np.empty(BLOCK, dtype=np.uint16)
+    far = np.empty((p + BLOCK - 1) // BLOCK * BLOCK, dtype=np.uint16)
+    for start in range(0, p, BLOCK):
+        measure(far[start:], code, pivots, start, min(BLOCK, p - start))
+    far = far[:p]
+    for _ in range(_FIRST):
+        if state[WITHIN] >= search.k or state[LIMIT] < search.n_bits:
+            break
+        c = _nearest_pivot(far)
+        if far[c] != _MET:
+            _visit(code, np.int64(offsets[c, 0]), np.int64(offsets[c, -1]), distances, search, met)
+            far[c] = _MET
+    listed = np.empty(p, dtype=np.uint64)
+    n, total = _list_cuts(far, clusters.reach, state[LIMIT], offsets, shift, listed)
+    if n * _CUT + total > budget:
+        return
+    for pivot in np.sort(listed[:n]):
+        begin, end = _cut(np.int64(pivot & LOWER), np.int64(pivot >> HALF), state[LIMIT], offsets, shift)
+        _visit(code, begin, end, distances, search, met)
+    complete[q] = True
+
+
+@parallel_loop()
+def _search_all(search, clusters, budget, candidates, complete):  # type: ignore[no-untyped-def]
+    for q in prange(len(complete)):
+        _search_one(q, search, clusters, budget, candidates, complete)
+
+
+def way_through(clusters: Clusters, budget: int) -> Way:
+    """Return the search in clusters, whose codes are in their order.
+
+    Args:
+        clusters: see `cluster_codes.cluster`.
+        budget: codes that a search of one query may look at beside those of the nearest pivots; a cut counts as
+            several.
+
+    >>> from channelhash.search.index.cluster_codes import cluster
+    >>> from channelhash.search.index.deduplicate import distinct_codes
+    >>> from channelhash.search.index.few_codes import nearest
+    >>> codes, clusters = cluster(distinct_codes(np.arange(256, dtype=np.uint8)[:, None], n_bits=8))
+    >>> search = Search(np.zeros((1, 1), np.uint32), *codes, np.empty(0, np.bool_), k=1, radius=0, n_bits=8)
+    >>> nearest(search, way_through(clusters, budget=1_000_000))[0].rows.tolist()
+    [0]
+    """
+
+    def look(search: Search, candidates: Candidates, complete: NDArray[np.bool_]) -> None:
+        if len(complete) == 1:
+            _search_one(0, search, clusters, budget, candidates, complete)
+        else:
+            _search_all(search, clusters, budget, candidates, complete)
+
+    return look
