@@ -1,6 +1,7 @@
 """Exact search over many codes, in memory."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +125,7 @@ class CodeIndex:
         sample = generator(0, "trials", self.n_distinct).choice(self.n_distinct, _TRIALS)
         words = np.ascontiguousarray(self._distinct.codes[:, sample].T)
         search = Search(words, *self._distinct, _ALL, min(len(self), _TRIED_FIRST), self.n_bits, self.n_bits)
-        return share_found(search, self._way()) >= _WORTH
+        return share_found(search, self._way) >= _WORTH
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "CodeIndex":
@@ -250,7 +251,7 @@ class CodeIndex:
         matches: dict[int, Matches] = {}
         words = search.queries
         if self._aid is not None and (k is None or search.k < self.n_distinct / _FRACTION):
-            matches = (few_codes.within if k is None else few_codes.nearest)(search, self._way())
+            matches = (few_codes.within if k is None else few_codes.nearest)(search, self._way)
         rest = [q for q in range(len(words)) if q not in matches]
         if rest:
             if matches:
@@ -259,17 +260,16 @@ class CodeIndex:
             matches.update(zip(rest, scanned, strict=True))
         return [matches[q] for q in range(len(words))]
 
+    @cached_property
     def _way(self) -> "Way":
-        """Return the search in clusters or tables."""
+        """The search in clusters or tables."""
+        from channelhash.search.index import clustered_scan, multi_index_hashing
+
         budget = int(self.n_distinct / _FRACTION)
         if isinstance(self._aid, Clusters):
-            from channelhash.search.index import clustered_scan
-
-            return clustered_scan.way_through(self._aid, _SIDE_BY_SIDE * budget)
-        from channelhash.search.index import multi_index_hashing
-
+            return partial(clustered_scan.look, self._aid, _SIDE_BY_SIDE * budget)
         assert self._aid is not None
-        return multi_index_hashing.way_through(self._aid, budget)
+        return partial(multi_index_hashing.look, self._aid, budget)
 
     def _mask(self, allowed: NDArray[np.bool_] | None) -> Mask:
         if allowed is None:

@@ -16,15 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.search.index.clusters import Clusters
-from channelhash.search.index.few_codes import Way
 from channelhash.search.index.linear_scan import BLOCK, CHUNK, measure, take_near
 from channelhash.search.index.request import Search
 from channelhash.search.index.top_k import HALF, LIMIT, LOWER, WITHIN, Candidates
 from channelhash.utils.compiled import njit, prange
-from channelhash.utils.parallel_loops import parallel_loop
+from channelhash.utils.parallel_loops import loop_threads, parallel_loop
 
-# What a cut costs beside its codes: as much as so many of them.
-_CUT = 192
+# What a cut costs beside its codes: as much as so many words of them.
+_CUT = 768
 # Pivots whose codes are met first, at most.
 _FIRST = 64
 # Distance of a pivot whose codes have been met.
@@ -105,7 +104,7 @@ def _search_one(q, search, clusters, budget, candidates, complete):  # type: ign
             far[c] = _MET
     listed = np.empty(p, dtype=np.uint64)
     n, total = _list_cuts(far, clusters.reach, state[LIMIT], offsets, shift, listed)
-    if n * _CUT + total > budget:
+    if n * _CUT // len(code) + total > budget:
         return
     for pivot in np.sort(listed[:n]):
         begin, end = _cut(np.int64(pivot & LOWER), np.int64(pivot >> HALF), state[LIMIT], offsets, shift)
@@ -119,27 +118,27 @@ def _search_all(search, clusters, budget, candidates, complete):  # type: ignore
         _search_one(q, search, clusters, budget, candidates, complete)
 
 
-def way_through(clusters: Clusters, budget: int) -> Way:
-    """Return the search in clusters, whose codes are in their order.
+def look(clusters: Clusters, budget: int, search: Search, candidates: Candidates, complete: NDArray[np.bool_]) -> None:
+    """Search in clusters: a `Way` with its first two arguments.
 
     Args:
-        clusters: see `cluster_codes.cluster`.
+        clusters: see `cluster_codes.cluster`; the codes of the search are in their order.
         budget: codes that a search of one query may look at beside those of the nearest pivots; a cut counts as
             several.
+        search: what is searched for.
+        candidates: get what is found.
+        complete: ``(nq,)``, true where all is found.
 
+    >>> from functools import partial
     >>> from channelhash.search.index.cluster_codes import cluster
     >>> from channelhash.search.index.deduplicate import distinct_codes
     >>> from channelhash.search.index.few_codes import nearest
     >>> codes, clusters = cluster(distinct_codes(np.arange(256, dtype=np.uint8)[:, None], n_bits=8))
     >>> search = Search(np.zeros((1, 1), np.uint32), *codes, np.empty(0, np.bool_), k=1, radius=0, n_bits=8)
-    >>> nearest(search, way_through(clusters, budget=1_000_000))[0].rows.tolist()
+    >>> nearest(search, partial(look, clusters, 1_000_000))[0].rows.tolist()
     [0]
     """
-
-    def look(search: Search, candidates: Candidates, complete: NDArray[np.bool_]) -> None:
-        if len(complete) == 1:
-            _search_one(0, search, clusters, budget, candidates, complete)
-        else:
-            _search_all(search, clusters, budget, candidates, complete)
-
-    return look
+    if len(complete) == 1:
+        _search_one(0, search, clusters, budget // loop_threads(), candidates, complete)  # a scan would use all cores
+    else:
+        _search_all(search, clusters, budget, candidates, complete)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from channelhash.codes.popcount import popcount
 from channelhash.search.index.deduplicate import Words
-from channelhash.search.index.few_codes import Way
 from channelhash.search.index.request import Search
 from channelhash.search.index.tables import WIDEST, Tables
 from channelhash.search.index.top_k import (
@@ -33,7 +32,7 @@ from channelhash.search.index.top_k import (
     make_room,
 )
 from channelhash.utils.compiled import njit, prange
-from channelhash.utils.parallel_loops import parallel_loop
+from channelhash.utils.parallel_loops import loop_threads, parallel_loop
 
 # A probe (two places in memory that nothing is known of) costs about as much as so many neighbouring codes.
 _PROBE = 40
@@ -176,26 +175,26 @@ def _search_all(search, tables, budget, candidates, complete):  # type: ignore[n
         _search_one(q, search, tables, budget, candidates, complete)
 
 
-def way_through(tables: Tables, budget: int) -> Way:
-    """Return the search in the tables of its codes.
+def look(tables: Tables, budget: int, search: Search, candidates: Candidates, complete: NDArray[np.bool_]) -> None:
+    """Search in the tables of the codes: a `Way` with its first two arguments.
 
     Args:
         tables: see `build_tables`.
         budget: codes that a search of one query may look at; a probe counts as several.
+        search: what is searched for.
+        candidates: get what is found.
+        complete: ``(nq,)``, true where all is found.
 
+    >>> from functools import partial
     >>> from channelhash.search.index.deduplicate import distinct_codes
     >>> from channelhash.search.index.few_codes import nearest, within
     >>> codes, no_mask = distinct_codes(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
     >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
-    >>> way = way_through(build_tables(codes.codes, n_bits=8), budget=1_000_000)
+    >>> way = partial(look, build_tables(codes.codes, n_bits=8), 1_000_000)
     >>> nearest(search, way)[0].rows.tolist(), within(search, way)[0].rows.tolist()
     ([0], [0, 1])
     """
-
-    def look(search: Search, candidates: Candidates, complete: NDArray[np.bool_]) -> None:
-        if len(complete) == 1:
-            _search_one(0, search, tables, budget, candidates, complete)
-        else:
-            _search_all(search, tables, budget, candidates, complete)
-
-    return look
+    if len(complete) == 1:
+        _search_one(0, search, tables, budget // loop_threads(), candidates, complete)  # a scan would use all cores
+    else:
+        _search_all(search, tables, budget, candidates, complete)
