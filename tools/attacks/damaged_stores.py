@@ -53,20 +53,21 @@ def items(start: int, stop: int, seed: int = 0) -> tuple[list[str], dict[str, np
 def build_stores(folder: Path, n_items: int) -> list[str]:
     """Write stores of about ``n_items`` items into ``folder`` and return the names of those that are to be damaged.
 
-    ``layers`` has a snapshot, what was written and removed since, and a model; ``tables`` tables for multi-index
-    hashing in its snapshot; ``young`` no snapshot; both keep projections; ``killed`` is what a writer left that died of
-    SIGKILL; `CODES` is a file of codes. ``older`` is an older version of ``layers``, ``other`` a store of other items.
+    ``layers`` has a snapshot, what was written and removed since, and a model; ``tables`` and ``clusters`` an index
+    with those in it; ``young`` no snapshot; these three keep projections; ``killed`` is what a writer left that died
+    of SIGKILL; `CODES` is a file of codes. ``older`` is an older version of ``layers``, ``other`` a store of other
+    items.
     """
     done = subprocess.run([sys.executable, __file__, str(folder), str(n_items)], env=environment())
     if done.returncode != -signal.SIGKILL:
         raise AssertionError(f"the process that makes the stores ended with {done.returncode}")
     if not (folder / "killed" / "items.sqlite-wal").exists():
         raise AssertionError("the killed writer has left nothing")
-    return ["layers", "tables", "young", "killed", CODES]
+    return ["layers", "tables", "clusters", "young", "killed", CODES]
 
 
 def _build(folder: Path, n_items: int) -> None:
-    """Write all stores, and die; smaller than by default, stores get snapshots and tables."""
+    """Write all stores, and die; smaller than by default, stores get snapshots, tables and clusters."""
     from channelhash.search import index
     from channelhash.search.local import snapshots
 
@@ -80,11 +81,16 @@ def _build(folder: Path, n_items: int) -> None:
     _fill(folder / "young", model, n_items // 20, projections=True)
     _save_codes(folder / CODES / CODES, n_items)
     _save_codes(folder / "other" / CODES, n_items, seed=1)
-    index._FEWEST = 0  # type: ignore[attr-defined]
-    _fill(folder / "tables", model, n_items, projections=True)
-    if not list((folder / "tables").glob("snapshot-*/*/index/table_layout.npy")):
-        raise AssertionError("no tables were made")
-    _write_on(folder / "tables", n_items)
+    index._WORTH = 0.0  # type: ignore[attr-defined]
+    for aid, fewest, file in (
+        ("tables", "_FEWEST_LISTED", "table_layout"),
+        ("clusters", "_FEWEST_CLUSTERED", "cluster_reach"),
+    ):
+        setattr(index, fewest, 1)
+        _fill(folder / aid, model, n_items, projections=True)
+        if not list((folder / aid).glob(f"snapshot-*/*/index/{file}.npy")):
+            raise AssertionError(f"no {aid} were made")
+        _write_on(folder / aid, n_items)
     _write_on(folder / "killed", n_items, end=lambda store: os.kill(os.getpid(), signal.SIGKILL))
 
 

@@ -2,6 +2,7 @@
 
 import io
 import math
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,11 @@ _HEADERS = {
 }
 
 
-def array_from_npy(content: bytes) -> NDArray[Any]:
+# A header is no longer than this.
+_HEADER = 1 << 16
+
+
+def array_from_npy(content: bytes | mmap.mmap) -> NDArray[Any]:
     """Return the array of a file's content, read-only and without a copy. Nothing is ever unpickled.
 
     Arrays are of plain numbers in this machine's byte order, row by row, as `numpy.save` writes those.
@@ -27,7 +32,7 @@ def array_from_npy(content: bytes) -> NDArray[Any]:
     >>> array_from_npy(file.getvalue()).tolist()
     [0, 1, 2]
     """
-    file = io.BytesIO(content)
+    file = io.BytesIO(content[:_HEADER])
     try:
         shape, by_columns, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
     except Exception as error:  # a header is parsed as Python, and what is wrong with it comes in many kinds
@@ -44,14 +49,22 @@ def array_from_npy(content: bytes) -> NDArray[Any]:
     return values.reshape(shape)
 
 
-def read_npy(path: Path) -> NDArray[Any]:
+def read_npy(path: Path, mapped: bool = False) -> NDArray[Any]:
     """Read a file into memory, as `array_from_npy`.
+
+    Args:
+        path: the file.
+        mapped: leave the values in the file: what is used of them is read then, and shared with other processes. The
+            file must not change as long as the array is used.
 
     Raises:
         ValueError: as `array_from_npy`, with the file's name.
         OSError: the file cannot be read.
     """
     try:
-        return array_from_npy(path.read_bytes())
-    except ValueError as error:
+        if not mapped:
+            return array_from_npy(path.read_bytes())
+        with open(path, "rb") as file:
+            return array_from_npy(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except ValueError as error:  # an empty file cannot be mapped, either
         raise ValueError(f"{path}: {error}") from None

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.search.index.test_index import draw
 
+from channelhash.search import index as code_index
 from channelhash.search.index import CodeIndex
 from channelhash.search.validation import MOST_BITS
 
@@ -13,9 +14,15 @@ BITS = 44
 HUGE = np.iinfo(np.int64).max
 
 
-def arrays() -> dict[str, np.ndarray]:
-    """The arrays of an index of 300 codes in four tables."""
-    index = CodeIndex.build(draw(300, BITS, 2, 0), BITS, tables=True)
+@pytest.fixture(autouse=True)
+def nothing_given_up(monkeypatch):
+    """Search in tables and clusters to the end, whatever it costs."""
+    monkeypatch.setattr(code_index, "_FRACTION", 1e-9)
+
+
+def arrays(aid: str) -> dict[str, np.ndarray]:
+    """The arrays of an index of 300 codes in four tables, or in clusters around two prototypes."""
+    index = CodeIndex.build(draw(300, BITS, 2, 0), BITS, **{aid: True})
     return {name: values.copy() for name, values in index.arrays().items()}
 
 
@@ -71,6 +78,31 @@ FORGERIES = {
     "numbers of another type": lambda of: of.update(table_numbers=of["table_numbers"].astype(np.int64)),
 }
 
+CLUSTERS = {
+    "no reach": lambda of: of.pop("cluster_reach"),
+    "no pivots": lambda of: of.update(
+        cluster_pivots=of["cluster_pivots"][:, :0].copy(),
+        cluster_reach=of["cluster_reach"][:0].copy(),
+        cluster_offsets=of["cluster_offsets"][:0].copy(),
+    ),
+    "pivots of another type": lambda of: of.update(cluster_pivots=of["cluster_pivots"].astype(np.int64)),
+    "pivots of more words": lambda of: of.update(cluster_pivots=of["cluster_pivots"].repeat(2, axis=0)),
+    "fewer pivots": lambda of: of.update(cluster_pivots=of["cluster_pivots"][:, :-1].copy()),
+    "reach of another type": lambda of: of.update(cluster_reach=of["cluster_reach"].astype(np.int64)),
+    "reach of fewer pivots": lambda of: of.update(cluster_reach=of["cluster_reach"][:-1].copy()),
+    "a huge shift of distances": put("cluster_shift", 0, HUGE),
+    "a shift of distances below 0": put("cluster_shift", 0, -1),
+    "two shifts": lambda of: of.update(cluster_shift=of["cluster_shift"].repeat(2)),
+    "offsets of pivots in a row": lambda of: of.update(cluster_offsets=of["cluster_offsets"].ravel().copy()),
+    "offsets of fewer pivots": lambda of: of.update(cluster_offsets=of["cluster_offsets"][:-1].copy()),
+    "offsets of pivots of another type": lambda of: of.update(cluster_offsets=of["cluster_offsets"].astype(np.int64)),
+    "no columns": lambda of: of.update(cluster_offsets=of["cluster_offsets"][:, :1].copy()),
+    "an offset of a pivot behind the codes": put("cluster_offsets", (-1, -1), 301),
+    "an offset of a pivot not from 0": put("cluster_offsets", (0, 0), 1),
+    "offsets of pivots that go back": put("cluster_offsets", (0, 1), 1 << 31),
+    "codes of no pivot": lambda of: put("cluster_offsets", (0, -1), of["cluster_offsets"][0, -2])(of),
+}
+
 
 def search_in(index: CodeIndex) -> None:
     queries = draw(3, index.n_bits, 2, 1)
@@ -81,24 +113,29 @@ def search_in(index: CodeIndex) -> None:
     index.within(queries, 4)
 
 
-def test_what_is_not_forged_is_taken():
-    search_in(CodeIndex.from_arrays(arrays()))
+@pytest.mark.parametrize("aid", ["tables", "clusters"])
+def test_what_is_not_forged_is_taken(aid):
+    search_in(CodeIndex.from_arrays(arrays(aid)))
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
-def test_arrays_that_do_not_fit_are_refused(forgery):
-    of = arrays()
-    FORGERIES[forgery](of)
+@pytest.mark.parametrize(
+    ("aid", "forgery"),
+    [("tables", forgery) for forgery in FORGERIES] + [("clusters", forgery) for forgery in CLUSTERS],
+)
+def test_arrays_that_do_not_fit_are_refused(aid, forgery):
+    of = arrays(aid)
+    (FORGERIES | CLUSTERS)[forgery](of)
     with pytest.raises(ValueError, match=r"^.+$"):
         CodeIndex.from_arrays(of)
 
 
-@pytest.mark.parametrize("n", [100, pytest.param(5_000, marks=pytest.mark.slow)])
-def test_files_with_changed_bytes_are_refused_or_searched(tmp_path, n):
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("aid", ["tables", "clusters"])
+@pytest.mark.parametrize("n", [50, pytest.param(2_500, marks=pytest.mark.slow)])
+def test_files_with_changed_bytes_are_refused_or_searched(tmp_path, n, aid, mapped):
     """A search of the changed arrays would end the tests by a signal if it left one of them."""
     random = np.random.default_rng(0)
-    index = CodeIndex.build(draw(300, BITS, 2, 0), BITS, tables=True)
-    index.save(tmp_path)
+    CodeIndex.build(draw(300, BITS, 2, 0), BITS, **{aid: True}).save(tmp_path)
     files = sorted(tmp_path.iterdir())
     refused = 0
     for _ in range(n):
@@ -109,7 +146,7 @@ def test_files_with_changed_bytes_are_refused_or_searched(tmp_path, n):
             content[place] = random.integers(256)
         file.write_bytes(content)
         try:
-            search_in(CodeIndex.load(tmp_path))
+            search_in(CodeIndex.load(tmp_path, mapped))
         except ValueError:
             refused += 1
         file.write_bytes(whole)

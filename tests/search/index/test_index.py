@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.search import index as code_index
-from channelhash.search.index import CodeIndex, deduplicate, linear_scan, plain_scan
+from channelhash.search.index import CodeIndex, cluster_codes, deduplicate, linear_scan, plain_scan
 from channelhash.search.index import brute_force as exact
 from channelhash.search.index.brute_force import Matches
 
@@ -34,7 +34,7 @@ def plainly(question, queries: np.ndarray, codes: np.ndarray, bound: int, allowe
     return [Matches(rows[hit.rows], hit.distances) for hit in question(queries, codes[rows], ids, bound)]
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     st.integers(1, 300) | st.sampled_from([1, 2, 31, 32, 33, 63, 64, 65, 128, 129]),
     st.integers(0, 60) | st.sampled_from([700, 1500]),
@@ -119,3 +119,26 @@ def test_arguments_that_do_not_fit_are_refused(monkeypatch):
     monkeypatch.setattr(deduplicate, "_MOST_ROWS", 4)
     with pytest.raises(ValueError, match="4 codes are too many for one index"):
         CodeIndex.build(codes, 12)
+
+
+@pytest.mark.slow  # compiles the loops over all cores
+@pytest.mark.parametrize("aid", [{"tables": True}, {"clusters": True}])
+def test_many_queries_and_codes_have_the_answers_of_the_plain_search(aid, monkeypatch):
+    monkeypatch.setattr(code_index, "_FRACTION", 1e-9)
+    monkeypatch.setattr(linear_scan, "nearest", None)
+    codes, queries = draw(5_000, 70, 20, 0), draw(9, 70, 20, 1)
+    index = CodeIndex.build(codes, 70, **aid)
+    assert_same(index.nearest(queries, 20), plainly(exact.nearest, queries, codes, 20, None))
+
+
+def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
+    monkeypatch.setattr(code_index, "_FEWEST_CLUSTERED", 1_000)
+    monkeypatch.setattr(cluster_codes, "_PIVOTS", 64)
+    scattered = np.random.default_rng(0).integers(0, 256, (30_000, 16), dtype=np.uint8)
+    for codes, clustered in ((draw(30_000, 128, 20, 0), True), (scattered, False)):
+        index = CodeIndex.build(codes, 128)
+        assert ("cluster_pivots" in index.arrays()) is clustered
+        few = CodeIndex.build(codes[:900], 128)
+        assert "cluster_pivots" not in few.arrays()
+    with pytest.raises(ValueError, match="an index has tables or clusters, not both"):
+        CodeIndex.build(codes, 128, tables=True, clusters=True)

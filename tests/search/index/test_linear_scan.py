@@ -72,7 +72,7 @@ def test_every_core_has_two_tasks_where_there_are_many_pairs(n_queries, n_codes,
 @pytest.mark.parametrize(("k", "least"), [(1, 24), (1, 65), (3, 24), (8, 24), (40, 24)])
 def test_the_first_limit_is_the_kth_distance_around_a_querys_place(n_bits, density, k, least, monkeypatch):
     monkeypatch.setattr(scan, "_AROUND", least)
-    monkeypatch.setattr(scan, "_BLOCK", 64)
+    monkeypatch.setattr(scan, "BLOCK", 64)
     n, begin, end = 700, 30, 670
     packed = scattered(n, 0, n_bits // 8)
     if n_bits == 128:

@@ -44,8 +44,10 @@ def compile_loops() -> None:
     """Load the compiled loops now, for a process that will search much; otherwise the first searches do without."""
     global _left_to_numpy
     _left_to_numpy = 0
-    index = CodeIndex.build(np.zeros((2, 8), np.uint8), n_bits=64)
-    index.nearest(np.zeros((1, 8), np.uint8), k=1)
+    codes = np.zeros((2, 8), np.uint8)
+    for aid in ("scan", "tables", "clusters"):
+        index = CodeIndex.build(codes, n_bits=64, tables=aid == "tables", clusters=aid == "clusters")
+        index.nearest(codes, k=1)
 
 
 class CodeIndex:
@@ -162,14 +164,18 @@ class CodeIndex:
             np.save(folder / f"{name}.npy", values)
 
     @classmethod
-    def load(cls, folder: Path) -> "CodeIndex":
+    def load(cls, folder: Path, mapped: bool = False) -> "CodeIndex":
         """Read the index that `save` wrote; the arrays are checked as in `from_arrays`.
+
+        Args:
+            folder: the index's.
+            mapped: see `npy_files.read_npy`.
 
         Raises:
             ValueError: a file is missing or damaged, or does not fit the others.
             OSError: a file cannot be read.
         """
-        return cls.from_arrays({path.stem: read_npy(path) for path in sorted(folder.glob("*.npy"))})
+        return cls.from_arrays({path.stem: read_npy(path, mapped) for path in sorted(folder.glob("*.npy"))})
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, ``n_bits`` among them, for `from_arrays`."""

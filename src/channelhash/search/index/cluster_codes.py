@@ -24,6 +24,8 @@ _ROUNDS, _MOVES = 8, 2
 _COLUMNS = 64
 # Codes that go over a block of pivots before it leaves the first cache.
 _GROUP = 8
+# Codes below which waking the other cores takes longer than they save.
+_FEW = 1 << 12
 
 
 def cluster(distinct: DistinctCodes) -> tuple[DistinctCodes, Clusters]:
@@ -134,7 +136,11 @@ def _assign_all(codes, pivots, numbers, distances):  # type: ignore[no-untyped-d
 def _assign(codes: Words, pivots: Words) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
     """Return of each code the number of its nearest pivot and the distance to it."""
     numbers, distances = np.zeros(codes.shape[1], np.uint32), np.empty(codes.shape[1], np.uint16)
-    _assign_all(codes, pivots, numbers, distances)
+    if codes.shape[1] < _FEW:
+        for first in range(0, codes.shape[1], _GROUP):
+            _assign_group(first, codes, pivots, numbers, distances)
+    else:
+        _assign_all(codes, pivots, numbers, distances)
     return numbers, distances
 
 

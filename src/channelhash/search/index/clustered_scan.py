@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.search.index.clusters import Clusters
+from channelhash.search.index.few_codes import FEW_QUERIES
 from channelhash.search.index.linear_scan import BLOCK, CHUNK, measure, take_near
 from channelhash.search.index.request import Search
 from channelhash.search.index.top_k import HALF, LIMIT, LOWER, WITHIN, Candidates
@@ -139,6 +140,9 @@ def look(clusters: Clusters, budget: int, search: Search, candidates: Candidates
     [0]
     """
     if len(complete) == 1:
-        _search_one(0, search, clusters, budget // loop_threads(), candidates, complete)  # a scan would use all cores
+        budget //= loop_threads()  # a scan would use all cores
+    if len(complete) < FEW_QUERIES:
+        for q in range(len(complete)):
+            _search_one(q, search, clusters, budget, candidates, complete)
     else:
         _search_all(search, clusters, budget, candidates, complete)

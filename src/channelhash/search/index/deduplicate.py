@@ -66,7 +66,7 @@ def check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
     if codes.dtype != word or codes.ndim != 2 or len(codes) != -(-n_bits // 64):
         raise ValueError(f"codes of {n_bits} bits are ({-(-n_bits // 64)}, m) {word}, not {codes.shape} {codes.dtype}")
     padding = 8 * word.itemsize * len(codes) - n_bits
-    if (codes[-1] & word.type((1 << padding) - 1)).any():
+    if padding and (codes[-1] & word.type((1 << padding) - 1)).any():
         raise ValueError(f"bits past the {n_bits}th are set")
     if starts.dtype != np.uint32 or starts.shape != (codes.shape[1] + 1,):
         raise ValueError(f"starts of {codes.shape[1]} codes are {starts.shape} {starts.dtype}")

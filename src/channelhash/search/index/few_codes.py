@@ -12,10 +12,13 @@ from channelhash.search.index.top_k import LOWER, SIZE, Candidates, answers, cap
 #: Adds the candidates of each query, and notes the queries of which they are complete.
 Way = Callable[[Search, Candidates, NDArray[np.bool_]], None]
 
+#: Queries below which waking the other cores takes longer than they save.
+FEW_QUERIES = 8
+
 
 def _search(search: Search, way: Way) -> tuple[Candidates, list[int]]:
     """Return the candidates of each query, and the queries of which they are complete."""
-    candidates = no_candidates(search, 1, capacity(search.k, search.codes.shape[1]))
+    candidates = no_candidates(search, 1, capacity(search.k))
     complete = np.zeros(len(search.queries), dtype=np.bool_)
     way(search, candidates, complete)
     return candidates, np.flatnonzero(complete).tolist()

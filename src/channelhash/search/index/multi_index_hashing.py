@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes.popcount import popcount
 from channelhash.search.index.deduplicate import Words
+from channelhash.search.index.few_codes import FEW_QUERIES
 from channelhash.search.index.request import Search
 from channelhash.search.index.tables import WIDEST, Tables
 from channelhash.search.index.top_k import (
@@ -195,6 +196,9 @@ def look(tables: Tables, budget: int, search: Search, candidates: Candidates, co
     ([0], [0, 1])
     """
     if len(complete) == 1:
-        _search_one(0, search, tables, budget // loop_threads(), candidates, complete)  # a scan would use all cores
+        budget //= loop_threads()  # a scan would use all cores
+    if len(complete) < FEW_QUERIES:
+        for q in range(len(complete)):
+            _search_one(q, search, tables, budget, candidates, complete)
     else:
         _search_all(search, tables, budget, candidates, complete)

@@ -39,13 +39,17 @@ class Candidates(NamedTuple):
     states: NDArray[np.int64]
 
 
-def capacity(k: int, n_codes: int) -> int:
-    """Return the number of entries that a pass over ``n_codes`` codes has room for.
+def capacity(k: int, n_codes: int | None = None) -> int:
+    """Return the number of entries that a pass has room for.
 
-    >>> capacity(10, 1_000_000), capacity(10, 50)
+    Args:
+        k: answers.
+        n_codes: the codes of the pass, each met once. Left out, a code may be met again, as in forged files.
+
+    >>> capacity(10), capacity(10, 50)
     (1044, 50)
     """
-    return min(2 * (k + _SPARE), n_codes)
+    return 2 * (k + _SPARE) if n_codes is None else min(2 * (k + _SPARE), n_codes)
 
 
 def no_candidates(search: Search, passes: int, room: int) -> Candidates:
