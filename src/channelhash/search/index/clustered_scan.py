@@ -25,6 +25,9 @@ from channelhash.utils.parallel_loops import loop_threads, parallel_loop
 
 # What a cut costs beside its codes: as much as so many words of them.
 _CUT = 768
+# A search for more answers than so many budgets divided by the number of pivots is given up at once: the pivots near
+# the query have too few codes.
+_CROWDED = 8
 # Pivots whose codes are met first, at most.
 _FIRST = 64
 # Distance of a pivot whose codes have been met.
@@ -65,10 +68,13 @@ def _nearest_pivot(far):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def _list_cuts(far, reach, limit, offsets, shift, listed):  # type: ignore[no-untyped-def]
-    """List the pivots that still may have codes within the limit, distance above and number below; return how many,
-    and the number of codes in their cuts."""
-    n, total = 0, np.int64(0)
+def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-def]
+    """List the pivots that still may have codes within the limit, distance above and number below; return how many.
+
+    ``costs`` are that of a cut beside its codes, and what all may cost. Beyond it, the number returned is below 0.
+    """
+    reach, offsets, shift = clusters.reach, clusters.offsets, clusters.shift[0]
+    (of_cut, budget), n = costs, 0
     for first in range(0, len(far), CHUNK):
         last = min(len(far), first + CHUNK)
         some = False
@@ -80,10 +86,12 @@ def _list_cuts(far, reach, limit, offsets, shift, listed):  # type: ignore[no-un
             if far[c] != _MET and np.int64(far[c]) <= np.int64(reach[c]) + limit:
                 begin, end = _cut(c, np.int64(far[c]), limit, offsets, shift)
                 if end > begin:
+                    budget -= of_cut + end - begin
+                    if budget < 0:
+                        return -1
                     listed[n] = (np.uint64(far[c]) << HALF) | np.uint64(c)
                     n += 1
-                    total += end - begin
-    return n, total
+    return n
 
 
 @njit(cache=True, nogil=True)
@@ -104,8 +112,8 @@ def _search_one(q, search, clusters, budget, candidates, complete):  # type: ign
             _visit(code, np.int64(offsets[c, 0]), np.int64(offsets[c, -1]), distances, search, met)
             far[c] = _MET
     listed = np.empty(p, dtype=np.uint64)
-    n, total = _list_cuts(far, clusters.reach, state[LIMIT], offsets, shift, listed)
-    if n * _CUT // len(code) + total > budget:
+    n = _list_cuts(far, state[LIMIT], clusters, (_CUT // len(code), budget), listed)
+    if n < 0:
         return
     for pivot in np.sort(listed[:n]):
         begin, end = _cut(np.int64(pivot & LOWER), np.int64(pivot >> HALF), state[LIMIT], offsets, shift)
@@ -139,6 +147,8 @@ def look(clusters: Clusters, budget: int, search: Search, candidates: Candidates
     >>> nearest(search, partial(look, clusters, 1_000_000))[0].rows.tolist()
     [0]
     """
+    if search.radius == search.n_bits and search.k * clusters.pivots.shape[1] > _CROWDED * budget:
+        return
     if len(complete) == 1:
         budget //= loop_threads()  # a scan would use all cores
     if len(complete) < FEW_QUERIES:
