@@ -175,13 +175,13 @@ def serve(
 @app.command()
 def search(
     sizes: str = typer.Option("100000,1000000,10000000", help="Numbers of codes, separated by commas."),
-    bits: str = typer.Option("32,64,128", help="Code lengths in bits, multiples of 8."),
-    first: str = typer.Option("10,100", help="Numbers of results k."),
-    batch: int = typer.Option(100, min=1, help="Queries per batch."),
+    bits: str = typer.Option("64,128,256,512", help="Code lengths in bits, multiples of 8."),
+    first: str = typer.Option("10", help="Numbers of results k."),
+    batch: int = typer.Option(200, min=1, help="Queries per batch."),
     as_json: AsJson = False,
 ) -> None:
-    """Measure exact search beside FAISS and usearch, the tables beside the scan, what words add, and finding
-    near-duplicates. The largest size takes long.
+    """Measure exact search beside FAISS's flat index, IVF, MultiHash and HNSW at stated recall and beside the scan
+    alone, what words add, and finding near-duplicates. The largest size takes long.
 
     Example: channelhash benchmark search --sizes 100000 --bits 64
     """

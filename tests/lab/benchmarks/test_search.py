@@ -1,14 +1,14 @@
 """The benchmark of search: its rows, and that what is compared gives the same distances."""
 
 import json
+import re
 import sys
 
 import numpy as np
 import pytest
 
-from channelhash.lab.benchmarks import search
+from channelhash.lab.benchmarks import approximate, search
 from channelhash.lab.benchmarks.duplicates import draw_near_duplicates
-from channelhash.lab.benchmarks.metrics import draw_codes, draw_labels
 from channelhash.search.index import CodeIndex
 from channelhash.search.index.duplicates import duplicate_groups
 from small_runs import assert_refused, run_command
@@ -16,49 +16,55 @@ from small_runs import assert_refused, run_command
 SMALL = ("--sizes", 300, "--bits", 64, "--first", 5, "--batch", 3)
 
 
+RIVALS = ["FAISS flat", "FAISS IVF7, nprobe", "FAISS MultiHash 4 × 8 bits, nflip", "FAISS HNSW32, efSearch"]
+
+
 def test_rows_are_printed_as_json_or_as_a_table(capsys):
     assert run_command("benchmark", "search", *SMALL, "--json") == 0
-    result = json.loads(capsys.readouterr().out)
-    assert [(row["what"].split(" (")[0], row["baseline"].split(" (")[0]) for row in result["rows"]] == [
-        ("build", "FAISS flat, 8 bytes a code"),
-        ("top 5, 1 query", "FAISS flat"),
-        ("top 5, 1 query", "usearch exact"),
-        ("top 5, 3 queries", "FAISS flat"),
-        ("top 5, 3 queries", "usearch exact"),
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    named = [(row["what"].split(" (")[0], re.sub(r" \d+, recall .*| \(.*", "", row["baseline"])) for row in rows]
+    searches = ("top 5, 1 query", "top 5, 3 queries")
+    assert named == [
+        *((what, rival) for rival in RIVALS for what in ("build", *searches)),
+        *((what, "our scan alone") for what in searches),
+        *((what, "FAISS flat") for what in ("build", *searches)),  # random codes
+        *((what, "our scan alone") for what in searches),
         ("top 10 in two stages, 1 query", "bits alone"),
         ("top 10 by image codes, text codes and words, 1 question", "image codes alone"),
         ("near-duplicates within 3 bits", "FAISS multi-index hashing"),
     ]
-    assert "bytes a code" in result["rows"][0]["what"]
-    assert {row["size"] for row in result["rows"]} == {
-        "300 codes × 64 bits",
-        "300 codes × 256 bits",
-        "300 items × 128 bits, captions of 10 words",
-    }
-    for row in result["rows"]:
+    assert "bytes a code, scan)" in rows[0]["what"]
+    assert [row["size"] for row in rows[::14]] == ["300 clustered codes × 64 bits", "300 random codes × 64 bits"]
+    for row in rows:
         assert row["ratio"] == pytest.approx(row["baseline_seconds"] / row["seconds"])
 
 
-def test_tables_are_measured_beside_the_scan(monkeypatch):
-    build = CodeIndex.build
-    monkeypatch.setattr(CodeIndex, "build", lambda codes, n_bits, tables=True: build(codes, n_bits, tables))
-    rows = search.benchmark_search((300,), (32,), (5,), 3)
-    assert [row["baseline"] for row in rows].count("our scan alone") == 2
-    assert "without tables" in rows[0]["what"]
-
-
-def test_the_alternatives_answer_the_same_question():
-    faiss, usearch = pytest.importorskip("faiss"), pytest.importorskip("usearch.index")
-    codes = draw_codes(draw_labels(500, 21, "items"), 64, "image")
-    queries = draw_codes(draw_labels(4, 21, "queries"), 64, "text")
-    flat = faiss.IndexBinaryFlat(64)
-    flat.add(codes)
-    ours = [match.distances for match in CodeIndex.build(codes, 64).nearest(queries, 7)]
-    np.testing.assert_array_equal(flat.search(queries, 7)[0], ours)
-    found = usearch.search(
-        codes, queries, 7, metric=usearch.MetricKind.Hamming, dtype=usearch.ScalarKind.B1, exact=True
+def test_the_scan_is_measured_beside_reading_as_many_bytes(monkeypatch):
+    monkeypatch.setattr(search, "_LEAST_BANDWIDTH", 300)
+    row = next(
+        row for row in search.benchmark_search((300,), (64,), (5,), 3) if row["what"].startswith("scan, 1 query")
     )
-    np.testing.assert_array_equal(found.distances, ours)
+    assert re.fullmatch(r"reading \(\d+ GB/s\)", row["baseline"])
+
+
+def test_the_alternatives_find_the_share_of_the_nearest_codes_that_they_state():
+    faiss = pytest.importorskip("faiss")
+    codes, queries = search.draw_clustered(2_000, 20, 64)
+    truth = np.array([match.distances for match in CodeIndex.build(codes, 64).nearest(queries, 7)])
+    found = list(approximate.rivals(faiss, codes, queries, truth))
+    np.testing.assert_array_equal(found[0].search(queries, 7)[0], truth)
+    for rival in found[1:]:
+        recall = np.mean(
+            [(row <= kth).sum() / 7 for row, kth in zip(rival.search(queries, 7)[0], truth[:, -1], strict=True)]
+        )
+        assert f"recall {recall:.3f}" in rival.name
+        assert recall >= approximate.RECALL or "nflip 3" in rival.name
+
+
+def test_most_bits_of_clustered_codes_are_those_of_a_prototype():
+    codes, queries = search.draw_clustered(4_000, 50, 128)
+    nearest = [match.distances[0] for match in CodeIndex.build(codes, 128).nearest(queries, 1)]
+    assert np.mean(nearest) == pytest.approx(128 * 2 * 0.08 * 0.92, abs=5)  # both flipped, on two sides
 
 
 @pytest.mark.parametrize(

@@ -258,12 +258,13 @@ class CodeIndex:
         words = search.queries
         if self._aid is not None and (k is None or search.k < self.n_distinct / _FRACTION):
             matches = (few_codes.within if k is None else few_codes.nearest)(search, self._way)
+        if len(matches) == len(words):
+            return list(matches.values())  # in the order of the queries
         rest = [q for q in range(len(words)) if q not in matches]
-        if rest:
-            if matches:
-                search = search._replace(queries=words[rest])
-            scanned = scan.within(search) if k is None else scan.nearest(search)
-            matches.update(zip(rest, scanned, strict=True))
+        if matches:
+            search = search._replace(queries=words[rest])
+        scanned = scan.within(search) if k is None else scan.nearest(search)
+        matches.update(zip(rest, scanned, strict=True))
         return [matches[q] for q in range(len(words))]
 
     @cached_property

@@ -21,7 +21,7 @@ def _search(search: Search, way: Way) -> tuple[Candidates, list[int]]:
     candidates = no_candidates(search, 1, capacity(search.k))
     complete = np.zeros(len(search.queries), dtype=np.bool_)
     way(search, candidates, complete)
-    return candidates, np.flatnonzero(complete).tolist()
+    return candidates, [q for q, done in enumerate(complete.tolist()) if done]
 
 
 def nearest(search: Search, way: Way) -> dict[int, Matches]:
