@@ -20,6 +20,35 @@ def draw(n: int, k: int, clusters: int, seed: int) -> np.ndarray:
     return ch.codes.pack(bits) if n else np.zeros((0, -(-k // 8)), np.uint8)
 
 
+def place(kind: str, n: int, k: int, seed: int) -> np.ndarray:
+    """Bits ``(n, k)`` placed to be hard: the query of `queries_for` is all zeros, among others."""
+    random = np.random.default_rng(seed)
+    bits = random.random((n, k)) < 0.5
+    if kind in ("sphere", "shells"):  # all at one distance from zeros, or at two that follow each other
+        far = max(1, k // 3) + (random.integers(0, 2, n) if kind == "shells" and k > 2 else np.zeros(n, int))
+        bits = random.permuted(np.arange(k) < far[:, None], axis=1)
+    elif kind == "steps":  # one bit more each
+        bits = np.arange(k) < (np.arange(n) % (k + 1))[:, None]
+    elif kind == "opposites":
+        bits[1::2] = ~bits[::2][: n // 2]
+    elif kind == "one":
+        bits[:] = bits[:1]
+    elif kind == "clustered":
+        bits = (random.random((3, k)) < 0.5)[random.integers(0, 3, n)] ^ (random.random((n, k)) < 0.08)
+    return bits
+
+
+KINDS = ["random", "sphere", "shells", "steps", "opposites", "one", "clustered"]
+
+
+def queries_for(bits: np.ndarray, seed: int) -> np.ndarray:
+    """Zeros, ones, a code, its opposite, and a code with some bits flipped."""
+    n, k = bits.shape
+    random = np.random.default_rng(seed)
+    code = bits[random.integers(n)] if n else random.random(k) < 0.5
+    return np.array([np.zeros(k, bool), np.ones(k, bool), code, ~code, code ^ (random.random(k) < 0.1)])
+
+
 def assert_same(found: list[Matches], expected: list[Matches]) -> None:
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
@@ -34,16 +63,23 @@ def plainly(question, queries: np.ndarray, codes: np.ndarray, bound: int, allowe
     return [Matches(rows[hit.rows], hit.distances) for hit in question(queries, codes[rows], ids, bound)]
 
 
-@settings(max_examples=40)
-@given(
-    st.integers(1, 300) | st.sampled_from([1, 2, 31, 32, 33, 63, 64, 65, 128, 129]),
-    st.integers(0, 60) | st.sampled_from([700, 1500]),
-    st.integers(1, 3),
-    st.integers(0, 2**31),
-    st.data(),
-)
-def test_answers_are_those_of_the_plain_search(k, n, clusters, seed, data):
-    codes, queries = draw(n, k, clusters, seed), draw(5, k, clusters, seed + 1)
+LENGTHS = st.integers(1, 300) | st.sampled_from([8, 31, 32, 33, 63, 64, 65, 128, 129, 512, 1000, 1024])
+ROWS = st.integers(0, 60) | st.sampled_from([700, 1500])
+
+
+@pytest.mark.parametrize("examples", [40, pytest.param(600, marks=pytest.mark.slow)])
+def test_answers_are_those_of_the_plain_search(examples):
+    settings(max_examples=examples)(
+        given(LENGTHS, ROWS, st.sampled_from(KINDS), st.integers(0, 2**31), st.data())(check_answers)
+    )()
+
+
+def check_answers(k, n, kind, seed, data):
+    bits = place(kind, n, k, seed)
+    codes, queries = (
+        ch.codes.pack(bits) if n else np.zeros((0, -(-k // 8)), np.uint8),
+        ch.codes.pack(queries_for(bits, seed)),
+    )
     wanted = data.draw(st.integers(1, n + 3) | st.just(max(1, n)), "wanted")
     radius = data.draw(st.integers(0, k + 2), "radius")
     density = data.draw(st.sampled_from([None, 0.0, 0.05, 0.5, 1.0]), "density")

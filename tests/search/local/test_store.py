@@ -15,7 +15,9 @@ from tests.search.contract import PROJECTED, bits_of, check_any_calls
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError
+from channelhash.search import index as code_index
 from channelhash.search import store as store_contract
+from channelhash.search.index import CodeIndex
 from channelhash.search.local import connection
 from channelhash.search.local import database as items_database
 from channelhash.search.local import snapshots as layers
@@ -42,8 +44,20 @@ def snapshots(folder: Path) -> list[Path]:
 
 
 @pytest.mark.usefixtures("small_layers")
-def test_any_calls_in_any_order_with_snapshots_all_the_time():
+@pytest.mark.parametrize(
+    "fewest", [{}, {"_FEWEST_CLUSTERED": 1}, {"_FEWEST_LISTED": 1}], ids=["scan", "clusters", "tables"]
+)
+def test_any_calls_in_any_order_with_snapshots_all_the_time(fewest, monkeypatch):
+    """Filters, deletes, ties by id and layers, whichever way codes are searched."""
+    for name, value in {**fewest, "_WORTH": 0.0, "_FRACTION": 1e-9, "_left_to_numpy": 0}.items():
+        monkeypatch.setattr(code_index, name, value)
+    made, make = set(), CodeIndex.__init__
+    monkeypatch.setattr(
+        CodeIndex, "__init__", lambda self, of, aid, n_bits: made.add(type(aid).__name__) or make(self, of, aid, n_bits)
+    )
     check_any_calls(PROJECTED)
+    aid = {"_FEWEST_CLUSTERED": "Clusters", "_FEWEST_LISTED": "Tables"}
+    assert made == {"NoneType", *(aid[name] for name in fewest)}
 
 
 @pytest.mark.parametrize("kills", [12, pytest.param(25, marks=pytest.mark.slow)])
