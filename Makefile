@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage mutants docs docs-serve wheel test-wheel style lint clean
+.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage mutants benchmarks docs docs-serve wheel test-wheel style lint clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,6 +51,9 @@ coverage: dev  ## the same tests, and the lines of each package that they run
 
 mutants: dev  ## how many small changes of the code the tests notice; about half an hour, goes on where it stopped
 	$(BIN)/python tools/mutants.py
+
+benchmarks: dev  ## every benchmark again, on an idle machine; about an hour, goes on where it stopped
+	$(BIN)/python tools/benchmarks.py
 
 test-browser: dev  ## tests of pages, with Debian's chromium
 	$(BIN)/python -m pytest -m browser
