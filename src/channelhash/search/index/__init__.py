@@ -122,12 +122,12 @@ class CodeIndex:
 
     def _is_worth_it(self) -> bool:
         """Return whether most searches for a sample of the codes are not left to the scan."""
-        from channelhash.search.index.few_codes import share_found
+        from channelhash.search.index.few_codes import nearest
 
         sample = generator(0, "trials", self.n_distinct).choice(self.n_distinct, _TRIALS)
         words = np.ascontiguousarray(self._distinct.codes[:, sample].T)
         search = Search(words, *self._distinct, _ALL, min(len(self), _TRIED_FIRST), self.n_bits, self.n_bits)
-        return share_found(search, self._way) >= _WORTH
+        return len(nearest(search, self._way)) >= _WORTH * _TRIALS
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "CodeIndex":

@@ -13,13 +13,12 @@ each step.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from channelhash.search.index.clusters import Clusters
-from channelhash.search.index.few_codes import FEW_QUERIES
+from channelhash.search.index.few_codes import FEW_QUERIES, Numbers
 from channelhash.search.index.linear_scan import BLOCK, CHUNK, measure, take_near
 from channelhash.search.index.request import Search
-from channelhash.search.index.top_k import HALF, LIMIT, LOWER, WITHIN, Candidates
+from channelhash.search.index.top_k import HALF, LIMIT, LOWER, WITHIN, begin_one, write_one
 from channelhash.utils.compiled import njit, prange
 from channelhash.utils.parallel_loops import loop_threads, parallel_loop
 
@@ -95,11 +94,12 @@ def _list_cuts(far, limit, clusters, costs, listed):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def _search_one(q, search, clusters, budget, candidates, complete):  # type: ignore[no-untyped-def]
-    """Add the candidates of one query; note that they are complete, which they are unless the search is given up."""
-    code, met = search.queries[q], (candidates.entries[0, q], candidates.counts[0, q], candidates.states[0, q])
+def _search_one(q, search, clusters, budget, rows, distances):  # type: ignore[no-untyped-def]
+    """Write the answers of one query and return their number; -1 if the search is given up."""
+    code, found = search.queries[q], begin_one(search)
+    met = found.entries[0, 0], found.counts[0, 0], found.states[0, 0]
     pivots, offsets, shift, state = clusters.pivots, clusters.offsets, clusters.shift[0], met[2]
-    p, distances = pivots.shape[1], np.empty(BLOCK, dtype=np.uint16)
+    p, measured = pivots.shape[1], np.empty(BLOCK, dtype=np.uint16)
     far = np.empty((p + BLOCK - 1) // BLOCK * BLOCK, dtype=np.uint16)
     for start in range(0, p, BLOCK):
         measure(far[start:], code, pivots, start, min(BLOCK, p - start))
@@ -109,34 +109,34 @@ def _search_one(q, search, clusters, budget, candidates, complete):  # type: ign
             break
         c = _nearest_pivot(far)
         if far[c] != _MET:
-            _visit(code, np.int64(offsets[c, 0]), np.int64(offsets[c, -1]), distances, search, met)
+            _visit(code, np.int64(offsets[c, 0]), np.int64(offsets[c, -1]), measured, search, met)
             far[c] = _MET
     listed = np.empty(p, dtype=np.uint64)
     n = _list_cuts(far, state[LIMIT], clusters, (_CUT // len(code), budget), listed)
     if n < 0:
-        return
+        return -1
     for pivot in np.sort(listed[:n]):
         begin, end = _cut(np.int64(pivot & LOWER), np.int64(pivot >> HALF), state[LIMIT], offsets, shift)
-        _visit(code, begin, end, distances, search, met)
-    complete[q] = True
+        _visit(code, begin, end, measured, search, met)
+    return write_one(found, search, rows[q], distances[q])
 
 
 @parallel_loop()
-def _search_all(search, clusters, budget, candidates, complete):  # type: ignore[no-untyped-def]
-    for q in prange(len(complete)):
-        _search_one(q, search, clusters, budget, candidates, complete)
+def _search_all(search, clusters, budget, rows, distances, sizes):  # type: ignore[no-untyped-def]
+    for q in prange(len(sizes)):
+        sizes[q] = _search_one(q, search, clusters, budget, rows, distances)
 
 
-def look(clusters: Clusters, budget: int, search: Search, candidates: Candidates, complete: NDArray[np.bool_]) -> None:
-    """Search in clusters: a `Way` with its first two arguments.
+def look(clusters: Clusters, budget: int, search: Search, rows: Numbers, distances: Numbers, sizes: Numbers) -> None:
+    """Search in clusters: a `few_codes.Way` with its first two arguments.
 
     Args:
         clusters: see `cluster_codes.cluster`; the codes of the search are in their order.
         budget: codes that a search of one query may look at beside those of the nearest pivots; a cut counts as
             several.
         search: what is searched for.
-        candidates: get what is found.
-        complete: ``(nq,)``, true where all is found.
+        rows, distances: ``(nq, k)``, get what is found.
+        sizes: ``(nq,)``, get how many that is; -1 where the search is given up.
 
     >>> from functools import partial
     >>> from channelhash.search.index.cluster_codes import cluster
@@ -148,11 +148,12 @@ def look(clusters: Clusters, budget: int, search: Search, candidates: Candidates
     [0]
     """
     if search.radius == search.n_bits and search.k * clusters.pivots.shape[1] > _CROWDED * budget:
+        sizes[:] = -1
         return
-    if len(complete) == 1:
+    if len(sizes) == 1:
         budget //= loop_threads()  # a scan would use all cores
-    if len(complete) < FEW_QUERIES:
-        for q in range(len(complete)):
-            _search_one(q, search, clusters, budget, candidates, complete)
+    if len(sizes) < FEW_QUERIES:
+        for q in range(len(sizes)):
+            sizes[q] = _search_one(q, search, clusters, budget, rows, distances)
     else:
-        _search_all(search, clusters, budget, candidates, complete)
+        _search_all(search, clusters, budget, rows, distances, sizes)

@@ -7,45 +7,29 @@ from numpy.typing import NDArray
 
 from channelhash.search.index.brute_force import Matches
 from channelhash.search.index.request import Search
-from channelhash.search.index.top_k import LOWER, SIZE, Candidates, answers, capacity, no_candidates
 
-#: Adds the candidates of each query, and notes the queries of which they are complete.
-Way = Callable[[Search, Candidates, NDArray[np.bool_]], None]
-
+Numbers = NDArray[np.int64]
+#: Writes rows and distances ``(nq, k)``, and how many there are of each query ``(nq,)``: below 0 where it is given up.
+Way = Callable[[Search, Numbers, Numbers, Numbers], None]
 #: Queries below which waking the other cores takes longer than they save.
 FEW_QUERIES = 8
 
 
-def _search(search: Search, way: Way) -> tuple[Candidates, list[int]]:
-    """Return the candidates of each query, and the queries of which they are complete."""
-    candidates = no_candidates(search, 1, capacity(search.k))
-    complete = np.zeros(len(search.queries), dtype=np.bool_)
-    way(search, candidates, complete)
-    return candidates, [q for q, done in enumerate(complete.tolist()) if done]
-
-
 def nearest(search: Search, way: Way) -> dict[int, Matches]:
     """Find the first ``k`` rows within the radius, by query; queries that are given up are left out."""
-    candidates, done = _search(search, way)
-    complete = candidates
-    if len(done) < len(search.queries):
-        complete = Candidates(candidates.entries[:, done], candidates.counts[:, done], candidates.states[:, done])
-    return dict(zip(done, answers(complete, search), strict=True))
+    n_queries = len(search.queries)
+    rows, distances = np.empty((2, n_queries, search.k), dtype=np.int64)
+    sizes = np.empty(n_queries, dtype=np.int64)
+    way(search, rows, distances, sizes)
+    return {q: Matches(rows[q, :n], distances[q, :n]) for q, n in enumerate(sizes.tolist()) if n >= 0}
 
 
 def within(search: Search, way: Way) -> dict[int, Matches]:
     """Find all rows within the radius, by query, whatever ``k``; otherwise as `nearest`."""
     results = {}
     for q in range(len(search.queries)):
+        # Memory that nothing is written to is not taken: room for all rows costs nothing.
         query = search._replace(queries=search.queries[q : q + 1], k=len(search.rows))
-        candidates, done = _search(query, way)
-        if done:
-            codes = candidates.entries[0, 0, : candidates.states[0, 0, SIZE]] & LOWER
-            k = int((search.starts[codes + np.uint64(1)] - search.starts[codes]).sum(dtype=np.int64))
-            results[q] = answers(candidates, query._replace(k=k))[0]
+        for found in nearest(query, way).values():
+            results[q] = Matches(found.rows.copy(), found.distances.copy())
     return results
-
-
-def share_found(search: Search, way: Way) -> float:
-    """Return the share of queries that are not given up."""
-    return len(_search(search, way)[1]) / len(search.queries)

@@ -17,20 +17,20 @@ would cost more than a given share of a scan is given up, and the scan does it.
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from channelhash.codes.popcount import popcount
 from channelhash.search.index.deduplicate import Words
-from channelhash.search.index.few_codes import FEW_QUERIES
+from channelhash.search.index.few_codes import FEW_QUERIES, Numbers
 from channelhash.search.index.request import Search
 from channelhash.search.index.tables import WIDEST, Tables
 from channelhash.search.index.top_k import (
     LIMIT,
     SIZE,
-    Candidates,
     add,
+    begin_one,
     first_row,
     make_room,
+    write_one,
 )
 from channelhash.utils.compiled import njit, prange
 from channelhash.utils.parallel_loops import loop_threads, parallel_loop
@@ -148,9 +148,10 @@ def _probe(code, table, r, budget, tables, search, met):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def _search_one(q, search, tables, budget, candidates, complete):  # type: ignore[no-untyped-def]
-    """Add the candidates of one query; note that they are complete, which they are unless the budget runs out."""
-    met = candidates.entries[0, q], candidates.counts[0, q], candidates.states[0, q]
+def _search_one(q, search, tables, budget, rows, distances):  # type: ignore[no-untyped-def]
+    """Write the answers of one query and return their number; -1 if the budget runs out."""
+    found = begin_one(search)
+    met = found.entries[0, 0], found.counts[0, 0], found.states[0, 0]
     layout, state, covered, r, probes = tables.layout, met[2], -1, 0, 1.0
     while covered < state[LIMIT]:
         for table in range(len(layout)):
@@ -159,32 +160,32 @@ def _search_one(q, search, tables, budget, candidates, complete):  # type: ignor
                 for i in range(r):
                     probes *= (width - i) / (i + 1)
                 if probes * _PROBE > budget:
-                    return
+                    return -1
                 budget = _probe(search.queries[q], table, r, budget, tables, search, met)
                 if budget < 0:
-                    return
+                    return -1
             covered += 1
             if covered >= state[LIMIT]:
                 break
         r += 1
-    complete[q] = True
+    return write_one(found, search, rows[q], distances[q])
 
 
 @parallel_loop()
-def _search_all(search, tables, budget, candidates, complete):  # type: ignore[no-untyped-def]
-    for q in prange(len(complete)):
-        _search_one(q, search, tables, budget, candidates, complete)
+def _search_all(search, tables, budget, rows, distances, sizes):  # type: ignore[no-untyped-def]
+    for q in prange(len(sizes)):
+        sizes[q] = _search_one(q, search, tables, budget, rows, distances)
 
 
-def look(tables: Tables, budget: int, search: Search, candidates: Candidates, complete: NDArray[np.bool_]) -> None:
-    """Search in the tables of the codes: a `Way` with its first two arguments.
+def look(tables: Tables, budget: int, search: Search, rows: Numbers, distances: Numbers, sizes: Numbers) -> None:
+    """Search in the tables of the codes: a `few_codes.Way` with its first two arguments.
 
     Args:
         tables: see `build_tables`.
         budget: codes that a search of one query may look at; a probe counts as several.
         search: what is searched for.
-        candidates: get what is found.
-        complete: ``(nq,)``, true where all is found.
+        rows, distances: ``(nq, k)``, get what is found.
+        sizes: ``(nq,)``, get how many that is; -1 where the search is given up.
 
     >>> from functools import partial
     >>> from channelhash.search.index.deduplicate import distinct_codes
@@ -195,10 +196,10 @@ def look(tables: Tables, budget: int, search: Search, candidates: Candidates, co
     >>> nearest(search, way)[0].rows.tolist(), within(search, way)[0].rows.tolist()
     ([0], [0, 1])
     """
-    if len(complete) == 1:
+    if len(sizes) == 1:
         budget //= loop_threads()  # a scan would use all cores
-    if len(complete) < FEW_QUERIES:
-        for q in range(len(complete)):
-            _search_one(q, search, tables, budget, candidates, complete)
+    if len(sizes) < FEW_QUERIES:
+        for q in range(len(sizes)):
+            sizes[q] = _search_one(q, search, tables, budget, rows, distances)
     else:
-        _search_all(search, tables, budget, candidates, complete)
+        _search_all(search, tables, budget, rows, distances, sizes)

@@ -39,17 +39,13 @@ class Candidates(NamedTuple):
     states: NDArray[np.int64]
 
 
-def capacity(k: int, n_codes: int | None = None) -> int:
-    """Return the number of entries that a pass has room for.
+def capacity(k: int, n_codes: int) -> int:
+    """Return the number of entries that a pass over ``n_codes`` codes has room for.
 
-    Args:
-        k: answers.
-        n_codes: the codes of the pass, each met once. Left out, a code may be met again, as in forged files.
-
-    >>> capacity(10), capacity(10, 50)
+    >>> capacity(10, 1_000_000), capacity(10, 50)
     (1044, 50)
     """
-    return 2 * (k + _SPARE) if n_codes is None else min(2 * (k + _SPARE), n_codes)
+    return min(2 * (k + _SPARE), n_codes)
 
 
 def no_candidates(search: Search, passes: int, room: int) -> Candidates:
@@ -59,6 +55,15 @@ def no_candidates(search: Search, passes: int, room: int) -> Candidates:
     states[:, :, LIMIT] = search.radius
     entries = np.empty((passes, n_queries, room), dtype=np.uint64)
     return Candidates(entries, np.zeros((passes, n_queries, search.n_bits + 1), dtype=np.int64), states)
+
+
+@njit(nogil=True)
+def begin_one(search):  # type: ignore[no-untyped-def]
+    """Return what one pass of one query starts from; with room for codes that are met again, as in forged files."""
+    states = np.zeros((1, 1, 3), dtype=np.int64)
+    states[0, 0, LIMIT] = search.radius
+    entries = np.empty((1, 1, 2 * (search.k + _SPARE)), dtype=np.uint64)
+    return Candidates(entries, np.zeros((1, 1, search.n_bits + 1), dtype=np.int64), states)
 
 
 # Loops work on arrays that were taken out of the tuples before: doing so in a loop costs more than the rest of it.
@@ -161,6 +166,12 @@ def _write_rows(best, search, out_rows, out_distances):  # type: ignore[no-untyp
         done += min(t, k - done)
         i = end
     return done
+
+
+@njit(nogil=True)
+def write_one(candidates, search, out_rows, out_distances):  # type: ignore[no-untyped-def]
+    """Write the answers of one query, from `begin_one`, and return their number."""
+    return _write_rows(_best_entries(0, candidates, search), search, out_rows, out_distances)
 
 
 @njit(cache=True, nogil=True)
