@@ -44,7 +44,7 @@ def test_the_scan_is_measured_beside_reading_as_many_bytes(monkeypatch):
     row = next(
         row for row in search.benchmark_search((300,), (64,), (5,), 3) if row["what"].startswith("scan, 1 query")
     )
-    assert re.fullmatch(r"reading \(\d+ GB/s\)", row["baseline"])
+    assert re.fullmatch(r"reading in \d+ threads \(\d+ GB/s\)", row["baseline"])
 
 
 def test_the_alternatives_find_the_share_of_the_nearest_codes_that_they_state():
@@ -59,6 +59,17 @@ def test_the_alternatives_find_the_share_of_the_nearest_codes_that_they_state():
         )
         assert f"recall {recall:.3f}" in rival.name
         assert recall >= approximate.RECALL or "nflip 3" in rival.name
+
+
+def test_answers_that_are_missing_are_not_found():
+    faiss = pytest.importorskip("faiss")
+    codes = search.draw_clustered(5, 1, 64)[0]
+    graph = faiss.IndexBinaryHNSW(64, 4)
+    graph.add(codes)
+    assert (graph.search(codes, 10)[0].min(axis=1) < 0).all()  # distances of what is missing
+    truth = np.full((5, 10), 64)
+    rival = approximate._least("HNSW, efSearch", graph, "hnsw.efSearch", [16], 0.0, codes, truth)
+    assert rival.name == "HNSW, efSearch 16, recall 0.500"
 
 
 def test_most_bits_of_clustered_codes_are_those_of_a_prototype():

@@ -16,6 +16,7 @@ from channelhash.search.local.answering import nearest, scored
 from channelhash.search.local.snapshots import Part
 from channelhash.search.local.sorted_codes import SortedCodes
 from channelhash.utils.optional_imports import library
+from channelhash.utils.parallel_loops import loop_threads
 from channelhash.utils.seeds import generator
 from channelhash.utils.timing import Row, compare, single_row
 
@@ -180,20 +181,21 @@ def _searches(
 
 
 def _bandwidth(size: str, plain: CodeIndex, queries: PackedCodes) -> Row:
-    """Compare a scan by one query with reading as many bytes: two threads that add up the words."""
+    """Compare a scan by one query with reading as many bytes: as many threads as the scan has add up the words."""
+    threads = loop_threads()
     words = np.ones(len(plain) * plain.n_bits // 64, dtype=np.int64)
-    halves = np.array_split(words, 2)
-    with ThreadPoolExecutor(2) as pool:
+    parts = np.array_split(words, threads)
+    with ThreadPoolExecutor(threads) as pool:
         row = compare(
             "scan, 1 query",
             size,
             _caller(plain.nearest, queries, FIRSTS[0], single=True),
             "",
-            lambda: [*pool.map(np.sum, halves)],
+            lambda: [*pool.map(np.sum, parts)],
         )
     gigabytes = words.nbytes / 1e9
     row["what"] += f" ({gigabytes / row['seconds']:.0f} GB/s)"
-    row["baseline"] = f"reading ({gigabytes / (row['baseline_seconds'] or 1):.0f} GB/s)"
+    row["baseline"] = f"reading in {threads} threads ({gigabytes / (row['baseline_seconds'] or 1):.0f} GB/s)"
     return row
 
 
