@@ -1,5 +1,6 @@
 """What the site's own code does: pages made of commands and registries, and nothing loaded from elsewhere."""
 
+import re
 import shlex
 import sys
 
@@ -60,6 +61,12 @@ def test_a_page_that_loads_something_from_elsewhere_is_found(tmp_path, name, tex
 
     (tmp_path / name).write_text(text)
     assert len(foreign_resources(tmp_path / name)) == found
+
+
+def test_every_page_has_its_place_in_the_navigation():
+    placed = set(re.findall(r"[\w/-]+\.md\b", (ROOT / "mkdocs.yml").read_text()))
+    written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert placed == written | {"reference/commands.md", "reference/configuration.md"}  # made from the code
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ be within t are neighbours: a cut of the pivot's codes. All of the cut are compa
 
 The search starts with the codes of the nearest pivots, until k codes are met. From then on t is the distance of the
 k-th nearest code met, and only falls. A cut made for a larger t holds that for a smaller one. Where the cuts together
-would cost more than a scan of all codes, the search is given up, and the scan does it. docs/exact-search.md proves
-each step.
+would cost more than a scan of all codes, the search is given up, and the scan does it. Each step is proved in
+docs/explanation/exact-search.md.
 """
 
 import numpy as np
