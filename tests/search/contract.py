@@ -14,7 +14,9 @@ from tests.search.lite import lite_address
 
 import channelhash as ch
 from channelhash.errors import InputError
+from channelhash.search.backend import Backend
 from channelhash.search.projections import Scored, cosines, quantize
+from channelhash.search.rerank import Surest
 from channelhash.search.store import Answers, Store
 from channelhash.search.validation import Metadata
 
@@ -156,6 +158,23 @@ def check_scored(
         assert list(answers) == [(float(score), bits, name) for score, bits, name in best]
 
 
+def check_surest(
+    kind: Kind, found: Surest, queries: np.ndarray, there: dict[str, np.ndarray], k: int | None, radius: int | None
+) -> None:
+    """Compare what queries (outputs) found with sorting by distance, by the outputs of the bits that differ, by id."""
+    assert len(found.ids) == len(queries)
+    for query, ids, distances, keys in zip(queries, *found, strict=True):
+        rows = []
+        for name, bits in there.items():
+            differs = (query >= 0) != bits
+            rows.append((int(differs.sum()), float(np.abs(query[differs]).sum()), name))
+        best = sorted(row for row in rows if radius is None or row[0] <= radius)[:k]
+        assert distances.tolist() == [bits for bits, _, _ in best]
+        np.testing.assert_allclose(keys, [bits + sure / (2 * np.abs(query).sum()) for bits, sure, _ in best])
+        if kind.ties_by_id:
+            assert ids == [name for *_, name in best]
+
+
 def check_contents(store: Store, expected: Expected) -> None:
     """Compare everything that a store says about its items."""
     names = sorted(expected.codes)
@@ -277,8 +296,14 @@ class AgainstADictionary(RuleBasedStateMachine):
             check_answers(self.kind, found, queries, there, None, radius)
             found = self.store.search_radius(packed(queries), radius, modality, where, limit=k)
             check_answers(self.kind, found, queries, there, k, radius)
+            rows = outputs_of(np.random.default_rng(seed), queries)
+            for count, bound in ((k, None), (k, radius), (None, radius)):
+                surest = self.store.search_surest(rows, count, modality, where, bound)
+                check_surest(self.kind, surest, rows, there, count, bound)
+                if where is None:  # as a store that has no codes at hand would
+                    plain = Backend._surest(self.store, rows, count, 500, bound, modality, None)
+                    check_surest(self.kind, plain, rows, there, count, bound)
             if self.kind.projected:
-                rows = outputs_of(np.random.default_rng(seed), queries)
                 kept = {name: self.expected.outputs[name][modality] for name in there}
                 for first in (None, radius + 1):  # None: all of so few
                     scored = self.store.search_projections(rows, k, modality, where, first)

@@ -5,6 +5,7 @@ import pytest
 
 import channelhash as ch
 from channelhash.search import ranked_codes
+from channelhash.search import store as checked_store
 from channelhash.search.projections import cosines, quantize
 from channelhash.search.query import SearchOptions, query_like, search_hits
 from channelhash.search.ranked_codes import rank_codes
@@ -40,6 +41,7 @@ def literal(question: np.ndarray, projected: bool) -> list[tuple[float, int, str
 @pytest.mark.parametrize("first", [500, 1])
 def test_ties_are_ordered_by_what_is_known(store, monkeypatch, first):
     monkeypatch.setattr(ranked_codes, "FIRST", first)
+    monkeypatch.setattr(checked_store, "FIRST", first)
     for question in QUESTIONS:
         code = ch.codes.pack(question[None] >= 0)[0]
         expected = literal(question, store.projected)

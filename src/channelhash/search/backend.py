@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes
+from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.search.filters import Filter
 from channelhash.search.fusion import Ranking
 from channelhash.search.items import Answers, IndexingRun, Item, Listed
 from channelhash.search.projections import Scored
+from channelhash.search.rerank import Surest, sure_distances
 from channelhash.search.validation import Metadata
 
 # Items read at a time where codes come with them.
@@ -154,6 +155,31 @@ class Backend(ABC):
         self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
     ) -> Answers:
         """Find all items within ``radius`` bits of every query; at most the first ``limit`` of them."""
+
+    def _surest(
+        self,
+        outputs: NDArray[Any],
+        k: int | None,
+        first: int | None,
+        radius: int | None,
+        modality: str,
+        where: Filter | None,
+    ) -> Surest:
+        """Do what `search_surest` does, of the ``first`` items; a store that has their codes at hand does better."""
+        queries, found = pack(binarize(outputs)), Surest([], [], [])
+        if radius is None:
+            answers = self._nearest(queries, first or 1, modality, where)
+        else:
+            answers = self._within(queries, radius, first, modality, where)
+        for row, ids, distances in zip(outputs, *answers, strict=True):
+            items = self._get(ids)
+            codes = np.array([items[name].codes[modality] for name in ids], np.uint8).reshape(-1, queries.shape[1])
+            keys = sure_distances(row, codes, distances)
+            order = np.argsort(keys, kind="stable")[:k]
+            found.ids.append([ids[place] for place in order])
+            found.distances.append(distances[order])
+            found.keys.append(keys[order])
+        return found
 
     def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
         """Do what `search_words` does; only a store that `has_words` is asked."""

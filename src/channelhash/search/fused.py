@@ -78,12 +78,13 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
 
 def _judged(store: Store, query: Query, names: Sequence[str], coded: dict[str, RankedCodes]) -> Hits:
     """Return the items of these ids as hits, and what their distances mean."""
-    searched, hits = store.choose_modality(), []
-    for item in store.get(names):
-        modality, distance = searched if searched in item.codes else min(item.codes), None
-        if len(query.code):
-            distance = int(hamming_distances(query.code[None], item.codes[modality][None])[0, 0])
-        hits.append(make_hit(item, distance, modality))
+    searched, items = store.choose_modality(), store.get(names)
+    modalities = [searched if searched in item.codes else min(item.codes) for item in items]
+    distances: list[int | None] = [None] * len(items)
+    if len(query.code) and items:
+        codes = [item.codes[modality] for item, modality in zip(items, modalities, strict=True)]
+        distances = hamming_distances(query.code[None], np.stack(codes))[0].tolist()
+    hits = list(map(make_hit, items, distances, modalities))
     ranked = coded.get(searched, RankedCodes([], [], []))
     cosines = [-key for key in ranked.keys] if coded and store.projected and query.outputs is not None else None
     return judge_hits(store, query, searched, hits, ranked.distances, cosines)

@@ -77,9 +77,17 @@ def query_like(store: Store, item_id: str, modality: str | None = None, by: str 
     if query_modality not in item.codes:
         available = " and ".join(sorted(item.codes))
         raise InputError(f"--like {item_id}: has no {query_modality} code; ask by what it has, --by {available}")
-    projection = item.projections.get(query_modality)
-    outputs = None if projection is None else projection.astype(np.float32)
-    return Query(item.codes[query_modality], outputs, query_modality)
+    return item_query(item, query_modality)
+
+
+def item_query(item: Item, modality: str) -> Query:
+    """Return an item as a query by its code of a modality; see `query_like`.
+
+    >>> item_query(Item("b", {"image": np.array([7], np.uint8)}), "image").modality
+    'image'
+    """
+    projection = item.projections.get(modality)
+    return Query(item.codes[modality], None if projection is None else projection.astype(np.float32), modality)
 
 
 def question_parts(
@@ -228,7 +236,7 @@ def query_outputs(store: Store, query: Query) -> NDArray[np.float32]:
 def _stored_outputs(store: Store, item_id: str, option: str) -> NDArray[np.float32]:
     """Return an item as outputs, by the code of its image if it has one."""
     item = _item(store, item_id, option)
-    return query_outputs(store, query_like(store, item_id, by=min(item.codes)))
+    return query_outputs(store, item_query(item, min(item.codes)))
 
 
 def _item(store: Store, item_id: str, option: str) -> Item:

@@ -1,7 +1,8 @@
 """Rank the items of a store by their codes, and by all that is known beside these.
 
 * A question of which the model's outputs are known, to a store with projections: in two stages, by score.
-* To a store without: by distance, and equal distances by how sure the model was of the bits that differ (`rerank`).
+* To a store without: by distance, and equal distances by how sure the model was of the bits that differ
+  (`Store.search_surest`).
 * A question of which only bits are known: by distance.
 
 What is equal by all that is in the order of ids.
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.search.projections import FIRST, cosines
-from channelhash.search.rerank import asymmetric_distances
 from channelhash.search.store import Store
 
 
@@ -63,6 +63,9 @@ def rank_codes(
     if store.projected and outputs is not None and radius is None and count is not None:
         scored = store.search_projections(outputs[None], count, modality, where)
         return RankedCodes(scored.ids[0], scored.distances[0].tolist(), (-scored.scores[0]).tolist())
+    if outputs is not None and not store.projected:
+        found = store.search_surest(outputs[None], count, modality, where, radius)
+        return RankedCodes(found.ids[0], found.distances[0].tolist(), found.keys[0].tolist())
     looked_at = count if outputs is None or count is None else max(count, FIRST)
     if radius is None:
         answers = store.search(code[None], looked_at or FIRST, modality, where)
@@ -71,21 +74,7 @@ def rank_codes(
     ids, distances = answers.ids[0], answers.distances[0]
     if outputs is None or not ids:
         return RankedCodes(ids[:count], distances[:count].tolist(), distances[:count].tolist())
-    if not store.projected and count is not None:  # what is farther than the last cannot be among the answers
-        ids = ids[: int(np.searchsorted(distances, distances[min(count, len(ids)) - 1], side="right"))]
-    keys = _keys(store, ids, distances[: len(ids)], outputs, store.choose_modality(modality))
+    searched = store.choose_modality(modality)
+    keys = -cosines(outputs, np.stack([item.projections[searched] for item in store.get(ids)]))
     order = np.argsort(keys, kind="stable")[:count]
     return RankedCodes([ids[place] for place in order], distances[order].tolist(), keys[order].tolist())
-
-
-def _keys(
-    store: Store, ids: list[str], distances: NDArray[np.int64], outputs: NDArray[Any], modality: str
-) -> NDArray[np.float64]:
-    """Return what items are ordered by, which come by distance and id."""
-    items = store.get(ids)
-    if store.projected:
-        scores = cosines(outputs, np.stack([item.projections[modality] for item in items]))
-        return -scores.astype(np.float64)
-    # At most half a bit, so that distances come first.
-    sure = asymmetric_distances(outputs, np.stack([item.codes[modality] for item in items]))
-    return distances + sure / (2 * float(np.abs(outputs).sum()) or 1.0)

@@ -1,6 +1,6 @@
 """The first answers ranked again by what the query's bits left out: bits tie, real-valued outputs hardly ever do."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,41 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, binarize, check_packed, pack
 
 _BYTES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # (256, 8): the bits of every byte
+
+
+class Surest(NamedTuple):
+    """The items that questions found, by distance, equal distances by how sure the model was of the bits that differ.
+
+    Attributes:
+        ids: of each question, the items' ids.
+        distances: of each question, the number of bits in which each item's code differs from the question's.
+        keys: of each question, what its items are ordered by, ascending: their `sure_distances`.
+
+    >>> Surest([["a"]], [np.array([3])], [np.array([3.1])]).ids
+    [['a']]
+    """
+
+    ids: list[list[str]]
+    distances: list[NDArray[np.int64]]
+    keys: list[NDArray[np.float64]]
+
+
+def sure_distances(
+    outputs: NDArray[np.floating[Any]], codes: PackedCodes, distances: NDArray[np.integer]
+) -> NDArray[np.float64]:
+    """Return distances ``(n,)`` with up to half a bit more for how sure the model was of the bits that differ.
+
+    It is d + A(u, b) / (2 ‖u‖₁), A as in `asymmetric_distances`: smaller distances stay smaller.
+
+    Args:
+        outputs: ``(k,)`` of the query.
+        codes: ``(n, ceil(k / 8))`` packed codes.
+        distances: of these codes.
+
+    >>> sure_distances(np.array([0.9, 0.1]), pack(np.array([[1, 0], [0, 1]])), np.array([1, 1])).round(2).tolist()
+    [1.05, 1.45]
+    """
+    return distances + asymmetric_distances(outputs, codes) / (2 * float(np.abs(outputs).sum()) or 1.0)
 
 
 def asymmetric_distances(outputs: NDArray[np.floating[Any]], codes: PackedCodes) -> NDArray[np.float64]:

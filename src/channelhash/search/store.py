@@ -12,7 +12,8 @@ from channelhash.search.backend import Backend
 from channelhash.search.filters import Filter, parse_filter
 from channelhash.search.fusion import Ranking
 from channelhash.search.items import Answers, Item, Listed, bytes_an_item, merge_item, no_answers
-from channelhash.search.projections import Scored, check_outputs, check_projections
+from channelhash.search.projections import FIRST, Scored, check_outputs, check_projections
+from channelhash.search.rerank import Surest
 from channelhash.search.validation import (
     DEFAULT_MODALITY,
     Metadata,
@@ -181,6 +182,43 @@ class Store(Backend):
         queries, where_tree, searched = self._checked_search(codes, modality, where)
         return self._within(queries, bits, count, searched, where_tree) if searched else no_answers(len(queries))
 
+    def search_surest(
+        self,
+        outputs: NDArray[Any],
+        k: int | None = 10,
+        modality: str | None = None,
+        where: str | None = None,
+        radius: int | None = None,
+    ) -> Surest:
+        """Find items by distance, equal distances by how sure the model was of the bits that differ, then by id.
+
+        What is looked at are the ``max(k, 500)`` items that `search` finds, or `search_radius`.
+
+        Args:
+            outputs: ``(nq, n_bits)`` real-valued outputs of the model, whose signs are the queries' codes.
+            k: at least 1; None, only with a radius, for all within it.
+            modality, where: as in `search`.
+            radius: in bits, inclusive; any distance if left out.
+
+        Raises:
+            InputError: outputs are not finite or of another length; or as `search` and `search_radius`.
+
+        >>> from channelhash.search.local.store import open_codes
+        >>> from channelhash import CodeSet
+        >>> codes = CodeSet(["a", "b"], {"image": np.array([[64], [128]], np.uint8)}, None, n_bits=2)
+        >>> open_codes(codes).search_surest(np.array([[0.9, 0.1]])).ids
+        [['b', 'a']]
+        """
+        if radius is not None:
+            check_count(radius, "radius", 0)
+        if radius is None or k is not None:
+            check_count(k or 0, "k", 1)
+        rows = np.asarray(outputs) if self.n_bits is None else check_outputs(outputs, self.n_bits, "queries")
+        _, where_tree, searched = self._checked_search(pack(binarize(rows)), modality, where)
+        if not searched:
+            return Surest(*no_answers(len(rows)), [np.zeros(0) for _ in rows])
+        return self._surest(rows, k, k and max(k, FIRST), radius, searched, where_tree)
+
     def search_projections(
         self,
         outputs: NDArray[Any],
@@ -257,7 +295,7 @@ class Store(Backend):
 
     def choose_modality(self, modality: str | None = None) -> str:
         """Return the modality that a search of a store with items goes through; arguments and errors as in `search`."""
-        return choose_modality(modality, self.modalities, self.address)
+        return choose_modality(modality, self._known_modalities(modality), self.address)
 
     def info(self) -> dict[str, Any]:
         """Return JSON-able facts.
@@ -305,10 +343,14 @@ class Store(Backend):
         n_bits = self.n_bits
         queries = np.asarray(codes) if n_bits is None else check_codes(codes, n_bits, "queries")
         where_tree = self._filter(where)
-        if (modality or DEFAULT_MODALITY) not in self._seen_modalities:  # asked anew only then: it takes a request
-            self._seen_modalities = self.modalities
-        seen = self._seen_modalities
+        seen = self._known_modalities(modality)
         return queries, where_tree, choose_modality(modality, seen, self.address) if seen else ""
+
+    def _known_modalities(self, modality: str | None) -> tuple[str, ...]:
+        """Return the modalities, asked anew only where the one to be searched was not there: it takes a request."""
+        if (modality or DEFAULT_MODALITY) not in self._seen_modalities:
+            self._seen_modalities = self.modalities
+        return self._seen_modalities
 
     def _filter(self, where: str | None) -> Filter | None:
         return None if where is None else parse_filter(where, self._keys())

@@ -139,6 +139,17 @@ def test_an_index_comes_back_from_its_files(n, aid, tmp_path):
     assert_same(again.within(queries, 20), index.within(queries, 20))
 
 
+@pytest.mark.parametrize("aid", ["scan", "tables", "clusters"])
+@pytest.mark.parametrize("k", [7, 32, 64, 70, 130])
+def test_codes_of_some_rows_are_those_that_were_given(aid, k):
+    codes = draw(300, k, clusters=4, seed=1)
+    index = CodeIndex.build(codes, k, tables=aid == "tables", clusters=aid == "clusters")
+    rows = np.random.default_rng(0).integers(0, 300, 50)
+    np.testing.assert_array_equal(index.packed(rows), codes[rows])
+    np.testing.assert_array_equal(index.packed(), codes)
+    assert index.packed(rows[:0]).shape == (0, codes.shape[1])
+
+
 def test_arguments_that_do_not_fit_are_refused(monkeypatch):
     codes = draw(4, 12, 2, 0)
     index = CodeIndex.build(codes, 12)

@@ -12,7 +12,15 @@ from channelhash.codes import PackedCodes, check_packed
 from channelhash.search.index import plain_scan
 from channelhash.search.index.brute_force import Matches
 from channelhash.search.index.clusters import Clusters, check_clusters
-from channelhash.search.index.deduplicate import DistinctCodes, Mask, check_distinct, code_words, distinct_codes
+from channelhash.search.index.deduplicate import (
+    DistinctCodes,
+    Mask,
+    Rows,
+    Words,
+    check_distinct,
+    code_words,
+    distinct_codes,
+)
 from channelhash.search.index.request import Search
 from channelhash.search.index.tables import Tables, check_tables
 from channelhash.utils.npy_files import read_npy
@@ -190,17 +198,30 @@ class CodeIndex:
         """Number of distinct codes."""
         return int(self._distinct.codes.shape[1])
 
-    def packed(self) -> PackedCodes:
-        """Return the ``(n, ceil(n_bits / 8))`` packed codes, by row.
+    def packed(self, rows: NDArray[np.int64] | None = None) -> PackedCodes:
+        """Return the ``(n, ceil(n_bits / 8))`` packed codes, by row, or those of some rows.
 
-        >>> CodeIndex.build(np.array([[9], [7], [7]], np.uint8), n_bits=8).packed().tolist()
-        [[9], [7], [7]]
+        The first call with ``rows`` keeps 4 bytes a row.
+
+        >>> index = CodeIndex.build(np.array([[9], [7], [7]], np.uint8), n_bits=8)
+        >>> index.packed().tolist(), index.packed(np.array([2, 0])).tolist()
+        ([[9], [7], [7]], [[7], [9]])
         """
-        codes, starts, rows = self._distinct
-        of_bytes = codes.T.astype(codes.dtype.newbyteorder(">"), order="C").view(np.uint8)[:, : -(-self.n_bits // 8)]
-        packed = np.empty((len(rows), of_bytes.shape[1]), dtype=np.uint8)
-        packed[rows] = np.repeat(of_bytes, starts[1:] - starts[:-1], axis=0)
+        if rows is not None:
+            return _bytes_of(self._distinct.codes[:, self._places[rows]], self.n_bits)
+        codes, starts, rows_of_codes = self._distinct
+        of_bytes = _bytes_of(codes, self.n_bits)
+        packed = np.empty((len(rows_of_codes), of_bytes.shape[1]), dtype=np.uint8)
+        packed[rows_of_codes] = np.repeat(of_bytes, starts[1:] - starts[:-1], axis=0)
         return packed
+
+    @cached_property
+    def _places(self) -> Rows:
+        """Where among the distinct codes that of each row is."""
+        codes, starts, rows = self._distinct
+        places = np.empty(len(rows), np.uint32)
+        places[rows] = np.repeat(np.arange(codes.shape[1], dtype=np.uint32), starts[1:] - starts[:-1])
+        return places
 
     @property
     def nbytes(self) -> int:
@@ -295,6 +316,11 @@ class CodeIndex:
 def _fields(arrays: Mapping[str, NDArray[Any]], beginning: str, names: Sequence[str]) -> list[NDArray[Any]]:
     """Return the arrays whose names begin so; none if the first is not there."""
     return [arrays[f"{beginning}{name}"] for name in names] if f"{beginning}{names[0]}" in arrays else []
+
+
+def _bytes_of(codes: Words, n_bits: int) -> PackedCodes:
+    """Return words ``(words, m)`` of codes as ``(m, ceil(n_bits / 8))`` packed codes."""
+    return codes.T.astype(codes.dtype.newbyteorder(">"), order="C").view(np.uint8)[:, : -(-n_bits // 8)]
 
 
 def _can_numpy(search: Search) -> bool:

@@ -10,6 +10,7 @@ from channelhash.search.index.brute_force import Matches
 from channelhash.search.local.parts import count_codes, merged
 from channelhash.search.local.snapshots import Part
 from channelhash.search.projections import ALL, FIRST, Scored, cosines
+from channelhash.search.rerank import Surest, sure_distances
 from channelhash.search.store import Answers
 
 
@@ -20,10 +21,7 @@ def nearest(parts: list[Part], queries: PackedCodes, k: int) -> Answers:
 
 def within(parts: list[Part], queries: PackedCodes, radius: int, limit: int | None) -> Answers:
     """Find the items within ``radius`` bits of every query, at most the first ``limit``, by distance, then by id."""
-    matches = [
-        part.codes.index.within(queries, radius, part.allowed, limit and min(limit, len(part.codes))) for part in parts
-    ]
-    return merged(parts, matches, len(queries), limit)
+    return merged(parts, _rows_within(parts, queries, radius, limit), len(queries), limit)
 
 
 def scored(parts: list[Part], outputs: NDArray[Any], k: int, first: int | None) -> Scored:
@@ -40,6 +38,31 @@ def scored(parts: list[Part], outputs: NDArray[Any], k: int, first: int | None) 
         answers.ids.append(found.names(order))
         answers.distances.append(found.distances[order])
         answers.scores.append(scores[order])
+    return answers
+
+
+def surest(parts: list[Part], outputs: NDArray[Any], k: int | None, first: int | None, radius: int | None) -> Surest:
+    """Find items by distance and by how sure the model was, see `Store.search_surest`; ``first`` of them are looked at.
+
+    Only the codes of items at the distance of the last answer, or at a smaller one, are read.
+    """
+    queries = pack(binarize(outputs))
+    if radius is None:
+        matches = _nearest_rows(parts, queries, first or FIRST)
+    else:
+        matches = _rows_within(parts, queries, radius, first)
+    answers = Surest([], [], [])
+    for query, row in enumerate(outputs):
+        found = _Found.of(parts, [of_part[query] for of_part in matches])
+        if first is not None and first < len(found.rows):
+            found = found.take(found.best(first, found.distances))
+        if k is not None and k < len(found.rows):
+            found = found.take(np.flatnonzero(found.distances <= np.partition(found.distances, k - 1)[k - 1]))
+        keys = sure_distances(row, found.codes(), found.distances)
+        order = found.best(len(keys) if k is None else k, keys)
+        answers.ids.append(found.names(order))
+        answers.distances.append(found.distances[order])
+        answers.keys.append(keys[order])
     return answers
 
 
@@ -82,9 +105,21 @@ class _Found(NamedTuple):
         places = np.arange(len(self.rows))
         if count < len(places):
             places = np.flatnonzero(keys[0] <= np.partition(keys[0], count - 1)[count - 1])
+        if len(self.parts) == 1:  # rows are in the order of ids
+            return places[np.lexsort((self.rows[places], *(key[places] for key in reversed(keys))))][:count]
         columns = [key[places].tolist() for key in keys]
         pairs = sorted(zip(*columns, self.names(places), places.tolist(), strict=True))
         return np.array([place for *_, place in pairs[:count]], dtype=np.int64)
+
+    def codes(self) -> PackedCodes:
+        """Return the packed code of each row."""
+        first = self.parts[0].codes.index.packed(self.rows[self.part == 0])
+        codes = np.empty((len(self.rows), first.shape[1]), np.uint8)
+        codes[self.part == 0] = first
+        for number, part in enumerate(self.parts[1:], start=1):
+            inside = self.part == number
+            codes[inside] = part.codes.index.packed(self.rows[inside])
+        return codes
 
     def cosines(self, outputs: NDArray[Any]) -> NDArray[np.float32]:
         """Return the score of each row."""
@@ -99,3 +134,10 @@ class _Found(NamedTuple):
 def _nearest_rows(parts: list[Part], queries: PackedCodes, k: int) -> list[list[Matches]]:
     """Return of each part, of each query, the nearest rows."""
     return [part.codes.index.nearest(queries, min(k, len(part.codes)), part.allowed) for part in parts]
+
+
+def _rows_within(parts: list[Part], queries: PackedCodes, radius: int, limit: int | None) -> list[list[Matches]]:
+    """Return of each part, of each query, the rows within a radius, at most the first ``limit``."""
+    return [
+        part.codes.index.within(queries, radius, part.allowed, limit and min(limit, len(part.codes))) for part in parts
+    ]

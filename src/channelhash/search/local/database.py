@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -161,25 +162,26 @@ class ItemsDatabase:
         """Return the ``k`` items that have most of a text's words, see `WordSearch`."""
         return self._word_search(text, without, k, to_sqlite(where), least)
 
-    def get(self, item_id: str, modalities: Sequence[str]) -> Item | None:
-        """Return one item with its codes of these modalities, or None.
+    def get(self, ids: Sequence[str]) -> dict[str, Item]:
+        """Return id -> item, with its codes, for those ids that are there, in their order.
 
         Raises:
-            InputError: it is damaged.
+            InputError: one is damaged.
         """
-        rows = self._rows("SELECT number, metadata, checksum FROM items WHERE id = ?", item_id)
-        if not rows:
-            return None
-        number, metadata = self._whole_item(item_id, *rows[0])
-        codes, projections = {}, {}
-        read = "SELECT serial, code, projection, checksum FROM codes WHERE modality = ? AND item = ?"
-        for modality in modalities:
-            for serial, code, projection, checksum in self._rows(read, modality, number):
-                if code_checksum(item_id.encode(), number, serial, modality.encode(), code, projection) != checksum:
-                    raise self._damaged(item_id)
-                codes[modality] = np.frombuffer(code, np.uint8)
-                projections[modality] = np.frombuffer(projection or b"", np.int8)
-        return Item(item_id, codes, json.loads(metadata), {key: row for key, row in projections.items() if len(row)})
+        known = {name: self._whole_item(name, *row) for name, row in self._known(ids).items()}
+        names = {number: name for name, (number, _) in known.items()}
+        items = {name: Item(name, {}, json.loads(known[name][1])) for name in ids if name in known}
+        read = "SELECT item, modality, serial, code, projection, checksum FROM codes WHERE modality = ? AND item IN"
+        for searched, numbers in product(self.modalities(), _some([*names])):
+            rows = self._rows(f"{read} ({_marks(numbers)})", searched, *numbers)
+            for number, modality, serial, code, projection, checksum in rows:
+                name = names[number]
+                if code_checksum(name.encode(), number, serial, utf8(modality), code, projection) != checksum:
+                    raise self._damaged(name)
+                items[name].codes[modality] = np.frombuffer(code, np.uint8)
+                if projection is not None:
+                    items[name].projections[modality] = np.frombuffer(projection, np.int8)
+        return items
 
     def listed(self, after: int, count: int) -> list[tuple[int, Listed]]:
         """Return the first ``count`` items of a higher number than ``after``, with numbers; errors as in `get`."""
@@ -337,10 +339,8 @@ class ItemsDatabase:
     def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str, int]]:
         """Return number, metadata and checksum of those ids that are there."""
         known: dict[str, tuple[int, str, int]] = {}
-        for start in range(0, len(ids), _AT_ONCE):
-            some = ids[start : start + _AT_ONCE]
-            marks = ",".join("?" * len(some))
-            sql = f"SELECT id, number, metadata, checksum FROM items WHERE id IN ({marks})"
+        for some in _some(ids):
+            sql = f"SELECT id, number, metadata, checksum FROM items WHERE id IN ({_marks(some)})"
             known.update({name: (number, text, checksum) for name, number, text, checksum in self._rows(sql, *some)})
         return known
 
@@ -396,3 +396,12 @@ class ItemsDatabase:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+
+def _some(values: Sequence[Any]) -> list[Sequence[Any]]:
+    """Return values in lists, each for one statement."""
+    return [values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE)]
+
+
+def _marks(values: Sequence[Any]) -> str:
+    return ",".join("?" * len(values))

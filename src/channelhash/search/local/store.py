@@ -16,7 +16,7 @@ from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.fusion import Ranking
 from channelhash.search.items import IndexingRun
-from channelhash.search.local.answering import nearest, scored, within
+from channelhash.search.local.answering import nearest, scored, surest, within
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import Facts, StoreFolder, check_opened, read_facts, write_facts
 from channelhash.search.local.indexing_run import read_run
@@ -25,6 +25,7 @@ from channelhash.search.local.parts import count_codes, read_codes, sample_codes
 from channelhash.search.local.row_values import metadata_of
 from channelhash.search.local.snapshots import Part
 from channelhash.search.projections import Scored
+from channelhash.search.rerank import Surest
 from channelhash.search.store import Answers, Item, Listed, Store
 from channelhash.search.validation import Metadata, check_ids
 from channelhash.utils.files import locked
@@ -123,8 +124,7 @@ class EmbeddedStore(Store):
 
     @property
     def has_words(self) -> bool:
-        with self._items() as items:
-            return items.has_words
+        return self._open().reader.has_words
 
     def make(self) -> None:
         with self._writing:
@@ -177,8 +177,7 @@ class EmbeddedStore(Store):
 
     def _get(self, ids: list[str]) -> Mapping[str, Item]:
         with self._items() as items:
-            modalities = items.modalities()
-            return {name: item for name in ids if (item := items.get(name, modalities))}
+            return items.get(ids)
 
     def _listed(self) -> Iterator[Listed]:
         last = -1
@@ -230,6 +229,17 @@ class EmbeddedStore(Store):
         self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
     ) -> Answers:
         return within(self._parts(modality, where), queries, radius, limit)
+
+    def _surest(
+        self,
+        outputs: NDArray[Any],
+        k: int | None,
+        first: int | None,
+        radius: int | None,
+        modality: str,
+        where: Filter | None,
+    ) -> Surest:
+        return surest(self._parts(modality, where), outputs, k, first, radius)
 
     def _scored(self, outputs: NDArray[Any], k: int, first: int | None, modality: str, where: Filter | None) -> Scored:
         return scored(self._parts(modality, where), outputs, k, first)

@@ -13,7 +13,7 @@ from channelhash.errors import InputError
 from channelhash.search.hits import Hits, Query
 from channelhash.search.hits import SearchOptions as StoreOptions
 from channelhash.search.paging import Page, answer_page
-from channelhash.search.query import make_query, part_modality, query_like, query_outputs
+from channelhash.search.query import item_query, make_query, part_modality, query_outputs
 from channelhash.search.question import Part, check_parts, parse_question
 from channelhash.serve.batching import Outputs
 from channelhash.serve.error_handlers import PROBLEMS
@@ -143,7 +143,7 @@ def _query_like(service: Service, request: SearchRequest) -> tuple[Query, str]:
     modality = request.query_modality or (searched if searched in item.codes else min(item.codes))
     if modality not in item.codes:
         raise HTTPException(422, f"query_modality: this item has no {modality} code, only {' and '.join(item.codes)}")
-    return query_like(service.store, item.id, by=modality), modality
+    return item_query(item, modality), modality
 
 
 def _query_code(service: Service, request: SearchRequest) -> tuple[Query, str]:
@@ -158,8 +158,8 @@ def _parts(service: Service, request: SearchRequest, words: list[Part]) -> list[
     if request.code is not None:
         parts.append(Part(query_outputs(store, _query_code(service, request)[0])))
     for item_id in request.minus_ids:
-        modality = min(service.get_item(item_id).codes)
-        parts.append(Part(query_outputs(store, query_like(store, item_id, by=modality)), -1.0))
+        item = service.get_item(item_id)
+        parts.append(Part(query_outputs(store, item_query(item, min(item.codes))), -1.0))
     return check_parts([*parts, *(Part(what, -1.0) for what in request.minus)])
 
 
