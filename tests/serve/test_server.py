@@ -123,6 +123,40 @@ def test_more_requests_than_allowed_at_one_time_are_refused_but_health_is_not(tm
     store.close()
 
 
+def test_quick_searches_that_come_while_one_runs_are_answered_together_and_fail_alone(tmp_path, model, monkeypatch):
+    batches, inside, go_on = [], threading.Event(), threading.Event()
+    answer_all = service._answer_all
+
+    def answer_noting(calls):
+        batches.append(len(calls))
+        inside.set()
+        assert go_on.wait(30)
+        return answer_all(calls)
+
+    monkeypatch.setattr(service, "_answer_all", answer_noting)
+    store = small_store(tmp_path, model)
+    app = create_app(store, model)
+
+    async def ask():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://testserver") as client:
+            questions = [{"id": "item001"}, {"id": "nobody"}, {"id": "item002"}, {"id": "item001", "where": "id = 'x'"}]
+            first = asyncio.create_task(client.post("/search", json=questions[0]))
+            assert await asyncio.to_thread(inside.wait, 30)
+            others = [asyncio.create_task(client.post("/search", json=body)) for body in questions[1:3]]
+            slow = await client.post("/search", json=questions[3])  # has a thread of its own
+            while len(app.state.service.quick_searches._waiting) < 2:
+                await asyncio.sleep(0.01)
+            go_on.set()
+            return [slow, await first, *[await other for other in others]]
+
+    slow, first, unknown, last = asyncio.run(ask())
+    assert [answer.status_code for answer in (slow, first, unknown, last)] == [200, 200, 404, 200]
+    assert "nobody" in unknown.json()["error"]
+    assert (first.json()["results"][0]["id"], last.json()["results"][0]["id"]) == ("item001", "item002")
+    assert batches == [1, 2]
+    store.close()
+
+
 def test_every_answer_forbids_other_hosts_and_guessing(client):
     for address in ("/", "/info", "/nothing", "/images/item001", "/script.js"):
         headers = client.get(address).headers

@@ -13,7 +13,7 @@ from channelhash.explanation.sides import encode_items
 from channelhash.search.fused import ALONE
 from channelhash.search.query_encoder import QueryEncoder
 from channelhash.search.store import Store
-from channelhash.serve.batching import Batcher
+from channelhash.serve.batching import Batcher, Outputs
 
 _MAX_BATCH = 64
 _MODALITIES = ("text", "image")
@@ -35,7 +35,7 @@ class Encoding:
     """
 
     model: QueryEncoder | None
-    batchers: Mapping[str, Batcher]
+    batchers: Mapping[str, Batcher[Any, Outputs]]
     problems: Mapping[str, str]
     words_alone: bool
 
@@ -62,7 +62,7 @@ def make_encoding(
     if model is not None:
         check_model(store, model)
     problems = {modality: problem for modality in _MODALITIES if (problem := _problem(model, modality))}
-    batchers = {
+    batchers: dict[str, Batcher[Any, Outputs]] = {
         modality: Batcher(partial(encode_items, model, modality), thread, _MAX_BATCH, observe(modality))
         for modality in _MODALITIES
         if model is not None and modality not in problems

@@ -1,4 +1,4 @@
-"""Routes that check who asks, receive the body within limits, and read it in a worker thread.
+"""Routes that check who asks, receive the body within limits, and read it; a large one in a worker thread.
 
 A request takes one of the server's places only when its body is there, and gives it back before its answer is sent: a
 client that sends or reads slowly keeps none.
@@ -23,6 +23,8 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 # A form has a picture and a few fields; more are refused while they are read.
 _MAX_FILES, _MAX_FIELDS = 2, 32
 _SLICE = 65536
+# A body of so many bytes is read sooner than a thread could begin to.
+_AT_ONCE = 2000
 
 
 class Route(APIRoute):
@@ -85,7 +87,7 @@ class MonitoringRoute(Route):
 
 
 class _Received(Request):
-    """A request whose body is there, and is read in a worker thread: not many at one time."""
+    """A request whose body is there. Unless it is small, it is read in a worker thread: not many at one time."""
 
     def __init__(self, request: Request, body: bytes, service: Service, route: Route) -> None:
         super().__init__(request.scope, request.receive)
@@ -111,6 +113,8 @@ class _Received(Request):
         assert isinstance(model, type)
         assert issubclass(model, BaseModel)
         shape = self._service.limits.write if self._route.writes else self._service.limits.question
+        if len(self._content) <= _AT_ONCE:
+            return parse_json(self._content, model, shape)
         limiter = self._service.reading
         return await anyio.to_thread.run_sync(parse_json, self._content, model, shape, limiter=limiter)
 

@@ -15,7 +15,7 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 import numpy as np
-from fastapi import Depends, HTTPException, Request, UploadFile
+from fastapi import Depends, HTTPException, Request, Response, UploadFile
 from PIL import Image
 
 from channelhash.errors import InputError, JobError
@@ -26,7 +26,7 @@ from channelhash.search.query_encoder import QueryEncoder
 from channelhash.search.store import Item, Store
 from channelhash.serve.audit import AuditLog
 from channelhash.serve.auth import Tokens
-from channelhash.serve.batching import Outputs
+from channelhash.serve.batching import Batcher, Outputs
 from channelhash.serve.bit_labels import BitLabelCache
 from channelhash.serve.browsing import Browser
 from channelhash.serve.encoding import Encoding, done, make_encoding
@@ -36,6 +36,9 @@ from channelhash.serve.places import Places, Room
 from channelhash.serve.thumbnails import Thumbnails
 from channelhash.serve.uploads import open_upload
 from channelhash.serve.warm_up import WarmUp
+
+# Quick searches that one thread answers before the next that arrived.
+_TOGETHER = 16
 
 
 @dataclass
@@ -52,13 +55,16 @@ class Service:
         thumbnails: small copies of the images of stored items.
         image_folder: folder of the copies of uploaded images; None keeps none.
         thread: thread that runs the model.
+        search_thread: thread of quick searches.
         bit_labels: labels that go with bits, counted at their first use.
         browser: the items in an order, and how many are of each folder and month.
         places: places for requests at one time.
         uploading: places for large bodies at one time, which are kept in memory.
         reading: bodies of JSON that are read at one time.
         reading_forms: forms that are read at one time.
-        searching: searches at one time; more threads would only keep the event loop from the interpreter.
+        quick_searches: searches that take milliseconds: those that arrive while some run are answered together by
+            one thread, as each change of threads costs as much as a search.
+        searching: other searches at one time; more threads would only keep the event loop from the interpreter.
         decoding: images that are decoded at one time.
         pixels: room for pixels of decoded images.
         drawing: thumbnails that are drawn at one time.
@@ -77,10 +83,12 @@ class Service:
     thumbnails: Thumbnails
     image_folder: Path | None
     thread: ThreadPoolExecutor
+    search_thread: ThreadPoolExecutor
     bit_labels: BitLabelCache
     browser: Browser
     places: Places
     pixels: Room
+    quick_searches: Batcher[Callable[[], Response], Response | Exception]
     uploading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
     reading: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     reading_forms: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
@@ -106,6 +114,8 @@ class Service:
 
     async def encoded(self) -> Encoding:
         """Return how new items become codes, once the model is there; raise what its loading raised."""
+        if self.encoding.done():
+            return self.encoding.result()
         return await asyncio.shield(asyncio.wrap_future(self.encoding))
 
     async def encode(self, modality: str, item: Any) -> Outputs:
@@ -119,6 +129,20 @@ class Service:
         encoding = await self.encoded()
         encoding.refuse(modality)
         return await encoding.batchers[modality](item)
+
+    async def search(self, call: Callable[[], Response], quick: bool) -> Response:
+        """Answer a search in a thread; what ``call`` raises is raised here.
+
+        Args:
+            call: searches and writes the answer.
+            quick: whether that takes milliseconds.
+        """
+        if not quick:
+            return await anyio.to_thread.run_sync(call, limiter=self.searching)
+        answer = await self.quick_searches(call)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def encode_from_thread(self, modality: str, items: Sequence[Any]) -> Outputs:
         """Encode ``n`` items to ``(n, k)`` from a worker thread of the application."""
@@ -161,6 +185,7 @@ class Service:
         """Let the model finish, then close the store; a store that is gone is a line in the log."""
         self.warm_up.stop()
         self.thread.shutdown(cancel_futures=True)
+        self.search_thread.shutdown(cancel_futures=True)
         try:
             self.store.close()
         except JobError as error:
@@ -184,7 +209,7 @@ def make_service(
         InputError: the store holds codes of another model.
     """
     metrics = Metrics(lambda: len(store))
-    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="encode")
+    thread, search_thread = (ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("encode", "search"))
 
     def encoding_of(model: QueryEncoder | None) -> Encoding:
         return make_encoding(store, model, thread, lambda modality: metrics.batches.labels(modality).observe)
@@ -201,10 +226,12 @@ def make_service(
         thumbnails=Thumbnails(limits.pixels),
         image_folder=image_folder,
         thread=thread,
+        search_thread=search_thread,
         bit_labels=BitLabelCache(store),
         browser=Browser(store),
         places=Places(limits.concurrency),
         pixels=Room(2 * limits.pixels),
+        quick_searches=Batcher(_answer_all, search_thread, _TOGETHER),
     )
     service.warm_up = WarmUp(
         {
@@ -215,6 +242,17 @@ def make_service(
         }
     )
     return service
+
+
+def _answer_all(calls: Sequence[Callable[[], Response]]) -> list[Response | Exception]:
+    """Return each call's answer, or what it raised."""
+    answers: list[Response | Exception] = []
+    for call in calls:
+        try:
+            answers.append(call())
+        except Exception as error:
+            answers.append(error)
+    return answers
 
 
 def _learn_close(service: Service) -> None:

@@ -27,6 +27,11 @@ class WarmUp:
         #: What is not ready yet, in words.
         self.loading = list(steps)
 
+    def add(self, what: str, step: Callable[[], object]) -> None:
+        """Add a last step, before `start`."""
+        self._steps[what] = step
+        self.loading.append(what)
+
     def start(self) -> None:
         """Begin with the first step."""
         self._thread.start()

@@ -6,16 +6,10 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +18,7 @@ from channelhash.codes import PackedCodes, pack
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import Records
 from channelhash.errors import JobError
+from channelhash.lab.benchmarks.http_load import load
 from channelhash.models import MODELS, HashModel
 from channelhash.utils.memory import resident_bytes
 from channelhash.utils.processes import interrupts_held
@@ -55,19 +50,11 @@ class LoadRow(Row):
     growth_mb: float | None
 
 
-@dataclass(frozen=True)
-class Load:
-    """What clients measured together: seconds of each response, and how many requests failed."""
-
-    seconds: list[float]
-    errors: int
-
-
 def benchmark_serve(seconds: float = 60.0, n_codes: int = 1_000_000, clients: Sequence[int] = CLIENTS) -> list[LoadRow]:
     """Measure searches by words and by id, from 1, 8 and 32 clients, for ``seconds`` each.
 
     The model is the small one with random weights, which cost what trained ones do; the codes lie in clusters, as
-    learned ones do. The clients are threads of one more process on the same machine, and take part of its cores.
+    learned ones do. The clients are connections of one more process on the same machine, and take part of its cores.
 
     Args:
         seconds: length of each measurement.
@@ -183,44 +170,3 @@ def _measure(what: str, n_codes: int, clients: _Clients, pid: int) -> LoadRow:
         "errors": measured.errors,
         "growth_mb": held[-1] - held[len(held) // 10] if held else None,
     }
-
-
-def load(address: str, bodies: Sequence[bytes], clients: int, seconds: float) -> Load:
-    """Send ``POST /search`` from several threads, each over one connection, until the time is over.
-
-    Args:
-        address: of the server, without a slash at its end.
-        bodies: requests, sent in turn; every client begins elsewhere.
-        clients: number of threads.
-        seconds: no request starts later than this.
-    """
-    end = time.perf_counter() + seconds
-    orders = [[*bodies[number * 7 % len(bodies) :], *bodies] for number in range(clients)]
-    with ThreadPoolExecutor(clients) as threads:
-        loads = list(threads.map(partial(_send_until, end, address), orders))
-    return Load([wait for part in loads for wait in part.seconds], sum(part.errors for part in loads))
-
-
-def _send_until(end: float, address: str, bodies: Sequence[bytes]) -> Load:
-    waits: list[float] = []
-    errors = sent = 0
-    host = urlsplit(address).netloc
-    connection = HTTPConnection(host, timeout=60)
-    while (began := time.perf_counter()) < end:
-        body = bodies[sent % len(bodies)]
-        sent += 1
-        try:
-            connection.request("POST", "/search", body, {"Content-Type": "application/json"})
-            response: Any = connection.getresponse()
-            response.read()
-            status = response.status
-        except (OSError, HTTPException):
-            connection.close()
-            connection = HTTPConnection(host, timeout=60)
-            status = 0
-        if status == 200:
-            waits.append(time.perf_counter() - began)
-        else:
-            errors += 1
-    connection.close()
-    return Load(waits, errors)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ from fastapi import APIRouter, Depends, Form, HTTPException, Response
 
 from channelhash.codes import PackedCodes, check_packed
 from channelhash.errors import InputError
+from channelhash.search.fused import DEPTH
 from channelhash.search.hits import Hits, Query
 from channelhash.search.hits import SearchOptions as StoreOptions
 from channelhash.search.paging import Page, answer_page
@@ -47,7 +49,10 @@ async def search(request: SearchRequest, service: CurrentService) -> Response:
         if request.text is not None and not request.text.strip():
             raise HTTPException(422, "text: is empty; give some words")
         words = [] if request.text is None else parse_question(request.text)
-        parts = await run_sync(_parts, service, request, words, limiter=service.searching)
+        if request.id is None and not request.minus_ids:
+            parts = _parts(service, request, words)  # no item to read
+        else:
+            parts = await run_sync(_parts, service, request, words, limiter=service.searching)
         return await _search_parts(service, request, parts, understood(request, words), start)
     if request.rerank:
         raise HTTPException(422, "rerank: needs the query's real-valued outputs; ask with words or a picture")
@@ -56,7 +61,7 @@ async def search(request: SearchRequest, service: CurrentService) -> Response:
     def work() -> Response:
         return _search(service, request, *query_stored(service, request), understood(request, []), start)
 
-    return await run_sync(work, limiter=service.searching)
+    return await service.search(work, _is_quick(request))
 
 
 def _read_form(
@@ -178,7 +183,14 @@ async def _search_parts(
 
     query = make_query(parts, await asyncio.gather(*map(outputs_of, parts)))
     modality = (part_modality(parts[0]) or "") if query.words_coded else query.modality
-    return await run_sync(_search, service, options, query, modality, asked, start, limiter=service.searching)
+    call = partial(_search, service, options, query, modality, asked, start)
+    return await service.search(call, _is_quick(options))
+
+
+def _is_quick(options: SearchOptions) -> bool:
+    """Return whether a search takes milliseconds: a few answers, of which nothing more is asked."""
+    special = (options.where, options.label, options.folder, options.month, options.radius, options.collapse)
+    return not options.rerank and options.offset + options.k <= DEPTH and all(value in (None, []) for value in special)
 
 
 def _search(
