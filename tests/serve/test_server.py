@@ -9,8 +9,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -25,6 +27,7 @@ from channelhash.serve.batching import Batcher
 from channelhash.serve.factory import open_app
 from channelhash.serve.server import allowed_hosts, listen
 from channelhash.serve.warm_up import WarmUp
+from channelhash.serve.workers import HandedConnections
 from serve.served import TOKEN, WRITER, small_model, small_store
 from small_runs import assert_refused
 
@@ -323,3 +326,135 @@ def test_a_model_without_the_stores_texts_learns_what_is_close_to_a_text(tmp_pat
     with TestClient(create_app(store, model)) as client:
         client.app.state.service.warm_up._thread.join()
         assert client.post("/search", json={"text": "a red picture"}).json()["close"] in (True, False)
+
+
+def ask(address: str, path: str, body: object = None, token: str = "") -> dict:
+    """Answer of a server over a connection of its own."""
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    request = urllib.request.Request(address + path, body and json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started to work for it, Python's own helper left out."""
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        found = [int(child) for child in file.read().split()]
+    return [child for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def seen_by_all(address: str, question: dict, found: int) -> None:
+    """Wait until each of two workers, who are asked in turn, finds so many items."""
+    end = time.monotonic() + 30
+    while [len(ask(address, "search", question)["results"]) for _ in range(4)] != [found] * 4:
+        assert time.monotonic() < end
+
+
+def test_a_connection_is_handed_over_whole():
+    ours, theirs = socket.socketpair()
+    with ours, HandedConnections(fileno=theirs.detach()) as handed, listen("127.0.0.1", 0) as listening:
+        handed.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            handed.accept()
+        with socket.create_connection(listening.getsockname()) as client:
+            accepted, address = listening.accept()
+            with accepted:
+                socket.send_fds(ours, [b"c"], [accepted.fileno()])
+            connection, peer = handed.accept()
+            with connection:
+                assert peer == address == client.getsockname()
+                connection.sendall(b"hello")
+                assert client.recv(5) == b"hello"
+
+
+def test_whoever_hands_no_more_ends_the_worker_once(monkeypatch):
+    ended = []
+    monkeypatch.setattr(signal, "raise_signal", ended.append)
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with HandedConnections(fileno=theirs.detach()) as handed:
+        for _ in range(3):
+            with pytest.raises(ConnectionAbortedError):
+                handed.accept()
+    assert ended == [signal.SIGTERM]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
+    small_store(tmp_path, model).close()
+    store = open_store(tmp_path / "store")
+    store.make_snapshot()
+    store.close()
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    options = ("--model", tmp_path / "model", "--token-file", tmp_path / "token", "--workers", 2)
+    process, address = started(tmp_path / "store", *options)
+    try:
+        workers = children(process.pid)
+        assert len(workers) == 2
+        question = {"text": "a red picture", "k": 40}
+        before = [ask(address, "search", question)["results"] for _ in range(4)]
+        assert before[1:] == before[:1] * 3
+        n_items = len(before[0])
+        maps = [Path(f"/proc/{pid}/maps").read_text(encoding="utf-8") for pid in workers]
+        assert all("snapshot-" in lines for lines in maps)  # the codes are in the files, for both
+        ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}, TOKEN)
+        seen_by_all(address, question, n_items + 1)
+        os.kill(workers[0], signal.SIGKILL)
+        end = time.monotonic() + 60
+        while len(new := children(process.pid)) < 2 or workers[0] in new:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        for _ in range(20):  # the one that is there, then both
+            assert ask(address, "health") == {"status": "ok", "items": n_items + 1}
+        metrics = urllib.request.urlopen(f"{address}metrics", timeout=60).read().decode()
+        counted = re.search(r'requests_total\{method="POST",route="/search",status="200"\} (\S+)', metrics)
+        assert float(counted[1]) >= 8  # those of the killed one, too
+        assert f"channelhash_items {n_items + 1}.0" in metrics
+        assert "channelhash_running_requests 1.0" in metrics
+        process.send_signal(signal.SIGTERM)
+        out, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, out.strip()) == (143, "Stopped."), error
+    assert "Traceback" not in error
+    assert "another one takes its place" in error
+    assert "late" in open_store(tmp_path / "store")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_workers_end_when_whoever_started_them_is_killed(tmp_path, model):
+    small_store(tmp_path, model).close()
+    process, _ = started(tmp_path / "store", "--workers", 2)
+    workers = children(process.pid)
+    process.kill()
+    process.communicate(timeout=60)
+    end = time.monotonic() + 60
+    while any(Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in workers):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_what_workers_cannot_serve_is_refused_in_one_line(tmp_path, model):
+    small_store(tmp_path, model).close()
+    small_model(tmp_path, seed=1).save_pretrained(tmp_path / "other")
+    for store, options, line in (
+        ("nothing", (), "no such store"),
+        ("store", ("--model", tmp_path / "other"), "two models cannot"),
+    ):
+        command = ["channelhash.cli.main", "serve", tmp_path / store, "--port", 0, "--workers", 2, *options]
+        done = subprocess.run(
+            [sys.executable, "-m", *map(str, command)], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 2, done.stderr
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        assert line in done.stderr
+
+
+def test_a_system_that_hands_over_no_connections_has_one_process(tmp_path, model, monkeypatch, capsys):
+    small_store(tmp_path, model).close()
+    monkeypatch.delattr(socket, "send_fds")
+    assert_refused(capsys, "serve", tmp_path / "store", "--port", 0, "--workers", 2, says="--workers 2: this system")

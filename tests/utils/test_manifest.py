@@ -34,11 +34,13 @@ def test_what_changed_is_found(folder, damage, message, lost):
     files = list_files(folder)
     assert find_damaged(folder, files) == find_lost(folder, files) == []
     assert read_checked(folder, files, files) == [b"a dog", b""]
+    assert [bytes(content) for content in read_checked(folder, files, files, mapped=True)] == [b"a dog", b""]
     damage(folder / "a.txt")
     assert find_damaged(folder, files) == [message]
     assert find_lost(folder, files) == [message] * lost
-    with pytest.raises(ValueError, match=message):
-        read_checked(folder, files, files)
+    for mapped in (False, True):
+        with pytest.raises(ValueError, match=message):
+            read_checked(folder, files, files, mapped)
 
 
 def test_files_come_back_from_json(folder):

@@ -1,6 +1,8 @@
 """``channelhash serve``"""
 
 from concurrent.futures import Future
+from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ from channelhash.cli.options import SearchableStore, StoreModel, TrustCode
 from channelhash.cli.output import messages
 from channelhash.cli.photos import Captions, Encoder, bring_up_to_date
 from channelhash.cli.stopping import when_stopped
+from channelhash.errors import InputError
 
 if TYPE_CHECKING:
     from channelhash.serve.encoding import Encoding
@@ -28,6 +31,7 @@ def serve(
     max_pixels: float = typer.Option(40, min=0.001, help="Largest picture, in million pixels."),
     max_k: int = typer.Option(1000, min=1, help="Largest number of results of one search."),
     max_concurrency: int = typer.Option(64, min=1, help="Largest number of requests at one time."),
+    workers: int = typer.Option(1, min=1, help="Number of processes that answer, up to one for each core."),
     encoder: Encoder = [],
     captions: Captions = None,
     trust_code: TrustCode = False,
@@ -39,24 +43,38 @@ def serve(
     from channelhash.serve.factory import open_app
     from channelhash.serve.limits import Limits
     from channelhash.serve.server import allowed_hosts, format_address, listen, run_server
+    from channelhash.serve.workers import Task, can_have_workers, run_workers
 
+    if workers > 1 and not can_have_workers():
+        raise InputError(f"--workers {workers}: this system hands no connections to other processes; leave it out")
     limits = Limits(
-        upload_bytes=round(max_upload * 1e6), pixels=round(max_pixels * 1e6), k=max_k, concurrency=max_concurrency
+        upload_bytes=round(max_upload * 1e6),
+        pixels=round(max_pixels * 1e6),
+        k=max_k,
+        concurrency=ceil(max_concurrency / workers),
     )
     when_stopped(f"{store} keeps every write that was answered")
     with listen(host, port) as listening:
         if photos := bring_up_to_date(store, model, encoder, captions):
             photos.store.close()
         hosts = allowed_hosts(host, allow_host)
-        app = open_app(store, model, limits, token_file, hosts, read_token_file, audit_log)
-        encoding: Future[Encoding] = app.state.service.encoding
+        make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, audit_log, workers > 1)
 
         def say() -> None:
             typer.echo(f"Searching {store} at {format_address(listening)}")
+
+        def say_both() -> None:
+            say()
             encoding.add_done_callback(_say_problems)
 
+        if workers > 1:
+            answer = partial(run_workers, workers, Task(make, _say_problems, trust_code), listening, say)
+        else:
+            app = make()
+            encoding: Future[Encoding] = app.state.service.encoding
+            answer = partial(run_server, app, listening, say_both, encoding)
         try:
-            run_server(app, listening, say, encoding)
+            answer()
         finally:
             typer.echo("Stopped.")
 

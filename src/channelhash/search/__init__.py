@@ -16,7 +16,12 @@ STEMS = ("", "english")
 
 
 def open_store(
-    address: str | Path, n_bits: int | None = None, model: str = "", projections: bool = False, stem: str = ""
+    address: str | Path,
+    n_bits: int | None = None,
+    model: str = "",
+    projections: bool = False,
+    stem: str = "",
+    mapped: bool = False,
 ) -> Store:
     """Open a store of codes to add to and to search in.
 
@@ -30,6 +35,8 @@ def open_store(
             a folder can; and one that is there must keep them.
         stem: ``"english"``: a new store finds ``horses`` by ``horse``, which only one in a folder can; and one that is
             there must. By default a word finds itself alone.
+        mapped: leave the codes of a store in a folder in its files, once they are checked: several processes that
+            search it have them in memory once. Nobody else may write to these files. Other stores take no notice.
 
     Raises:
         InputError: there is something else at that address, or a store of another code length or model, or without
@@ -70,7 +77,7 @@ def open_store(
         return open_codes(CodeSet.load(codes), text, path, n_bits, model)
     if path.suffix == ".parquet":
         return open_codes(CodeSet.load(path), text, None, n_bits, model)
-    return open_folder(path, Facts(n_bits or 0, model, projections, stem))
+    return open_folder(path, Facts(n_bits or 0, model, projections, stem), mapped)
 
 
 def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:

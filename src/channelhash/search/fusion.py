@@ -1,7 +1,6 @@
 """Several rankings of items as one."""
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
 from typing import NamedTuple
 
 #: What Cormack, Clarke and Büttcher found best on their collections, and everybody uses.
@@ -45,12 +44,14 @@ def fuse(rankings: Sequence[Ranking], smoothing: float = SMOOTHING) -> dict[str,
     scores: dict[str, float] = {}
     for ids, keys in rankings:
         place = 0
-        for _, tied in groupby(range(len(ids)), keys.__getitem__):
-            members = list(tied)
-            share = sum(1 / (smoothing + place + 1 + n) for n in range(len(members))) / len(members)
-            place += len(members)
-            for member in members:
-                scores[ids[member]] = scores.get(ids[member], 0.0) + share
+        while place < len(ids):
+            end = place + 1
+            while end < len(ids) and keys[end] == keys[place]:
+                end += 1
+            share = sum([1 / (smoothing + rank) for rank in range(place + 1, end + 1)]) / (end - place)
+            for name in ids[place:end]:
+                scores[name] = scores.get(name, 0.0) + share
+            place = end
     return scores
 
 

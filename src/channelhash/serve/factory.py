@@ -27,6 +27,7 @@ def open_app(
     hosts: Collection[str] | None,
     read_token_file: Path | None = None,
     audit_log: Path | None = None,
+    mapped: bool = False,
 ) -> FastAPI:
     """Open a store and create its application; see `create_app`.
 
@@ -38,6 +39,7 @@ def open_app(
         hosts: host names that requests may name.
         read_token_file: file of the token that other calls need; None allows everybody to read.
         audit_log: file to which writes are noted.
+        mapped: see `open_store`.
 
     Raises:
         InputError: there is no such store, its codes are another model's, or a token is given for a store that can only
@@ -51,7 +53,7 @@ def open_app(
     if token is not None and token == tokens.read:
         raise InputError("--read-token-file: holds the token of --token-file, so that whoever reads could write")
     audit = AuditLog(audit_log) if audit_log else None
-    store = open_store(address)
+    store = open_store(address, mapped=mapped)
     if token is not None and not store.writable:
         raise InputError(f"--token-file: {address} can only be read; make a store with `channelhash index create`")
     folder, writes = model or store.model_folder, token is not None
@@ -59,7 +61,7 @@ def open_app(
     if folder and store.n_bits is None:  # the first items are this model's
         encoder = _load(store, folder, writes)
         store.close()
-        store = open_store(address, encoder.n_bits, encoder.fingerprint())
+        store = open_store(address, encoder.n_bits, encoder.fingerprint(), mapped=mapped)
     # Uploaded images are kept beside the codes where the store is a folder of its own.
     image_folder = find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
     load = partial(_load, store, folder, writes) if folder and encoder is None else None

@@ -15,8 +15,8 @@ from channelhash.errors import InputError
 from channelhash.serve.connections import Connection, allow_connections, most_accepted
 from channelhash.serve.middleware import LOOPBACK
 
-# Seconds that running requests have to finish after the signal to stop.
-_GRACE = 30
+#: Seconds that running requests have to finish after the signal to stop.
+GRACE = 30
 # Seconds after which a thread that works lets the event loop go on; Python's own 0.005 add up.
 _SWITCH = 0.001
 
@@ -99,7 +99,7 @@ def run_server(
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=_GRACE,
+        timeout_graceful_shutdown=GRACE,
         lifespan="on",
         backlog=most_accepted(),
     )

@@ -4,6 +4,7 @@ SHA-256 takes about 0.6 s a gigabyte on one core, without the interpreter's lock
 """
 
 import hashlib
+import mmap
 import stat
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -94,8 +95,15 @@ def find_damaged(folder: Path, files: Files) -> list[str]:
         return [line for line in pool.map(damage, files) if line]
 
 
-def read_checked(folder: Path, names: Iterable[str], files: Files) -> list[bytes]:
+def read_checked(folder: Path, names: Iterable[str], files: Files, mapped: bool = False) -> list[bytes | mmap.mmap]:
     """Read some of the files. What is returned is what was checked, whatever happens to the files from now on.
+
+    Args:
+        folder: of the files.
+        names: of those that are read.
+        files: what they should be.
+        mapped: leave the content in the files, shared with other processes, after it was checked. Such a file may be
+            removed or replaced by another, but not written to.
 
     Raises:
         ValueError: a file is not listed, or not as it is listed.
@@ -107,13 +115,16 @@ def read_checked(folder: Path, names: Iterable[str], files: Files) -> list[bytes
     ValueError: none.txt: is missing
     """
 
-    def read(name: str) -> bytes:
+    def read(name: str) -> bytes | mmap.mmap:
         if name not in files:
             raise ValueError(f"{name}: is not listed")
         if lost := _lost(folder / name, files[name]):
             raise ValueError(f"{name}: {lost}")
         with open(folder / name, "rb") as file:
-            content = file.read(files[name].size + 1)
+            size = files[name].size
+            content = (
+                mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if mapped and size else file.read(size + 1)
+            )
         if hashlib.sha256(content).hexdigest() != files[name].sha256:
             raise ValueError(f"{name}: has changed since it was written")
         return content

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.search.contract import N_BITS, Kind, check_any_calls
 
 import channelhash as ch
 from channelhash.search.local import snapshot_files
@@ -21,6 +22,7 @@ from channelhash.search.projections import Scored
 
 N = 40
 QUERIES = np.random.default_rng(5).integers(0, 256, (3, 2), dtype=np.uint8)
+QUERY_BITS = ch.codes.unpack(QUERIES[:1], 16)
 CODES = {
     modality: np.random.default_rng(seed).integers(0, 256, (N, 2), dtype=np.uint8)
     for seed, modality in enumerate(("image", "text"))
@@ -105,8 +107,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("share", [7, pytest.param(1, marks=pytest.mark.slow)])
-def test_every_damage_to_every_file_is_noticed_and_mended(made, tmp_path, share):
+@pytest.mark.parametrize(("mapped", "share"), [(False, 7), (True, 11), pytest.param(False, 1, marks=pytest.mark.slow)])
+def test_every_damage_to_every_file_is_noticed_and_mended(made, tmp_path, mapped, share):
     names = sorted(path.relative_to(snapshot(made[0])) for path in snapshot(made[0]).rglob("*.*"))
     assert len(names) == 19
     for name, kind in [*product(names, DAMAGES)][::share]:
@@ -115,7 +117,7 @@ def test_every_damage_to_every_file_is_noticed_and_mended(made, tmp_path, share)
         DAMAGES[kind](damaged / name)
         (line,) = damage_of(folder)
         assert f"{damaged.name}/{name}: " in line
-        store = ch.open_store(folder)
+        store = ch.open_store(folder, mapped=mapped)
         assert answers(store) == made[1], (name, kind)
         assert snapshot(folder) != damaged, (name, kind)
         assert damage_of(folder) == []
@@ -169,8 +171,9 @@ def test_what_happens_to_the_files_of_an_open_store_changes_no_answer(folder, ma
     assert "i4 é" not in store.search(QUERIES, 99, "text").ids[0]
 
 
-def test_another_process_makes_a_new_snapshot_before_a_modality_is_read(folder, made):
-    store = ch.open_store(folder)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_another_process_makes_a_new_snapshot_before_a_modality_is_read(folder, made, mapped):
+    store = ch.open_store(folder, mapped=mapped)
     assert answers(store, "image") == {"image": made[1]["image"]}
     former = snapshot(folder)
     other = ch.open_store(folder)
@@ -179,6 +182,25 @@ def test_another_process_makes_a_new_snapshot_before_a_modality_is_read(folder, 
     assert newer != former
     assert answers(store) == made[1]
     assert snapshot(folder) == newer
+
+
+def test_codes_that_stay_in_their_files_are_those_that_were_written(monkeypatch):
+    monkeypatch.setattr(layers, "_LEAST_IN_SNAPSHOT", 6)
+    monkeypatch.setattr(layers, "_LEAST_IN_MEMORY", 2)
+    check_any_calls(Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS, mapped=True)))
+
+
+def test_stores_over_the_same_files_see_what_either_writes(folder, made):
+    one, other = (ch.open_store(folder, mapped=True) for _ in range(2))
+    assert answers(one) == answers(other) == made[1]
+    assert not one._open().layers._snapshot.codes["image"].items.flags.owndata
+    for number, (writing, reading) in enumerate([(one, other), (other, one)]):
+        writing.add([f"new {number}"], {"image": QUERIES[:1]}, projections={"image": np.where(QUERY_BITS, 1, -1)})
+        writing.make_snapshot()
+        assert f"new {number}" in reading.search(QUERIES, 2).ids[0]
+        assert answers(one) == answers(other)
+    one.close()
+    other.close()
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,20 @@ def test_items_come_by_the_weight_of_their_words(tmp_path_factory, texts, data):
     store.close()
 
 
+def test_how_many_items_have_a_word_is_known_anew_after_each_write(tmp_path):
+    store, other = (ch.open_store(tmp_path / "store") for _ in range(2))
+    texts: list[str] = []
+    for writer, more in ((store, ["dog", "man"]), (other, ["dog", "two dog"]), (store, ["two"])):
+        add(writer, more, start=len(texts))
+        texts += more
+        for reader in (store, other):
+            found = reader.search_words("dog two", 9)
+            names, scores = by_counting(texts, "dog two", 9, 0)
+            assert (list(found.ids), found.keys) == (names, pytest.approx(scores))
+    store.close()
+    other.close()
+
+
 def test_frequent_words_are_found_with_rare_ones_and_without(tmp_path, monkeypatch):
     monkeypatch.setattr(word_search, "_ROWS", 5)
     store = ch.open_store(tmp_path / "store")

@@ -21,11 +21,16 @@ _PROJECTED = "channelhash store 2"
 class StoreFolder:
     """Where the files of a store are.
 
+    Attributes:
+        path: the folder.
+        mapped: whether the codes of a snapshot are searched where they are, see `manifest.read_checked`.
+
     >>> StoreFolder(Path("photos.store")).database.name
     'items.sqlite'
     """
 
     path: Path
+    mapped: bool = False
 
     @property
     def description(self) -> Path:

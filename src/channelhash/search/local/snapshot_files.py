@@ -39,7 +39,12 @@ class Snapshot(Mapping[str, SortedCodes]):
         serial: the last code that may be in it.
         counts: modality -> number of codes.
         files: all files but the manifest.
+
+    Attributes:
+        mapped: whether codes stay in their files, see `manifest.read_checked`.
     """
+
+    mapped = False
 
     def __init__(self, path: Path, n_bits: int, serial: int, counts: dict[str, int], files: Files) -> None:
         self.path = path
@@ -65,7 +70,9 @@ class Snapshot(Mapping[str, SortedCodes]):
         return len(self.counts)
 
     def load(self, modality: str) -> SortedCodes:
-        """Read the codes of a modality into memory; the very bytes that are checked are those that are searched.
+        """Read the codes of a modality, into memory unless `mapped`.
+
+        The very bytes that are checked are those that are searched, unless somebody writes to a mapped file.
 
         Raises:
             DamagedSnapshotError: a file is not as it was written.
@@ -73,7 +80,7 @@ class Snapshot(Mapping[str, SortedCodes]):
         beginning = f"{modality}/"
         names = [name for name in self.files if name.startswith(beginning)]
         try:
-            contents = read_checked(self.path, names, self.files)
+            contents = read_checked(self.path, names, self.files, self.mapped)
             arrays = {
                 name.removeprefix(beginning).removesuffix(".npy"): array_from_npy(content)
                 for name, content in zip(names, contents, strict=True)

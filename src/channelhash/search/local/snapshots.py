@@ -159,6 +159,9 @@ class CodeLayers:
                 kept = name
             finally:
                 remove_others(self._folder.path, kept)
+        if self._folder.mapped:
+            self._view = _NO_VIEW  # the files are opened instead of what they were made of
+            return
         self._snapshot_name, self._snapshot, self._middle = name, layer, Layer({}, layer.last)
 
     def remove_leftovers(self) -> None:
@@ -287,6 +290,7 @@ def check_snapshot(database: ItemsDatabase, facts: Facts, folder: StoreFolder) -
 def _named_snapshot(folder: StoreFolder, state: State, n_bits: int) -> Snapshot:
     """Return the snapshot that ``state`` names, if it is the one that was made then."""
     snapshot = open_snapshot(folder.path / state.snapshot)
+    snapshot.mapped = folder.mapped
     expected = n_bits, state.snapshot_serial, state.snapshot_size
     if (snapshot.n_bits, snapshot.serial, sum(snapshot.counts.values())) != expected:
         raise DamagedSnapshotError(f"{snapshot.path}: not the snapshot that the database knows")

@@ -317,12 +317,13 @@ class EmbeddedStore(Store):
         return opened
 
 
-def open_folder(path: Path, new: Facts = _ANY) -> EmbeddedStore:
+def open_folder(path: Path, new: Facts = _ANY, mapped: bool = False) -> EmbeddedStore:
     """Open the store in a folder, which may not be there yet; `StoreFolder` names its files.
 
     Args:
         path: the folder.
         new: as of `EmbeddedStore`.
+        mapped: as of `StoreFolder`.
 
     Raises:
         InputError: the folder holds something else, is damaged, or was made otherwise.
@@ -333,7 +334,7 @@ def open_folder(path: Path, new: Facts = _ANY) -> EmbeddedStore:
     ...     len(store), store.writable
     (0, True)
     """
-    folder = StoreFolder(path)
+    folder = StoreFolder(path, mapped)
     folder.check_own()
     _check_empty(folder)
     return EmbeddedStore(str(path), folder, in_memory(None), new)

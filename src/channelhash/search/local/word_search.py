@@ -4,6 +4,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ _MANY = 10_000
 _EVERYWHERE = 0.1
 # How often words are is counted anew when so large a share of the items has come or gone.
 _STALE = 0.1
+
+# Texts that are kept as words, and rare words of which is known how many items have them.
+_KEPT = 1_000
 
 
 class WordSearch:
@@ -57,6 +61,10 @@ class WordSearch:
         self._stem = stem
         self._counts: dict[str, int] = {}
         self._n_items = 0
+        self._state: tuple[int, int] | None = None
+        self._last_item = 0
+        self._rare_counts: dict[str, int] = {}
+        self._split = lru_cache(_KEPT)(self._split_anew)
         self._splitting: sqlite3.Connection | None = None
 
     def __call__(
@@ -71,6 +79,7 @@ class WordSearch:
             where: the filter of ``items``.
             coverage: least share of the weight of all words that an item has; see `store.Store.search_words`.
         """
+        self._notice_writes()
         split = self._split(text)
         weights = self._weights(split)
         words = list(weights)
@@ -107,7 +116,15 @@ class WordSearch:
         names = dict(self._connection.execute(sql, (json.dumps(order),)).fetchall())
         return Ranking([names[number] for number in order], [scores[number] for number in order])
 
-    def _split(self, text: str) -> list[str]:
+    def _notice_writes(self) -> None:
+        """Forget what holds only until something is written: by this connection, or by others."""
+        (others,) = self._connection.execute("PRAGMA data_version").fetchone()
+        state = (others, self._connection.total_changes)
+        if state != self._state or len(self._rare_counts) > _KEPT:
+            self._state, self._rare_counts = state, {}
+            (self._last_item,) = self._connection.execute("SELECT coalesce(max(number), 0) FROM items").fetchone()
+
+    def _split_anew(self, text: str) -> list[str]:
         """Return the first different words of a text, as FTS5 splits it; of those with one stem, the first as it is.
 
         For FTS5 stems what it looks for, and the stem of a stem may be another.
@@ -131,7 +148,7 @@ class WordSearch:
 
     def _weights(self, words: Sequence[str]) -> dict[str, float]:
         """Return the weights of those words that are somewhere, rarest first, without those that are everywhere."""
-        n_items = self._connection.execute("SELECT coalesce(max(number), 0) FROM items").fetchone()[0]
+        n_items = self._last_item
         if abs(n_items - self._n_items) > _STALE * self._n_items:
             self._counts, self._n_items = {}, n_items
         there = sorted((count, word) for word in words if (count := self._count(word)))
@@ -147,10 +164,11 @@ class WordSearch:
         """Return how many items have a word; of one that many have, perhaps how many had it some time ago."""
         if word in self._counts:
             return self._counts[word]
+        if word in self._rare_counts:
+            return self._rare_counts[word]
         sql = "SELECT count(*) FROM words WHERE words MATCH ?"
         count = int(self._connection.execute(sql, (_all([word]),)).fetchone()[0])
-        if count > _ROWS:
-            self._counts[word] = count
+        (self._counts if count > _ROWS else self._rare_counts)[word] = count
         return count
 
 
