@@ -6,16 +6,24 @@ import numpy as np
 import pytest
 
 from channelhash.codes import hamming_distances
-from channelhash.lab.benchmarks.serve import benchmark_serve, clustered_codes
+from channelhash.lab.benchmarks.serve import LoadRow, benchmark_serve, clustered_codes
 from small_runs import run_command
 
 
 @pytest.mark.slow
 def test_a_small_load_has_no_errors_and_all_figures(monkeypatch, capsys):
-    monkeypatch.setattr("channelhash.lab.benchmarks.serve.benchmark_serve", lambda *_: benchmark_serve(0.3, 2000, (2,)))
+    def short(*_: object) -> list[LoadRow]:
+        return benchmark_serve(0.3, 2000, clients=(2,), workers=(1, 2))
+
+    monkeypatch.setattr("channelhash.lab.benchmarks.serve.benchmark_serve", short)
     assert run_command("benchmark", "serve", "--json") == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["what"] for row in rows] == ["search by words, 2 clients", "search by an id, 2 clients"]
+    assert [row["what"] for row in rows] == [
+        f"{program}search by {what}, 2 clients{workers}"
+        for program in ("", "FAISS + FastAPI: ")
+        for workers in ("", ", 2 workers")
+        for what in ("words", "an id")
+    ]
     for row in rows:
         assert row["errors"] == 0
         assert row["requests_per_second"] > 0

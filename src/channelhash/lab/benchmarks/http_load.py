@@ -39,17 +39,23 @@ class _Client:
         self.socket.sendall(next(self._requests))
 
     def receive(self) -> tuple[float, bool] | None:
-        """Read what is there; return the seconds and whether the status is 200 once the response is whole."""
+        """Read what is there; return the seconds and whether the status is 200 once the response is whole.
+
+        Raises:
+            OSError: the connection has ended.
+        """
         part = self.socket.recv(1 << 16)
+        if not part:
+            raise ConnectionAbortedError
         self._received += part
         header, end, body = self._received.partition(_END_OF_HEADER)
-        if part and not (end and len(body) >= _length(header)):
+        if not end or len(body) < _length(header):
             return None
-        return time.perf_counter() - self._began, bool(part) and header.split(b" ", 2)[1] == b"200"
+        return time.perf_counter() - self._began, header.split(b" ", 2)[1] == b"200"
 
 
 def load(address: str, bodies: Sequence[bytes], clients: int, seconds: float, path: str = "/search") -> Load:
-    """Send ``POST`` requests over several connections until the time is over.
+    """Send ``POST`` requests over several connections until the time is over; one that ends is an error, once.
 
     Args:
         address: of the server, ``http://host:port``.

@@ -2,14 +2,21 @@
 
 import json
 import multiprocessing
+import os
 import re
+import shlex
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
+from urllib.error import HTTPError, URLError
 
 import numpy as np
 import torch
@@ -20,7 +27,8 @@ from channelhash.data.records import Records
 from channelhash.errors import JobError
 from channelhash.lab.benchmarks.http_load import load
 from channelhash.models import MODELS, HashModel
-from channelhash.utils.memory import resident_bytes
+from channelhash.search import open_store
+from channelhash.utils.memory import family_bytes
 from channelhash.utils.processes import interrupts_held
 from channelhash.utils.seeds import generator
 from channelhash.utils.timing import Row, single_row
@@ -29,11 +37,13 @@ from channelhash.utils.timing import Row, single_row
 CLIENTS = (1, 8, 32)
 _N_BITS = 64
 _K = 10
+# Items added to the store in one call, and seconds that a server has to start.
+_ADDED, _STARTING = 100_000, 120
 _WORDS = ("sunset", "sea", "dog", "street", "night", "snow", "red", "boat", "people", "flower", "old", "house")
 
 
 class LoadRow(Row):
-    """One load. ``seconds`` is the median waiting time of a request; ``peak_mb`` the server's peak memory.
+    """One load. ``seconds`` is the median waiting time of a request; ``peak_mb`` the peak memory of all its processes.
 
     Attributes:
         requests_per_second: responses over the time of the measurement.
@@ -50,37 +60,58 @@ class LoadRow(Row):
     growth_mb: float | None
 
 
-def benchmark_serve(seconds: float = 60.0, n_codes: int = 1_000_000, clients: Sequence[int] = CLIENTS) -> list[LoadRow]:
-    """Measure searches by words and by id, from 1, 8 and 32 clients, for ``seconds`` each.
+def benchmark_serve(
+    seconds: float = 60.0,
+    n_codes: int = 1_000_000,
+    clients: Sequence[int] = CLIENTS,
+    workers: Sequence[int] | None = None,
+) -> list[LoadRow]:
+    """Measure searches by words and by id, from 1, 8 and 32 clients, for ``seconds`` each, beside a program over FAISS.
 
     The model is the small one with random weights, which cost what trained ones do; the codes lie in clusters, as
     learned ones do. The clients are connections of one more process on the same machine, and take part of its cores.
+    The other program is `faiss_server`; without FAISS it is left out.
 
     Args:
         seconds: length of each measurement.
         n_codes: size of the store.
         clients: numbers of clients.
+        workers: numbers of processes that answer; left out, 1 and as many as there are cores.
 
     Raises:
-        JobError: the server does not start.
+        JobError: a server does not start.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        model = small_text_model()
-        model.save_pretrained(Path(folder) / "model")
-        codes = clustered_codes(n_codes, _N_BITS)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model, codes = small_text_model(), clustered_codes(n_codes, _N_BITS)
+        model.save_pretrained(folder / "model")
         ids = [f"{row:07d}" for row in range(n_codes)]
-        store = Path(folder) / "codes.parquet"
-        CodeSet(ids, {"image": codes}, None, _N_BITS, model=model.fingerprint()).save(store)
+        CodeSet(ids, {"image": codes}, None, _N_BITS, model=model.fingerprint()).save(folder / "codes.parquet")
+        store = open_store(folder / "store", _N_BITS, model.fingerprint())
+        for start in range(0, n_codes, _ADDED):
+            store.add(ids[start : start + _ADDED], codes[start : start + _ADDED])
+        store.close()
         queries: dict[str, list[dict[str, str]]] = {
             "words": _texts(),
             "an id": [{"id": ids[row]} for row in range(0, n_codes, max(1, n_codes // 500))],
         }
-        with _server(store, Path(folder) / "model") as (address, process):
-            return [
-                _measure(f"search by {name}", n_codes, _Clients(address, _encode(bodies), count, seconds), process.pid)
-                for name, bodies in queries.items()
-                for count in clients
-            ]
+        programs = {"": _channelhash} | ({"FAISS + FastAPI: ": _faiss} if find_spec("faiss") else {})
+        rows = []
+        for program, start_program in programs.items():
+            for number in workers or sorted({1, os.cpu_count() or 1}):
+                with _running(*start_program(folder, number)) as (address, process):
+                    after = f", {number} workers" * (number > 1)
+                    rows += [
+                        _measure(
+                            f"{program}search by {what}, {count} client{'s' * (count > 1)}{after}",
+                            n_codes,
+                            _Clients(address, _encode(bodies), count, seconds),
+                            process.pid,
+                        )
+                        for what, bodies in queries.items()
+                        for count in clients
+                    ]
+        return rows
 
 
 def clustered_codes(n: int, n_bits: int, bits_off: float = 0.08) -> PackedCodes:
@@ -115,20 +146,57 @@ def _texts() -> list[dict[str, str]]:
     return [{"text": " ".join(random.choice(_WORDS, 4))} for _ in range(200)]
 
 
+def _channelhash(folder: Path, workers: int) -> tuple[list[str], dict[str, str], str]:
+    """Return the command of our server, its environment, and its address if it is known before."""
+    command = [sys.executable, "-m", "channelhash.cli.main", "serve", str(folder / "store"), "--port", "0"]
+    return [*command, "--model", str(folder / "model"), "--workers", str(workers)], {}, ""
+
+
+def _faiss(folder: Path, workers: int) -> tuple[list[str], dict[str, str], str]:
+    """Return the same of the program over FAISS."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "uvicorn", "channelhash.lab.benchmarks.faiss_server:make_app", "--factory"]
+    command += ["--port", str(port), "--workers", str(workers), "--no-access-log", "--log-level", "error"]
+    files = {"MODEL": str(folder / "model"), "CODES": str(folder / "codes.parquet")}
+    return command, files, f"http://127.0.0.1:{port}"
+
+
 @contextmanager
-def _server(store: Path, model: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """Run a server process; yield its address and the process."""
-    command = [sys.executable, "-m", "channelhash.cli.main", "serve", str(store), "--model", str(model), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+def _running(
+    command: list[str], environment: Mapping[str, str], address: str
+) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """Run a server; yield its address and its process once it answers and has nothing more to load."""
+    variables = {**os.environ, **environment}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=variables)
     try:
         assert process.stdout is not None
-        match = re.search(r"at (http://\S+)/", process.stdout.readline())
-        if match is None:
-            raise JobError("benchmark serve: the server did not start; try `channelhash serve` to see why")
-        yield match[1], process
+        if not address:
+            match = re.search(r"at (http://\S+)/", process.stdout.readline())
+            address = match[1] if match else ""
+        end = time.monotonic() + _STARTING
+        while not (address and _is_loaded(address)):
+            if process.poll() is not None or time.monotonic() > end:
+                raise JobError(f"benchmark serve: the server did not start; try {shlex.join(command)} to see why")
+            time.sleep(0.2)
+        yield address, process
     finally:
         process.terminate()
         process.wait()
+
+
+def _is_loaded(address: str) -> bool:
+    """Return whether a server answers and is not loading anything, asked several times: each worker answers in turn."""
+    try:
+        for _ in range(4):
+            with urllib.request.urlopen(f"{address}/info", timeout=60) as answer:
+                if json.loads(answer.read())["loading"]:
+                    return False
+    except HTTPError:  # another program, which knows no such address
+        return True
+    except URLError:
+        return False
+    return True
 
 
 class _Clients(NamedTuple):
@@ -154,12 +222,11 @@ def _measure(what: str, n_codes: int, clients: _Clients, pid: int) -> LoadRow:
         running = pool.apply_async(load, clients)
         memory: list[int | None] = []
         while not running.ready():
-            memory.append(resident_bytes(pid))
-            running.wait(max(0.05, clients.seconds / 100))
+            memory.append(family_bytes(pid))
+            running.wait(max(0.1, clients.seconds / 20))
         measured = running.get()
     waits = np.sort(measured.seconds) if measured.seconds else np.full(1, np.nan)
     p50, p95, p99 = (float(np.quantile(waits, share)) for share in (0.5, 0.95, 0.99))
-    what = f"{what}, {clients.clients} client{'s' * (clients.clients > 1)}"
     held = [n_bytes / 1e6 for n_bytes in memory if n_bytes is not None]
     return {
         **single_row(what, f"{n_codes:,} codes of {_N_BITS} bits, top {_K}", p50, max(held, default=None)),
