@@ -197,7 +197,8 @@ class Store(Backend):
         Args:
             outputs: ``(nq, n_bits)`` real-valued outputs of the model, whose signs are the queries' codes.
             k: at least 1; None, only with a radius, for all within it.
-            modality, where: as in `search`.
+            modality: as in `search`.
+            where: as in `search`.
             radius: in bits, inclusive; any distance if left out.
 
         Raises:
