@@ -34,6 +34,8 @@ from channelhash.utils.python_names import trusting
 _THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 # Seconds beyond `GRACE` after which a worker is killed.
 _LONGER = 5
+# Seconds before another one takes the place of a worker that ended while it started.
+_PAUSE = 1
 
 
 class Task(NamedTuple):
@@ -154,15 +156,14 @@ def _hand_over(
                     if (error := worker.reports.recv()) is not None:
                         raise error
                     worker.ready = True
-            elif worker.process.sentinel in events:
+            if worker.process.sentinel in events:
                 worker.close()
+                line = f"a worker ended with status {worker.process.exitcode}"
+                if not said:
+                    raise JobError(f"serve: {line} before it could answer")
+                logging.getLogger("channelhash.serve").error("%s; another one takes its place", line)
                 if not worker.ready:
-                    raise JobError(
-                        f"serve: a worker ended with status {worker.process.exitcode} before it could answer"
-                    )
-                logging.getLogger("channelhash.serve").error(
-                    "a worker ended with status %s; another one takes its place", worker.process.exitcode
-                )
+                    time.sleep(_PAUSE)
                 workers[place] = _start(task, False)
         if not said and all(worker.ready for worker in workers):
             said = True
