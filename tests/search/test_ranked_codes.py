@@ -6,6 +6,7 @@ import pytest
 import channelhash as ch
 from channelhash.search import ranked_codes
 from channelhash.search import store as checked_store
+from channelhash.search.backend import Backend
 from channelhash.search.projections import cosines, quantize
 from channelhash.search.query import SearchOptions, query_like, search_hits
 from channelhash.search.ranked_codes import rank_codes
@@ -72,3 +73,20 @@ def test_an_item_of_a_store_with_projections_asks_with_its_own(store):
         assert sure.tolist() == sorted(sure)
     else:
         assert query.outputs is None
+
+
+def test_what_others_delete_meanwhile_is_not_found(tmp_path, monkeypatch):
+    store, other = (ch.open_store(tmp_path / "store", N_BITS) for _ in range(2))
+    store.add(NAMES, CODES)
+    assert len(store.search_surest(QUESTIONS[:1]).ids[0]) == 10
+    get = store._get
+    monkeypatch.setattr(store, "_get", lambda ids: {name: item for name, item in get(ids).items() if name != NAMES[0]})
+    found = Backend._surest(store, QUESTIONS[:1], None, N, N_BITS, "image", None)
+    assert sorted(found.ids[0]) == sorted(NAMES[1:])
+    assert len(found.keys[0]) == len(found.distances[0]) == N - 1
+    other.delete(NAMES)
+    other.make_snapshot()
+    found = store.search_surest(QUESTIONS[:1])
+    assert (found.ids, found.keys[0].tolist()) == ([[]], [])
+    store.close()
+    other.close()

@@ -172,12 +172,13 @@ class Backend(ABC):
         else:
             answers = self._within(queries, radius, first, modality, where)
         for row, ids, distances in zip(outputs, *answers, strict=True):
-            items = self._get(ids)
-            codes = np.array([items[name].codes[modality] for name in ids], np.uint8).reshape(-1, queries.shape[1])
-            keys = sure_distances(row, codes, distances)
-            order = np.argsort(keys, kind="stable")[:k]
-            found.ids.append([ids[place] for place in order])
-            found.distances.append(distances[order])
+            items = self._get(ids)  # without those that were deleted meanwhile
+            there = [place for place, name in enumerate(ids) if name in items and modality in items[name].codes]
+            codes = [items[ids[place]].codes[modality] for place in there]
+            keys = sure_distances(row, np.array(codes, np.uint8).reshape(-1, queries.shape[1]), distances[there])
+            order = np.argsort(keys, kind="stable")[:k].tolist()
+            found.ids.append([ids[there[place]] for place in order])
+            found.distances.append(distances[there][order])
             found.keys.append(keys[order])
         return found
 

@@ -58,7 +58,7 @@ def surest(parts: list[Part], outputs: NDArray[Any], k: int | None, first: int |
             found = found.take(found.best(first, found.distances))
         if k is not None and k < len(found.rows):
             found = found.take(np.flatnonzero(found.distances <= np.partition(found.distances, k - 1)[k - 1]))
-        keys = sure_distances(row, found.codes(), found.distances)
+        keys = sure_distances(row, found.codes(queries.shape[1]), found.distances)
         order = found.best(len(keys) if k is None else k, keys)
         answers.ids.append(found.names(order))
         answers.distances.append(found.distances[order])
@@ -111,12 +111,10 @@ class _Found(NamedTuple):
         pairs = sorted(zip(*columns, self.names(places), places.tolist(), strict=True))
         return np.array([place for *_, place in pairs[:count]], dtype=np.int64)
 
-    def codes(self) -> PackedCodes:
+    def codes(self, n_bytes: int) -> PackedCodes:
         """Return the packed code of each row."""
-        first = self.parts[0].codes.index.packed(self.rows[self.part == 0])
-        codes = np.empty((len(self.rows), first.shape[1]), np.uint8)
-        codes[self.part == 0] = first
-        for number, part in enumerate(self.parts[1:], start=1):
+        codes = np.empty((len(self.rows), n_bytes), np.uint8)
+        for number, part in enumerate(self.parts):
             inside = self.part == number
             codes[inside] = part.codes.index.packed(self.rows[inside])
         return codes
