@@ -350,6 +350,13 @@ def seen_by_all(address: str, question: dict, found: int) -> None:
         assert time.monotonic() < end
 
 
+def searches_counted(address: str) -> float:
+    """Number of searches that were answered, by the server's counters."""
+    metrics = urllib.request.urlopen(f"{address}metrics", timeout=60).read().decode()
+    counted = re.search(r'requests_total\{method="POST",route="/search",status="200"\} (\S+)', metrics)
+    return float(counted[1])
+
+
 def test_a_connection_is_handed_over_whole():
     ours, theirs = socket.socketpair()
     with ours, HandedConnections(fileno=theirs.detach()) as handed, listen("127.0.0.1", 0) as listening:
@@ -401,16 +408,17 @@ def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
         assert all("snapshot-" in lines for lines in maps)  # the codes are in the files, for both
         ask(address, "items", {"items": [{"id": "late", "text": "a red picture"}]}, TOKEN)
         seen_by_all(address, question, n_items + 1)
-        os.kill(workers[0], signal.SIGKILL)
         end = time.monotonic() + 60
+        while searches_counted(address) < 8:  # each is counted a moment after its answer was sent
+            assert time.monotonic() < end
+        os.kill(workers[0], signal.SIGKILL)
         while len(new := children(process.pid)) < 2 or workers[0] in new:
             assert time.monotonic() < end
             time.sleep(0.05)
         for _ in range(20):  # the one that is there, then both
             assert ask(address, "health") == {"status": "ok", "items": n_items + 1}
+        assert searches_counted(address) >= 8  # those of the killed one, too
         metrics = urllib.request.urlopen(f"{address}metrics", timeout=60).read().decode()
-        counted = re.search(r'requests_total\{method="POST",route="/search",status="200"\} (\S+)', metrics)
-        assert float(counted[1]) >= 8  # those of the killed one, too
         assert f"channelhash_items {n_items + 1}.0" in metrics
         assert "channelhash_running_requests 1.0" in metrics
         process.send_signal(signal.SIGTERM)
