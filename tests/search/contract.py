@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from tests.search.lite import lite_address
+from tests.search.postgres_server import postgres_address
 
 import channelhash as ch
 from channelhash.errors import InputError
@@ -44,10 +45,16 @@ class Kind:
 KINDS = {
     "embedded": Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS)),
     "milvus": Kind(lambda folder: ch.open_store(lite_address(folder), n_bits=N_BITS), ties_by_id=False, runs=3),
+    "postgres": Kind(lambda folder: ch.open_store(postgres_address(folder), n_bits=N_BITS)),
 }
 
-#: A store in a folder that keeps projections.
-PROJECTED = Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS, projections=True), projected=True)
+#: Stores that keep projections.
+PROJECTED = {
+    "embedded": Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS, projections=True), projected=True),
+    "postgres": Kind(
+        lambda folder: ch.open_store(postgres_address(folder), n_bits=N_BITS, projections=True), projected=True
+    ),
+}
 
 #: Ids that have been trouble somewhere, in no order.
 ODD_IDS = ["", "b", "a'b", 'a"b', "x\ny", "漢字", "é", "😀", "\uffff", "%", "_", "a;--", " ", "B", "10", "9", "x" * 300]

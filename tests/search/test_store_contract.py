@@ -6,6 +6,7 @@ from tests.search.contract import (
     FILTERS,
     KINDS,
     N_BITS,
+    PROJECTED,
     Expected,
     Kind,
     bits_of,
@@ -43,6 +44,11 @@ def filled(store: Store, n: int = 30) -> Expected:
 
 def test_any_calls_in_any_order(kind):
     check_any_calls(kind)
+
+
+@pytest.mark.parametrize("name", PROJECTED)
+def test_any_calls_in_any_order_with_projections(name):
+    check_any_calls(PROJECTED[name])
 
 
 def test_an_empty_store_finds_nothing(store):

@@ -9,7 +9,7 @@ from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.store import Answers, Item, Store
 from channelhash.search.validation import check_count
 
-Opener = Callable[[str, int | None, str], Store]
+Opener = Callable[..., Store]
 
 #: Languages whose words a store may stem; none by default.
 STEMS = ("", "english")
@@ -31,8 +31,8 @@ def open_store(
             with one of `STORES`.
         n_bits: code length of a new store; of its first codes, 8 bits a byte, if left out.
         model: fingerprint of the model whose codes go in.
-        projections: a new store keeps projections beside its codes (see `Store.search_projections`), which only one in
-            a folder can; and one that is there must keep them.
+        projections: a new store keeps projections beside its codes (see `Store.search_projections`), which one in a
+            folder or in PostgreSQL can; and one that is there must keep them.
         stem: ``"english"``: a new store finds ``horses`` by ``horse``, which only one in a folder can; and one that is
             there must. By default a word finds itself alone.
         mapped: leave the codes of a store in a folder in its files, once they are checked: several processes that
@@ -58,10 +58,10 @@ def open_store(
         check_count(n_bits, "n_bits", 1)
     for scheme, opener in STORES.items():
         if text.startswith(scheme):
-            if projections or stem:
-                lacks = "keeps no projections" if projections else "stems no words"
+            if stem or (projections and scheme not in KEEP_PROJECTIONS):
+                lacks = "stems no words" if stem else "keeps no projections"
                 raise InputError(f"{text}: {lacks}; make a store in a folder, or search codes alone")
-            return opener(text, n_bits, model)
+            return opener(text, n_bits, model, *([True] if projections else []))
     if "://" in text:
         schemes = ", ".join(STORES) or "none"
         raise InputError(
@@ -86,9 +86,19 @@ def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:
     return open_milvus(address, n_bits, model)
 
 
+def _open_postgres(address: str, n_bits: int | None, model: str, projections: bool = False) -> Store:
+    from channelhash.search.postgres.store import open_postgres
+
+    return open_postgres(address, n_bits, model, projections)
+
+
 #: Beginning of an address -> what opens it: ``(address, n_bits, model) -> Store``. Everything else is a path.
 STORES: dict[str, Opener] = {
     "milvus+": _open_milvus,
+    "postgresql://": _open_postgres,
 }
 
-__all__ = ["STORES", "Answers", "Item", "Store", "open_store"]
+#: Those whose opener takes ``projections`` as its last argument.
+KEEP_PROJECTIONS = ("postgresql://",)
+
+__all__ = ["KEEP_PROJECTIONS", "STORES", "Answers", "Item", "Store", "open_store"]

@@ -1,0 +1,101 @@
+"""The connections of one store to its database: one a transaction, kept for the next."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from channelhash.errors import InputError, JobError
+from channelhash.search.postgres.address import PostgresAddress
+from channelhash.search.postgres.rows import connect
+from channelhash.utils.forks import keep_forever
+from channelhash.utils.optional_imports import library
+
+_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+
+
+class Connections:
+    """Connections to a database: as many as threads have needed at a time. What PostgreSQL refuses is a `JobError`.
+
+    Args:
+        address: of the store.
+    """
+
+    def __init__(self, address: PostgresAddress) -> None:
+        self._address = address
+        self._psycopg = library("psycopg", "postgres")
+        self._lock = threading.Lock()
+        self._idle: list[Any] = []
+        self._closed = False
+
+    @contextmanager
+    def reading(self) -> Iterator[Any]:
+        """Yield a cursor that reads what was committed before its first statement."""
+        with self._transaction(_READ) as cursor:
+            yield cursor
+
+    @contextmanager
+    def writing(self) -> Iterator[Any]:
+        """Yield a cursor whose changes are committed at the end, or, after an error, none of them."""
+        with self._transaction(_WRITE) as cursor:
+            yield cursor
+
+    def close(self) -> None:
+        """Close the connections; those that are in use when they are given back."""
+        with self._lock:
+            idle, self._idle, self._closed = self._idle, [], True
+        for connection in idle:
+            connection.close()
+
+    def after_fork(self) -> None:
+        """Leave the parent's connections to the parent: a forked child opens its own."""
+        self._lock = threading.Lock()
+        for connection in self._idle:
+            keep_forever(connection)
+        self._idle = []
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[Any]:
+        connection = self._begun(begin)
+        try:
+            with connection.cursor(binary=True) as cursor:
+                yield cursor
+            connection.execute("COMMIT")
+        except self._psycopg.Error as error:
+            raise JobError(f"{self._address.text}: {_line(error)}; see the log of the server") from None
+        finally:
+            self._give_back(connection)
+
+    def _begun(self, begin: str) -> Any:
+        """Return a connection on which a transaction has begun, not one that was lost since it was used last."""
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise ValueError(f"{self._address.text}: this store is closed")
+                kept = self._idle.pop() if self._idle else None
+            try:
+                connection = kept or connect(self._address.database)
+                connection.execute(begin)
+            except self._psycopg.Error as error:
+                if kept is None:
+                    hint = "is the server there, and PGPASSWORD right?"
+                    raise InputError(f"{self._address.text}: cannot be opened ({_line(error)}); {hint}") from None
+                kept.close()
+            else:
+                return connection
+
+    def _give_back(self, connection: Any) -> None:
+        status = self._psycopg.pq.TransactionStatus
+        if connection.info.transaction_status == status.INERROR or connection.info.transaction_status == status.INTRANS:
+            connection.execute("ROLLBACK")
+        with self._lock:
+            usable = connection.info.transaction_status == status.IDLE and not self._closed
+            if usable:
+                self._idle.append(connection)
+        if not usable:
+            connection.close()
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

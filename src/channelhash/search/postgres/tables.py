@@ -1,0 +1,173 @@
+"""The tables of a store in PostgreSQL: how they are made, what they say of themselves, how items are written.
+
+Everything is in one schema, so that ``DROP SCHEMA … CASCADE`` removes a store and nothing else. ``facts`` has one row;
+whoever writes locks it first, so that writers take turns. ``items`` has a row an item: ``id``, ``metadata``, and for
+every modality ``code_…``, ``bit(n_bits)``, and in a store that keeps projections ``projection_…``, one byte a bit.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes import PackedCodes
+from channelhash.errors import InputError
+from channelhash.search.local.row_values import as_bytes
+from channelhash.search.postgres.rows import Bits
+from channelhash.search.validation import Metadata
+
+_FORMAT = "channelhash postgres 1"
+_LEAST_PGVECTOR = (0, 8)
+# An identifier of PostgreSQL has up to 63 bytes.
+_MAX_NAME = 63
+
+
+class Facts(NamedTuple):
+    """What all codes of a store have in common.
+
+    Attributes:
+        n_bits: code length.
+        model: fingerprint of their model, empty if unknown.
+        projected: whether projections are kept beside the codes.
+    """
+
+    n_bits: int
+    model: str
+    projected: bool
+
+
+def read_facts(cursor: Any, schema: str, address: str) -> Facts | None:
+    """Return the facts of a store; None if it is not there.
+
+    Raises:
+        InputError: the schema holds something else, or a store of another version.
+    """
+    cursor.execute("SELECT to_regnamespace(%s), to_regclass(%s)", (schema, f"{schema}.facts"))
+    [(there, facts)] = cursor.fetchall()
+    if not there:
+        return None
+    if not facts:
+        raise InputError(f"{address}: the schema {schema} was not made by channelhash; choose another store=")
+    [(written_as, *values)] = cursor.execute(
+        f"SELECT format, n_bits, model, projections FROM {schema}.facts"
+    ).fetchall()
+    if written_as != _FORMAT:
+        raise InputError(f"{address}: written as {written_as!r}, this version reads {_FORMAT!r}; push it again")
+    return Facts(*values)
+
+
+def make_tables(cursor: Any, schema: str, address: str, facts: Facts) -> None:
+    """Make a store, unless another process has made it meanwhile.
+
+    Raises:
+        InputError: the database has no pgvector, or an older one.
+    """
+    cursor.execute("SELECT pg_advisory_xact_lock(hashtext('channelhash'))")
+    if read_facts(cursor, schema, address):
+        return
+    check_pgvector(cursor, address)
+    cursor.execute(f"CREATE SCHEMA {schema}")
+    cursor.execute(
+        f"CREATE TABLE {schema}.facts (format text NOT NULL, n_bits integer NOT NULL, model text NOT NULL,"
+        " projections boolean NOT NULL, keys text[] NOT NULL, version bigint NOT NULL)"
+    )
+    cursor.execute(f"INSERT INTO {schema}.facts VALUES (%s, %s, %s, %s, '{{}}', 0)", (_FORMAT, *facts))
+    cursor.execute(f'CREATE TABLE {schema}.items (id text COLLATE "C" PRIMARY KEY, metadata jsonb NOT NULL)')
+    cursor.execute(f"CREATE INDEX items_labels ON {schema}.items USING gin ((metadata -> 'labels'))")
+
+
+def check_pgvector(cursor: Any, address: str) -> None:
+    """Make the extension where that is allowed.
+
+    Raises:
+        InputError: it is not there, or older than 0.8.
+    """
+    cursor.execute("SELECT default_version, installed_version FROM pg_available_extensions WHERE name = 'vector'")
+    found = cursor.fetchall()
+    if not found:
+        raise InputError(f"{address}: the server has no pgvector; install it, or run the image pgvector/pgvector")
+    version = found[0][1] or found[0][0]
+    if tuple(map(int, version.split(".")[:2])) < _LEAST_PGVECTOR:
+        raise InputError(f"{address}: has pgvector {version}; 0.8 or later is needed: ALTER EXTENSION vector UPDATE")
+    cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
+
+
+def code_columns(cursor: Any, schema: str) -> list[str]:
+    """Return the modalities that the items have columns for, in alphabetical order."""
+    cursor.execute(
+        "SELECT attname::text FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
+        (f"{schema}.items",),
+    )
+    return sorted(name.removeprefix("code_") for (name,) in cursor.fetchall() if name.startswith("code_"))
+
+
+def add_columns(cursor: Any, schema: str, address: str, modalities: Sequence[str], facts: Facts) -> None:
+    """Add the columns of the modalities that have none yet.
+
+    Raises:
+        InputError: the name of a modality is too long for PostgreSQL.
+    """
+    there = code_columns(cursor, schema)
+    for modality in modalities:
+        if len(f"projection_{modality}".encode()) > _MAX_NAME:
+            raise InputError(
+                f"{address}: modality {modality!r} has too long a name for PostgreSQL; choose a shorter one"
+            )
+        if modality not in there:
+            cursor.execute(f'ALTER TABLE {schema}.items ADD COLUMN "code_{modality}" bit({facts.n_bits})')
+            if facts.projected:
+                cursor.execute(f'ALTER TABLE {schema}.items ADD COLUMN "projection_{modality}" bytea')
+
+
+def add_hnsw(cursor: Any, schema: str) -> None:
+    """Make the index of every modality that has none yet; nobody can write meanwhile."""
+    for modality in code_columns(cursor, schema):
+        index = f'"hnsw_{modality}"'
+        cursor.execute(
+            f'CREATE INDEX IF NOT EXISTS {index} ON {schema}.items USING hnsw ("code_{modality}" bit_hamming_ops)'
+        )
+
+
+def lock_writers(cursor: Any, schema: str, keys: Sequence[str] = ()) -> None:
+    """Wait until no other process writes to the store, and note the metadata keys that are now written."""
+    every_key = "ARRAY(SELECT DISTINCT unnest(keys || %s::text[]) ORDER BY 1)"
+    cursor.execute(f"UPDATE {schema}.facts SET version = version + 1, keys = {every_key}", (list(keys),))
+
+
+def write_items(
+    cursor: Any,
+    schema: str,
+    ids: list[str],
+    codes: dict[str, PackedCodes],
+    n_bits: int,
+    metadata: list[Metadata] | None,
+    projections: dict[str, NDArray[np.int8]] | None,
+) -> None:
+    """Write items over those of the same ids: new codes replace codes, new metadata replace those of equal keys."""
+    columns: dict[str, tuple[str, Sequence[Any]]] = {
+        "id": ("text", ids),
+        "metadata": ("jsonb", metadata or [{} for _ in ids]),
+    }
+    for modality, packed in codes.items():
+        columns[f'"code_{modality}"'] = ("bit", [Bits(n_bits, code) for code in as_bytes(packed)])
+    for modality, rows in (projections or {}).items():
+        columns[f'"projection_{modality}"'] = ("bytea", as_bytes(rows))
+    names = ", ".join(columns)
+    cursor.execute(f"CREATE TEMP TABLE incoming ON COMMIT DROP AS SELECT {names} FROM {schema}.items WITH NO DATA")
+    with cursor.copy(f"COPY pg_temp.incoming ({names}) FROM STDIN (FORMAT binary)") as copy:
+        copy.set_types([kind for kind, _ in columns.values()])
+        for row in zip(*(values for _, values in columns.values()), strict=True):
+            copy.write_row(row)
+    merged = "metadata = jsonb_strip_nulls(items.metadata || {new}.metadata)"
+    if not codes:  # of items that are there; one that was deleted meanwhile does not come back
+        merged = merged.format(new="incoming")
+        cursor.execute(f"UPDATE {schema}.items SET {merged} FROM pg_temp.incoming WHERE items.id = incoming.id")
+        return
+    replaced = [f"{name} = EXCLUDED.{name}" for name in columns if name not in ("id", "metadata")]
+    replaced += [merged.format(new="EXCLUDED")] if metadata else []
+    stripped = names.replace("metadata", "jsonb_strip_nulls(metadata)", 1)
+    cursor.execute(
+        f"INSERT INTO {schema}.items ({names}) SELECT {stripped} FROM pg_temp.incoming"
+        f" ON CONFLICT (id) DO UPDATE SET {', '.join(replaced)}"
+    )
