@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.search.lite import lite_address, lite_file
+from tests.search.postgres_server import postgres_address
 
 import channelhash as ch
 from channelhash.cli.index_transfer import push as push_command
@@ -51,9 +52,10 @@ def contents_of(address: str | Path) -> list[tuple[str, dict[str, bytes], dict[s
         store.close()
 
 
-@pytest.fixture(params=["folder", "milvus"])
+@pytest.fixture(params=["folder", "milvus", "postgres"])
 def target(request, tmp_path) -> str:
-    return str(tmp_path / "target") if request.param == "folder" else lite_address(tmp_path)
+    addresses = {"folder": lambda name: str(name / "target"), "milvus": lite_address, "postgres": postgres_address}
+    return addresses[request.param](tmp_path)
 
 
 def test_everything_arrives(tmp_path, target):
@@ -100,6 +102,19 @@ def test_a_killed_push_goes_on_where_it_was(tmp_path, target, monkeypatch):
     assert steps == [20, 26]
     assert done == push.Pushed(items=26, resumed=20, target_items=26)
     assert contents_of(target) == contents_of(source)
+
+
+@pytest.mark.parametrize("name", ["embedded", "postgres"])
+def test_projections_arrive_where_they_can_be_kept(tmp_path, name):
+    outputs = np.random.default_rng(0).normal(size=(5, 64))
+    store = open_store(tmp_path / "projected", projections=True)
+    store.add([str(row) for row in range(5)], ch.codes.pack(outputs >= 0), projections=outputs)
+    store.close()
+    targets = {"embedded": str(tmp_path / "target"), "postgres": postgres_address(tmp_path)}
+    assert not push.push(tmp_path / "projected", targets[name]).without_projections
+    target = open_store(targets[name])
+    assert target.search_projections(outputs, 1).ids == [[str(row)] for row in range(5)]
+    target.close()
 
 
 def interrupted(source: Path, target: str, monkeypatch) -> None:

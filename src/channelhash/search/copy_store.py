@@ -1,4 +1,4 @@
-"""Moving the items of a store in a folder to another store, such as a Milvus cluster."""
+"""Moving the items of a store in a folder to another store, such as PostgreSQL."""
 
 import json
 from bisect import bisect_right
@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from channelhash.errors import InputError, JobError
-from channelhash.search import open_store
-from channelhash.search.local.folder import StoreFolder, read_facts
+from channelhash.search import KEEP_PROJECTIONS, open_store
+from channelhash.search.local.folder import Facts, StoreFolder, read_facts
 from channelhash.search.local.store import open_folder
 from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.store import Item, Store
@@ -49,8 +49,8 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
 
     Args:
         source: a store's folder.
-        target: address of another store, for `open_store`. A new one in a folder keeps projections and stems words as
-            the source does.
+        target: address of another store, for `open_store`. A new one keeps projections, and stems words, as the source
+            does, if it can.
         progress: called with the number of items done and of all, after each batch.
 
     Raises:
@@ -77,10 +77,8 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
         with locked(journal.with_suffix(".lock"), wait=False):
             remove_leftovers(journal)
             from_store = open_folder(source)
-            is_new = "://" not in target and not (Path(target) / "store.json").exists()
             facts = read_facts(StoreFolder(source))
-            kept = (facts.projected, facts.stem) if is_new else ()
-            to_store = open_store(target, facts.n_bits, facts.model, *kept)
+            to_store = open_store(target, facts.n_bits, facts.model, *_kept(target, facts))
             try:
                 return _push(from_store, to_store, journal, from_store.version, progress)
             finally:
@@ -88,6 +86,18 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
                 to_store.close()
     except BlockingIOError:
         raise InputError(f"{source}: another process is pushing it to {target}; let it end") from None
+
+
+def _kept(target: str, facts: Facts) -> tuple[()] | tuple[bool, str]:
+    """Return what a new target keeps beside codes, as the source does; of one that is there, nothing is asked."""
+    if target.startswith(KEEP_PROJECTIONS):
+        store = open_store(target)
+        try:
+            return () if store.n_bits else (facts.projected, "")
+        finally:
+            store.close()
+    is_new = "://" not in target and not (Path(target) / "store.json").exists()
+    return (facts.projected, facts.stem) if is_new else ()
 
 
 def _push(source: Store, target: Store, journal: Path, version: int, progress: Progress) -> Pushed:

@@ -43,15 +43,19 @@ def read_facts(cursor: Any, schema: str, address: str) -> Facts | None:
     Raises:
         InputError: the schema holds something else, or a store of another version.
     """
-    cursor.execute("SELECT to_regnamespace(%s), to_regclass(%s)", (schema, f"{schema}.facts"))
-    [(there, facts)] = cursor.fetchall()
-    if not there:
+    # Not by to_regclass, which may not see yet what another process has made since the transaction began.
+    cursor.execute(
+        "SELECT relname FROM pg_namespace AS n LEFT JOIN pg_class ON relnamespace = n.oid AND relname = 'facts'"
+        " WHERE nspname = %s",
+        (schema,),
+    )
+    found = cursor.fetchall()
+    if not found:
         return None
-    if not facts:
+    if found == [(None,)]:
         raise InputError(f"{address}: the schema {schema} was not made by channelhash; choose another store=")
-    [(written_as, *values)] = cursor.execute(
-        f"SELECT format, n_bits, model, projections FROM {schema}.facts"
-    ).fetchall()
+    cursor.execute(f"SELECT format, n_bits, model, projections FROM {schema}.facts")
+    [(written_as, *values)] = cursor.fetchall()
     if written_as != _FORMAT:
         raise InputError(f"{address}: written as {written_as!r}, this version reads {_FORMAT!r}; push it again")
     return Facts(*values)
@@ -122,10 +126,12 @@ def add_columns(cursor: Any, schema: str, address: str, modalities: Sequence[str
 
 def add_hnsw(cursor: Any, schema: str) -> None:
     """Make the index of every modality that has none yet; nobody can write meanwhile."""
+    # What does not fit here is built many times slower; 64 MB, the server's own value, hold about 150,000 codes.
+    cursor.execute("SET LOCAL maintenance_work_mem = '1GB'")
     for modality in code_columns(cursor, schema):
-        index = f'"hnsw_{modality}"'
         cursor.execute(
-            f'CREATE INDEX IF NOT EXISTS {index} ON {schema}.items USING hnsw ("code_{modality}" bit_hamming_ops)'
+            f'CREATE INDEX IF NOT EXISTS "hnsw_{modality}" ON {schema}.items'
+            f' USING hnsw ("code_{modality}" bit_hamming_ops)'
         )
 
 

@@ -1,0 +1,323 @@
+"""What a store in PostgreSQL does beyond what is promised of all stores."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.search.contract import METADATA
+from tests.search.postgres_server import database, postgres_address
+
+import channelhash as ch
+from channelhash.errors import InputError, JobError
+from channelhash.search.filters import parse_filter, passes
+from channelhash.search.index.brute_force import nearest
+from channelhash.search.postgres.address import parse_address
+from channelhash.search.store import Store
+
+N = 3000
+
+
+def codes(n: int, n_bits: int = 64, seed: int = 0) -> np.ndarray:
+    return ch.codes.pack(np.random.default_rng(seed).random((n, n_bits)) < 0.5)
+
+
+@contextmanager
+def opened(address: str, **options: object) -> Store:
+    store = ch.open_store(address, **options)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def address(tmp_path) -> str:
+    return postgres_address(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory) -> str:
+    """The address of a store with items."""
+    address = postgres_address(tmp_path_factory.mktemp("full"))
+    with opened(address) as store:
+        store.add([f"{row:05}" for row in range(N)], codes(N), metadata=[{"row": row} for row in range(N)])
+    return address
+
+
+def ask(sql: str, *parameters: object) -> list[tuple[object, ...]]:
+    with psycopg.connect(database(), autocommit=True) as connection:
+        cursor = connection.execute(sql, parameters)
+        return cursor.fetchall() if cursor.description else []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("store=Photos", "a name of lower-case letters"),
+        ("store=public", "PostgreSQL's own"),
+        ("store=pg_x", "PostgreSQL's own"),
+        ("index=ivf", "hnsw"),
+        ("ef_search=10", "belongs to index=hnsw"),
+        ("index=hnsw&ef_search=1001", "from 1 to 1000"),
+        ("index=hnsw&ef_search=ten", "from 1 to 1000"),
+        ("host=/nowhere", "cannot be opened .* is the server there"),
+        ("index=hnsw&nonsense=1", "cannot be opened .*nonsense"),
+    ],
+)
+def test_an_address_is_refused_in_one_line(options, message):
+    with pytest.raises(InputError, match=message) as refused:
+        ch.open_store(f"postgresql://postgres@/postgres?{options}")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("address", ["postgresql://me:secret@h/d", "postgresql://me@h/d?password=secret"])
+def test_a_password_is_neither_taken_nor_repeated(address):
+    with pytest.raises(InputError, match="PGPASSWORD") as refused:
+        parse_address(address)
+    assert "secret" not in str(refused.value)
+
+
+def test_what_is_there_is_opened_as_it_was_made(full):
+    with pytest.raises(InputError, match="codes of 64 bits, not 32"):
+        ch.open_store(full, n_bits=32)
+    with pytest.raises(InputError, match="keeps no projections"):
+        ch.open_store(full, projections=True)
+    with pytest.raises(InputError, match="stems no words"):
+        ch.open_store(full, stem="english")
+    with pytest.raises(InputError, match="an unknown model"):
+        ch.open_store(full, model="a1b2")
+
+
+def test_a_foreign_schema_is_left_alone(address):
+    schema = parse_address(address).schema
+    ask(f"CREATE SCHEMA {schema}")
+    with pytest.raises(InputError, match="was not made by channelhash"):
+        ch.open_store(address)
+    ask(f"CREATE TABLE {schema}.facts AS SELECT 'channelhash postgres 9' AS format, 8 AS n_bits, '' AS model,"
+        " false AS projections")  # fmt: skip
+    with pytest.raises(InputError, match="'channelhash postgres 9', this version reads"):
+        ch.open_store(address)
+
+
+@pytest.mark.parametrize("name", ["a\0", "x" * 2601])
+def test_an_id_that_postgresql_cannot_keep_is_refused_and_not_there(address, name):
+    with opened(address) as store:
+        with pytest.raises(InputError, match="choose another id"):
+            store.add(["fine", name], codes(2))
+        assert len(store) == 0
+        store.add(["fine"], codes(1))
+        assert name not in store
+        assert store.delete([name]) == 0
+        store.add(["x" * 2600], codes(1))
+        assert "x" * 2600 in store
+
+
+def test_a_refused_write_leaves_nothing_of_it(address):
+    with opened(address) as store:
+        store.add(["a"], codes(1), metadata=[{"year": 1}])
+        version = store.version
+        with pytest.raises(InputError, match="too long a name"):
+            store.upsert(["a", "b"], {"image": codes(2), "é" * 50: codes(2)}, metadata=[{"year": 2}, {"month": 3}])
+        assert (store.version, store.ids(), store.get(["a"])[0].metadata) == (version, ["a"], {"year": 1})
+        with pytest.raises(InputError, match="unknown key 'month'"):
+            store.ids("month = 3")
+
+
+VALUES = st.one_of(
+    st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False), st.booleans(),
+    st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5),
+    st.lists(st.sampled_from(["a", 'b"\\', "漢\u2028"]), max_size=3),
+)  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(VALUES, min_size=1, max_size=20))
+def test_metadata_come_back_as_they_were(address, values):
+    values += [1e16, -1.2345678901234567e17, 5e-324, 1.7976931348623157e308, 2.0, 2**63 - 1]
+    metadata = [{"value": value} for value in values]
+    with opened(address) as store:
+        store.upsert([str(row) for row in range(len(values))], codes(len(values)), metadata=metadata)
+        read = [item.metadata["value"] for item in store.get([str(row) for row in range(len(values))])]
+    assert read == values
+    assert [type(value) for value in read] == [type(value) for value in values]
+
+
+CONDITIONS = [
+    "label LIKE 'd%'", "NOT label LIKE 'd%'", "label <> 'dog'", "NOT label <> 'dog'", "label BETWEEN 'a' AND 'cz'",
+    "label IS NOT NULL", "label > 'd' AND label < 'e'", "year IN (2000, 2000.25)", "year NOT IN (1990)", "score <= 0",
+    "sharp IN (FALSE)", "sharp <> TRUE", "text >= 'a'", "NOT text BETWEEN 'a' AND 'b'", "text LIKE '%\\%'",
+    "id LIKE '_1'", "mixed = 1", "mixed = '1'", "mixed = TRUE", "mixed IS NULL", "NOT (mixed > 0 OR sharp = TRUE)",
+    "id <> '3' OR mixed = 1",
+]  # fmt: skip
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.tuples(METADATA, st.sampled_from([None, 1, 1.0, "1", True, ["1"]])), min_size=1, max_size=20))
+def test_filters_mean_what_they_mean_in_python(address, rows):
+    metadata = [{**values, "mixed": mixed} for values, mixed in rows]
+    names = [str(row) for row in range(len(rows))]
+    keys = ["labels", "year", "score", "sharp", "text", "mixed"]
+    with opened(address) as store:
+        store.delete(store.ids())
+        every = dict(zip(keys, [["dog"], 1, 1, True, "a\\", 1], strict=True))
+        store.upsert(["all", *names], codes(len(rows) + 1), metadata=[every, *metadata])
+        items = {item.id: item.metadata for item in store.listed()}
+        for where in CONDITIONS:
+            tree = parse_filter(where, keys)
+            assert store.ids(where) == sorted(name for name, values in items.items() if passes(tree, name, values))
+
+
+def test_two_who_add_the_same_item_at_a_time(address):
+    with opened(address, n_bits=64) as store:
+        store.make()
+        refused, barrier = [], threading.Barrier(4)
+
+        def add(seed: int) -> None:
+            with opened(address) as other:
+                barrier.wait()
+                try:
+                    other.add(["a", f"only {seed}"], codes(2, seed=seed))
+                except InputError as error:
+                    refused.append(str(error))
+
+        threads = [threading.Thread(target=add, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(refused) == 3
+        assert all("'a' has a code for image already" in line for line in refused)
+        assert len(store) == 2
+
+
+def test_a_store_made_by_several_at_once_is_made_once(address):
+    stores = [ch.open_store(address, n_bits=64) for _ in range(4)]
+    threads = [threading.Thread(target=store.add, args=([str(n)], codes(1))) for n, store in enumerate(stores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [store.ids() for store in stores] == [["0", "1", "2", "3"]] * 4
+    for store in stores:
+        store.close()
+
+
+def test_threads_search_side_by_side(full):
+    with opened(full) as store:
+        expected = nearest(codes(40), codes(N), [f"{row:05}" for row in range(N)], 5)
+        found: dict[int, list[str]] = {}
+
+        def search(first: int) -> None:
+            for row in range(first, 40, 8):
+                found[row] = store.search(codes(N)[row : row + 1], 5).ids[0]
+
+        threads = [threading.Thread(target=search, args=(first,)) for first in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [found[row] for row in range(40)] == [[f"{name:05}" for name in match.rows] for match in expected]
+
+
+def test_connections_that_were_lost_are_replaced(full):
+    with opened(full) as store:
+        assert len(store) == N
+        ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'channelhash'"
+        assert all(done for (done,) in ask(ended))
+        assert len(store) == N
+
+
+def test_a_failing_statement_is_one_line_and_the_store_goes_on(full):
+    with opened(full) as store:
+        schema = parse_address(full).schema
+        ask(f"ALTER TABLE {schema}.items RENAME TO away")
+        try:
+            with pytest.raises(JobError, match="does not exist") as failed:
+                store.ids()
+            assert "\n" not in str(failed.value)
+        finally:
+            ask(f"ALTER TABLE {schema}.away RENAME TO items")
+        assert len(store.ids()) == N
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_has_connections_of_its_own(full):
+    with opened(full) as store:
+        assert len(store) == N
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if len(store) == N and store.search(codes(1), 1).ids == [["00000"]] else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert len(store) == N
+
+
+def test_a_killed_writer_leaves_whole_calls(address):
+    program = """
+import sys, numpy, channelhash
+store = channelhash.open_store(sys.argv[1])
+for call in range(10**6):
+    ids = [f"{call}-{row}" for row in range(50)]
+    store.add(ids, numpy.zeros((50, 8), numpy.uint8), metadata=[{"call": call}] * 50)
+    print(call, flush=True)
+"""
+    arguments = [sys.executable, "-W", "ignore", "-c", program, address]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as writer:
+        said = [int(writer.stdout.readline()) for _ in range(20)]
+        writer.send_signal(signal.SIGKILL)
+        said += [int(line) for line in writer.stdout.read().split()]
+    with opened(address) as store:
+        calls = len(store) // 50
+        assert calls in (len(said), len(said) + 1)
+        assert store.ids() == sorted(f"{call}-{row}" for call in range(calls) for row in range(50))
+        assert len(store.ids(f"call < {calls}")) == 50 * calls
+
+
+def test_hnsw_is_asked_where_the_address_says_so_and_nowhere_else(full):
+    queries = codes(20, seed=1)
+    expected = [match.distances.tolist() for match in nearest(queries, codes(N), [f"{row:05}" for row in range(N)], 10)]
+    with opened(f"{full}&index=hnsw") as store:
+        found = store.search(queries, 10)
+        assert store.info()["index"] == "hnsw"
+        assert (np.mean([a == b.tolist() for a, b in zip(expected, found.distances, strict=True)])) > 0.8
+        filtered = store.search(queries, 10, where="row < 30")
+        assert all(len(ids) == 10 and max(ids) < "00030" for ids in filtered.ids)
+    with opened(f"{full}&index=hnsw&ef_search=1") as store:
+        ask(f"ANALYZE {parse_address(full).schema}.items")
+        short = store.search(queries, 10)
+        assert [row.tolist() for row in short.distances] != expected  # the index was asked, and looked at little
+        assert short.ids == [
+            [name for _, name in sorted(zip(row.tolist(), ids, strict=True))]
+            for row, ids in zip(short.distances, short.ids, strict=True)
+        ]
+        store.add(["new"], ~codes(1))
+        assert store.search(~codes(1), 1).ids == [["new"]]
+        store.delete(["new"])
+    with opened(full) as store:  # although there is an index now
+        assert [row.tolist() for row in store.search(queries, 10).distances] == expected
+        assert store.info()["index"] == "none"
+
+
+def test_labels_are_found_by_their_index(address):
+    with opened(address) as store:
+        labels = [{"labels": [f"l{row % 500}"]} for row in range(5000)]
+        store.add([str(row) for row in range(5000)], codes(5000), metadata=labels)
+        schema = parse_address(address).schema
+        ask(f"ANALYZE {schema}.items")
+        plan = ask(f"EXPLAIN SELECT id FROM {schema}.items WHERE (metadata -> 'labels' ?| %s)", ["l7"])
+        assert "items_labels" in str(plan)
+        assert len(store.ids("label = 'l7'")) == 10
+
+
+def test_info_knows_the_bytes(full):
+    with opened(full) as store:
+        info = store.info()
+    assert (info["items"], info["codes"]) == (N, {"image": N})
+    assert 50 < info["bytes_an_item"]["disk"] < 500
