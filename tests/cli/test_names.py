@@ -47,7 +47,8 @@ def test_every_encoder_that_is_registered_is_among_the_forms():
 
 def test_stores_are_listed_by_their_addresses(capsys):
     assert run_command("list", "stores", "--json") == 0
-    assert all(any(form.startswith(scheme) for form in json.loads(capsys.readouterr().out)) for scheme in STORES)
+    forms = json.loads(capsys.readouterr().out)
+    assert all(any(form.startswith(scheme) for form in forms) for scheme in STORES)
 
 
 def test_configurations_are_listed_shown_and_copied(capsys, tmp_path, monkeypatch):

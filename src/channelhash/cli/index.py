@@ -26,7 +26,8 @@ app = typer.Typer(
 )
 
 _STORE = typer.Argument(
-    ..., help="A store's folder, the pictures' folder that it belongs to, or a Milvus address (milvus+http://…)."
+    ...,
+    help="A store's folder, the pictures' folder that it belongs to, or an address (postgresql://…, milvus+http://…).",
 )
 _EXCLUDE = typer.Option(
     [], metavar="PATTERN", help="Leave out such files or folders, as in a .gitignore: '*.gif', 'raw/'. Repeatable."

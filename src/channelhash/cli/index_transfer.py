@@ -12,14 +12,14 @@ from channelhash.cli.stopping import when_stopped
 
 def push(
     store: Path = typer.Argument(..., help="A store's folder."),
-    target: str = typer.Argument(..., help="Another store, such as milvus+http://HOST:19530/COLLECTION."),
+    target: str = typer.Argument(..., help="Another store, such as postgresql://USER@HOST/DATABASE."),
     as_json: AsJson = False,
 ) -> None:
     """Write all items of a store into another store; the same command continues a killed push.
 
-    The token of a Milvus server is read from the environment variable MILVUS_TOKEN.
+    A password of PostgreSQL is read from the environment variable PGPASSWORD, a token of Milvus from MILVUS_TOKEN.
 
-    Example: channelhash index push photos.store milvus+http://localhost:19530/photos
+    Example: channelhash index push photos.store postgresql://postgres@localhost/photos
     """
     from channelhash.search.copy_store import push as move
 

@@ -57,7 +57,10 @@ def _consent(context: typer.Context, trust_code: bool) -> bool:
 
 SavedModel = Annotated[Path, typer.Argument(help="A run's folder or a saved model.")]
 SearchableStore = Annotated[
-    str, typer.Argument(help="A store, a run's folder (its retrieval set), a file of codes, or a Milvus address.")
+    str,
+    typer.Argument(
+        help="A store, a run's folder (its retrieval set), a file of codes, or an address (postgresql://…)."
+    ),
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
