@@ -69,7 +69,7 @@ LOWEST := build/lowest
 test-lowest:  ## tests of the core with the oldest versions that are allowed, which uv chooses
 	uv venv --clear --python 3.11 $(LOWEST)
 	uv pip install --python $(LOWEST) --resolution lowest-direct \
-		--editable '.[clip,faiss,heif,mat,milvus-lite,onnx,photos,serve,test,tokenizers,train]'
+		--editable '.[clip,faiss,heif,mat,milvus,onnx,photos,postgres,serve,test,tokenizers,train]'
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -m "not slow and not gpu and not browser and not docs" \
 		tests/codes tests/data tests/indexing tests/losses tests/metrics tests/models tests/search tests/serve
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import yaml
 
 from channelhash.search.milvus.address import TOKEN_VARIABLE, parse_address
@@ -32,31 +31,3 @@ def test_compose_serves_a_collection_of_its_milvus():
     assert "milvus" in search["build"]["args"]["EXTRAS"].split(",")
     assert search["read_only"]
     assert search["tmpfs"] == ["/tmp"]
-
-
-def gigabytes(quantity: str) -> float:
-    assert quantity.endswith("Gi")
-    return int(quantity.removesuffix("Gi")) * 2**30 / 1e9
-
-
-def test_helm_values_have_room_for_what_their_comment_computes():
-    values = yaml.safe_load((DEPLOY / "helm-values.yaml").read_text())
-    nodes, limits = values["queryNode"]["replicas"], values["queryNode"]["resources"]["limits"]
-    items = 1e9
-    data = items * (2 * 64 / 8 + (16 + 24) + (16 + 2)) / 1e9
-    assert data == pytest.approx(74)
-    assert nodes * gigabytes(limits["memory"]) > 2 * data / 0.9
-    assert (nodes - 1) * gigabytes(limits["memory"]) > data / 0.9
-    assert nodes * gigabytes(limits["ephemeral-storage"]) > 2 * 200 * items / 1e9
-    assert values["cluster"]["enabled"]
-    assert values["streaming"]["enabled"]
-    assert not values["pulsarv3"]["enabled"]
-    assert values["image"]["all"]["tag"].startswith("v2.6.")
-    user = yaml.safe_load(values["extraConfigFiles"]["user.yaml"])
-    assert user["common"]["security"]["authorizationEnabled"]
-    assert user["queryNode"]["mmap"] == {
-        "vectorField": False,
-        "vectorIndex": False,
-        "scalarField": True,
-        "scalarIndex": True,
-    }

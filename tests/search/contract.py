@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from tests.search.lite import lite_address
 from tests.search.postgres_server import postgres_address
 
 import channelhash as ch
@@ -44,7 +43,6 @@ class Kind:
 #: Name -> store. Codes have `N_BITS` bits.
 KINDS = {
     "embedded": Kind(lambda folder: ch.open_store(folder / "store", n_bits=N_BITS)),
-    "milvus": Kind(lambda folder: ch.open_store(lite_address(folder), n_bits=N_BITS), ties_by_id=False, runs=3),
     "postgres": Kind(lambda folder: ch.open_store(postgres_address(folder), n_bits=N_BITS)),
 }
 

@@ -1,7 +1,6 @@
 """Moving a store's items to another store, also when it is killed in the middle."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -9,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.search.lite import lite_address, lite_file
 from tests.search.postgres_server import postgres_address
 
 import channelhash as ch
@@ -52,10 +50,9 @@ def contents_of(address: str | Path) -> list[tuple[str, dict[str, bytes], dict[s
         store.close()
 
 
-@pytest.fixture(params=["folder", "milvus", "postgres"])
+@pytest.fixture(params=["folder", "postgres"])
 def target(request, tmp_path) -> str:
-    addresses = {"folder": lambda name: str(name / "target"), "milvus": lite_address, "postgres": postgres_address}
-    return addresses[request.param](tmp_path)
+    return str(tmp_path / "target") if request.param == "folder" else postgres_address(tmp_path)
 
 
 def test_everything_arrives(tmp_path, target):
@@ -73,12 +70,8 @@ def test_everything_arrives(tmp_path, target):
 PUSHER = """
 import os, signal, sys
 from pathlib import Path
-from channelhash.search.milvus import store as milvus
 from channelhash.search import copy_store as push
 
-if "LITE_URI" in os.environ:  # the server of the process that tests goes on
-    from pymilvus import MilvusClient
-    milvus.connect = lambda address: MilvusClient(uri=os.environ["LITE_URI"])
 push._BATCH = 10
 push.push(Path(sys.argv[1]), sys.argv[2], lambda done, total: done == 20 and os.kill(os.getpid(), signal.SIGKILL))
 """
@@ -86,13 +79,7 @@ push.push(Path(sys.argv[1]), sys.argv[2], lambda done, total: done == 20 and os.
 
 def test_a_killed_push_goes_on_where_it_was(tmp_path, target, monkeypatch):
     source = make_source(tmp_path / "source")
-    environment = dict(os.environ)
-    if target.startswith("milvus+"):
-        open_store(target).close()  # starts the server
-        from milvus_lite.server_manager import server_manager_instance
-
-        environment["LITE_URI"] = server_manager_instance.start_and_get_uri(str(lite_file()))
-    killed = subprocess.run([sys.executable, "-c", PUSHER, source, target], env=environment, timeout=120, check=False)
+    killed = subprocess.run([sys.executable, "-c", PUSHER, source, target], timeout=120, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert len(contents_of(target)) == 20
 

@@ -63,7 +63,7 @@ def _stores() -> dict[str, str]:
         "RUN": "a run's folder: its retrieval set, to be read only",
         "FILE.parquet": "codes, to be read only",
         "postgresql://ADDRESS": "a schema of PostgreSQL with pgvector: postgresql://user@host/database?store=name",
-        "milvus+ADDRESS": "a collection of Milvus: milvus+http://host:19530/name, milvus+FILE.db/name",
+        "milvus+ADDRESS": "a collection of Milvus: milvus+http://host:19530/name",
     }
 
 

@@ -1,4 +1,4 @@
-"""What is special about stores in Milvus; what all stores promise is in `test_store_contract`."""
+"""Stores in Milvus: what all stores promise, and what is special about them."""
 
 import subprocess
 import sys
@@ -6,21 +6,33 @@ import sys
 import grpc
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pymilvus import DataType, MilvusClient, MilvusException
-from tests.search.lite import lite_address, lite_file
+from pymilvus import MilvusClient, MilvusException
+from tests.search.contract import N_BITS, Kind
+from tests.search.milvus_server import milvus_address, server
+from tests.search.test_copy_store import (  # noqa: F401
+    test_a_killed_push_goes_on_where_it_was,
+    test_everything_arrives,
+)
+from tests.search.test_store_contract import (  # noqa: F401
+    test_a_filter_comes_before_the_ranking,
+    test_a_meaningless_question_is_refused,
+    test_a_refused_call_changes_nothing,
+    test_an_empty_store_finds_nothing,
+    test_any_calls_in_any_order,
+    test_images_are_searched_unless_something_else_is_said,
+    test_info_counts,
+    test_more_answers_than_there_are_items,
+)
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError
 from channelhash.search import open_store
 from channelhash.search.filters import parse_filter
-from channelhash.search.milvus import address as milvus_address
+from channelhash.search.milvus import address as addresses
 from channelhash.search.milvus import collection as milvus_collection
-from channelhash.search.milvus import lite as milvus_lite
 from channelhash.search.milvus import store as milvus
 from channelhash.search.milvus.address import Index, parse_address
-from channelhash.search.milvus.filters import server_dialect, to_milvus
+from channelhash.search.milvus.filters import to_milvus
 from channelhash.search.milvus.rows import MAX_LABELS, MAX_METADATA
 
 
@@ -28,11 +40,25 @@ def codes_of(n: int, seed: int = 0) -> np.ndarray:
     return ch.codes.pack(np.random.default_rng(seed).random((n, 12)) < 0.5)
 
 
+#: What is promised of all stores.
+CONTRACT = Kind(lambda folder: open_store(milvus_address(folder), n_bits=N_BITS), ties_by_id=False, runs=3)
+
+
+@pytest.fixture(params=[pytest.param(CONTRACT, id="milvus", marks=pytest.mark.slow)])
+def kind(request) -> Kind:
+    return request.param
+
+
 @pytest.fixture
-def store(request):
-    opened = open_store(lite_address(request.node.nodeid), n_bits=12)
+def store(kind, tmp_path):
+    opened = kind.open(tmp_path)
     yield opened
     opened.close()
+
+
+@pytest.fixture(params=[pytest.param("milvus", marks=pytest.mark.slow)])
+def target(tmp_path) -> str:
+    return milvus_address(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -42,14 +68,11 @@ def store(request):
         ("milvus+https://host:1/c?index=BIN_FLAT", "https://host:1", "c", Index()),
         ("milvus+http://h:1/c?index=BIN_IVF_FLAT&nlist=8", "http://h:1", "c", Index("BIN_IVF_FLAT", 8, 8)),
         ("milvus+http://h:1/c?index=BIN_IVF_FLAT&nprobe=3", "http://h:1", "c", Index("BIN_IVF_FLAT", 1024, 3)),
-        ("milvus+/tmp/a.db", "/tmp/a.db", "channelhash", None),
-        ("milvus+/tmp/a.db/c", "/tmp/a.db", "c", None),
     ],
 )
 def test_addresses(text, uri, collection, index):
     address = parse_address(text)
     assert (address.text, address.uri, address.collection, address.index) == (text, uri, collection, index)
-    assert address.lite == text.startswith("milvus+/")
 
 
 @pytest.mark.parametrize(
@@ -65,9 +88,7 @@ def test_addresses(text, uri, collection, index):
         ("milvus+http://h:1/c?index=BIN_IVF_FLAT&nlist=0", "nlist is '0'"),
         ("milvus+http://h:1/c?index=BIN_IVF_FLAT&nlist=4&nprobe=5", "from 1 to 4"),
         ("milvus+http://h:1/a-b", "no name of a collection"),
-        ("milvus+/tmp/a.db/a/b", "write it as"),
-        ("milvus+/tmp/a b.db", "no name for milvus-lite"),
-        ("milvus+/no/such/folder/a.db", "make it first"),
+        ("milvus+/tmp/a.db/c", "in a file, use a store's folder"),
     ],
 )
 def test_addresses_that_are_refused(text, message):
@@ -86,24 +107,23 @@ def test_the_token_comes_from_the_environment(monkeypatch):
     given_to_client = {}
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     monkeypatch.setattr("pymilvus.MilvusClient", lambda **options: given_to_client.update(options))
-    milvus_address.connect(parse_address("milvus+http://host:19530/c"))
+    addresses.connect(parse_address("milvus+http://host:19530/c"))
     assert given_to_client["uri"] == "http://host:19530"
     assert given_to_client["token"] == "root:secret"
 
 
 def test_a_server_that_does_not_answer(monkeypatch, capfd):
-    monkeypatch.setattr(milvus_address, "_CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(addresses, "_CONNECT_SECONDS", 0.2)
     with pytest.raises(InputError, match="is the server there") as refused:
         open_store("milvus+http://127.0.0.1:1/c")
     assert "\n" not in str(refused.value)
     assert "Traceback" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(("package", "extra"), [("pymilvus", "milvus"), ("milvus_lite", "milvus-lite")])
-def test_without_its_packages(package, extra, monkeypatch):
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(InputError, match=rf"pip install 'channelhash\[{extra}\]'"):
-        open_store(lite_address("none"))
+def test_without_its_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymilvus", None)
+    with pytest.raises(InputError, match=r"pip install 'channelhash\[milvus\]'"):
+        open_store("milvus+http://host:19530/c")
 
 
 ITEMS = {
@@ -126,7 +146,7 @@ def both(tmp_path_factory):
     """A store in a folder and one in Milvus, of the same items."""
     stores = [
         open_store(tmp_path_factory.mktemp("both") / "store", n_bits=12),
-        open_store(lite_address("both"), n_bits=12),
+        open_store(milvus_address("both"), n_bits=12),
     ]
     for opened in stores:
         opened.add(list(ITEMS), codes_of(len(ITEMS)), metadata=list(ITEMS.values()))
@@ -135,6 +155,7 @@ def both(tmp_path_factory):
         opened.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where",
     [
@@ -170,6 +191,7 @@ def test_a_filter_means_the_same_as_in_a_folder(both, where):
     assert cluster.ids(where) == embedded.ids(where)
 
 
+@pytest.mark.slow
 def test_a_filter_comes_before_the_ranking_as_in_a_folder(both):
     queries = codes_of(3, seed=1)
     everything = [opened.search(queries, 40, where="sharp = TRUE AND NOT label = 'dog'") for opened in both]
@@ -178,15 +200,11 @@ def test_a_filter_comes_before_the_ranking_as_in_a_folder(both):
     assert near[0].ids == near[1].ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["label LIKE 'd%'", "label <> 'dog'", "label > 'a'"])
 def test_labels_are_compared_by_equality_alone(both, where):
     with pytest.raises(InputError, match="= and IN only"):
         both[1].ids(where)
-
-
-def test_milvus_lite_cannot_compare_with_control_characters(both):
-    with pytest.raises(InputError, match="control characters"):
-        both[1].ids("text = 'a\nb'")
 
 
 @pytest.mark.parametrize(
@@ -194,8 +212,9 @@ def test_milvus_lite_cannot_compare_with_control_characters(both):
     [
         ("text = 'it''s \"x\"\n\\'", r'(metadata["text"] == "it' + "'" + r's \"x\"\n\\")'),
         ("NOT label = 'dog'", '(not (array_contains(labels, "dog")))'),
-        ("text LIKE '50\\_%'", r'(metadata["text"] like "50\\\\_%")'),
-        ("text NOT LIKE '%a'", '(metadata["text"] >= "" and not (metadata["text"] like "%a"))'),
+        ("text LIKE 'sea%'", '(metadata["text"] like "sea%")'),
+        ("text LIKE '50\\_%'", '(id in ["x", "y"])'),
+        ("text NOT LIKE '%a'", '(metadata["text"] >= "" and not (id in ["x", "y"]))'),
         ("id LIKE 'a''%'", '(id like "a\'%")'),
         ("year <> 3 OR id = 'a'", '(((metadata["year"] < 3 or metadata["year"] > 3)) or (id == "a"))'),
         ("year IS NULL", '(keys not in ["[\\"a\\", \\"year\\"]"])'),
@@ -205,16 +224,10 @@ def test_milvus_lite_cannot_compare_with_control_characters(both):
 )
 def test_expressions_for_a_server(where, expression):
     sets = ['["a", "year"]', '["a"]']
-    assert to_milvus(parse_filter(where, ["a", "year"]), server_dialect(sets)) == expression
+    assert to_milvus(parse_filter(where, ["a", "year"]), sets, lambda key, expression: ["x", "y"]) == expression
 
 
-@given(st.text(max_size=6), st.text(max_size=6))
-def test_ids_of_milvus_lite_keep_their_order(a, b):
-    assert milvus_lite.item_id(milvus_lite.stored_id(a)) == a
-    assert (milvus_lite.stored_id(a).encode() < milvus_lite.stored_id(b).encode()) == (a.encode() < b.encode())
-    assert not any(character < " " or character == "'" for character in milvus_lite.stored_id(a))
-
-
+@pytest.mark.slow
 def test_more_answers_than_milvus_returns(store, monkeypatch):
     store.add([f"{n}" for n in range(6)], codes_of(6))
     monkeypatch.setattr(milvus, "MAX_ANSWERS", 5)
@@ -227,6 +240,7 @@ def test_more_answers_than_milvus_returns(store, monkeypatch):
     assert len(store.search_radius(codes_of(1), 12, limit=5).ids[0]) == 5
 
 
+@pytest.mark.slow
 def test_another_code_length_or_model_is_refused(store):
     store.add(["a"], codes_of(1))
     for options, message in [(dict(n_bits=16), "12 bits, not 16"), (dict(model="x"), "an unknown model")]:
@@ -237,15 +251,17 @@ def test_another_code_length_or_model_is_refused(store):
     again.close()
 
 
+@pytest.mark.slow
 def test_a_collection_of_somebody_else_is_refused():
-    address = parse_address(lite_address("foreign"))
-    client = milvus_address.connect(address)
-    client.create_collection(address.collection, dimension=4)
+    address = parse_address(milvus_address("foreign"))
+    client = addresses.connect(address)
+    client.create_collection(address.collection, dimension=4, timeout=60)
     with pytest.raises(InputError, match="not made by channelhash"):
         open_store(address.text)
     client.close()
 
 
+@pytest.mark.slow
 def test_a_collection_in_another_format_is_refused(store, monkeypatch):
     store.add(["a"], codes_of(1))
     monkeypatch.setattr(milvus_collection, "_FORMAT", "channelhash 9")
@@ -253,17 +269,23 @@ def test_a_collection_in_another_format_is_refused(store, monkeypatch):
         open_store(store.address)
 
 
-def test_a_modality_that_the_collection_has_no_field_for(store):
-    store.add(["a"], codes_of(1), "sound")
-    assert store.modalities == ("sound",)
-    with pytest.raises(InputError, match="not for smell"):
-        store.add(["b"], codes_of(1), "smell")
+@pytest.mark.slow
+def test_a_further_modality_may_come_later(store):
+    store.add(["a", "b"], codes_of(2), "sound", metadata=[{"year": 1}, {"year": 2}])
+    store.add(["b"], codes_of(1), "Bild", metadata=[{"year": 3}])
+    assert store.modalities == ("Bild", "sound")
+    assert (len(store), store.info()["codes"]) == (2, {"Bild": 1, "sound": 2})
+    assert store.ids("year = 3") == ["b"]
+    assert store.search(codes_of(1), 5, "sound", "year = 3").ids == [["b"]]
+    assert store.delete(["b"]) == 1
+    assert (len(store), store.modalities) == (1, ("sound",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "metadata", "message"),
     [
-        ("x" * 65_536, {}, "id of 65,536 bytes"),
+        ("x" * 65_536, {}, "id of 65,542 bytes"),
         ("a", {"text": "x" * MAX_METADATA}, "bytes of metadata"),
         ("a", {"labels": [str(n) for n in range(MAX_LABELS + 1)]}, "4,097 labels"),
         ("a", {"labels": ["x" * 65_536]}, "label 'xxx.* of 65,536 bytes"),
@@ -275,6 +297,7 @@ def test_what_is_too_large_for_milvus(store, name, metadata, message):
     assert len(store) == 0
 
 
+@pytest.mark.slow
 def test_an_error_between_two_requests_says_how_far_it_came(store, monkeypatch):
     monkeypatch.setattr(milvus_collection, "ROWS", 3)
     store.add(["first"], codes_of(1))
@@ -295,6 +318,7 @@ def test_an_error_between_two_requests_says_how_far_it_came(store, monkeypatch):
     assert len(store) == 8
 
 
+@pytest.mark.slow
 def test_no_answer_in_time_is_told_in_one_line(store, monkeypatch):
     store.add(["a"], codes_of(1))
 
@@ -310,80 +334,28 @@ def test_no_answer_in_time_is_told_in_one_line(store, monkeypatch):
         len(store)
 
 
-class Server:
-    """Stands for a server: notes what it is asked."""
+@pytest.mark.slow
+def test_the_index_that_an_address_asks_for():
+    address = f"{milvus_address('ivf')}?index=BIN_IVF_FLAT&nlist=8"
+    opened = open_store(f"{address}&nprobe=8", n_bits=12, model="m")
+    opened.add([f"{n}" for n in range(300)], codes_of(300))
+    client = MilvusClient(server())
+    described = client.describe_index(parse_address(address).collection, "code")
+    assert (described["index_type"], described["metric_type"], described["nlist"]) == ("BIN_IVF_FLAT", "HAMMING", "8")
+    [distances] = opened.search_radius(codes_of(1), 3).distances  # all clusters: exact
+    assert len(distances) == (np.bitwise_count(codes_of(300) ^ codes_of(1)).sum(axis=1) <= 3).sum()
+    opened.close()
 
-    def __init__(self) -> None:
-        self.made: dict = {}
-        self.asked: dict = {}
-
-    create_schema = staticmethod(MilvusClient.create_schema)
-    prepare_index_params = staticmethod(MilvusClient.prepare_index_params)
-
-    def has_collection(self, name, timeout):
-        return bool(self.made)
-
-    def create_collection(self, name, **options):
-        self.made = options
-
-    def create_index(self, name, indexes, sync):
-        assert not sync  # which waits half a second for each index
-        self.made["index_params"] = indexes
-
-    def describe_collection(self, name, timeout):
-        schema = self.made["schema"].to_dict()
-        return {"description": schema["description"], "fields": schema["fields"]}
-
-    def load_collection(self, name, timeout):
-        pass
-
-    def upsert(self, name, rows, timeout):
-        pass
-
-    def query(self, name, filter, **options):
-        return [{"id": "a"}]
-
-    def search(self, name, **options):
-        self.asked = options
-        return [[{"id": "b", "distance": 1.0}, {"id": "a", "distance": 1.0}]]
-
-
-def test_what_a_server_is_asked():
-    server = Server()
-    address = parse_address("milvus+http://h:1/c?index=BIN_IVF_FLAT&nlist=8&nprobe=2")
-    opened = milvus.MilvusStore(address, server, n_bits=12, model="m")
-    server.query = lambda name, filter, **options: []
-    opened.add(["it's"], codes_of(1))
-    indexes = {index.field_name: index.to_dict() for index in server.made["index_params"]}
-    assert {name: index["index_type"] for name, index in indexes.items()} == {
-        "code_image": "BIN_IVF_FLAT",
-        "code_text": "BIN_IVF_FLAT",
-        "keys": "INVERTED",
-        "labels": "INVERTED",
-    }
-    assert indexes["code_image"]["metric_type"] == "HAMMING"
-    assert indexes["code_image"]["nlist"] == 8
-    fields = {field["name"]: field for field in server.made["schema"].to_dict()["fields"]}
-    assert (fields["code_image"]["type"], fields["code_image"]["params"]) == (DataType.BINARY_VECTOR, {"dim": 16})
-    assert server.made["consistency_level"] == "Strong"
-
-    del server.query
-    answers = opened.search_radius(codes_of(1), 3, "image")
-    assert answers.ids == [["a", "b"]]
-    assert server.asked["search_params"] == {"metric_type": "HAMMING", "params": {"radius": 4, "nprobe": 2}}
-    assert server.asked["filter"] == "has_image == true"
-    assert server.asked["consistency_level"] == "Strong"
-
-    again = milvus.MilvusStore(parse_address("milvus+http://h:1/c"), server)
-    assert (again.n_bits, again.model) == (12, "m")
+    again = open_store(milvus_address("ivf"))
+    assert (again.n_bits, again.model, again.info()["index"]) == (12, "m", "BIN_IVF_FLAT")
+    again.close()
     with pytest.raises(InputError, match="indexed by BIN_IVF_FLAT with nlist=8"):
-        milvus.MilvusStore(parse_address("milvus+http://h:1/c?index=BIN_FLAT"), server)
+        open_store(f"{milvus_address('ivf')}?index=BIN_FLAT")
 
 
-def test_the_file_of_a_running_milvus_lite_cannot_be_opened_by_another_process():
-    open_store(lite_address("busy")).close()
-    program = "import sys, channelhash; channelhash.open_store(sys.argv[1])"
-    done = subprocess.run(
-        [sys.executable, "-c", program, f"milvus+{lite_file()}/x"], capture_output=True, text=True, timeout=60
-    )
-    assert "is another process using the file?" in done.stderr
+@pytest.mark.slow
+def test_another_process_sees_what_was_written(store):
+    store.add(["it's", "b"], codes_of(2))
+    program = "import sys, channelhash; print(channelhash.open_store(sys.argv[1]).ids())"
+    done = subprocess.run([sys.executable, "-c", program, store.address], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split("\n")[0] == str(["b", "it's"])

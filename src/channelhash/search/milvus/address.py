@@ -3,23 +3,17 @@
 import logging
 import os
 import re
-import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from channelhash.errors import InputError
-from channelhash.search.milvus.lite import GRPC_OPTIONS
 from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import unknown
 
 #: Where the token of a server is read from; an address ends up in logs, this does not.
 TOKEN_VARIABLE = "MILVUS_TOKEN"
 
-DEFAULT_COLLECTION = "channelhash"
-
-_LITE = re.compile(r"(?P<file>.+\.db)(?:/(?P<collection>[^/]+))?")
 _CONNECT_SECONDS = 10
 
 
@@ -48,12 +42,12 @@ class MilvusAddress:
 
     Attributes:
         text: as it was given.
-        uri: of the server, or the file of milvus-lite.
+        uri: of the server.
         collection: its name.
         index: what a new collection is indexed by; None where the address does not say.
 
-    >>> parse_address("milvus+http://localhost:19530/photos").lite
-    False
+    >>> parse_address("milvus+http://localhost:19530/photos").uri
+    'http://localhost:19530'
     """
 
     text: str
@@ -61,19 +55,11 @@ class MilvusAddress:
     collection: str
     index: Index | None = None
 
-    @property
-    def lite(self) -> bool:
-        """Whether it is a file, which milvus-lite serves inside this process's children."""
-        return self.uri.endswith(".db")
-
 
 def parse_address(text: str) -> MilvusAddress:
     """Parse the address of a collection.
 
-    It is ``milvus+http://host:port/collection?index=BIN_IVF_FLAT&nlist=1024&nprobe=16``, or
-    ``milvus+FILE.db/collection``.
-
-    The options are for servers and may be left out, the collection of a file too (`DEFAULT_COLLECTION`).
+    It is ``milvus+http://host:port/collection?index=BIN_IVF_FLAT&nlist=1024&nprobe=16``; the options may be left out.
 
     Raises:
         InputError: it has another form, or holds a password or token.
@@ -83,7 +69,7 @@ def parse_address(text: str) -> MilvusAddress:
     """
     rest = text.removeprefix("milvus+")
     if not rest.startswith(("http://", "https://")):
-        return _lite_address(text, rest)
+        raise InputError(f"{text}: write it as milvus+http://HOST:PORT/COLLECTION; in a file, use a store's folder")
     parts = urlsplit(rest)
     if "@" in parts.netloc:  # and do not repeat it
         raise InputError(f"milvus+{parts.scheme}://…: put the token into the variable {TOKEN_VARIABLE}, not here")
@@ -102,45 +88,21 @@ def connect(address: MilvusAddress) -> Any:
     """Return a `pymilvus.MilvusClient`.
 
     Raises:
-        InputError: pymilvus or milvus-lite is missing, or nothing answers there.
+        InputError: pymilvus is missing, or nothing answers there.
     """
     pymilvus = library("pymilvus", "milvus")
     # Errors are raised as well, and told in one line; pymilvus would print a traceback before.
     logging.getLogger("pymilvus.decorators").setLevel(logging.CRITICAL)
-    if address.lite:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "pkg_resources is deprecated", UserWarning)
-            library("milvus_lite", "milvus-lite")
     try:
         return pymilvus.MilvusClient(
             uri=address.uri,
             token=os.environ.get(TOKEN_VARIABLE, ""),
             timeout=_CONNECT_SECONDS,
-            grpc_options=GRPC_OPTIONS if address.lite else {},
         )
     except pymilvus.MilvusException as error:
-        hint = (
-            "is another process using the file?"
-            if address.lite
-            else f"is the server there, and {TOKEN_VARIABLE} right?"
-        )
+        hint = f"is the server there, and {TOKEN_VARIABLE} right?"
         reason = " ".join(str(error.message).split())
         raise InputError(f"{address.text}: cannot be opened ({reason}); {hint}") from None
-
-
-def _lite_address(text: str, rest: str) -> MilvusAddress:
-    match = _LITE.fullmatch(rest)
-    if match is None:
-        raise InputError(f"{text}: write it as milvus+http://HOST:PORT/COLLECTION or milvus+FILE.db/COLLECTION")
-    file = Path(match["file"])
-    # What milvus-lite itself demands, and would only log.
-    if not re.fullmatch(r"[a-zA-Z0-9.\-_]{1,35}", file.name):
-        raise InputError(f"{text}: {file.name} is no name for milvus-lite; up to 35 letters, digits, '.', '-' and '_'")
-    if not file.absolute().parent.is_dir():
-        raise InputError(f"{text}: the folder {file.parent} is not there; make it first")
-    name = match["collection"] or DEFAULT_COLLECTION
-    _check_collection(text, name)
-    return MilvusAddress(text, str(file.absolute()), name)
 
 
 def _check_collection(text: str, name: str) -> None:

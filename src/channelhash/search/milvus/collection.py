@@ -2,20 +2,19 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
-from channelhash.search.milvus import lite as milvus_lite
 from channelhash.search.milvus.address import Index, MilvusAddress
 from channelhash.search.milvus.filters import quote
 from channelhash.search.milvus.rows import MAX_LABELS, MAX_STRING, Row
 from channelhash.utils.optional_imports import library
 
-_FORMAT = "channelhash milvus 1"
+_FORMAT = "channelhash milvus 2"
 
 # Rows and bytes of one request; servers refuse requests of more than 64 MB.
 ROWS = 1000
@@ -55,12 +54,11 @@ class MilvusCollection:
         self._name = address.collection
         self._client = client
         self._process = os.getpid()
-        self._quote = milvus_lite.quote if address.lite else quote
         self._pymilvus = library("pymilvus", "milvus")
         self._grpc = library("grpc", "milvus")
 
-    def description(self) -> tuple[CollectionFacts, tuple[str, ...]] | None:
-        """Return the facts of the collection and the modalities that it has fields for; None if it is not there.
+    def description(self) -> CollectionFacts | None:
+        """Return the facts of the collection; None if it is not there.
 
         Raises:
             InputError: it was not made by `create`, or by another version of it.
@@ -78,33 +76,29 @@ class MilvusCollection:
             raise InputError(f"{address}: the collection was not made by channelhash; choose another one") from None
         if written_as != _FORMAT:
             raise InputError(f"{address}: written as {written_as!r}, this version reads {_FORMAT!r}; push it again")
-        names = [field["name"] for field in described["fields"]]
-        return facts, tuple(name.removeprefix("code_") for name in names if name.startswith("code_"))
+        return facts
 
-    def create(self, modalities: Sequence[str], facts: CollectionFacts) -> None:
-        """Make it, empty, for rows as `milvus_rows` describes them."""
+    def create(self, facts: CollectionFacts) -> None:
+        """Make it, empty, for rows as `rows` describes them."""
         kinds = self._pymilvus.DataType
         description = json.dumps({"format": _FORMAT, **asdict(facts)})
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False, description=description)
-        schema.add_field("id", kinds.VARCHAR, is_primary=True, max_length=MAX_STRING)
-        schema.add_field("keys", kinds.VARCHAR, max_length=MAX_STRING)
+        schema.add_field("key", kinds.VARCHAR, is_primary=True, max_length=MAX_STRING)
+        for name in ("modality", "id", "keys"):
+            schema.add_field(name, kinds.VARCHAR, max_length=MAX_STRING)
+        schema.add_field("first", kinds.BOOL)
         schema.add_field(
             "labels", kinds.ARRAY, element_type=kinds.VARCHAR, max_capacity=MAX_LABELS, max_length=MAX_STRING
         )
         schema.add_field("metadata", kinds.JSON)
-        indexes = self._client.prepare_index_params()
+        # Milvus counts in whole bytes; the padding bits of packed codes are 0 and change no distance.
+        schema.add_field("code", kinds.BINARY_VECTOR, dim=8 * -(-facts.n_bits // 8))
+        index = self._client.prepare_index_params()
         build = {"nlist": facts.index.n_lists} if facts.index.kind == "BIN_IVF_FLAT" else {}
-        for modality in modalities:
-            schema.add_field(f"has_{modality}", kinds.BOOL)
-            # Milvus counts in whole bytes; the padding bits of packed codes are 0 and change no distance.
-            schema.add_field(f"code_{modality}", kinds.BINARY_VECTOR, dim=8 * -(-facts.n_bits // 8))
-            indexes.add_index(f"code_{modality}", index_type=facts.index.kind, metric_type="HAMMING", params=build)
-        if not self._address.lite:  # which has no indexes of such fields
-            for field in ("keys", "labels"):
-                indexes.add_index(field, index_type="INVERTED")
+        index.add_index("code", index_type=facts.index.kind, metric_type="HAMMING", params=build)
         with self._asking("create"):
             self._client.create_collection(self._name, schema=schema, **_STRONG)
-            self._client.create_index(self._name, indexes, sync=False)  # nothing to wait for without rows
+            self._client.create_index(self._name, index, sync=False)  # nothing to wait for without rows
             self._client.load_collection(self._name, timeout=_SECONDS)
 
     def load(self) -> None:
@@ -121,14 +115,14 @@ class MilvusCollection:
             return list(results)
 
     def walk(self, expression: str, fields: Sequence[str]) -> Iterator[Row]:
-        """Return all rows that pass, in the order of their ids; ``fields`` holds ``id``.
+        """Return all rows that pass, in the order of their keys; ``fields`` holds ``key``.
 
         As pymilvus's `query_iterator` does it, which cannot be used: it writes ids with quotes unescaped.
         """
         chosen = expression
         while page := self.rows(chosen, fields, iterator="True", reduce_stop_for_best="True"):
             yield from page
-            chosen = f"id > {self._quote(page[-1]['id'])} and ({expression})"
+            chosen = f"key > {quote(page[-1]['key'])} and ({expression})"
 
     def count(self, expression: str) -> int:
         """Return the number of rows that pass."""
@@ -137,14 +131,14 @@ class MilvusCollection:
         return int(rows[0]["count(*)"])
 
     def nearest(
-        self, modality: str, queries: PackedCodes, limit: int, expression: str, params: dict[str, int]
+        self, queries: PackedCodes, limit: int, expression: str, params: dict[str, int]
     ) -> list[list[tuple[int, str]]]:
-        """Of every query, the distances and ids of at most ``limit`` nearest rows that pass, in that order."""
+        """Of every query, the distances and keys of at most ``limit`` nearest rows that pass, in that order."""
         with self._asking("search"):
             results = self._client.search(
                 self._name,
                 data=[query.tobytes() for query in queries],
-                anns_field=f"code_{modality}",
+                anns_field="code",
                 limit=limit,
                 filter=expression,
                 search_params={"metric_type": "HAMMING", "params": params},
@@ -152,22 +146,18 @@ class MilvusCollection:
             )
         return [sorted((round(hit["distance"]), hit["id"]) for hit in hits) for hits in results]
 
-    def upsert(self, rows: Sequence[Row]) -> None:
-        """Write rows over those of the same ids, in requests that a server takes."""
+    def upsert(self, items: Sequence[list[Row]]) -> None:
+        """Write the rows of items over those of the same keys, in requests that a server takes."""
         sent = 0
-        for part in _requests(rows):
-            with self._asking(f"upsert, after {sent:,} of {len(rows):,} items were written"):
-                self._client.upsert(self._name, part, timeout=_SECONDS)
+        for part in _requests(items):
+            with self._asking(f"upsert, after {sent:,} of {len(items):,} items were written"):
+                self._client.upsert(self._name, [row for rows in part for row in rows], timeout=_SECONDS)
             sent += len(part)
 
     def delete(self, expression: str) -> None:
         """Remove all rows that pass."""
         with self._asking("delete"):
             self._client.delete(self._name, filter=expression, timeout=_SECONDS)
-
-    def listed(self, texts: Iterable[str]) -> str:
-        """Return strings as a list in an expression."""
-        return f"[{', '.join(map(self._quote, texts))}]"
 
     def close(self) -> None:
         """Give the connection back, if it is this process's."""
@@ -187,15 +177,17 @@ class MilvusCollection:
             raise JobError(f"{self._address.text}: {what}: no answer ({error.code().name}); try again") from None
 
 
-def _requests(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    part: list[Row] = []
-    size = 0
-    for row in rows:
-        row_size = sum(len(str(value).encode()) for value in row.values())
-        if part and (len(part) == ROWS or size + row_size > _BYTES):
+def _requests(items: Sequence[list[Row]]) -> Iterator[list[list[Row]]]:
+    """Yield items, all rows of an item together."""
+    part: list[list[Row]] = []
+    size = n_rows = 0
+    for rows in items:
+        item_size = sum(len(str(value).encode()) for row in rows for value in row.values())
+        if part and (n_rows + len(rows) > ROWS or size + item_size > _BYTES):
             yield part
-            part, size = [], 0
-        part.append(row)
-        size += row_size
+            part, size, n_rows = [], 0, 0
+        part.append(rows)
+        size += item_size
+        n_rows += len(rows)
     if part:
         yield part

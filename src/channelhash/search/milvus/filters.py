@@ -1,52 +1,31 @@
-"""Filters of searches (see `filters`) as Milvus writes them."""
+"""Filters of searches (see `search.filters`) as Milvus writes them: https://milvus.io/docs/boolean.md."""
 
 import json
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Iterable
 
 from channelhash.errors import InputError
-from channelhash.search.filters import Among, And, Between, Compare, Condition, Filter, Known, Like, Literal, Test
+from channelhash.search.filters import (
+    Among,
+    And,
+    Between,
+    Compare,
+    Condition,
+    Filter,
+    Known,
+    Like,
+    Literal,
+    Test,
+    like_expression,
+)
+
+#: Key, and what a whole string is to match -> ids of the items whose string under that key does.
+Matching = Callable[[str, "re.Pattern[str]"], Iterable[str]]
 
 #: Every row has a text in ``keys``, so these hold for all rows, and for none.
 ALL, NONE = 'keys != ""', 'keys == ""'
 
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How one Milvus is asked; `server_dialect`, or milvus-lite's (`lite.dialect`).
-
-    Attributes:
-        key_sets: the different values of the field ``keys`` in the collection: metadata keys as a JSON list.
-        quote: a string as an expression writes it.
-        stored_id: an id as it is stored.
-        negate: an expression that holds where the given one does not.
-        like: key and pattern -> an expression that holds for strings which fit, and may fail for other values.
-
-    >>> server_dialect(set()).negate("a == 1")
-    'not (a == 1)'
-    """
-
-    key_sets: Collection[str]
-    quote: Callable[[str], str]
-    stored_id: Callable[[str], str]
-    negate: Callable[[str], str]
-    like: Callable[[str, str], str]
-
-
-def server_dialect(key_sets: Collection[str]) -> Dialect:
-    """Return what a Milvus server understands: the whole of https://milvus.io/docs/boolean.md.
-
-    >>> server_dialect(set()).like("text", "%sea%")
-    'metadata["text"] like "%sea%"'
-    """
-
-    def like(key: str, pattern: str) -> str:
-        # Milvus takes a backslash for an escape, our language does not.
-        return f"{_path(key)} like {quote(pattern.replace(chr(92), chr(92) * 2))}"
-
-    return Dialect(key_sets, quote, str, "not ({})".format, like)
 
 
 def quote(text: str) -> str:
@@ -67,60 +46,84 @@ def known_keys(key_sets: Collection[str]) -> set[str]:
     return {key for text in key_sets for key in json.loads(text)}
 
 
-def to_milvus(tree: Filter, dialect: Dialect) -> str:
+def to_milvus(tree: Filter, key_sets: Collection[str], matching: Matching) -> str:
     """Translate a filter into a Milvus expression over the fields ``id``, ``labels``, ``keys`` and ``metadata``.
 
+    Args:
+        tree: the filter.
+        key_sets: the different values of the field ``keys`` in the collection: metadata keys as a JSON list.
+        matching: what finds strings by more than their beginning, which not every Milvus can.
+
     Raises:
-        InputError: the filter asks what Milvus, or milvus-lite, cannot answer.
+        InputError: the filter asks what Milvus cannot answer.
 
     >>> from channelhash.search.filters import parse_filter
-    >>> to_milvus(parse_filter("year > 2000", ["year"]), server_dialect(set()))
+    >>> to_milvus(parse_filter("year > 2000", ["year"]), set(), lambda key, expression: [])
     '(metadata["year"] > 2000)'
     """
     if isinstance(tree, Condition):
-        return f"({_condition(tree, dialect)})"
+        return f"({_condition(tree, key_sets, matching)})"
     word = " and " if isinstance(tree, And) else " or "
-    return f"({word.join(to_milvus(part, dialect) for part in tree.parts)})"
+    return f"({word.join(to_milvus(part, key_sets, matching) for part in tree.parts)})"
 
 
-def _condition(condition: Condition, dialect: Dialect) -> str:
+def listed(texts: Iterable[str]) -> str:
+    """Return strings as a list in an expression.
+
+    >>> print(listed(["a", "b"]))
+    ["a", "b"]
+    """
+    return f"[{', '.join(map(quote, texts))}]"
+
+
+def _condition(condition: Condition, key_sets: Collection[str], matching: Matching) -> str:
     key, test, negated = condition.key, condition.test, condition.negated
     if key == "label":
-        expression = _label(test, dialect)
-        return dialect.negate(expression) if negated else expression
-    if key == "id":
-        if isinstance(test, Known):
-            return NONE if negated else ALL
-        return _value(key, test, negated, dialect)
+        return f"not ({_label(test)})" if negated else _label(test)
+    if key == "id" and isinstance(test, Known):
+        return NONE if negated else ALL
     if isinstance(test, Known):
-        return _known(key, negated, dialect)
-    return _value(key, test, negated, dialect)
+        having = [text for text in sorted(key_sets) if key in json.loads(text)]
+        return f"keys {'not in' if negated else 'in'} {listed(having)}" if having else (ALL if negated else NONE)
+    if isinstance(test, Like):
+        return _like(key, test.pattern, negated, matching)
+    return _value(key, test, negated)
 
 
 def _path(key: str) -> str:
     return "id" if key == "id" else f'metadata["{key}"]'
 
 
-def _known(key: str, negated: bool, dialect: Dialect) -> str:
-    having = [text for text in sorted(dialect.key_sets) if key in json.loads(text)]
-    if not having:
-        return ALL if negated else NONE
-    return f"keys {'not in' if negated else 'in'} [{', '.join(map(dialect.quote, having))}]"
-
-
-def _label(test: Test, dialect: Dialect) -> str:
+def _label(test: Test) -> str:
     """Require that any label satisfies ``test``."""
     match test:
         case Compare(operator="=", value=str(value)):
-            return f"array_contains(labels, {dialect.quote(value)})"
+            return f"array_contains(labels, {quote(value)})"
         case Among(values=values):
-            return f"array_contains_any(labels, [{', '.join(dialect.quote(str(value)) for value in values)}])"
+            return " or ".join(f"array_contains(labels, {quote(str(value))})" for value in values)
         case Known():
             return 'labels[0] >= ""'
     raise InputError("where: Milvus compares label with = and IN only; for items without a label write NOT label = '…'")
 
 
-def _value(key: str, test: Test, negated: bool, dialect: Dialect) -> str:
+def _like(key: str, pattern: str, negated: bool, matching: Matching) -> str:
+    """Require a string that fits a pattern, or one that does not.
+
+    Before 2.4 Milvus finds strings by their beginning alone, and what it makes of ``_`` and of backslashes differs, so
+    that other patterns are compared here.
+    """
+    is_string, beginning = f'{_path(key)} >= ""', pattern.removesuffix("%")
+    if not beginning:
+        fits = is_string if pattern else f'{_path(key)} == ""'
+    elif set(beginning) & set("%_\\"):
+        found = listed(matching(key, like_expression(pattern)))
+        fits = f"id in {found}" if found != "[]" else NONE
+    else:
+        fits = f"{_path(key)} like {quote(pattern)}" if beginning != pattern else f"{_path(key)} == {quote(pattern)}"
+    return f"{is_string} and not ({fits})" if negated else fits
+
+
+def _value(key: str, test: Test, negated: bool) -> str:
     """Require that a value that is there and of the literal's kind satisfies ``test``, or does not.
 
     Milvus lets an absent value pass ``!=``, ``not in`` and ``not``, but never ``<``, ``>`` or ``==``; so what is
@@ -128,37 +131,21 @@ def _value(key: str, test: Test, negated: bool, dialect: Dialect) -> str:
     """
     path = _path(key)
 
-    def literal(value: Literal) -> str:
-        if not isinstance(value, str):
-            return repr(value)
-        return dialect.quote(dialect.stored_id(value) if key == "id" else value)
-
     def compare(operator: str, value: Literal) -> str:
         if isinstance(value, bool):
             return f"{path} == {'true' if value == (operator == '=') else 'false'}"
+        literal = quote(value) if isinstance(value, str) else repr(value)
         if operator == "!=":
-            return f"({path} < {literal(value)} or {path} > {literal(value)})"
-        return f"{path} {'==' if operator == '=' else operator} {literal(value)}"
+            return f"({path} < {literal} or {path} > {literal})"
+        return f"{path} {'==' if operator == '=' else operator} {literal}"
 
     match test:
         case Compare(operator=operator, value=value):
             return compare(_OPPOSITE[operator] if negated else operator, value)
-        case Among(values=values) if isinstance(values[0], str):
-            texts = ", ".join(map(literal, values))
-            return f'{path} >= "" and {path} not in [{texts}]' if negated else f"{path} in [{texts}]"
         case Among(values=values):
-            # An `in` of milvus-lite fails on whole numbers beside others.
             return (" and " if negated else " or ").join(compare("!=" if negated else "=", value) for value in values)
+        case Between(low=low, high=high) if negated:
+            return f"{compare('<', low)} or {compare('>', high)}"
         case Between(low=low, high=high):
-            if negated:
-                return f"{path} < {literal(low)} or {path} > {literal(high)}"
-            return f"{path} >= {literal(low)} and {path} <= {literal(high)}"
-        case Like(pattern=pattern):
-            is_string = f'{path} >= ""'
-            if set(pattern) == {"%"}:
-                return NONE if negated else is_string
-            if not set(pattern) & set("%_"):
-                return compare("!=" if negated else "=", pattern)
-            fits = dialect.like(key, pattern)
-            return f"{is_string} and {dialect.negate(fits)}" if negated else fits
+            return f"{compare('>=', low)} and {compare('<=', high)}"
     raise AssertionError(test)

@@ -1,24 +1,19 @@
-"""Rows of a Milvus collection: one an item. What they can hold, and what they cannot.
+"""Rows of a Milvus collection: one a code. What they can hold, and what they cannot.
 
-Milvus wants every vector field filled in every row, so a row has a field ``has_<modality>`` beside each
-``code_<modality>``; where it is False, the code is zeros and no search looks at it. (Vector fields that may be empty
-came with later releases of 2.6, https://docs.zilliz.com/docs/nullable-fields; milvus-lite has none.) One row an item
-keeps its metadata in one place, and an item's change in one write.
+A row is an item's code of one modality, so that a collection has one field of vectors, which every Milvus from 2.3 on
+takes, and any modality may come later. The item's metadata stand in each of its rows, where a filter looks for them;
+all rows of an item are written in one request. ``first`` is true in one of them, by which items are counted.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search.store import Item
 from channelhash.search.validation import Metadata, Value, is_text
-
-#: Modalities that every collection has a field for.
-MODALITIES = ("image", "text")
 
 # https://milvus.io/docs/limitations.md
 MAX_STRING = 65_535
@@ -37,54 +32,67 @@ def keys_text(metadata: Metadata) -> str:
     return json.dumps(sorted(metadata), ensure_ascii=False)
 
 
-def to_row(item: Item, key: str, modalities: Sequence[str], n_bits: int) -> Row:
-    """Return an item as a row of a collection with codes of ``modalities``; ``key`` is its id as it is stored.
+def key_of(modality: str, item_id: str) -> str:
+    """Return the primary key of a row.
+
+    >>> key_of("image", "a/b")
+    'image/a/b'
+    """
+    return f"{modality}/{item_id}"
+
+
+def id_of(key: str) -> str:
+    """Return the item of a row by its primary key.
+
+    >>> id_of("image/a/b")
+    'a/b'
+    """
+    return key.partition("/")[2]
+
+
+def to_rows(item: Item) -> list[Row]:
+    """Return an item as rows, one for each of its codes.
 
     Raises:
         InputError: it is larger than Milvus takes.
 
-    >>> row = to_row(Item("a", {"image": np.array([7], np.uint8)}), "a", ["image", "text"], n_bits=8)
-    >>> row["has_image"], row["has_text"]
-    (True, False)
+    >>> [row["key"] for row in to_rows(Item("a", {"image": np.array([7], np.uint8)}))]
+    ['image/a']
     """
-    _check_size(item.id, "id", key)
-    metadata = dict(item.metadata)
-    row: Row = {"id": key, "keys": keys_text(metadata)}
+    _check_size(item.id, "id", key_of(max(item.codes, key=len), item.id))
+    metadata, keys = dict(item.metadata), keys_text(item.metadata)
     labels = metadata.pop("labels", None) or []
     assert isinstance(labels, list)
     if len(labels) > MAX_LABELS:
         raise InputError(f"{item.id!r}: {len(labels):,} labels; Milvus takes {MAX_LABELS:,} an item")
     for label in labels:
         _check_size(item.id, f"label {label[:20]!r}", label)
-    _check_size(item.id, "keys of metadata", row["keys"])
+    _check_size(item.id, "keys of metadata", keys)
     size = len(json.dumps(metadata, ensure_ascii=False).encode())
     if size > MAX_METADATA:
         raise InputError(f"{item.id!r}: {size:,} bytes of metadata; Milvus takes {MAX_METADATA:,} an item")
-    row |= {"labels": labels, "metadata": metadata}
-    empty = bytes(-(-n_bits // 8))
-    for modality in modalities:
-        code = item.codes.get(modality)
-        row[f"has_{modality}"] = code is not None
-        row[f"code_{modality}"] = empty if code is None else code.tobytes()
-    return row
+    common = {"id": item.id, "keys": keys, "labels": labels, "metadata": metadata}
+    return [
+        {"key": key_of(modality, item.id), "modality": modality, "first": not number, "code": code.tobytes(), **common}
+        for number, (modality, code) in enumerate(sorted(item.codes.items()))
+    ]
 
 
-def to_item(row: Mapping[str, Any], item_id: str) -> Item:
-    """Return the item of a row as `pymilvus` gives it.
+def to_items(rows: Iterable[Mapping[str, Any]]) -> dict[str, Item]:
+    """Return id -> item of the rows that `pymilvus` gives.
 
-    >>> row = to_row(Item("a", {}, {"year": 2020}), "a", [], n_bits=8)
-    >>> to_item(row, "a").metadata
+    >>> row = to_rows(Item("a", {"image": np.array([7], np.uint8)}, {"year": 2020}))[0]
+    >>> to_items([row | {"code": [row["code"]]}])["a"].metadata
     {'year': 2020}
     """
-    codes: dict[str, PackedCodes] = {}
-    for name, has in row.items():
-        if name.startswith("has_") and has:
-            modality = name.removeprefix("has_")
-            codes[modality] = np.frombuffer(row[f"code_{modality}"][0], np.uint8)
-    metadata: dict[str, Value] = dict(row["metadata"])
-    if "labels" in json.loads(row["keys"]):
-        metadata["labels"] = list(row["labels"])
-    return Item(item_id, codes, metadata)
+    items: dict[str, Item] = {}
+    for row in rows:
+        metadata: dict[str, Value] = dict(row["metadata"])
+        if "labels" in json.loads(row["keys"]):
+            metadata["labels"] = list(row["labels"])
+        item = items.setdefault(row["id"], Item(row["id"], {}, metadata))
+        item.codes[row["modality"]] = np.frombuffer(row["code"][0], np.uint8)
+    return items
 
 
 def _check_size(item_id: str, what: str, text: str) -> None:

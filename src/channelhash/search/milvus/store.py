@@ -1,9 +1,9 @@
-"""The store in a collection of Milvus: a cluster, or the file of milvus-lite."""
+"""The store in a collection of Milvus."""
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,18 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter
-from channelhash.search.milvus import lite as milvus_lite
 from channelhash.search.milvus.address import Index, MilvusAddress, connect, parse_address
-from channelhash.search.milvus.collection import MAX_ANSWERS, ROWS, CollectionFacts, MilvusCollection
-from channelhash.search.milvus.filters import ALL, known_keys, server_dialect, to_milvus
-from channelhash.search.milvus.rows import MODALITIES, Row, is_storable, to_item, to_row
+from channelhash.search.milvus.collection import MAX_ANSWERS, CollectionFacts, MilvusCollection
+from channelhash.search.milvus.filters import ALL, known_keys, listed, quote, to_milvus
+from channelhash.search.milvus.rows import Row, id_of, is_storable, to_items, to_rows
 from channelhash.search.store import Answers, Item, Store, merge_item
 from channelhash.search.validation import Metadata, check_opened_as
 from channelhash.utils.forks import tell_of_fork
 
+# True of one row of each item.
+_ITEMS = "first == true"
+# Ids in one expression.
+_IDS = 1000
 # Answers of one request, over all its queries: some MB.
 _ANSWERS_A_REQUEST = 200_000
 
@@ -58,11 +61,9 @@ class MilvusStore(Store):
         self._collection = MilvusCollection(address, client)
         self._n_bits = n_bits
         self._model = model
-        self._fields: tuple[str, ...] = ()  # modalities that the collection has fields for; none before it is made
+        self._is_there = False
         self._key_sets: set[str] = set()  # read by `_keys`, which every call with a filter begins with
         self._index = address.index or Index()
-        self._stored_id = milvus_lite.stored_id if address.lite else str
-        self._item_id = milvus_lite.item_id if address.lite else str
         self._lock = threading.RLock()
         self._look()
         tell_of_fork(self)
@@ -79,18 +80,18 @@ class MilvusStore(Store):
 
     @property
     def modalities(self) -> tuple[str, ...]:
-        if not self._look():
-            return ()
-        return tuple(name for name in self._fields if self._collection.rows(f"has_{name} == true", ["id"], limit=1))
+        return tuple(sorted(self._different("modality")))
 
     def __len__(self) -> int:
-        return self._collection.count(ALL) if self._look() else 0
+        return self._collection.count(_ITEMS) if self._look() else 0
 
     def label_counts(self) -> dict[str, int]:
         """Read the labels of all items: Milvus does not count by value."""
         if not self._look():
             return {}
-        counts = Counter(label for row in self._collection.walk(ALL, ["id", "labels"]) for label in set(row["labels"]))
+        counts = Counter(
+            label for row in self._collection.walk(_ITEMS, ["key", "labels"]) for label in set(row["labels"])
+        )
         return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
 
     def after_fork(self) -> None:
@@ -98,31 +99,21 @@ class MilvusStore(Store):
         self._lock = threading.RLock()
 
     def close(self) -> None:
-        """Close the connection. The server of a milvus-lite file ends with this process."""
+        """Close the connection."""
         self._collection.close()
 
     def _keys(self) -> Collection[str]:
-        """Ask for rows with other sets of metadata keys than are known, until there are none."""
-        sets: set[str] = set()
-        while self._look():
-            unseen = f"keys not in {self._collection.listed(sorted(sets))}" if sets else ALL
-            rows = self._collection.rows(unseen, ["keys"])
-            if not rows:
-                break
-            sets |= {row["keys"] for row in rows}
-        self._key_sets = sets
-        return known_keys(sets)
+        self._key_sets = self._different("keys")
+        return known_keys(self._key_sets)
 
     def _ids(self, where: Filter | None) -> list[str]:
         if not self._look():
             return []
-        return [self._item_id(row["id"]) for row in self._collection.walk(self._expression(where), ["id"])]
+        chosen = f"{_ITEMS} and {self._expression(where)}"
+        return sorted(id_of(row["key"]) for row in self._collection.walk(chosen, ["key"]))
 
     def _get(self, ids: list[str]) -> Mapping[str, Item]:
-        self._look()
-        fields = [f"{kind}_{name}" for name in self._fields for kind in ("has", "code")]
-        rows = self._find(ids, ["keys", "labels", "metadata", *fields])
-        return {name: to_item(row, name) for name, row in ((self._item_id(key), row) for key, row in rows.items())}
+        return to_items(self._rows(ids, ["id", "modality", "keys", "labels", "metadata", "code"]))
 
     def _write(
         self,
@@ -134,13 +125,6 @@ class MilvusStore(Store):
         projections: dict[str, NDArray[np.int8]] | None = None,
     ) -> None:
         with self._lock:
-            fields = self._fields or tuple(sorted({*MODALITIES, *codes}))
-            for modality in codes:
-                if modality not in fields:
-                    raise InputError(
-                        f"{self.address}: has fields for {' and '.join(fields)}, not for {modality}; a collection's"
-                        " modalities are settled when its first codes are added"
-                    )
             former = self._get(ids)
             for name, item in former.items() if not replace else ():
                 for modality in sorted(codes.keys() & item.codes.keys()):
@@ -151,18 +135,18 @@ class MilvusStore(Store):
             for number, name in enumerate(ids):
                 new_codes = {modality: packed[number] for modality, packed in codes.items()}
                 item = merge_item(former.get(name), name, new_codes, metadata[number] if metadata else {})
-                rows.append(to_row(item, self._stored_id(name), fields, n_bits))
+                rows.append(to_rows(item))
             if not self._look():
-                self._collection.create(fields, CollectionFacts(n_bits, self._model, self._index))
+                self._collection.create(CollectionFacts(n_bits, self._model, self._index))
                 self._look()
             self._collection.upsert(rows)
 
     def _delete(self, ids: list[str]) -> int:
         with self._lock:
-            stored = list(self._find(ids, []))
-            for start in range(0, len(stored), ROWS):
-                self._collection.delete(f"id in {self._collection.listed(stored[start : start + ROWS])}")
-        return len(stored)
+            there = sorted({row["id"] for row in self._rows(ids, ["id"])})
+            for start in range(0, len(there), _IDS):
+                self._collection.delete(f"id in {listed(there[start : start + _IDS])}")
+        return len(there)
 
     def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
         return self._search(queries, self._check_count(k, "k"), modality, where, {})
@@ -184,63 +168,60 @@ class MilvusStore(Store):
         return answers
 
     def _facts(self) -> dict[str, Any]:
-        """``bytes`` of a milvus-lite file only."""
-        return {
-            "codes": {name: self._collection.count(f"has_{name} == true") for name in self.modalities},
-            "index": self._index.kind,
-            "bytes": Path(self._parsed_address.uri).stat().st_size if self._parsed_address.lite else None,
-        }
+        codes = {name: self._collection.count(f"modality == {quote(name)}") for name in self.modalities}
+        return {"codes": codes, "index": self._index.kind, "bytes": None}
 
     def _search(
         self, queries: PackedCodes, count: int, modality: str, where: Filter | None, radius: dict[str, int]
     ) -> Answers:
-        chosen = f"has_{modality} == true" + ("" if where is None else f" and {self._expression(where)}")
+        chosen = f"modality == {quote(modality)} and {self._expression(where)}"
         params = radius if self._index.kind == "BIN_FLAT" else {**radius, "nprobe": self._index.n_probe}
         answers = Answers([], [])
         step = max(1, _ANSWERS_A_REQUEST // count)
         for start in range(0, len(queries), step):
             batch = queries[start : start + step]
-            for pairs in self._collection.nearest(modality, batch, count, chosen, params):
-                answers.ids.append([self._item_id(stored) for _, stored in pairs])
+            for pairs in self._collection.nearest(batch, count, chosen, params):
+                answers.ids.append([id_of(key) for _, key in pairs])
                 answers.distances.append(np.array([distance for distance, _ in pairs], dtype=np.int64))
         return answers
 
     def _expression(self, where: Filter | None) -> str:
         """Translate a filter into a Milvus expression."""
-        sets = self._key_sets
-        if where is None or not sets:
-            return ALL
-        if not self._parsed_address.lite:
-            return to_milvus(where, server_dialect(sets))
 
-        def passing(expression: str) -> list[str]:
-            return [row["id"] for row in self._collection.walk(expression, ["id"])]
+        def matching(key: str, expression: re.Pattern[str]) -> Iterator[str]:
+            for row in self._collection.walk(_ITEMS, ["key", "metadata"]):
+                name = id_of(row["key"])
+                value = name if key == "id" else row["metadata"].get(key)
+                if isinstance(value, str) and expression.fullmatch(value):
+                    yield name
 
-        def metadata() -> Iterator[tuple[str, Metadata]]:
-            return ((row["id"], row["metadata"]) for row in self._collection.walk(ALL, ["id", "metadata"]))
+        return ALL if where is None else to_milvus(where, self._key_sets, matching)
 
-        return to_milvus(where, milvus_lite.dialect(sets, passing, metadata))
+    def _different(self, field: str) -> set[str]:
+        """Return the values of a field, by asking for rows with others than are known until there are none."""
+        known: set[str] = set()
+        while self._look():
+            unseen = f"{field} not in {listed(sorted(known))}" if known else ALL
+            rows = self._collection.rows(unseen, [field])
+            if not rows:
+                break
+            known |= {row[field] for row in rows}
+        return known
 
-    def _find(self, ids: Sequence[str], fields: Sequence[str]) -> dict[str, Row]:
-        """Return stored id -> its row, for those of ``ids`` that the collection has."""
-        if not self._look():
-            return {}
-        stored = [self._stored_id(name) for name in ids if is_storable(name)]
-        rows = {}
-        for start in range(0, len(stored), ROWS):
-            chosen = f"id in {self._collection.listed(stored[start : start + ROWS])}"
-            rows.update({row["id"]: row for row in self._collection.rows(chosen, ["id", *fields])})
-        return rows
+    def _rows(self, ids: Sequence[str], fields: Sequence[str]) -> Iterator[Row]:
+        """Yield all rows of those of ``ids`` that the collection has."""
+        names = list(filter(is_storable, ids)) if self._look() else []
+        for start in range(0, len(names), _IDS):
+            yield from self._collection.walk(f"id in {listed(names[start : start + _IDS])}", ["key", *fields])
 
     def _look(self) -> bool:
         """Return whether the collection is there; if so, read what it says of itself."""
-        if self._fields:
+        if self._is_there:
             return True
         with self._lock:
-            description = self._collection.description()
-            if description is None:
+            facts = self._collection.description()
+            if facts is None:
                 return False
-            facts, modalities = description
             check_opened_as(self.address, (facts.n_bits, facts.model), self._n_bits, self._model)
             index = self._parsed_address.index
             if index and (index.kind, index.n_lists) != (facts.index.kind, facts.index.n_lists):
@@ -250,7 +231,7 @@ class MilvusStore(Store):
                 )
             self._collection.load()
             self._n_bits, self._model, self._index = facts.n_bits, facts.model, index or facts.index
-            self._fields = modalities
+            self._is_there = True
         return True
 
     def _check_count(self, count: int, what: str) -> int:
