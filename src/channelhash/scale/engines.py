@@ -71,8 +71,8 @@ def run_on_ray(
 ) -> Generator[Result, None, None]:
     """Yield the results of ``tasks`` as actors of Ray return them.
 
-    A worker that dies is started again, and begins the task that it was at anew. Only as many tasks as there are
-    workers are under way, so neither tasks nor results pile up.
+    Where a worker dies, or its node, another one begins its task anew, on a node that has a core free or joins later.
+    Only as many tasks as there are workers are under way, so neither tasks nor results pile up.
 
     Args:
         make: see `Make`; it and all tasks and results travel between machines.
@@ -92,23 +92,39 @@ def run_on_ray(
             raise InputError(f"--workers {count}: the Ray cluster has {cores} cores, and each worker takes one")
         # As many workers on each GPU as make room for all: 2/3 of one each would leave a third of every GPU unused.
         gpu_fraction = 1 / -(-count // gpus) if gpus else 0
-        worker = ray.remote(max_restarts=-1, max_task_retries=_RETRIES, num_cpus=1, num_gpus=gpu_fraction)(_Worker)
+        worker = ray.remote(num_cpus=1, num_gpus=gpu_fraction)(_Worker)
         make_ref, remaining = ray.put(make), iter(tasks)
-        running: dict[Any, tuple[Any, Task]] = {}
-        actors = []
+        running: dict[Any, tuple[Any, Task, int]] = {}  # what is under way -> its actor, the task, its former tries
+
+        def begin(actor: Any, task: Task, tries: int = 0) -> None:
+            running[actor.work.remote([make_ref], task)] = actor, task, tries
+
         try:
             for _, task in zip(range(count), remaining, strict=False):
-                actors.append(worker.remote())
-                running[actors[-1].work.remote([make_ref], task)] = actors[-1], task
+                begin(worker.remote(), task)
             while running:
                 (done,), _ = ray.wait(list(running))
-                actor, task = running.pop(done)
+                actor, task, tries = running.pop(done)
+                try:
+                    result = _result(ray, done)
+                except _lost(ray):
+                    # Not left to Ray, which tries again at once, and gives up before it knows that a node is gone.
+                    ray.kill(actor)
+                    if tries == _RETRIES:
+                        raise JobError(
+                            f"{_RETRIES + 1} workers died one after another at the same task ({task}); is there too"
+                            " little memory, or does an item of it crash a library?"
+                        ) from None
+                    begin(worker.remote(), task, tries + 1)
+                    continue
                 for following in remaining:
-                    running[actor.work.remote([make_ref], following)] = actor, following
+                    begin(actor, following)
                     break
-                yield _result(ray, done, task)
+                else:
+                    ray.kill(actor)
+                yield result
         finally:
-            for actor in actors:
+            for actor, _, _ in running.values():
                 ray.kill(actor)
 
 
@@ -129,18 +145,19 @@ class _Worker:
         return self._work(task)
 
 
-def _result(ray: Any, done: Any, task: Any) -> Any:
+def _result(ray: Any, done: Any) -> Any:
     try:
         return ray.get(done)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError | JobError | OSError):
             raise error.cause from None
         raise
-    except ray.exceptions.RayActorError:
-        raise JobError(
-            f"{_RETRIES + 1} workers died one after another at the same task ({task}); is there too little memory, or "
-            "does an item of it crash a library?"
-        ) from None
+
+
+def _lost(ray: Any) -> tuple[type[Exception], ...]:
+    """Return what says that a worker died, its node, or the node that held its result."""
+    errors = ray.exceptions
+    return errors.RayActorError, errors.NodeDiedError, errors.ObjectLostError
 
 
 @contextmanager
