@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # Windows ends a process at once for any signal.
@@ -25,7 +25,13 @@ def start_postgres(folder: Path) -> Started:
 
     server = get_server(folder, cleanup_mode="stop")
     pid = int((folder / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
-    return f"{server.get_uri()}&store=", pid, server.cleanup
+
+    def stop() -> None:
+        server.cleanup()
+        with suppress(ProcessLookupError):  # the library leaves a server on that a killed process had used before
+            os.kill(pid, signal.SIGINT)
+
+    return f"{server.get_uri()}&store=", pid, stop
 
 
 def start_milvus(folder: Path) -> Started:
