@@ -10,6 +10,7 @@ What a block is, its fence and the line before it say:
 * ``text`` after a block that ran: lines of its output, in order; ``…`` stands for any, and a number for any number.
 
 ``<!-- not run: reason -->`` before a block: its commands are parsed against the command line, its Python is compiled.
+``<!-- page not run: reason -->`` below the title: the same for all blocks of the page.
 ``<!-- background -->``: the commands are started as processes, which end with the page; port 8080 becomes a free one.
 """
 

@@ -33,7 +33,7 @@ def test_imports_go_down():
 
 
 def test_each_promise_names_tests_that_are_there():
-    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "guarantees.md").read_text(encoding="utf-8")
     promises = re.search(r"## Promises\n(.*?)\n## ", page, re.DOTALL)[1].splitlines()[3:]
     tests = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
     for promise in filter(None, promises):
@@ -106,7 +106,7 @@ def test_the_picture_shows_every_package():
     assert picture.count("<path d=") == lines + 1  # and the tip of an arrow
 
 
-WAYS = read_ways((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))
+WAYS = read_ways((ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8"))
 
 
 def test_the_page_shows_three_ways():

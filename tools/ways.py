@@ -1,4 +1,4 @@
-"""Follow the three ways of docs/architecture.md through the running code, and count the files that they touch.
+"""Follow the three ways of docs/explanation/architecture.md through the running code, and count the files that they touch.
 
     python tools/ways.py
 
@@ -25,7 +25,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 
 #: What every way uses: files by the beginnings of their paths.
 COMMON = ("utils/", "codes/", "data/", "models/", "text/", "config.py")

@@ -209,7 +209,7 @@ def test_files_that_are_not_exports_are_named(tmp_path):
 
 
 def test_the_documentation_names_every_array_that_is_recognised():
-    text = (Path(__file__).parents[2] / "docs" / "evaluate.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "evaluate.md").read_text()
     for layout in LAYOUTS:
         for name in layout.names:
             assert f"`{name}`" in text

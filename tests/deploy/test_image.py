@@ -1,4 +1,4 @@
-"""The image of `channelhash serve`: its file is as docs/docker.md says, and its commands work without rights."""
+"""The image of `channelhash serve`: its file is as docs/how-to/docker.md says, and its commands work without rights."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The files in deploy/ are what docs/milvus.md says; nothing here can start them."""
+"""The files in deploy/ are what docs/how-to/milvus.md says; nothing here can start them."""
 
 from pathlib import Path
 

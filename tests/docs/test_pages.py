@@ -7,8 +7,13 @@ import pytest
 
 from pages import DOCS, ROOT, blocks_of, check_command, commands_of, copy_folder, run_page
 
-RUN = [*sorted((DOCS / "tutorials").glob("*.md")), *sorted((DOCS / "how-to").glob("*.md")),
-       *sorted((DOCS / "explanation").glob("*.md"))]  # fmt: skip
+#: Pages whose blocks are run: all of these folders but those that say why not.
+RUN = [
+    page
+    for folder in ("tutorials", "how-to", "explanation")
+    for page in sorted((DOCS / folder).rglob("*.md"))
+    if "\n<!-- page not run: " not in page.read_text(encoding="utf-8")
+]
 #: Page -> the page whose files it goes on from.
 GOES_ON_FROM = {"serve": "own-pictures", "scale-out": "own-pictures"}
 #: Pages that take more than a few seconds.

@@ -16,7 +16,7 @@ from channelhash.lab.experiments.stats.significance import seed_test
 from channelhash.lab.experiments.tables.rendering import Table, to_markdown
 from pages import DOCS
 
-RESULTS = DOCS / "results"
+RESULTS = DOCS / "reference" / "results"
 #: ``<!-- tables/FILE: EXPERIMENT TABLE -->`` or ``… TABLE of FOLDER`` (of trials), and the table below it.
 _MADE = re.compile(r"^<!-- (tables/\S+): (\S+) (\S+)(?: of (\S+))? -->\n\n((?:\|.*\n)+)", re.M)
 
@@ -44,7 +44,7 @@ def _rows(lines: list[str]) -> list[tuple[str, ...]]:
 
 
 def _pages() -> list[Path]:
-    return [page for page in [*RESULTS.glob("*.md"), DOCS / "which-loss.md"] if _MADE.search(page.read_text("utf-8"))]
+    return [page for page in [*RESULTS.glob("*.md"), DOCS / "explanation" / "which-loss.md"] if _MADE.search(page.read_text("utf-8"))]
 
 
 @pytest.mark.parametrize("page", _pages(), ids=lambda page: page.stem)
@@ -95,7 +95,7 @@ def test_what_is_said_of_seventeen_losses_is_so():
     made = _made("tables/weights-coco17-runs.csv.gz", "weights", "")
     rows = {row[0].text: [float(cell.text.split()[0]) for cell in row[1:5]] for row in made["means"].rows}
     published, tuned, published_new, tuned_new = zip(*rows.values(), strict=True)
-    said = " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
+    said = " ".join((DOCS / "explanation" / "which-loss.md").read_text(encoding="utf-8").split())
     assert (len(rows), sum(score >= max(tuned) - 2 for score in tuned)) == (17, 11)
     assert "eleven of the seventeen lie within 2 points on R" in said
     gains = {name: f"{row[1] - row[0]:.1f}" for name, row in rows.items()}
@@ -135,7 +135,7 @@ def test_what_the_rate_brings_and_what_the_weights_is_said_of_the_trials():
         f"bring {recommended - rates[best]:.1f}."
     )
     assert (first.settings["train"]["learning_rate"], best) == (1e-4, 2e-3)
-    assert said in " ".join((DOCS / "which-loss.md").read_text(encoding="utf-8").split())
+    assert said in " ".join((DOCS / "explanation" / "which-loss.md").read_text(encoding="utf-8").split())
 
 
 def _recalls() -> dict[tuple[str, ...], list[list[float]]]:

@@ -28,7 +28,7 @@ def test_what_did_nothing_is_dropped(name):
 def test_what_did_something_says_where_it_went_and_what_to_do(change):
     ((key, value),) = change.items()
     says = (
-        f"loss.{key}: left the package, as it gained nothing (docs/results/earlier.md); version 0.1 reads such a "
+        f"loss.{key}: left the package, as it gained nothing (docs/reference/results/earlier.md); version 0.1 reads such a "
         f"run; set it to 0, got {value!r}"
     )
     for read in (
@@ -42,11 +42,11 @@ def test_what_did_something_says_where_it_went_and_what_to_do(change):
 
 def test_a_loss_that_left_says_which_to_take(tmp_path, capsys):
     config = feature_config(tmp_path / "c.yaml", tmp_path / "none.npz", "sch-shaped")
-    says = "loss.name: 'sch-shaped' left the package, as it gained nothing (docs/results/earlier.md); version 0.1"
+    says = "loss.name: 'sch-shaped' left the package, as it gained nothing (docs/reference/results/earlier.md); version 0.1"
     assert_refused(capsys, "train", config, "--out", tmp_path / "run", says=says)
     with pytest.raises(InputError, match=r"version 0\.1 reads such a run; take sch$"):
         make_loss("sch-shaped", 8, 3)
-    assert (ROOT / "docs" / "results" / "earlier.md").exists()
+    assert (ROOT / "docs" / "reference" / "results" / "earlier.md").exists()
 
 
 def test_a_loss_of_ones_own_may_have_such_a_setting(monkeypatch):

@@ -265,7 +265,7 @@ def test_a_name_that_is_accepted_means_the_same_when_read_again(what, kind, moda
 
 
 def test_the_documented_configuration_and_function_work(tmp_path, monkeypatch):
-    documented = (Path(__file__).parents[2] / "docs" / "extractors.md").read_text(encoding="utf-8")
+    documented = (Path(__file__).parents[2] / "docs" / "how-to" / "extractors.md").read_text(encoding="utf-8")
     config = make_config(yaml.safe_load(re.findall(r"```yaml\n(.*?)```", documented, re.DOTALL)[0]))
     assert make_config(yaml.safe_load(config.to_yaml())) == config
     assert set(config.model.extractors) == {"text", "image"}

@@ -14,7 +14,7 @@ from channelhash.errors import InputError
 def encode(
     run: SavedModel,
     data: str = typer.Option(
-        ..., help="A table, a file of features, or a folder of pictures; for shards any address (docs/bulk.md)."
+        ..., help="A table, a file of features, or a folder of pictures; for shards any address (docs/how-to/bulk.md)."
     ),
     out: Path = typer.Option(..., help="Parquet file to write, or a folder of shards (a name without ending)."),
     root: str | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),

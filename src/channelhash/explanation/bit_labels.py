@@ -18,7 +18,7 @@ Correlations = NDArray[np.float64]
 
 #: Probability that any correlation is called clear when bits and labels are independent.
 ALPHA = 0.05
-#: Smallest |φ| that is called clear, however many rows there are; docs/explain.md gives the reason.
+#: Smallest |φ| that is called clear, however many rows there are; docs/how-to/explain.md gives the reason.
 EFFECT = 0.2
 # Rows unpacked at a time.
 _ROWS = 1 << 16

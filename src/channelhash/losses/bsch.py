@@ -13,7 +13,7 @@ class BSCHLoss(ChannelLoss):
 
     mAP counts a pair as relevant as soon as S > 0. So there is a gap between the channels of S = 0 and S → 0, as large
     as any codes could attain under these labels, and similar pairs have no lower end. What it is worth beside DSCH and
-    SCH: ``docs/which-loss.md``.
+    SCH: ``docs/explanation/which-loss.md``.
 
     Args:
         n_bits: code length k.

@@ -1,6 +1,6 @@
 """What the authors of each loss published: ``published: true`` in a configuration.
 
-Against which files and lines, and what no setting can equal, is in ``docs/baselines.md``.
+Against which files and lines, and what no setting can equal, is in ``docs/reference/baselines.md``.
 """
 
 from collections.abc import Mapping

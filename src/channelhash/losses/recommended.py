@@ -1,6 +1,6 @@
 """The weights that we recommend beside a channel: ``recommended: true`` in a configuration.
 
-Measured in ``docs/which-loss.md``.
+Measured in ``docs/explanation/which-loss.md``.
 """
 
 from collections.abc import Mapping

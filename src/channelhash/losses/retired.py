@@ -5,7 +5,7 @@ from typing import Any
 
 from channelhash.errors import InputError
 
-_WHY = "left the package, as it gained nothing (docs/results/earlier.md); version 0.1 reads such a run"
+_WHY = "left the package, as it gained nothing (docs/reference/results/earlier.md); version 0.1 reads such a run"
 #: Name of a loss -> the loss to take instead.
 _LOSSES = {"sch-shaped": "sch"}
 #: Keys of the section ``loss``: weights of hard negatives, of balanced bits, and samples of earlier batches.

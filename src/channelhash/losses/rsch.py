@@ -25,7 +25,7 @@ class RSCHLoss(ChannelLoss):
 
     Two things are as in the code of SCH's authors (`sch_original`): inner products of tanh, by which a code reaches its
     channel's ends only if it is binary; and norms, whose gradient does not fade while violations do. What it is worth:
-    ``docs/which-loss.md``.
+    ``docs/explanation/which-loss.md``.
 
     Pairs with stored codes are held to the channels as in `base.ChannelLoss`: by the mean of their violations, in
     cosines.

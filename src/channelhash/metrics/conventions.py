@@ -3,7 +3,7 @@
 Three things differ from eq. (tmap:map). The sum over queries is divided by the number of all queries, those without a
 relevant item included. A cut-off counts the first z items, or the first z relevant items. Ties come as a sort leaves
 them: a stable one in the order of the database, any other one in an order that depends on library and processor, so
-that only the range is known. Sources are listed in ``docs/evaluate.md``.
+that only the range is known. Sources are listed in ``docs/how-to/evaluate.md``.
 """
 
 from collections.abc import Iterator

@@ -65,7 +65,7 @@ PHRASES = (
     "a market with fruit",
 )
 
-#: ρ of the canonical correlations is this times the features of both sides over the pairs: docs/encoders.md.
+#: ρ of the canonical correlations is this times the features of both sides over the pairs: docs/how-to/encoders.md.
 CCA_RHO = 3.0
 
 _Features = Mapping[str, NDArray[np.float32]]

@@ -1,6 +1,6 @@
 """Encoders as ONNX files, with a description from which any ONNX runtime computes the same codes.
 
-``export.json`` is that description; docs/export.md shows how to read it.
+``export.json`` is that description; docs/how-to/export.md shows how to read it.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Every number that `docs/paper-notes.md` quotes of the paper's tables comes out of the tables."""
+"""Every number that `docs/explanation/paper-notes.md` quotes of the paper's tables comes out of the tables."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from channelhash.lab.experiments.paper.printed_results import load_printed, with
 from channelhash.lab.experiments.stats.wins import count_wins, printed_sweep_cells, printed_test_cells
 from channelhash.lab.experiments.tables.results import Spread
 
-PAGE = (Path(__file__).parents[4] / "docs" / "paper-notes.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "explanation" / "paper-notes.md").read_text(encoding="utf-8")
 NUMBERS = load_printed()
 SHORT = {"image->text": "I→T", "text->image": "T→I", "image->image": "I→I", "text->text": "T→T"}
 CELLS = printed_test_cells(NUMBERS)

@@ -8,7 +8,7 @@ from channelhash.config import make_config
 from channelhash.lab.experiments.base import PAPER_KINDS, PAPER_PRESETS, Sections, paper_configuration
 from channelhash.models.backbones import split_source
 
-#: What the published code has otherwise than the protocol's defaults (``docs/paper-notes.md``).
+#: What the published code has otherwise than the protocol's defaults (``docs/explanation/paper-notes.md``).
 _PUBLISHED_CODE: Sections = {
     "model": {"frozen_batchnorm": "train", "mask_padding": False},
     "train": {"easy_weights": "angles"},
