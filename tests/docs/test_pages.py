@@ -53,6 +53,6 @@ def test_commands_and_pictures_of_a_page_exist(page):
             if words[0] == "channelhash" and "…" not in " ".join(words):
                 check_command(words)
     for path in re.findall(r"!\[[^]]*\]\(([^)\s]+)\)", text):
-        assert (page.parent / path).exists() or path == "images/architecture.svg", path
+        assert (page.parent / path).exists() or path == "../images/architecture.svg", path
     for path in re.findall(r"configs/\w+\.yaml", text):
         assert (ROOT / path).exists(), path

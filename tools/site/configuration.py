@@ -17,7 +17,7 @@ from channelhash.utils.typed_settings import Settings, settings_of
 _INTRODUCTION = """# Configuration
 
 A run is described by a YAML file with the sections `data`, `model`, `loss`, `train` and `evaluate`, and with `extend`
-if it goes on from another run ([how](../incremental.md)). Any key can be overridden: `channelhash train run.yaml
+if it goes on from another run ([how](../how-to/incremental.md)). Any key can be overridden: `channelhash train run.yaml
 --set loss.name=sch --set train.epochs=30`. An unknown key is an error that names the nearest known one. A run's folder
 keeps the complete configuration, every default filled in, as `config.yaml`.
 
@@ -31,7 +31,7 @@ train: {epochs: 30, batch_size: 128, learning_rate: 1.0e-4, seed: 0}
 `kind` and `name` are names of this page or one's own code, `python:module:Name` ([a loss](../how-to/add-a-loss.md), [a
 model](../how-to/add-a-model.md), [a data set](../how-to/add-a-data-set.md)).
 
-Keys are the arguments of the function that they go to ([why](../decisions/0001-records-and-signatures.md)); this page
+Keys are the arguments of the function that they go to ([why](../explanation/decisions/0001-records-and-signatures.md)); this page
 is made from those functions.
 """
 
@@ -53,8 +53,8 @@ def configuration_page() -> str:
     parts.append(
         "## loss\n\n`name` says which loss it is; keys are its paper's symbols. Equations: [losses](api/losses.md).\n\n"
         "`published: true` stands for the settings of its authors, as far as they differ from the defaults; those\n"
-        "given beside it prevail ([what the baselines are](../baselines.md)). `recommended: true` likewise stands for\n"
-        "the weights that we recommend for `dsch`, `sch` and `bsch` ([which loss, which weights](../which-loss.md)).\n"
+        "given beside it prevail ([what the baselines are](baselines.md)). `recommended: true` likewise stands for\n"
+        "the weights that we recommend for `dsch`, `sch` and `bsch` ([which loss, which weights](../explanation/which-loss.md)).\n"
     )
     for name, loss in LOSSES.items():
         parts.append(f"### loss.name: {name}\n\n{_summary(loss)}\n")
