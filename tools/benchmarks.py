@@ -3,7 +3,7 @@
     python tools/benchmarks.py [NAME …]
 
 A benchmark begins when the machine has nothing else to do. Its rows are written to ``build/benchmarks/NAME.json``, and
-as a table for docs/reference/benchmarks.md to ``NAME.md``. What is there already is not measured again: remove it first.
+as a table for docs/reference/benchmarks.md to ``NAME.md``. A file that exists is not measured again: remove it first.
 """
 
 import json

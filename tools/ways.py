@@ -1,4 +1,4 @@
-"""Follow the three ways of docs/explanation/architecture.md through the running code, and count the files that they touch.
+"""Follow the ways of docs/explanation/architecture.md through the running code, and count the files that they touch.
 
     python tools/ways.py
 

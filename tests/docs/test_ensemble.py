@@ -67,8 +67,9 @@ def test_the_script_fills_what_is_missing(tmp_path, monkeypatch):
 
 
 def test_the_table_is_made_of_its_runs():
-    rows = [row for row in ensemble.read(DOCS / "reference" / "results" / "tables" / "ensemble-runs.csv.gz") if not row["trial"]]
-    page = (DOCS / "reference" / "results" / "ensemble.md").read_text(encoding="utf-8")
+    results = DOCS / "reference" / "results"
+    rows = [row for row in ensemble.read(results / "tables" / "ensemble-runs.csv.gz") if not row["trial"]]
+    page = (results / "ensemble.md").read_text(encoding="utf-8")
     table = [line for line in page.splitlines() if line.startswith("|")]
     assert table == ensemble.table(rows)
     assert len(table) == 2 + 2 * len({(row["data"], row["n_bits"]) for row in rows})

@@ -44,7 +44,8 @@ def _rows(lines: list[str]) -> list[tuple[str, ...]]:
 
 
 def _pages() -> list[Path]:
-    return [page for page in [*RESULTS.glob("*.md"), DOCS / "explanation" / "which-loss.md"] if _MADE.search(page.read_text("utf-8"))]
+    pages = [*RESULTS.glob("*.md"), DOCS / "explanation" / "which-loss.md"]
+    return [page for page in pages if _MADE.search(page.read_text("utf-8"))]
 
 
 @pytest.mark.parametrize("page", _pages(), ids=lambda page: page.stem)

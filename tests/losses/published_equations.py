@@ -1,7 +1,7 @@
 """Losses as their authors' released code computes them, in the authors' notation: loops, one function a repository.
 
-Repository, commit and file of each are in ``docs/reference/baselines.md``. ``labels``: (n, c) of 0 and 1. Where the authors have
-one modality, so have these.
+Repository, commit and file of each are in ``docs/reference/baselines.md``. ``labels``: (n, c) of 0 and 1. Where the
+authors have one modality, so have these.
 """
 
 import itertools

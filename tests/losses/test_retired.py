@@ -28,8 +28,8 @@ def test_what_did_nothing_is_dropped(name):
 def test_what_did_something_says_where_it_went_and_what_to_do(change):
     ((key, value),) = change.items()
     says = (
-        f"loss.{key}: left the package, as it gained nothing (docs/reference/results/earlier.md); version 0.1 reads such a "
-        f"run; set it to 0, got {value!r}"
+        f"loss.{key}: left the package, as it gained nothing (docs/reference/results/earlier.md); version 0.1 reads "
+        f"such a run; set it to 0, got {value!r}"
     )
     for read in (
         lambda: make_config({**SECTIONS, "loss": {"name": "dsch", **OFF, **change}}),
@@ -42,7 +42,7 @@ def test_what_did_something_says_where_it_went_and_what_to_do(change):
 
 def test_a_loss_that_left_says_which_to_take(tmp_path, capsys):
     config = feature_config(tmp_path / "c.yaml", tmp_path / "none.npz", "sch-shaped")
-    says = "loss.name: 'sch-shaped' left the package, as it gained nothing (docs/reference/results/earlier.md); version 0.1"
+    says = "loss.name: 'sch-shaped' left the package, as it gained nothing (docs/reference/results/earlier.md)"
     assert_refused(capsys, "train", config, "--out", tmp_path / "run", says=says)
     with pytest.raises(InputError, match=r"version 0\.1 reads such a run; take sch$"):
         make_loss("sch-shaped", 8, 3)

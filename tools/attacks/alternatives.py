@@ -1,4 +1,4 @@
-"""Damage a bare SQLite table and a FAISS index as `damage.py` damages stores, for the comparison in docs/reference/guarantees.md.
+"""Damage a bare SQLite table and a FAISS index as `damage.py` damages stores, for docs/reference/guarantees.md.
 
     python tools/attacks/alternatives.py
 

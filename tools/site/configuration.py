@@ -31,8 +31,8 @@ train: {epochs: 30, batch_size: 128, learning_rate: 1.0e-4, seed: 0}
 `kind` and `name` are names of this page or one's own code, `python:module:Name` ([a loss](../how-to/add-a-loss.md), [a
 model](../how-to/add-a-model.md), [a data set](../how-to/add-a-data-set.md)).
 
-Keys are the arguments of the function that they go to ([why](../explanation/decisions/0001-records-and-signatures.md)); this page
-is made from those functions.
+Keys are the arguments of the function that they go to ([why](../explanation/decisions/0001-records-and-signatures.md));
+this page is made from those functions.
 """
 
 
@@ -54,7 +54,7 @@ def configuration_page() -> str:
         "## loss\n\n`name` says which loss it is; keys are its paper's symbols. Equations: [losses](api/losses.md).\n\n"
         "`published: true` stands for the settings of its authors, as far as they differ from the defaults; those\n"
         "given beside it prevail ([what the baselines are](baselines.md)). `recommended: true` likewise stands for\n"
-        "the weights that we recommend for `dsch`, `sch` and `bsch` ([which loss, which weights](../explanation/which-loss.md)).\n"
+        "the weights that we recommend for `dsch`, `sch` and `bsch` ([Which loss?](../explanation/which-loss.md)).\n"
     )
     for name, loss in LOSSES.items():
         parts.append(f"### loss.name: {name}\n\n{_summary(loss)}\n")

@@ -21,7 +21,8 @@ from channelhash.lab.experiments.tables.baselines import (
 )
 from channelhash.lab.experiments.tables.results import all_views, losses_table
 
-#: The losses that are compared, each with its defaults; how those differ from its authors' is in ``docs/reference/baselines.md``.
+#: The losses that are compared, each with its defaults; ``docs/reference/baselines.md`` says how those differ from
+#: its authors'.
 BASELINES: Mapping[str, Mapping[str, Any]] = {
     "DCMH / DPSH": {"name": "dcmh"},
     "HashNet": {"name": "hashnet"},

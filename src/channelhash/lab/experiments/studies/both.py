@@ -41,7 +41,8 @@ SPLITS = (0, 1, 2)
 SHARES = (0.0, 0.25, 0.5, 0.6, 0.6875, 0.8, 1.0)
 LABELS, PAIRS, BOTH = "labels alone", "pairs alone", "both"
 
-#: Section -> key -> value, of labels as DSCH is recommended (`docs/explanation/which-loss.md`), and of ``configs/both.yaml``.
+#: Section -> key -> value, of labels as DSCH is recommended (`docs/explanation/which-loss.md`), and of
+#: ``configs/both.yaml``.
 _OF_LABELS: Sections = {
     "model": {"hidden": [512, 512], "dropout": 0.1},
     "train": {"epochs": 12, "batch_size": 128, "learning_rate": 3e-3, "validate_every": 0},
