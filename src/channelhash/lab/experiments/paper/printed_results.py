@@ -1,7 +1,8 @@
 """The numbers that the paper prints, and our runs beside them.
 
 The mAP tables of the paper very probably carry three of four task labels swapped
-(``docs/explanation/paper-notes.md``), so every comparison shows both readings: as printed, and under the likely label (``protocol.md`` § 7).
+(``docs/explanation/paper-notes.md``), so every comparison shows both readings: as printed, and under the likely label
+(``protocol.md`` § 7).
 """
 
 import csv
