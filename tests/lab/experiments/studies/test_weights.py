@@ -81,6 +81,7 @@ def test_rates_are_chosen_first_and_weights_at_that_rate(folder):
 def test_the_tables_can_be_made_again_from_the_raw_scores(folder):
     names = {path.name for path in (folder / "tables").iterdir()}
     assert {"means.md", "differences-test.md", "chosen-weights.md", "learning-rates.md", "losses-test-last.md"} <= names
+    assert (folder / "plots" / "tuning.png").exists()
     assert_made_again("weights", folder)
 
 

@@ -6,9 +6,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from channelhash.config import make_config
 from channelhash.lab.experiments import tuning
 from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result, Table
+from channelhash.lab.experiments.plots.results import grid_plots
+from channelhash.lab.experiments.plots.weights import tuning_plot
 from channelhash.lab.experiments.runner import run_grid
 from channelhash.lab.experiments.tables.baselines import learning_rates_table
 from channelhash.lab.experiments.tables.results import all_views, losses_table
@@ -136,6 +140,12 @@ def _tables(results: Sequence[Result]) -> list[Table]:
     ]
 
 
+def _plots(results: Sequence[Result]) -> dict[str, Figure]:
+    """Return the plots of every grid, and what tuning brings each loss."""
+    tuned = any(result.method.endswith(TUNED) and result.status == "finished" for result in results)
+    return {**grid_plots(results), **({"tuning": tuning_plot(results)} if tuned else {})}
+
+
 def _chosen(trials: Sequence[Result]) -> Table:
     return chosen_table(trials, _weights_of)
 
@@ -147,6 +157,7 @@ EXPERIMENT = Experiment(
     grid=_grid,
     run=run_weights,
     tables=_tables,
+    plots=_plots,
     trials={tuning.TRIALS: learning_rates_table, WEIGHT_TRIALS: _chosen},
     splits=True,
 )

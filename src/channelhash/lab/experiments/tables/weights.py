@@ -40,7 +40,7 @@ def plain(method: str) -> str:
 
 def means_table(results: Sequence[Result]) -> Table:
     """Return each loss's mean over tasks and code lengths, as published and tuned, a column a score and form."""
-    means = {name: _means(results, *place) for name, place in _COLUMNS.items()}
+    means = {name: method_means(results, *place) for name, place in _COLUMNS.items()}
     forms = {"as published": "", "tuned": TUNED}
     losses = list(dict.fromkeys(plain(result.method) for result in results))
     columns = []
@@ -130,8 +130,12 @@ def _cells(
     return cells
 
 
-def _means(results: Sequence[Result], view: str, score: str) -> dict[str, dict[int, float]]:
-    """Map each method to seed -> its mean score over all cells, in [0, 1], of seeds for which all cells are there."""
+def method_means(results: Sequence[Result], view: str, score: str) -> dict[str, dict[int, float]]:
+    """Map each method to seed -> its mean score over tasks and code lengths, in [0, 1], of seeds that have all cells.
+
+    >>> method_means([], "test", "map_tie_aware")
+    {}
+    """
     means = {}
     for method in dict.fromkeys(result.method for result in results):
         cells = _cells(results, method, view, score)
