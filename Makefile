@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage mutants benchmarks docs docs-serve wheel test-wheel style lint clean
+.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage mutants benchmarks docs docs-serve wheel test-wheel release style lint clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -86,10 +86,21 @@ wheel: dev  ## the package as a wheel, in dist/
 	rm -rf dist
 	$(BIN)/python -m build --wheel --outdir dist
 
-test-wheel: wheel  ## the wheel in an empty environment: channelhash demo --quick
+test-wheel: wheel  ## the wheel in an empty environment: a folder of photographs, then channelhash demo --quick
 	rm -rf build/wheel
-	$(PYTHON) tools/install.py build/wheel "$$(echo dist/channelhash-*.whl)[train]"
+	$(PYTHON) tools/install.py build/wheel "$$(echo dist/channelhash-*.whl)[photos,serve]"
+	cp -r examples/photographs build/wheel/photographs
+	cd build/wheel && bin/channelhash search photographs "a bird sitting on a branch" -k 3
 	cd build/wheel && bin/channelhash demo --quick --out demo
+
+# What lists the packages of an environment stays out of the one that it lists, and of .venv.
+release: test-wheel  ## what a release publishes, in dist/: wheel, source, list of packages (CycloneDX), checksums
+	$(BIN)/python -m build --sdist --outdir dist
+	$(PYTHON) -m venv build/sbom
+	build/sbom/bin/pip install --quiet cyclonedx-bom==7.5.0
+	build/sbom/bin/cyclonedx-py environment build/wheel/bin/python --pyproject pyproject.toml --output-reproducible \
+		--output-file "$$(echo dist/channelhash-*.whl | sed 's/-py3-none-any.whl/.cdx.json/')"
+	cd dist && sha256sum channelhash-* > SHA256SUMS && cat SHA256SUMS
 
 style: dev
 	$(BIN)/ruff check
