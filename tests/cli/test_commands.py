@@ -150,7 +150,7 @@ def test_search_that_makes_no_sense_is_refused(run, capsys, tmp_path):
     codes = run / "codes" / "test-retrieval.parquet"
     for arguments, says in (
         ([run], "say what to search for"),
-        ([run, "a", "--text", "b"], "--text: the question is there already"),
+        ([run, "a", "--text", "b"], "--text: the query is given twice"),
         ([run, 'a "b'], "a quote is opened and not closed"),
         ([run, "--text", " "], "--text: is empty"),
         ([run, "--like", "nobody"], "has no item with this id"),

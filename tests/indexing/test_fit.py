@@ -151,7 +151,7 @@ def test_commands_make_a_store_and_tell_of_it(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["s", "photos", "--model", "run", "--encoder", "photo"], "--model: is a run, and --encoder names another"),
+        (["s", "photos", "--model", "run", "--encoder", "photo"], "--model: names a run, and --encoder another"),
         (["s", "photos", "--encoder", "run", "--bits", "64"], "--encoder run: a run has its own codes"),
         (["s", "--encoder", "photo"], "s: codes are fitted to items; name their SOURCE"),
         (["s", "f.npz", "--encoder", "photo"], "the items are features"),

@@ -34,7 +34,7 @@ def explain(
     fill: Fill = typer.Option(Fill.grey, help="Content of the patch: grey, or the picture blurred."),
     maps: bool = typer.Option(True, "--maps/--no-maps", help="Hide parts of pictures and leave out words in turn."),
     sheet: Sheet = None,
-    check: int | None = typer.Option(None, min=2, help="Instead of a pair: test the maps on so many pairs of a run."),
+    check: int | None = typer.Option(None, min=2, help="Test the maps on this many pairs of a run, instead of a pair."),
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:

@@ -63,7 +63,7 @@ def create(
         help="Keep the real-valued outputs beside the bits, a byte each, to order what the bits have found; by default "
         "where codes are fitted to the items.",
     ),
-    stem: Stem | None = typer.Option(None, help="Let words find their other forms of this language: horse, horses."),
+    stem: Stem | None = typer.Option(None, help="Let words match their other forms in this language: horse, horses."),
     root: TableRoot = None,
     exclude: list[str] = _EXCLUDE,
     captions: Path | None = _CAPTIONS,
@@ -92,7 +92,7 @@ def create(
     if source is None and holds_files(store):  # pictures, then, whose store lies with them
         source, store = Path(store), default_address(Path(store))
     if model is not None and encoder:
-        raise InputError("--model: is a run, and --encoder names another encoder; give one of them")
+        raise InputError("--model: names a run, and --encoder another encoder; give one of them")
     new = NewCodes(str(model) if model is not None else read, codes.value, bits, seed)
 
     def go_on() -> list[str]:
@@ -114,7 +114,7 @@ def create(
 @app.command()
 def add(
     store: str = _STORE,
-    source: Path | None = typer.Argument(None, help=f"{_SOURCE} By default the folder that the store was made of."),
+    source: Path | None = typer.Argument(None, help=f"{_SOURCE} By default the folder that the store was made from."),
     model: Path | None = typer.Option(
         None, help="For a store without a model: the run that made its codes, or a run that extends it."
     ),

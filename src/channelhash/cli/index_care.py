@@ -77,19 +77,19 @@ def backup(
 def refit(
     store: str = _STORE,
     codes: CodesMethod = typer.Option(CodesMethod.auto, help="How codes are fitted, as in index create."),
-    bits: int | None = typer.Option(None, min=1, help="Code length; as it is if left out."),
+    bits: int | None = typer.Option(None, min=1, help="Code length; unchanged by default."),
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit the codes of a store anew to what it holds now, and encode all its items again.
 
-    Worth it when a store has grown much, or has got captions. Killed, it is as it was, and the same command goes on.
+    Do this when a store has grown much or has got captions. If killed, the store is unchanged; run the command again.
 
     Example: channelhash index refit photos.store
     """
     from channelhash.indexing.refit import refit_store
 
-    when_stopped(f"{store} is as it was; what is done of the new one is kept beside it")
+    when_stopped(f"{store} is unchanged; the part of the new one that is done is kept beside it")
     with progress_bars() as progress:
         done = refit_store(store, codes.value, bits, progress)
     if as_json:
@@ -105,5 +105,5 @@ def _folder(store: str) -> Path:
 
     path = find_or_keep(Path(store))
     if not path.is_dir():
-        raise InputError(f"{store}: no store's folder; a file of codes is checked whenever it is read")
+        raise InputError(f"{store}: not the folder of a store; a file of codes is checked whenever it is read")
     return path

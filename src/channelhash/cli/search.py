@@ -20,19 +20,21 @@ def search(
     question: str | None = typer.Argument(
         None, help='What to search for: "a beach" or, in parts, \'beach "two dogs"^2 -people\'.'
     ),
-    text: str | None = typer.Option(None, help="The question as an option."),
+    text: str | None = typer.Option(None, help="The query in words, as an option."),
     image: Path | None = typer.Option(None, help="Search with a picture."),
     like: str | None = typer.Option(None, help="Search with the codes of the item that has this id."),
     minus: list[str] = typer.Option([], help="Words or a picture that are not wanted. May be repeated."),
     minus_like: list[str] = typer.Option([], help="Id of an item that is not wanted. May be repeated."),
     by: By | None = typer.Option(
-        None, help="Search codes of images or texts, words, or all there is, as words do. With --like alone: its code."
+        None,
+        help="What to search: image codes, text codes, words, or all of them, the default for words. With --like "
+        "alone: which of its codes to search with.",
     ),
     modality: Modality | None = typer.Option(None, help="Modality to search; images if there are any."),
     k: int = typer.Option(10, "-k", help="Number of results."),
-    radius: int | None = typer.Option(None, help="Instead of -k: all items within so many bits."),
+    radius: int | None = typer.Option(None, help="Return all items within this many bits, instead of -k."),
     where: Where = None,
-    rerank: int | None = typer.Option(None, help="Reorder the nearest so many by the query's real-valued outputs."),
+    rerank: int | None = typer.Option(None, help="Reorder this many nearest items by the query's real-valued outputs."),
     collapse: bool = typer.Option(False, "--collapse", help="Fold near-duplicates into the first of them."),
     model: StoreModel = None,
     encoder: Encoder = [],
@@ -49,7 +51,7 @@ def search(
     from channelhash.search.query import SearchOptions, draw_hits, find_image, search_store
 
     if question is not None and text is not None:
-        raise InputError("--text: the question is there already; leave one of them out")
+        raise InputError("--text: the query is given twice; leave one of them out")
     text = text if question is None else question
     options = SearchOptions(k, radius, None, modality and modality.value, where, rerank)
     opened, loaded = open_searched(store, model, encoder, captions, by is By.words)

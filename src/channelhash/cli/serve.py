@@ -46,7 +46,7 @@ def serve(
     from channelhash.serve.workers import Task, can_have_workers, run_workers
 
     if workers > 1 and not can_have_workers():
-        raise InputError(f"--workers {workers}: this system hands no connections to other processes; leave it out")
+        raise InputError(f"--workers {workers}: this system cannot pass connections to other processes; leave it out")
     limits = Limits(
         upload_bytes=round(max_upload * 1e6),
         pixels=round(max_pixels * 1e6),
@@ -85,5 +85,5 @@ def _say_problems(encoding: "Future[Encoding]") -> None:
         return
     for modality, problem in encoding.result().problems.items():
         alone = modality == "text" and encoding.result().words_alone
-        what = "a text is looked for by its words" if alone else f"no search with a new {modality}"
+        what = "texts are searched by their words" if alone else f"no search with a new {modality}"
         messages.print(f"{what}: {problem}", markup=False, soft_wrap=True)
