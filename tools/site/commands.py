@@ -9,9 +9,11 @@ from channelhash.cli.main import app
 
 _INTRODUCTION = """# Commands
 
-What `channelhash COMMAND --help` says. `--json` prints one JSON object on stdout and nothing else there; progress and
-messages go to stderr. Exit status: 0, 1 for a failed job, 2 for bad usage or input. An error is one line: what, where
-and what to do; `channelhash --debug COMMAND …` shows the traceback.
+This page shows the help of every command, `channelhash COMMAND --help`.
+
+`--json` prints exactly one JSON object on stdout; progress and messages go to stderr. The exit status is 0 for success, 1 for
+a failed job, and 2 for bad usage or input. An error is one line that says what is wrong, where, and what to do;
+`channelhash --debug COMMAND …` shows the traceback.
 """
 
 

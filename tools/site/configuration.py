@@ -16,10 +16,10 @@ from channelhash.utils.typed_settings import Settings, settings_of
 
 _INTRODUCTION = """# Configuration
 
-A run is described by a YAML file with the sections `data`, `model`, `loss`, `train` and `evaluate`, and with `extend`
-if it goes on from another run ([how](../how-to/incremental.md)). Any key can be overridden: `channelhash train run.yaml
---set loss.name=sch --set train.epochs=30`. An unknown key is an error that names the nearest known one. A run's folder
-keeps the complete configuration, every default filled in, as `config.yaml`.
+A YAML file describes a run in the sections `data`, `model`, `loss`, `train` and `evaluate`, and in `extend` for a run
+that [extends another](../how-to/incremental.md). `--set` overrides any key: `channelhash train run.yaml --set
+loss.name=sch --set train.epochs=30`. An unknown key is an error that suggests the nearest known one. A run's folder
+keeps the complete configuration, with every default filled in, as `config.yaml`.
 
 ```yaml
 data: {kind: features, path: f.npz, queries: 1000, train: 5000}
@@ -28,11 +28,9 @@ loss: {name: dsch, kappa_q: 0.01}
 train: {epochs: 30, batch_size: 128, learning_rate: 1.0e-4, seed: 0}
 ```
 
-`kind` and `name` are names of this page or one's own code, `python:module:Name` ([a loss](../how-to/add-a-loss.md), [a
-model](../how-to/add-a-model.md), [a data set](../how-to/add-a-data-set.md)).
-
-Keys are the arguments of the function that they go to ([why](../explanation/decisions/0001-records-and-signatures.md));
-this page is made from those functions.
+`kind` and `name` take the names on this page, or `python:module:Name` for your own [loss](../how-to/add-a-loss.md),
+[model](../how-to/add-a-model.md) or [data set](../how-to/add-a-data-set.md). Keys are the arguments of the functions that
+receive them ([why](../explanation/decisions/0001-records-and-signatures.md)).
 """
 
 
@@ -41,20 +39,20 @@ _YAML = {"None": "null", "True": "true", "False": "false"}
 
 def configuration_page() -> str:
     """Return the page as Markdown."""
-    parts = [_INTRODUCTION, "## data\n\n`kind` says which data set it is; its keys are below. For every kind:\n"]
+    parts = [_INTRODUCTION, "## data\n\n`kind` selects the data set. Every kind takes these keys:\n"]
     parts.append(_table(SplitSettings, SplitSettings.__doc__))
     for kind, entry in DATA_KINDS.items():
         parts.append(f"### data.kind: {kind}\n\n{_summary(entry.load)}\n")
         parts.append(_table(settings_of(entry.load, frozenset({"progress"})), entry.load.__doc__))
-    parts.append("## model\n\n`name` says which model it is, `n_bits` the code length k (32 if left out).\n")
+    parts.append("## model\n\n`name` selects the model; `n_bits` is the code length k (32 by default).\n")
     for name, model in MODELS.items():
         parts.append(f"### model.name: {name}\n\n{_summary(model.create)}\n")
         parts.append(_table(settings_of(model.create, frozenset({"train", "n_bits"})), model.create.__doc__))
     parts.append(
-        "## loss\n\n`name` says which loss it is; keys are its paper's symbols. Equations: [losses](api/losses.md).\n\n"
-        "`published: true` stands for the settings of its authors, as far as they differ from the defaults; those\n"
-        "given beside it prevail ([what the baselines are](baselines.md)). `recommended: true` likewise stands for\n"
-        "the weights that we recommend for `dsch`, `sch` and `bsch` ([Which loss?](../explanation/which-loss.md)).\n"
+        "## loss\n\n`name` selects the loss; its keys are named after its paper's symbols. Equations: [losses](api/losses.md).\n\n"
+        "`published: true` sets what the authors set differently from the defaults ([the baselines](baselines.md)).\n"
+        "`recommended: true` sets the weights that we recommend for `dsch`, `sch` and `bsch` ([which loss,\n"
+        "which weights](../explanation/which-loss.md)). Keys given in addition override both.\n"
     )
     for name, loss in LOSSES.items():
         parts.append(f"### loss.name: {name}\n\n{_summary(loss)}\n")
