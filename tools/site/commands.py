@@ -11,8 +11,8 @@ _INTRODUCTION = """# Commands
 
 This page shows the help of every command, `channelhash COMMAND --help`.
 
-`--json` prints exactly one JSON object on stdout; progress and messages go to stderr. The exit status is 0 for success, 1 for
-a failed job, and 2 for bad usage or input. An error is one line that says what is wrong, where, and what to do;
+`--json` prints exactly one JSON object on stdout; progress and messages go to stderr. The exit status is 0 for success,
+1 for a failed job, and 2 for bad usage or input. An error is one line that says what is wrong, where, and what to do;
 `channelhash --debug COMMAND …` shows the traceback.
 """
 

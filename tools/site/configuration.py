@@ -29,8 +29,8 @@ train: {epochs: 30, batch_size: 128, learning_rate: 1.0e-4, seed: 0}
 ```
 
 `kind` and `name` take the names on this page, or `python:module:Name` for your own [loss](../how-to/add-a-loss.md),
-[model](../how-to/add-a-model.md) or [data set](../how-to/add-a-data-set.md). Keys are the arguments of the functions that
-receive them ([why](../explanation/decisions/0001-records-and-signatures.md)).
+[model](../how-to/add-a-model.md) or [data set](../how-to/add-a-data-set.md). Keys are the arguments of the functions
+that receive them ([why](../explanation/decisions/0001-records-and-signatures.md)).
 """
 
 
@@ -49,7 +49,7 @@ def configuration_page() -> str:
         parts.append(f"### model.name: {name}\n\n{_summary(model.create)}\n")
         parts.append(_table(settings_of(model.create, frozenset({"train", "n_bits"})), model.create.__doc__))
     parts.append(
-        "## loss\n\n`name` selects the loss; its keys are named after its paper's symbols. Equations: [losses](api/losses.md).\n\n"
+        "## loss\n\n`name` selects the loss; its keys are its paper's symbols. Equations: [losses](api/losses.md).\n\n"
         "`published: true` sets what the authors set differently from the defaults ([the baselines](baselines.md)).\n"
         "`recommended: true` sets the weights that we recommend for `dsch`, `sch` and `bsch` ([which loss,\n"
         "which weights](../explanation/which-loss.md)). Keys given in addition override both.\n"
