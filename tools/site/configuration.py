@@ -51,8 +51,8 @@ def configuration_page() -> str:
     parts.append(
         "## loss\n\n`name` selects the loss; its keys are its paper's symbols. Equations: [losses](api/losses.md).\n\n"
         "`published: true` sets what the authors set differently from the defaults ([the baselines](baselines.md)).\n"
-        "`recommended: true` sets the weights that we recommend for `dsch`, `sch` and `bsch` ([which loss,\n"
-        "which weights](../explanation/which-loss.md)). Keys given in addition override both.\n"
+        "`recommended: true` sets the weights that we recommend for `dsch`, `sch` and `bsch` ([Which\n"
+        "loss?](../explanation/which-loss.md)). Keys given in addition override both.\n"
     )
     for name, loss in LOSSES.items():
         parts.append(f"### loss.name: {name}\n\n{_summary(loss)}\n")
