@@ -7,7 +7,9 @@ from fnmatch import fnmatch
 from pages import DOCS, ROOT
 
 #: What git keeps as text of ours, all under the licence of the project.
-_TEXT = re.compile(r"\.(py|pyi|md|ya?ml|toml|txt|json|sh|html|js|css|sbatch|cff|j2)$|(^|/)[^./]+$|/?\.[\w-]+$|Dockerfile")
+_TEXT = re.compile(
+    r"\.(py|pyi|md|ya?ml|toml|txt|json|sh|html|js|css|sbatch|cff|j2)$|(^|/)[^./]+$|/?\.[\w-]+$|Dockerfile"
+)
 
 
 def test_every_file_that_is_not_text_is_in_the_table():
