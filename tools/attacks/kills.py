@@ -65,7 +65,6 @@ ATTACKS = {
         ("grid/figures.csv",),
     ),
     "landscape": Attack("landscape --out page.html --plots plots", ("page.html",)),
-    "scale": Attack("scale --items 1e9 --bits 64 --runs 400", ()),
     "evaluate": Attack("evaluate run", ("run/codes/*.parquet",), ("run",)),
     "report": Attack("report run", ("run/report.html",), ("run",)),
     "benchmark": Attack("benchmark search --sizes 100000 --bits 64 --first 10", ()),

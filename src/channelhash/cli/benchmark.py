@@ -1,11 +1,12 @@
 """``channelhash benchmark …``"""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from channelhash.cli.help import GroupedCommands
-from channelhash.cli.options import AsJson, Device, PictureFolder
+from channelhash.cli.options import AsJson, Device, PictureFolder, TrustCode
 from channelhash.cli.output import print_json, print_table
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
@@ -133,16 +134,38 @@ def train(
 
 @app.command()
 def scale(
-    largest: int = typer.Option(10**7, min=10**4, help="Items of the largest collection; sizes grow tenfold."),
+    largest: int = typer.Option(
+        10**6, min=10**4, help="Items of the largest collection; sizes grow tenfold from 100,000."
+    ),
+    bits: str = typer.Option("64", help="Code lengths in bits, multiples of 8."),
+    model: Annotated[
+        list[Path],
+        typer.Option(help="Run or saved model whose encoding is measured; three by default. May be repeated."),
+    ] = [],
+    pictures: PictureFolder = None,
+    out: Annotated[Path | None, typer.Option(help="File of rates for channelhash scale --rates.")] = None,
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure bulk encoding and evaluation over shards as the collection grows. Takes many minutes.
+    """Measure the rates that ``scale`` computes with: encoding, stores, searches and evaluation on this machine's
+    cores. Takes a few minutes.
 
-    Example: channelhash benchmark scale --largest 1000000
+    Example: channelhash benchmark scale --out rates.json
     """
-    from channelhash.lab.benchmarks.scale import benchmark_scale
+    from channelhash.data.folder import first_images
+    from channelhash.lab.benchmarks.scale import measure_rates, rate_row
+    from channelhash.lab.capacity.rates import write_rates
 
-    _print_rows(benchmark_scale([size for size in (10**power for power in range(4, 20)) if size <= largest]), as_json)
+    if out and (out.is_dir() or not out.parent.is_dir()):
+        raise InputError(f"--out {out}: name a file in a folder that exists")
+    sizes = [10**power for power in range(5, 20) if 10**power <= largest] or [largest]
+    lengths = _numbers("--bits", bits, multiples_of=8)
+    rates = measure_rates(sizes, lengths, model, first_images(pictures, 256) if pictures else [])
+    if out:
+        write_rates(out, rates)
+    _print_rows([rate_row(each) for each in rates.measurements], as_json)
+    if out and not as_json:
+        typer.echo(f"Rates in {out}. Next: channelhash scale --items 1e9 --rates {out}")
 
 
 @app.command()

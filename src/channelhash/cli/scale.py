@@ -1,148 +1,115 @@
 """``channelhash scale``"""
 
-import inspect
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from channelhash.cli.options import AsJson, Seed
+from channelhash.cli.options import AsJson
 from channelhash.cli.output import print_json, print_table
 from channelhash.errors import InputError
-from channelhash.lab.capacity.plans import Job, Need, Prices, Serving
 
-_MOST_PARTS = 10_000
-Part = TypeVar("Part", Need, Prices, Job)
+if TYPE_CHECKING:
+    from channelhash.lab.capacity.cost import Figure
+
+#: Options of version 0.1 whose inputs nobody had measured.
+_RETIRED = [
+    *("--runs", "--seed", "--tasks", "--workers", "--task-seconds", "--failures-per-hour", "--slow-share"),
+    *("--slow-factor", "--plots", "--price-node-month", "--price-gb-month", "--price-core-hour", "--price-gpu-hour"),
+]
 
 
 def scale(
-    runs: Annotated[int, typer.Option(min=1, help="Simulated runs of each policy.")] = 100,
-    seed: Seed = 0,
-    plots: Annotated[Path | None, typer.Option(help="Folder for plots of growth, cost and completion times.")] = None,
+    items: Annotated[float, typer.Option(min=1, max=1e15, help="Items of the collection, such as 1e9.")],
+    bits: Annotated[int, typer.Option(min=1, max=2**16, help="Code length.")] = 64,
+    rates: Annotated[
+        Path | None,
+        typer.Option(help="Rates of your machine, from benchmark scale --out; a named machine's by default."),
+    ] = None,
+    modalities: Annotated[int, typer.Option(min=1, max=2, help="Codes of an item.")] = 2,
+    encoder: Annotated[str | None, typer.Option(help="Encoder among the rates; the slowest one by default.")] = None,
+    record_bytes: Annotated[
+        float | None,
+        typer.Option(min=0, max=1e12, help="Your id and metadata of an item on the disk; measured by default."),
+    ] = None,
+    evaluation_queries: Annotated[int, typer.Option(min=1, max=10**9, help="Queries of one evaluation.")] = 5000,
+    queries_per_second: Annotated[float, typer.Option(min=0, max=1e12, help="Searches at the busiest time.")] = 100,
+    replicas: Annotated[int, typer.Option(min=1, max=1000, help="Nodes that hold each part of the index.")] = 2,
+    node_memory_gb: Annotated[float, typer.Option(min=0.1, max=1e9, help="Memory of a serving node.")] = 64,
+    node_cores: Annotated[
+        int | None, typer.Option(min=1, max=10**6, help="Cores of a serving node; those measured by default.")
+    ] = None,
+    pictures_per_gpu_second: Annotated[
+        float, typer.Option(min=0, max=1e12, help="Rate of your GPU; 0 encodes on cores.")
+    ] = 0,
+    retired: Annotated[list[str], typer.Option(*_RETIRED, hidden=True)] = [],
     as_json: AsJson = False,
-    **options: Any,
 ) -> None:
-    """Estimate what a collection needs (bytes, core-hours, nodes, money) from measured rates, and simulate failures.
+    """Compute what a collection takes (bytes, hours, nodes) from rates that were measured on one machine.
 
-    Example: channelhash scale --items 1e9 --bits 64 --queries-per-second 500
+    Every figure says whether it was measured or computed, from which rate and how far beyond the measured size.
+
+    Example: channelhash scale --items 1e9 --bits 64 --rates rates.json
     """
-    from channelhash.lab.capacity import serving_simulation, simulation
-    from channelhash.lab.capacity.cost import plan
-    from channelhash.lab.capacity.measured_growth import largest, rates, read_growth
+    from channelhash.lab.capacity.cost import Need, nested, plan
+    from channelhash.lab.capacity.rates import read_rates, shipped_rates
 
-    if plots and plots.exists() and not plots.is_dir():
-        raise InputError(f"--plots {plots}: is a file; name a folder")
-    need, prices, job = _read(Need, options), _read(Prices, options), _read(Job, options)
-    measurements = read_growth()
-    estimate = plan(need, rates(measurements), prices if any(asdict(prices).values()) else None)
-    if estimate["nodes"]["parts"] > _MOST_PARTS:
+    if retired:
         raise InputError(
-            f"the index takes {estimate['nodes']['parts']:,} nodes, more than the {_MOST_PARTS:,} that are simulated; "
-            "give nodes more memory with --node-memory-gb"
+            "prices, plots and simulated jobs (--price-…, --plots, --runs, --seed, --tasks, --workers, --task-seconds, "
+            "--failures-per-hour, --slow-…) left `channelhash scale`, as nothing was measured behind them; "
+            "leave the option out (docs/how-to/scale.md)"
         )
-    simulation.check(job)
-    outcomes: dict[str, list[simulation.Outcome]] = {
-        policy: simulation.simulate(job, policy, seed, runs) for policy in simulation.POLICIES
-    }
-    serving = Serving(parts=estimate["nodes"]["parts"], replicas=need.replicas)
-    result = {
-        "need": asdict(need),
-        **estimate,
-        "rates": {name: asdict(measured) for name, measured in largest(measurements).items()},
-        "job": {policy: simulation.summary(results) for policy, results in outcomes.items()},
-        "serving": serving_simulation.compare(serving, seed),
-        "plots": [],
-    }
-    if plots:
-        from channelhash.lab.capacity.plots import write_plots
-
-        result["plots"] = [str(path) for path in write_plots(plots, measurements, need, rates(measurements), outcomes)]
+    numbers = {"items": items, "record-bytes": record_bytes, "queries-per-second": queries_per_second}
+    numbers |= {"node-memory-gb": node_memory_gb, "pictures-per-gpu-second": pictures_per_gpu_second}
+    for name, number in numbers.items():
+        if number is not None and math.isnan(number):  # which passes every limit of an option
+            raise InputError(f"--{name} nan: expected a number")
+    need = Need(
+        items, bits, modalities, record_bytes, evaluation_queries, queries_per_second, replicas,
+        node_memory_gb * 1e9, node_cores, pictures_per_gpu_second, encoder,
+    )  # fmt: skip
+    used = read_rates(rates) if rates else shipped_rates()
+    figures = plan(need, used)
+    machine = {"machine": used.machine, "command": used.command}
     if as_json:
-        print_json(result)
-    else:
-        _print(result, _rows(estimate), job, runs)
+        sources = [figure.source for figure in figures.values()]
+        print_json(
+            {
+                "need": asdict(need),
+                **nested(figures),
+                "basis": {name: _basis(figure) for name, figure in figures.items()},
+                "rates": {each.name: {**asdict(each), **machine} for each in sources if each},
+                "measured_on": {"file": str(rates) if rates else None, "date": used.date, **machine},
+            }
+        )
+        return
+    rows = [[name.replace(".", ": ").replace("_", " "), *_cells(name, figure)] for name, figure in figures.items()]
+    header = ["what", "value", "basis", "rate: formula", "measured at (× beyond)"]
+    print_table(f"{items:g} items of {bits} bits, {modalities} codes each", header, rows)
+    typer.echo("×: extrapolated to so many times the size at which the rate was measured.")
+    typer.echo(f"Rates: {used.machine}, {used.date}, {used.command}.")
+    if not rates:
+        typer.echo("These are not of your machine; measure yours: channelhash benchmark scale --out rates.json")
 
 
-def _option_fields(part: type[Need | Prices | Job]) -> Iterator[tuple[str, Field[Any]]]:
-    """Yield the name of each option of a dataclass in `capacity.plans`, and its field."""
-    for field in fields(part):
-        if field.metadata:
-            yield field.metadata.get("option", field.name), field
+def _cells(name: str, figure: "Figure") -> list[str]:
+    """Return the value of a figure and where it comes from, in words."""
+    value = f"{figure.value / 1e9:,.4g} GB" if name.startswith("bytes") else f"{figure.value:,.4g}"
+    source = figure.source
+    formula = f"{source.name}: {figure.how}" if source else figure.how
+    beyond = f" (× {figure.beyond:,.4g})" if figure.beyond else ""
+    return [value, figure.kind, formula, f"{source.items:,}{beyond}" if source else ""]
 
 
-def _parameter(name: str, field: Field[Any]) -> inspect.Parameter:
-    """Return an option as a parameter that Typer reads."""
-    limits = {key: field.metadata[key] for key in ("min", "max") if key in field.metadata}
-    annotation = Annotated[field.type, typer.Option(help=field.metadata["help"], **limits)]  # type: ignore[name-defined]
-    unit = field.metadata.get("unit")
-    default = inspect.Parameter.empty if field.default is MISSING else field.default / unit if unit else field.default
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _read(part: type[Part], options: Mapping[str, Any]) -> Part:
-    """Return a dataclass of `capacity.plans` with the values of its options; nan passes every limit of an option."""
-    for name, _ in _option_fields(part):
-        if math.isnan(options[name]):
-            raise InputError(f"--{name.replace('_', '-')} nan: expected a number")
-    return part(**{field.name: options[name] * field.metadata.get("unit", 1) for name, field in _option_fields(part)})
-
-
-#: The options that the dataclasses declare, then those of the command itself.
-scale.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-    [
-        *(_parameter(*option) for part in (Need, Prices, Job) for option in _option_fields(part)),
-        *(
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for parameter in inspect.signature(scale).parameters.values()
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ),
-    ]
-)
-
-
-def _print(result: Mapping[str, Any], rows: list[list[str]], job: Job, runs: int) -> None:
-    from channelhash.lab.capacity.cost import MONEY
-
-    need, parts = result["need"], result["nodes"]["parts"]
-    print_table(f"{need['items']:g} items of {need['bits']} bits", ["what", "value"], rows)
-    for name, formula in MONEY.items():
-        typer.echo(f"Money, {name}: {formula}")
-    typer.echo("Rates, per core:")
-    for name, measured in result["rates"].items():
-        rate = measured["units"] / measured["core_seconds"]
-        typer.echo(f"  {name}: {rate:.3g}/s, {measured['command']}, {measured['items']} items, {measured['machine']}")
-    print_table(
-        f"Simulated job: {job.tasks} tasks of {job.task_seconds:g} s on {job.workers} workers, {runs} runs",
-        ["policy", "median min", "95 % min", "longest min", "tasks lost", "work wasted %"],
-        [_job_row(policy, summary) for policy, summary in result["job"].items()],
-    )
-    print_table(
-        f"Simulated searches over {parts} parts × {need['replicas']} replicas (assumed answer times)",
-        ["second request", "answered %", "median ms", "99 % ms", "99.9 % ms", "requests"],
-        [_serving_row(name, summary) for name, summary in result["serving"].items()],
-    )
-    for path in result["plots"]:
-        typer.echo(f"Plot in {path}")
-
-
-def _rows(estimate: Mapping[str, Any]) -> list[list[str]]:
-    """Return the nested estimate as lines; a part's name stands before its keys."""
-    rows = []
-    for part, value in estimate.items():
-        for key, number in value.items() if isinstance(value, dict) else [("", value)]:
-            text = f"{number / 1e9:,.2f} GB" if part == "bytes" else f"{number:,.4g}"
-            rows.append([f"{part}: {key}".removesuffix(": ").replace("_", " "), text])
-    return rows
-
-
-def _job_row(policy: str, summary: Mapping[str, float]) -> list[str]:
-    minutes = [f"{summary[key] / 60:.1f}" for key in ("p50", "p95", "max")]
-    return [policy, *minutes, f"{summary['lost']:.1f}", f"{100 * summary['wasted']:.1f}"]
-
-
-def _serving_row(name: str, summary: Mapping[str, float]) -> list[str]:
-    milliseconds = [f"{1000 * summary[key]:.0f}" for key in ("p50", "p99", "p999")]
-    return [name, f"{100 * summary['answered']:.3f}", *milliseconds, f"{summary['requests']:.3f}"]
+def _basis(figure: "Figure") -> dict[str, Any]:
+    source = figure.source
+    return {
+        "kind": figure.kind,
+        "how": figure.how,
+        "rate": source.name if source else None,
+        "measured_items": source.items if source else None,
+        "extrapolated": figure.beyond,
+    }

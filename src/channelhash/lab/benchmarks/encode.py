@@ -1,7 +1,7 @@
 """Images and texts a second from files to codes, beside what the model does on tensors alone."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,39 +40,49 @@ def benchmark_encode(images: list[Path] | None = None, device: str = "auto") -> 
         ratio is how much longer the whole way takes.
     """
     place = pick_device(device)
-    rows = []
     with tempfile.TemporaryDirectory() as folder:
         paths = images or draw_images(Path(folder), 256)
-        for name, settings, on_cpu, on_gpu in _MODELS:
-            if n := on_gpu if place.type == "cuda" else on_cpu:
-                rows += _measure(name, settings, [paths[i % len(paths)] for i in range(n)], place)
-    return rows
+        return [row for drawn in drawn_models(paths, device) for row in _measure(*drawn, place)]
 
 
-def _measure(name: str, settings: Mapping[str, Any], paths: list[Path], device: torch.device) -> list[Row]:
-    texts = tuple(
-        f"sunset {i % 7} over the sea with word{i % 97} and more words of a caption" for i in range(len(paths))
-    )
-    records = Records(
-        tuple(str(i) for i in range(len(paths))),
-        {"image": tuple(paths), "text": texts},
-        np.ones((len(paths), 1), dtype=bool),
-        ("label",),
-    )
-    torch.manual_seed(0)
-    model: HashModel = MODELS[name].create(records, _N_BITS, **settings).to(device).eval()
-    title = f"{name} {settings.get('backbone', '')}".strip()
+def drawn_models(paths: list[Path], device: str) -> Iterator[tuple[str, HashModel, Records]]:
+    """Yield models with random weights by name, each with the images and texts to measure it on.
+
+    Args:
+        paths: images, repeated where they are fewer than a model is measured on.
+        device: where to encode. ViT-H is measured on a GPU only.
+    """
+    place = pick_device(device)
+    for name, settings, on_cpu, on_gpu in _MODELS:
+        if n := on_gpu if place.type == "cuda" else on_cpu:
+            records = Records(
+                tuple(str(i) for i in range(n)),
+                {
+                    "image": tuple(paths[i % len(paths)] for i in range(n)),
+                    "text": tuple(
+                        f"sunset {i % 7} over the sea with word{i % 97} and more words of a caption" for i in range(n)
+                    ),
+                },
+                np.ones((n, 1), dtype=bool),
+                ("label",),
+            )
+            torch.manual_seed(0)
+            model: HashModel = MODELS[name].create(records, _N_BITS, **settings).to(place).eval()
+            yield f"{name} {settings.get('backbone', '')}".strip(), model, records
+
+
+def _measure(title: str, model: HashModel, records: Records, device: torch.device) -> list[Row]:
     rows = []
     for modality in model.modalities:
         items, inputs = records.items[modality], prepare_inputs(model, records, modality)
         row = compare(
             f"{title}, {modality}s",
-            f"{len(paths)} to {_N_BITS} bits, {device}",
+            f"{len(items)} to {_N_BITS} bits, {device}",
             partial(encode_items, model, modality, items, usable_cores()),
             "inputs in memory",
             partial(model.outputs_prepared, {modality: inputs}),
             repeats=3,
         )
-        row["what"] += f" ({len(paths) / row['seconds']:.0f}/s)"
+        row["what"] += f" ({len(items) / row['seconds']:.0f}/s)"
         rows.append(row)
     return rows

@@ -1,113 +1,214 @@
-"""Growth of bulk encoding and evaluation over shards with the collection, in seconds and in memory."""
+"""Rates that ``channelhash scale`` computes with, measured on this machine: encoding, a store, search, evaluation."""
 
+import os
+import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
+from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
-from channelhash.data.records import Records
+from channelhash.data.records import Items
+from channelhash.lab.benchmarks.encode import drawn_models
+from channelhash.lab.benchmarks.images import draw_images
 from channelhash.lab.benchmarks.metrics import draw_labels
-from channelhash.models import MODELS
-from channelhash.scale.encode import encode_bulk
+from channelhash.lab.capacity.rates import Measurement, Rates
+from channelhash.models import HashModel, load_model
+from channelhash.models.encode_records import encode_items
 from channelhash.scale.evaluate import evaluate_shards
-from channelhash.scale.job import shard_files
-from channelhash.utils.files import atomic_path
-from channelhash.utils.memory import measure_extra_memory
-from channelhash.utils.processes import interrupts_held, process_pool
+from channelhash.search import Store, open_store
+from channelhash.search.index import CodeIndex, compile_loops
+from channelhash.search.local.folder import Facts
+from channelhash.search.local.store import EmbeddedStore, open_folder
+from channelhash.utils.environment import environment, usable_cores
 from channelhash.utils.seeds import generator
-from channelhash.utils.timing import Row, single_row
+from channelhash.utils.timing import Row, describe_machine, single_row
 
-Result = TypeVar("Result")
+#: Queries of an evaluation, of a batch of searches, and searches one at a time.
+_EVALUATED, _BATCH, _ALONE, _K = 1000, 100, 20, 10
+_LABELS, _WORDS, _VOCABULARY = 24, 10, 1000
+# Items of a call of `Store.add`, of a shard, of the store that compiles the loops, and codes of such an index.
+_ADDED, _ROWS, _WARM, _TRIED = 20_000, 1 << 16, 3000, 1 << 18
+_MODALITIES = ("image", "text")
+_REPEATS = 3
 
-_WIDTH, _HIDDEN, _N_BITS, _LABELS, _QUERIES = 64, 256, 64, 24, 1000
-# Items that are drawn, and items of a shard.
-_ROWS = 1 << 16
 
-
-def benchmark_scale(sizes: Sequence[int] = (10**4, 10**5, 10**6, 10**7)) -> list[Row]:
-    """Measure encoding and evaluating a collection of each size, each in a fresh process.
-
-    The items are features of 64 numbers in a Parquet file and the model is a hash head with one hidden layer of 256, so
-    that no backbone is measured. 1000 queries of one task are evaluated.
+def measure_rates(
+    sizes: Sequence[int], bits: Sequence[int], models: Sequence[Path] = (), images: Sequence[Path] = ()
+) -> Rates:
+    """Measure all that a plan is computed from.
 
     Args:
-        sizes: numbers of items, at least 1000. 10⁷ take 3 GB in the folder for temporary files.
+        sizes: numbers of items, see `measure_size`, likewise ``bits``.
+        bits: code lengths.
+        models: see `measure_encoders`, likewise ``images``.
+        images: files to read.
 
-    Returns:
-        Rows without an alternative, measured once, from opening the input to the last file; ``peak_mb`` is beyond what
-        a process holds that has only imported this package and its libraries.
+    Raises:
+        InputError: a model cannot be read.
     """
-    rows = []
+    measurements = measure_encoders(models, images)
+    for n_bits in bits:
+        warm_up(n_bits)
+        measurements += [each for n in sizes for each in measure_size(n, n_bits)]
+    command = f"channelhash benchmark scale --largest {max(sizes)} --bits {','.join(map(str, bits))}"
+    today = time.strftime("%Y-%m-%d")
+    versions = environment(torch.device("cpu"))
+    return Rates(describe_machine(), usable_cores(), today, command, versions, measurements)
+
+
+def measure_encoders(models: Sequence[Path] = (), images: Sequence[Path] = ()) -> list[Measurement]:
+    """Measure encoders on images, from files to codes, on the cores of this machine.
+
+    Args:
+        models: runs or saved models; none measures `encode.drawn_models`.
+        images: files to read, repeated where they are few; none draws noise of 500 × 375 pixels.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        model = _write_model(Path(folder) / "model")
-        for n in sizes:
-            rows += _measure_size(n, model, Path(folder) / str(n))
-    return rows
+        paths = list(images) or draw_images(Path(folder), 256)
+        if models:
+            files = tuple(paths[i % len(paths)] for i in range(256))
+            return [_measure_encoder(path.name, load_model(path), files) for path in models]
+        return [
+            _measure_encoder(name, model, records.items["image"]) for name, model, records in drawn_models(paths, "cpu")
+        ]
 
 
-def _measure_size(n: int, model: Path, folder: Path) -> list[Row]:
-    data, out, query = folder / "features.parquet", folder / "codes", folder / "query.parquet"
-    _run_apart(partial(_write_features, data, n))
-    encode = partial(encode_bulk, model, str(data), out, shard_items=_ROWS)
-    encoded = _run_apart(partial(_measure, "encode", f"{n} items, {_N_BITS} bits", n, encode))
-    data.unlink()
-    CodeSet.load(shard_files(out)[0]).take(range(min(n, _QUERIES))).save(query)
-    evaluate = partial(evaluate_shards, query, out)
-    return [encoded, _run_apart(partial(_measure, "evaluate", f"{n} items, {_QUERIES} queries", n, evaluate))]
+def _measure_encoder(name: str, model: HashModel, files: Items) -> Measurement:
+    def encode() -> object:
+        return encode_items(model, "image", files, usable_cores())
+
+    seconds, core_seconds = _middle(encode, _REPEATS)
+    n = len(files)
+    return Measurement("encode", n, n, seconds, core_seconds, model.n_bits, encoder=name)
 
 
-def _run_apart(run: Callable[[], Result]) -> Result:
-    """Call ``run`` in a fresh process, so that measurements do not share memory."""
-    with process_pool(1) as pool:
-        with interrupts_held():
-            result = pool.submit(run)
-        return result.result()
+def measure_size(n: int, n_bits: int) -> list[Measurement]:
+    """Measure stores of ``n`` items with one and with two codes, searches of one modality, and an evaluation.
+
+    The codes are uniform, so that a search compares every distinct one. An item has a caption of ten words, drawn from
+    a thousand. An evaluation has 1,000 queries of one task and 24 labels, and reads shards of 65,536 items.
+
+    Args:
+        n: items, at least 1000. 10⁷ items of 64 bits take 6 GB in the folder for temporary files.
+        n_bits: code length, a multiple of 8.
+    """
+    codes = {
+        name: generator(0, "scale", name).integers(0, 256, (n, n_bits // 8), dtype=np.uint8) for name in _MODALITIES
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        one = _measure_store(Path(folder) / "one", {"image": codes["image"]}, n_bits)
+        two = _measure_store(Path(folder) / "two", codes, n_bits)
+        return [*one, *two, _measure_evaluation(Path(folder) / "shards", codes["image"], n_bits)]
 
 
-def _measure(what: str, size: str, n: int, run: Callable[[], object]) -> Row:
-    began = time.perf_counter()
-    peak = measure_extra_memory(run)
-    seconds = time.perf_counter() - began
-    return single_row(f"{what} ({n / seconds:,.0f} items/s)", size, seconds, peak)
+def warm_up(n_bits: int) -> None:
+    """Compile the loops, so that no measurement includes that."""
+    compile_loops()
+    # Of so many codes, an index also tries tables and clusters, whose loops are others.
+    CodeIndex.build(generator(0, "scale warm").integers(0, 256, (_TRIED, n_bits // 8), dtype=np.uint8), n_bits)
+    measure_size(_WARM, n_bits)
 
 
-def _write_model(folder: Path) -> Path:
-    """Write an untrained hash head, which costs what a trained one does."""
-    features = generator(0, "scale sample").normal(size=(1000, _WIDTH)).astype(np.float32)
-    records = Records(tuple(map(str, range(1000))), {"image": features}, np.ones((1000, 1), dtype=bool), ("label",))
-    torch.manual_seed(0)
-    MODELS["features"].create(records, _N_BITS, hidden=[_HIDDEN]).save_pretrained(folder)
-    return folder
+def _measure_store(folder: Path, codes: dict[str, PackedCodes], n_bits: int) -> list[Measurement]:
+    n, m = len(codes["image"]), len(codes)
+    queries = generator(1, "scale queries").integers(0, 256, (_BATCH, n_bits // 8), dtype=np.uint8)
+    store = open_folder(folder, Facts(n_bits, ""))
+    added = _once(lambda: _fill(store, codes))
+    indexed = _once(lambda: _index(store, queries[:1]))
+    store.close()
+    arrays = sum(file.stat().st_size for file in folder.glob("snapshot-*/*/index/*.npy"))
+    disk = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    opened = _once(lambda: _open(folder, queries[:1]))
+    found = [
+        Measurement("add", n, n, *added, n_bits, m, n_bytes=disk),
+        Measurement("index", n, m * n, *indexed, n_bits, m, n_bytes=arrays),
+        Measurement("open", n, n, *opened, n_bits, m),
+    ]
+    return found if m > 1 else [*found, *_measure_searches(folder, queries, n)]
 
 
-def _write_features(path: Path, n: int) -> None:
-    """Write items whose features are their labels' directions plus noise, a row group at a time."""
-    directions = generator(0, "scale directions").normal(size=(_LABELS, _WIDTH)).astype(np.float32)
-    names = pa.array([f"label {j}" for j in range(_LABELS)])
-    path.parent.mkdir(parents=True)
-    with atomic_path(path) as temporary:
-        writer = None
-        for start in range(0, n, _ROWS):
-            count = min(_ROWS, n - start)
-            labels = draw_labels(count, _LABELS, f"part {start}")
-            noise = generator(0, "scale noise", start).normal(size=(count, _WIDTH)).astype(np.float32)
-            offsets = np.concatenate([[0], np.cumsum(labels.sum(axis=1))]).astype(np.int32)
-            table = pa.table(
-                {
-                    "id": [str(i) for i in range(start, start + count)],
-                    "image": pa.FixedSizeListArray.from_arrays(pa.array((labels @ directions + noise).ravel()), _WIDTH),
-                    "labels": pa.ListArray.from_arrays(offsets, names.take(pa.array(np.nonzero(labels)[1]))),
-                }
-            )
-            writer = writer or pq.ParquetWriter(temporary, table.schema)
-            writer.write_table(table)
-        assert writer is not None  # n is at least 1
-        writer.close()
+def _measure_searches(folder: Path, queries: PackedCodes, n: int) -> Iterator[Measurement]:
+    store = open_store(str(folder))
+    try:
+        one = iter(queries)
+        alone = _middle(lambda: store.search(next(one)[None], _K, modality="image"), _ALONE)
+        batch = _middle(lambda: store.search(queries, _K, modality="image"), _REPEATS)
+    finally:
+        store.close()
+    yield Measurement("query", n, n, *alone, 8 * queries.shape[1])
+    yield Measurement("search", n, n, batch[0] / _BATCH, batch[1] / _BATCH, 8 * queries.shape[1])
+
+
+def _measure_evaluation(folder: Path, codes: PackedCodes, n_bits: int) -> Measurement:
+    folder.mkdir()
+    n, names = len(codes), tuple(f"label {j}" for j in range(_LABELS))
+    for start in range(0, n, _ROWS):
+        rows = range(start, min(n, start + _ROWS))
+        labels = draw_labels(len(rows), _LABELS, f"part {start}")
+        part = CodeSet(list(map(str, rows)), {"image": codes[rows.start : rows.stop]}, labels, n_bits, names)
+        part.save(folder / f"codes-{start:012}.parquet")
+    query = folder.with_name("query.parquet")
+    CodeSet.load(folder / f"codes-{0:012}.parquet").take(range(min(n, _EVALUATED))).save(query)
+    spent = _once(lambda: evaluate_shards(query, folder))
+    return Measurement("evaluate", n, min(n, _EVALUATED) * n, *spent, n_bits)
+
+
+def _fill(store: Store, codes: dict[str, PackedCodes]) -> None:
+    words = generator(0, "scale captions")
+    for start in range(0, len(codes["image"]), _ADDED):
+        rows = range(start, min(len(codes["image"]), start + _ADDED))
+        captions = words.integers(0, _VOCABULARY, (len(rows), _WORDS))
+        texts = [" ".join(f"word{word}" for word in caption) for caption in captions.tolist()]
+        part = {name: packed[rows.start : rows.stop] for name, packed in codes.items()}
+        store.add([f"{row:09}" for row in rows], part, metadata=[{"text": text} for text in texts])
+
+
+def _index(store: EmbeddedStore, query: PackedCodes) -> None:
+    store.make_snapshot()  # which the search would make of more than 10,000 items
+    store.search(query, _K, modality="image")
+
+
+def _open(folder: Path, query: PackedCodes) -> None:
+    store = open_store(str(folder))
+    try:
+        store.search(query, _K, modality="image")
+    finally:
+        store.close()
+
+
+def _once(run: Callable[[], object]) -> tuple[float, float]:
+    """Return the seconds of a call, and its processor time over all cores and ended children."""
+    began, used = time.perf_counter(), _used()
+    run()
+    return time.perf_counter() - began, max(_used() - used, 1e-9)
+
+
+def _used() -> float:
+    return time.process_time() + sum(os.times()[2:4])
+
+
+def _middle(run: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """Return the medians of both times over so many calls after the first."""
+    times = [_once(run) for _ in range(repeats + 1)][1:]
+    return statistics.median(each[0] for each in times), statistics.median(each[1] for each in times)
+
+
+#: What the units of a job are; items otherwise.
+_UNITS = {"encode": "images", "index": "codes", "evaluate": "pairs", "search": "pairs", "query": "pairs"}
+
+
+def rate_row(measured: Measurement) -> Row:
+    """Return a measurement as a row of a benchmark.
+
+    >>> rate_row(Measurement("add", 1000, 1000, 0.5, 0.4, 64))["what"]
+    'add (2,000 items/s)'
+    """
+    rate = f"{measured.units / measured.seconds:,.{1 if measured.job == 'encode' else 0}f}"
+    what = f"{measured.name} ({rate} {_UNITS.get(measured.job, 'items')}/s)"
+    size = f"{measured.items} items, {measured.bits} bits" + f", {measured.codes} codes" * (measured.codes > 1)
+    return single_row(what, size, measured.seconds, None)

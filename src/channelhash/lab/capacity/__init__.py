@@ -1,1 +1,1 @@
-"""What a collection of any size needs: cost from measured rates, and simulations of failing and slow machines."""
+"""What a collection of any size needs, computed from rates that were measured on one machine."""

@@ -1,13 +1,82 @@
-"""Cost of a collection of n items: bytes, core-hours, GPU-hours, nodes and money. Pure functions, sizes in bytes."""
+"""What a collection of n items takes, each figure with where it comes from. Pure functions; bytes, hours, seconds."""
 
 import math
-from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from channelhash.lab.capacity.plans import Need, Prices
+from channelhash.lab.capacity.rates import Measurement, Rates
 
 _HOUR = 3600.0
-_GB = 1e9
+#: The largest share of a node's memory and cores that is used.
+_FILLED = 0.7
+# Codes of a modality in an index are fewer.
+_MOST_CODES = 2**32
+
+
+@dataclass(frozen=True)
+class Need:
+    """A collection and the machines that serve it.
+
+    Attributes:
+        items: items of the collection.
+        bits: code length.
+        modalities: codes of an item, 1 or 2.
+        record_bytes: id and metadata of an item on the disk; None takes the measured store.
+        evaluation_queries: queries of one task.
+        queries_per_second: searches at the busiest time.
+        replicas: nodes that hold each part of the index.
+        node_memory: bytes of memory of a node.
+        node_cores: cores of a node, each as fast as those measured; None: as many.
+        pictures_per_gpu_second: images that a GPU encodes; 0 encodes on cores.
+        encoder: name of a measured encoder; None takes the slowest.
+
+    >>> Need(items=1e9).bits
+    64
+    """
+
+    items: float
+    bits: int = 64
+    modalities: int = 2
+    record_bytes: float | None = None
+    evaluation_queries: int = 5000
+    queries_per_second: float = 100
+    replicas: int = 2
+    node_memory: float = 64e9
+    node_cores: int | None = None
+    pictures_per_gpu_second: float = 0
+    encoder: str | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number and its basis.
+
+    Attributes:
+        value: bytes, hours, seconds or a count.
+        how: the formula in words.
+        source: the measurement it is computed from; None for arithmetic alone.
+        items: the size that it is computed for.
+        measured: whether the value itself was measured: same size, same amount of work.
+
+    >>> Figure(16.0, "items × 16 bytes").kind
+    'computed'
+    """
+
+    value: float
+    how: str
+    source: Measurement | None = None
+    items: float = 0
+    measured: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Return ``measured`` or ``computed``."""
+        return "measured" if self.measured else "computed"
+
+    @property
+    def beyond(self) -> float | None:
+        """Return how many times the size is that of the measurement; None where it is not larger."""
+        return self.items / self.source.items if self.source and self.items > self.source.items else None
 
 
 def code_bytes(bits: int) -> int:
@@ -19,97 +88,118 @@ def code_bytes(bits: int) -> int:
     return math.ceil(bits / 8)
 
 
-def distinct_codes(items: float, bits: int) -> float:
-    """Return the expected number of different codes among n uniform ones of k bits: 2^k (1 − (1 − 2^−k)^n).
+def plan(need: Need, rates: Rates) -> dict[str, Figure]:
+    """Compute what ``need`` takes, each figure under the key that `nested` splits at its dot.
 
-    Codes of a trained model are clustered, so there are fewer.
+    The index is cut into parts that fit into a node's memory, each held by ``replicas`` nodes; there are more replicas
+    where the rate of queries takes more cores. A query asks all parts at the same time.
 
-    >>> distinct_codes(2, bits=1)
-    1.5
+    Raises:
+        InputError: a job was not measured at this code length, or the encoder was not.
+
+    >>> from channelhash.lab.capacity.rates import shipped_rates
+    >>> figures = plan(Need(items=1e9), shipped_rates())
+    >>> figures["bytes.codes"].value, figures["bytes.disk"].beyond
+    (16000000000.0, 1000.0)
     """
-    if bits >= 1000:
-        return items
-    space = 2.0**bits
-    return -space * math.expm1(items * math.log1p(-1 / space))
-
-
-def index_bytes(need: Need) -> dict[str, float]:
-    """Compute the memory of one copy of the index.
-
-    ``embedded``: for each modality the distinct codes, a 4-byte start of each one's run of items, and a 4-byte row
-    an item; the tables that searches may use come on top. ``milvus``: for each modality and item the code, its primary
-    key and two 8-byte fields of Milvus (row number and time); keys counted as 8 bytes.
-
-    >>> index_bytes(Need(items=1000, bits=64, modalities=1))
-    {'embedded': 16000.0, 'milvus': 32000}
-    """
-    width, distinct = code_bytes(need.bits), distinct_codes(need.items, need.bits)
-    return {
-        "embedded": need.modalities * (distinct * (width + 4) + need.items * 4),
-        "milvus": need.modalities * need.items * (width + 3 * 8),
-    }
-
-
-def plan(need: Need, rates: Mapping[str, float], prices: Prices | None = None) -> dict[str, Any]:
-    """Compute what ``need`` takes.
-
-    Args:
-        need: collection and machines.
-        rates: units a second on one core: ``encode`` (images), ``evaluate`` and ``search`` (pairs of a query and an
-            item), ``index`` (items).
-        prices: for the money, which is left out without prices.
-
-    Returns:
-        ``{"bytes": {"codes", "disk", "embedded", "milvus"}, "core_hours": {"encode", "evaluate", "index"},
-        "gpu_hours": x, "search": {"core_seconds", "seconds", "core_seconds_per_second"}, "nodes": {"parts",
-        "by_memory", "by_rate", "total"}, "money": {"once", "month"}}``.
-
-        ``nodes``: the index is cut into parts that fit into a node's memory, each held by ``replicas`` nodes; more
-        replicas where the rate of queries takes more cores. Seconds of a search are those of a query whose parts are
-        scanned at the same time by all cores of one node each, at the rate of a batch.
-
-    >>> rates = {"encode": 10, "evaluate": 1e6, "search": 1e6, "index": 1e4}
-    >>> plan(Need(items=1e9, bits=64), rates)["bytes"]["codes"]
-    16000000000.0
-    """
-    n = need.items
-    memory = index_bytes(need)
-    codes = need.modalities * n * code_bytes(need.bits)
-    parts = max(1, math.ceil(memory["embedded"] / (need.node_memory * need.filled)))
+    index = rates.nearest("index", need.items, need.bits, need.modalities)
+    figures = {**_bytes(need, rates, index), **_hours(need, rates, index)}
+    by_bytes = math.ceil(figures["bytes.embedded"].value / (need.node_memory * _FILLED))
+    parts = max(by_bytes, math.floor(need.items / _MOST_CODES) + 1)
+    figures |= _searches(need, rates, parts)
+    opened = rates.nearest("open", need.items, need.bits, need.modalities)
+    figures["start.seconds"] = _scaled(opened, opened.seconds, need.items, need, "items × s / item")
+    cores = need.node_cores or rates.cores
+    busy = figures["search.core_seconds_per_second"]
     by_memory = parts * need.replicas
-    core_seconds = n / rates["search"]
-    busy = need.queries_per_second * core_seconds
-    by_rate = parts * math.ceil(busy / (parts * need.node_cores * need.filled))
-    on_gpu = need.pictures_per_gpu_second > 0
-    hours = {
-        "encode": 0.0 if on_gpu else n / rates["encode"] / _HOUR,
-        "evaluate": need.evaluation_queries * n / rates["evaluate"] / _HOUR,
-        "index": need.modalities * n / rates["index"] / _HOUR,
+    by_rate = parts * math.ceil(busy.value / (parts * cores * _FILLED))
+    memory = replace(figures["bytes.embedded"], measured=False)
+    rate = replace(busy, measured=False)
+    for name, value, of, how in (
+        (
+            "parts",
+            parts,
+            memory,
+            f"index / ({need.node_memory / 1e9:g} GB × {_FILLED}), rounded up; fewer than 2³² items each",
+        ),
+        ("by_memory", by_memory, memory, "parts × replicas"),
+        ("by_rate", by_rate, rate, f"core-s a second / ({cores} cores × {_FILLED}), rounded up a part"),
+        ("total", max(by_memory, by_rate), rate if by_rate > by_memory else memory, "the larger of the two"),
+    ):
+        figures[f"nodes.{name}"] = replace(of, value=value, how=how)
+    return figures
+
+
+def _bytes(need: Need, rates: Rates, index: Measurement) -> dict[str, Figure]:
+    n, m, width = need.items, need.modalities, code_bytes(need.bits)
+    if need.record_bytes is None:
+        add = rates.nearest("add", n, need.bits, m)
+        disk = _scaled(add, float(add.n_bytes or 0), n, need, "items × bytes / item")
+    else:
+        disk = Figure(n * (m * width + need.record_bytes), f"items × ({m * width} + your {need.record_bytes:g}) bytes")
+    return {
+        "bytes.codes": Figure(m * n * width, f"items × {m} codes × {width} bytes"),
+        "bytes.disk": disk,
+        "bytes.embedded": _scaled(index, float(index.n_bytes or 0), m * n, need, "codes × bytes / code"),
+        "bytes.milvus": Figure(m * n * (width + 24), f"items × {m} × ({width} + 24) bytes, no server measured"),
     }
-    gpu_hours = n / need.pictures_per_gpu_second / _HOUR if on_gpu else 0.0
-    disk = codes + n * need.record_bytes
-    nodes = max(by_memory, by_rate)
-    result: dict[str, Any] = {
-        "bytes": {"codes": codes, "disk": disk, **memory},
-        "core_hours": hours,
-        "gpu_hours": gpu_hours,
-        "search": {
-            "core_seconds": core_seconds,
-            "seconds": core_seconds / (parts * need.node_cores),
-            "core_seconds_per_second": busy,
-        },
-        "nodes": {"parts": parts, "by_memory": by_memory, "by_rate": by_rate, "total": nodes},
+
+
+def _hours(need: Need, rates: Rates, index: Measurement) -> dict[str, Figure]:
+    n, on_gpu = need.items, need.pictures_per_gpu_second > 0
+    add = rates.nearest("add", n, need.bits, need.modalities)
+    evaluate = rates.nearest("evaluate", n, need.bits)
+    jobs = [
+        ("add", add, n, "items"),
+        ("index", index, need.modalities * n, "codes"),
+        ("evaluate", evaluate, need.evaluation_queries * n, "pairs"),
+    ]
+    figures = {}
+    if on_gpu:
+        gpu = Figure(n / need.pictures_per_gpu_second / _HOUR, "items / your rate of a GPU")
+        figures = {"hours.encode": gpu, "core_hours.encode": Figure(0.0, "a GPU encodes"), "gpu_hours": gpu}
+    else:
+        jobs.insert(0, ("encode", rates.encoding(need.encoder), n, "images"))
+    for name, job, units, noun in jobs:
+        hours, core_hours = (
+            _scaled(job, each, units, need, f"{noun} × {kind} / {noun.removesuffix('s')}")
+            for each, kind in ((job.seconds, "s"), (job.core_seconds, "core-s"))
+        )
+        figures[f"hours.{name}"] = replace(hours, value=hours.value / _HOUR)
+        figures[f"core_hours.{name}"] = replace(core_hours, value=core_hours.value / _HOUR)
+    return {"gpu_hours": Figure(0.0, "cores encode"), **figures}
+
+
+def _searches(need: Need, rates: Rates, parts: int) -> dict[str, Figure]:
+    n = need.items
+    batch, alone = rates.nearest("search", n, need.bits), rates.nearest("query", n / parts, need.bits)
+    core = _scaled(batch, batch.core_seconds, n, need, "items × core-s / item")
+    # A query of a part is measured at the size of the part, not of the collection.
+    part = replace(need, items=n / parts)
+    seconds = _scaled(alone, alone.seconds, n / parts, part, "items of a part × s / item")
+    return {
+        "search.core_seconds": core,
+        "search.seconds": seconds,
+        "search.core_seconds_per_second": replace(
+            core, value=need.queries_per_second * core.value, how="searches a second × core-s of one", measured=False
+        ),
     }
-    if prices:
-        result["money"] = {
-            "once": sum(hours.values()) * prices.core_hour + gpu_hours * prices.gpu_hour,
-            "month": nodes * prices.node_month + need.replicas * disk / _GB * prices.gb_month,
-        }
+
+
+def _scaled(job: Measurement, amount: float, units: float, need: Need, how: str) -> Figure:
+    """Scale a measured amount to so many units."""
+    same = job.items == need.items and job.units == units
+    return Figure(amount * units / job.units, how, job, need.items, measured=same)
+
+
+def nested(figures: dict[str, Figure]) -> dict[str, Any]:
+    """Return the values alone, a dictionary for each part of the plan.
+
+    >>> nested({"bytes.codes": Figure(16.0, ""), "gpu_hours": Figure(0.0, "")})
+    {'bytes': {'codes': 16.0}, 'gpu_hours': 0.0}
+    """
+    result: dict[str, Any] = {}
+    for name, figure in figures.items():
+        part, _, key = name.rpartition(".")
+        (result.setdefault(part, {}) if part else result)[key] = figure.value
     return result
-
-
-#: The money in words, by the names that `plan` gives.
-MONEY = {
-    "once": "core hours (encode + evaluate + index) × price of a core hour + GPU hours × price of a GPU hour",
-    "month": "nodes × price of a node a month + replicas × GB on the disk × price of a GB a month",
-}
