@@ -7,6 +7,7 @@ gathered from all ranks, and their gradients are summed over them.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -14,11 +15,22 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from channelhash.errors import InputError
+from channelhash.training.peers import watching_peers
+
+#: How long a process waits for the others to start: all import torch, perhaps from one slow disk.
+_START = timedelta(minutes=10)
+#: How long a process waits for the others in one exchange, while the first validates or a cache is filled. A process
+#: that is lost meanwhile ends the wait, see `peers`.
+_LONGEST_WAIT = timedelta(hours=12)
 
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
-    """Join the processes that ``torchrun`` or Ray Train started together; do nothing in a process by itself."""
+    """Join the processes that ``torchrun`` or Ray Train started together; do nothing in a process by itself.
+
+    Raises:
+        JobError: another process is lost, see `watching_peers`; Ray Train watches its processes itself.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
@@ -27,9 +39,14 @@ def joined(device: torch.device) -> Iterator[None]:
     if dist.is_initialized():  # Ray Train joins and separates its processes itself
         yield
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    yield
-    dist.destroy_process_group()  # after an error torchrun ends all processes; waiting for them here would hang
+    from torch.distributed.rendezvous import rendezvous  # some builds of torch have no such module
+
+    store, rank, size = next(rendezvous("env://", timeout=_START))
+    with watching_peers(store, rank, size):
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_LONGEST_WAIT)
+        yield
+        dist.destroy_process_group()  # after an error it would wait for processes that may be gone
 
 
 def launched_rank() -> int:
