@@ -11,7 +11,7 @@ from torch import nn
 from channelhash.data.table import load_table
 from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS, HashModel, load_model
-from channelhash.models.backbones import Frozen, weights_hash
+from channelhash.models.backbones import Frozen, autocast, weights_hash
 from channelhash.models.cliphash import CliphashArchitecture, build_cliphash_branches
 from channelhash.models.open_clip import load_open_clip
 from channelhash.models.tdsrdh import TdsrdhArchitecture, build_tdsrdh_branches
@@ -292,3 +292,14 @@ def test_tdsrdh_reads_word_vectors_through_the_token_cache(tmp_path):
     (tmp_path / "v.bin").write_bytes(f"{len(words)} 3\n".encode() + entries[::-1][:1] + entries[1:])
     with pytest.raises(InputError, match=r"v\.bin: not the word vectors that the model was trained with"):
         load_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "reduced"),
+    [("cuda", "auto", True), ("cuda", "float32", False), ("cpu", "auto", False), ("cpu", "bfloat16", True)],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # there is no GPU here
+def test_a_gpu_computes_products_in_bfloat16_unless_told_otherwise(device, precision, reduced):
+    context = autocast(torch.device(device), precision)
+    assert isinstance(context, torch.autocast) is reduced
+    assert not reduced or (context.device, context.fast_dtype) == (device, torch.bfloat16)

@@ -81,6 +81,12 @@ def test_a_batch_that_cannot_be_shared_evenly_is_refused(monkeypatch):
         distributed.rows_of_rank(torch.arange(33))
 
 
+def test_each_process_of_a_machine_takes_a_gpu_of_its_own(monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    chosen = [str(distributed.local_device(torch.device(name))) for name in ("cuda", "cuda:1", "cpu")]
+    assert chosen == ["cuda:3", "cuda:1", "cpu"]
+
+
 @pytest.mark.slow
 def test_two_ranks_refuse_a_batch_that_cannot_be_shared_evenly(tmp_path):
     config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), batch_size=33)
