@@ -129,3 +129,16 @@ def test_a_process_that_cannot_be_reached_is_named():
         port = closed.getsockname()[1]
     with pytest.raises(JobError, match=rf"cannot reach rank 1 on n7 at 127\.0\.0\.1, port {port} \(.*refused"):
         peers._call(peers._Address("127.0.0.1", port, "s", "n7"), 2, 1)
+
+
+def test_a_rank_that_ends_before_it_calls_is_not_waited_for(train, monkeypatch):
+    monkeypatch.setattr(peers, "_CONNECT", 0.2)
+    call = peers._call
+
+    def only_to_the_first(address, rank, other):
+        return fail(JobError("killed")) if rank == 2 and other == 1 else call(address, rank, other)
+
+    monkeypatch.setattr(peers, "_call", only_to_the_first)
+    ends = train(lambda: "first", lambda: "second", lambda: "third")
+    assert "a later rank ended before it connected" in str(ends[1])
+    assert str(ends[2]) == "killed"

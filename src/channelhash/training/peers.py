@@ -146,8 +146,9 @@ def _connect(store: "Store", rank: int, size: int) -> dict[socket.socket, str]:
         store.set(f"peer {attempt} {rank}", json.dumps(own))
         addresses = [_published(store, f"peer {attempt} {other}", other) for other in range(size)]
         connections = {other: _call(addresses[other], rank, other) for other in range(rank)}
+        listener.settimeout(2 * _CONNECT)  # all have published their addresses, and need only call
         while len(connections) < size - 1:
-            connection, _ = listener.accept()
+            connection = _accept(listener, rank)
             caller = _caller(connection, own.secret)
             if caller is None:  # a port scanner, say
                 connection.close()
@@ -186,6 +187,15 @@ def _call(address: _Address, rank: int, other: int) -> socket.socket:
             f"{address.host}, port {address.port} ({error}); let every process connect to every other by TCP"
         ) from error
     return connection
+
+
+def _accept(listener: socket.socket, rank: int) -> socket.socket:
+    try:
+        return listener.accept()[0]
+    except TimeoutError as error:
+        raise JobError(
+            f"rank {rank} on {socket.gethostname()}: a later rank ended before it connected; its own messages say why"
+        ) from error
 
 
 def _caller(connection: socket.socket, secret: str) -> int | None:
