@@ -37,7 +37,7 @@ def test_parquet_that_is_not_utf8_is_refused(tmp_path, capsys, column):
 
 
 def read_all(kind: str, path, modalities) -> list:
-    from channelhash.data.bulk.addresses import list_files
+    from channelhash.utils.addresses import list_files
 
     planned = KINDS[kind].plan(list_files(str(path)), modalities, 8, path.parent / "listing.parquet")
     return [batch for part in list(planned) for batch in KINDS[kind].read(part.shard, str(path.parent), modalities)]

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from channelhash.data.bulk import KINDS, batches, input_files
-from channelhash.data.bulk.addresses import folder_of, list_files
 from channelhash.data.bulk.batches import RawBatch, fetch
 from channelhash.errors import InputError, JobError
+from channelhash.utils.addresses import folder_of, list_files
 from picture_runs import write_pictures
 from scale.made_inputs import WIDTHS, N, feature_rows, picture_items, write_feature_parquet, write_tar
 
@@ -190,3 +190,27 @@ def test_a_disk_that_fails_ends_the_job_but_a_missing_image_does_not(tmp_path, m
     monkeypatch.setattr(batches, "read_bytes", fail)
     with pytest.raises(JobError, match=r"a\.png: cannot be read now \(the network is down\); the same command goes on"):
         fetch(["a.png"])
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "says"),
+    [
+        (
+            PermissionError("Forbidden"),
+            InputError,
+            r"memory://none/a\.jpg: no access \(Forbidden\); check the credentials",
+        ),
+        (
+            TimeoutError("no answer"),
+            JobError,
+            r"memory://none/a\.jpg: the server failed \(no answer\); run the same command",
+        ),
+    ],
+)
+def test_an_object_store_that_refuses_or_fails_ends_the_job_and_makes_no_item_bad(monkeypatch, failure, kind, says):
+    def fail(*arguments, **options):
+        raise failure
+
+    monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", fail)
+    with pytest.raises(kind, match=says):
+        fetch(["memory://none/a.jpg"])

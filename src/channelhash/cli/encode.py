@@ -9,6 +9,7 @@ from channelhash.cli.options import AsJson, Engine, EngineName, SavedModel, Skip
 from channelhash.cli.output import messages, print_json, progress_bars
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
+from channelhash.utils.remote_paths import Place, place
 
 
 def encode(
@@ -16,7 +17,9 @@ def encode(
     data: str = typer.Option(
         ..., help="A table, a file of features, or a folder of pictures; for shards any address (docs/how-to/bulk.md)."
     ),
-    out: Path = typer.Option(..., help="Parquet file to write, or a folder of shards (a name without ending)."),
+    out: str = typer.Option(
+        ..., help="Parquet file to write, or a folder of shards (a name without ending); here or at an address."
+    ),
     root: str | None = typer.Option(None, help="Folder that the table's picture paths are relative to."),
     skip_bad: SkipBad = False,
     engine: EngineName = None,
@@ -34,11 +37,12 @@ def encode(
 
     Example: channelhash encode runs/table --data s3://bucket/shards --out codes --engine ray
     """
-    if out.suffix == ".parquet":
+    target = place(out)
+    if target.suffix == ".parquet":
         for option, value in {"--engine": engine, "--workers": workers, "--shard-items": shard_items}.items():
             if value:
                 raise InputError(f"{option}: is for shards; name a folder instead of the file {out}, or leave it out")
-        result = _encode_one(run, Path(data), out, Path(root) if root else None, skip_bad)
+        result = _encode_one(run, Path(data), target, Path(root) if root else None, skip_bad)
     else:
         from channelhash.scale import engines
         from channelhash.scale.encode import SHARD_ITEMS, encode_bulk
@@ -48,7 +52,7 @@ def encode(
         when_stopped(f"finished shards are kept in {out}")
         on = engines.Workers((engine or Engine.local).value, workers)
         with progress_bars() as progress:
-            result = encode_bulk(run, data, out, on, root, shard_items or SHARD_ITEMS, progress("encode"))
+            result = encode_bulk(run, data, target, on, root, shard_items or SHARD_ITEMS, progress("encode"))
     if as_json:
         print_json(result)
         return
@@ -56,10 +60,10 @@ def encode(
     where = f"{result['shards']} shards in {out}" if "shards" in result else out
     typer.echo(f"{result['items']} items, {result['n_bits']} bits, {codes} codes in {where}")
     if result.get("bad"):
-        typer.echo(f"{result['bad']} items could not be encoded: {out / 'bad.jsonl'}")
+        typer.echo(f"{result['bad']} items could not be encoded: {target / 'bad.jsonl'}")
 
 
-def _encode_one(run: Path, data: Path, out: Path, root: Path | None, skip_bad: bool) -> dict[str, Any]:
+def _encode_one(run: Path, data: Path, out: Place, root: Path | None, skip_bad: bool) -> dict[str, Any]:
     """Encode all items at once, into one file."""
     from channelhash.data.folder import load_any
     from channelhash.models import load_model

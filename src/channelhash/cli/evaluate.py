@@ -11,6 +11,7 @@ from channelhash.cli.options import AsJson, Engine, EngineName, TrustCode, Worke
 from channelhash.cli.output import print_json, print_scores, progress_bars
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
+from channelhash.utils.remote_paths import Place, place
 
 
 class Split(StrEnum):
@@ -40,9 +41,9 @@ def evaluate(
     split: Split | None = typer.Option(None, help="For a run: Q against R (test, the default), or V_q against V_r."),
     checkpoint: Checkpoint | None = typer.Option(None, help="For a run: the last epoch (the default), or the best."),
     leak_free: bool = typer.Option(False, "--leak-free", help="For a run: no training rows in the retrieval set."),
-    query: Path | None = typer.Option(None, help="Instead of a run: a Parquet file of query codes with labels."),
-    database: Path | None = typer.Option(
-        None, help="With --query: database codes, a Parquet file or a folder of shards."
+    query: str | None = typer.Option(None, help="Instead of a run: a Parquet file of query codes with labels."),
+    database: str | None = typer.Option(
+        None, help="With --query: database codes, a Parquet file or a folder of shards, here or at an address."
     ),
     engine: EngineName = None,
     workers: Workers = None,
@@ -87,7 +88,7 @@ def evaluate(
 
         result, title = evaluate_export(codes, _pairs(array), task, out, conventions), str(codes)
     elif query and database:
-        result = _evaluate_files(query, database, engine, workers, out, conventions)
+        result = _evaluate_files(place(query), place(database), engine, workers, out, conventions)
         title = f"{query} searches {database}"
     else:
         raise InputError("--query and --database go together; one of them is missing")
@@ -121,8 +122,8 @@ def _evaluate_run(
 
 
 def _evaluate_files(
-    query: Path,
-    database: Path,
+    query: Place,
+    database: Place,
     engine: Engine | None,
     workers: int | None,
     out: Path | None,

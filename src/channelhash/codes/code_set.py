@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed
+
+if TYPE_CHECKING:
+    from channelhash.utils.remote_paths import Place
 
 
 @dataclass(frozen=True)
@@ -91,19 +93,20 @@ class CodeSet:
             return []
         return [name for name, has in zip(self.label_names, self.labels[row], strict=True) if has]
 
-    def save(self, path: str | Path) -> None:
-        """Write a Parquet file in one step.
+    def save(self, path: "str | Place") -> None:
+        """Write a Parquet file in one step, here or at an address such as ``s3://bucket/codes.parquet``.
 
         Columns: ``id``; ``code_<modality>`` (binary of fixed size); ``labels`` (list of label numbers);
         ``text``; ``image``. The schema's metadata holds n_bits, number and names of labels, the model, and checksums of
         the columns and of itself; pages have their own.
         """
         from channelhash.codes.parquet import write_codes  # PyArrow, which codes in memory do not need
+        from channelhash.utils.remote_paths import place
 
-        write_codes(self, Path(path))
+        write_codes(self, place(path))
 
     @classmethod
-    def load(cls, path: str | Path) -> "CodeSet":
+    def load(cls, path: "str | Place") -> "CodeSet":
         """Read what `save` wrote.
 
         Raises:
@@ -114,7 +117,7 @@ class CodeSet:
         return read_codes(path)
 
     @classmethod
-    def stream(cls, path: str | Path, rows: int) -> Iterator["CodeSet"]:
+    def stream(cls, path: "str | Place", rows: int) -> Iterator["CodeSet"]:
         """Load in parts of at most so many rows, in order: memory does not grow with the file.
 
         Raises:

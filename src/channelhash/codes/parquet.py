@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,15 @@ from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
 from channelhash.codes.column_checksums import ColumnChecksum, column_checksums
 from channelhash.errors import InputError
+from channelhash.utils.addresses import open_address
 from channelhash.utils.checked_json import dump_checked, load_checked
-from channelhash.utils.files import atomic_path
 from channelhash.utils.reading import reading
+from channelhash.utils.remote_paths import Place, place, whole_file
 
 _FORMAT = "channelhash codes 1"
 
 
-def write_codes(codes: CodeSet, path: Path) -> None:
+def write_codes(codes: CodeSet, path: Place) -> None:
     """Write what `CodeSet.save` describes."""
     width = -(-codes.n_bits // 8)
     columns: dict[str, pa.Array] = {"id": pa.array(codes.ids, pa.string())}
@@ -45,11 +46,11 @@ def write_codes(codes: CodeSet, path: Path) -> None:
         "columns": column_checksums(table),
     }
     metadata = {"channelhash.format": _FORMAT, "channelhash": dump_checked(description)}
-    with atomic_path(path) as temporary:
+    with whole_file(path) as temporary:
         pq.write_table(table.replace_schema_metadata(metadata), temporary, write_page_checksum=True)
 
 
-def read_codes(path: str | Path) -> CodeSet:
+def read_codes(path: str | Place) -> CodeSet:
     """Read what `write_codes` wrote; see `CodeSet.load`."""
     with _open(path) as (file, description):
         table = file.read()
@@ -58,7 +59,7 @@ def read_codes(path: str | Path) -> CodeSet:
         return codes
 
 
-def stream_codes(path: str | Path, rows: int) -> Iterator[CodeSet]:
+def stream_codes(path: str | Place, rows: int) -> Iterator[CodeSet]:
     """Read the same in parts; see `CodeSet.stream`."""
     with _open(path) as (file, description):
         found = _checksums(file.schema_arrow.empty_table(), description, {})
@@ -70,14 +71,15 @@ def stream_codes(path: str | Path, rows: int) -> Iterator[CodeSet]:
 
 
 @contextmanager
-def _open(path: str | Path) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
+def _open(path: str | Place) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
     """Open a file of codes and the description in its metadata; raise `InputError` that names what is wrong."""
-    if not Path(path).is_file():
+    where = place(path)
+    if not where.is_file():
         raise InputError(f"{path}: no such file of codes")
-    with (
-        reading(path, "not a readable file of codes, perhaps truncated", "encode again"),
-        pq.ParquetFile(path, page_checksum_verification=True) as file,
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(reading(path, "not a readable file of codes, perhaps truncated", "encode again"))
+        source = where if isinstance(where, Path) else stack.enter_context(open_address(str(where)))
+        file = stack.enter_context(pq.ParquetFile(source, page_checksum_verification=True))
         metadata = file.schema_arrow.metadata or {}
         written_as = metadata.get(b"channelhash.format", b"").decode(errors="replace")
         if not written_as.startswith("channelhash codes "):

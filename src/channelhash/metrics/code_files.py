@@ -13,6 +13,7 @@ from channelhash.metrics.report import DEFAULT_CUTOFFS, evaluate_tasks
 from channelhash.utils import array_files
 from channelhash.utils.files import write_text
 from channelhash.utils.optional_imports import naming_extra
+from channelhash.utils.remote_paths import Place
 
 
 def evaluate_sets(
@@ -53,7 +54,7 @@ def evaluate_sets(
 
 
 def evaluate_code_files(
-    query: Path, database: Path, out: Path | None = None, conventions: Sequence[str] = ()
+    query: Place, database: Place, out: Path | None = None, conventions: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Compute all scores of two Parquet files of codes (`CodeSet.save`, ``channelhash encode``).
 

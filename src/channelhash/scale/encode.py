@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,14 +19,17 @@ from channelhash.errors import InputError, JobError
 from channelhash.models import HashModel, load_model
 from channelhash.models.encode_records import encode_records
 from channelhash.scale.engines import LOCAL, Workers
-from channelhash.scale.job import BulkJob, bad_path, open_job, shard_path
+from channelhash.scale.job import BulkJob, bad_path, finished_shards, open_job, shard_path
 from channelhash.utils.device import pick_device
-from channelhash.utils.files import atomic_path, locked, sweep, write_text
+from channelhash.utils.files import locked, sweep
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.python_names import python_names, trusting
+from channelhash.utils.remote_paths import Place, whole_file, write_whole_text
 
 #: Default number of items of a shard: a killed worker loses minutes even of a large model's work.
 SHARD_ITEMS = 16384
+# Small files read at once: from an object store, most of that time is waiting.
+_READS = 8
 
 #: What Pillow raises for files that are no pictures, or damaged ones.
 _PICTURE_ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
@@ -45,7 +49,7 @@ class Written(NamedTuple):
 def encode_bulk(
     model: Path,
     data: str,
-    out: Path,
+    out: Place,
     workers: Workers = LOCAL,
     root: str | None = None,
     shard_items: int = SHARD_ITEMS,
@@ -60,7 +64,8 @@ def encode_bulk(
     Args:
         model: a run's folder or a saved model, which every worker must see, like ``data`` and ``out``.
         data: see `data.bulk.input_files`.
-        out: folder of codes.
+        out: folder of codes, here or in an object store. There, where no locks are, two processes at one job do all
+            work twice and write the same bytes.
         workers: this process, or workers on Ray.
         root: see `open_job`, likewise ``shard_items``.
         progress: called with (done, total) items of the shards that were not there yet.
@@ -76,16 +81,16 @@ def encode_bulk(
         raise InputError(f"--shard-items {shard_items}: a shard has at least 1 item")
     next(input_files(data))  # where there is nothing to encode, nothing is written
     try:
-        with locked(out / "job" / "lock", wait=False):
-            sweep(out)
+        with _held(out):
             encoder = load_model(model)
             job = open_job(encoder, data, out.resolve(), root, shard_items)
-            todo = [number for number in range(len(job.shards)) if not shard_path(out, number).exists()]
+            finished = finished_shards(out, len(job.shards))
+            todo = [number for number in range(len(job.shards)) if number not in finished]
             done = 0
             total = sum(job.shards[number].items for number in todo)
             trusted = python_names([encoder.name, encoder.architecture])  # or it would not have been loaded here
             make = partial(ShardEncoder, model.resolve(), out.resolve(), job, trusted)
-            with closing(workers.run(make, todo)) as results:
+            with closing(workers.run(make, lambda _: todo)) as results:
                 for written in results:
                     done += written.items + written.bad
                     progress(done, total)
@@ -116,7 +121,7 @@ class ShardEncoder:
         InputError: the model there is not the job's: perhaps this machine sees another folder under that name.
     """
 
-    def __init__(self, model: Path, out: Path, job: BulkJob, trusted: Sequence[str] = ()) -> None:
+    def __init__(self, model: Path, out: Place, job: BulkJob, trusted: Sequence[str] = ()) -> None:
         with trusting(trusted):
             self._model, self._out, self._job = load_model(model), out, job
         if self._model.fingerprint() != job.model:
@@ -136,7 +141,7 @@ class ShardEncoder:
         if len(codes) + len(bad) != shard.items:
             raise JobError(f"{shard.file}: had {shard.items} items, now {len(codes) + len(bad)}; it changed meanwhile")
         lines = [json.dumps({**item._asdict(), "shard": shard_path(self._out, number).name}) for item in bad]
-        write_text(bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
+        write_whole_text(bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
         codes.save(shard_path(self._out, number))
         return Written(len(codes), len(bad))
 
@@ -183,13 +188,34 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _gather_bad(out: Path, n_shards: int) -> int:
+@contextmanager
+def _held(out: Place) -> Iterator[None]:
+    """Hold a folder alone, without what killed processes left; an object store has neither locks nor leftovers.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    if not isinstance(out, Path):
+        yield
+        return
+    with locked(out / "job" / "lock", wait=False):
+        sweep(out)
+        yield
+
+
+def _gather_bad(out: Place, n_shards: int) -> int:
     """Join the shards' files of bad items to ``bad.jsonl``, remove what killed workers left, and count the lines."""
-    sweep(out)
+    if isinstance(out, Path):
+        sweep(out)
     lines = 0
-    with atomic_path(out / "bad.jsonl") as temporary, open(temporary, "wb") as gathered:
-        for number in range(n_shards):
-            content = bad_path(out, number).read_bytes()
-            lines += content.count(b"\n")
-            gathered.write(content)
+    with (
+        ThreadPoolExecutor(_READS) as threads,
+        whole_file(out / "bad.jsonl") as temporary,
+        open(temporary, "wb") as gathered,
+    ):
+        for first in range(0, n_shards, _READS):
+            numbers = range(first, min(n_shards, first + _READS))
+            for content in threads.map(lambda number: bad_path(out, number).read_bytes(), numbers):
+                lines += content.count(b"\n")
+                gathered.write(content)
     return lines

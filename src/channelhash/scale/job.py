@@ -5,18 +5,20 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from channelhash.data.bulk import KINDS, input_files
-from channelhash.data.bulk.addresses import File, folder_of
 from channelhash.data.bulk.batches import Shard
 from channelhash.errors import InputError
-from channelhash.utils.files import write_text
+from channelhash.utils.addresses import File, folder_of
 from channelhash.utils.reading import reading
+from channelhash.utils.remote_paths import Place, RemotePath, write_whole_text
 from channelhash.utils.typed_settings import read_settings, settings_of
 
 if TYPE_CHECKING:
     from channelhash.models import HashModel
+
+PlaceT = TypeVar("PlaceT", Path, RemotePath, Place)
 
 _FORMAT = "channelhash bulk codes 1"
 
@@ -62,7 +64,7 @@ class BulkJob:
     shards: tuple[Shard, ...]
 
 
-def open_job(model: "HashModel", data: str, out: Path, root: str | None, shard_items: int) -> BulkJob:
+def open_job(model: "HashModel", data: str, out: Place, root: str | None, shard_items: int) -> BulkJob:
     """Return the job that encodes ``data`` into the folder ``out``: the one begun there, or a new one.
 
     Args:
@@ -115,11 +117,19 @@ def open_job(model: "HashModel", data: str, out: Path, root: str | None, shard_i
         shards=tuple(part.shard for part in planned),
         **identity,  # type: ignore[arg-type]  # by key
     )
-    write_text(manifest, json.dumps({"format": _FORMAT, **asdict(job)}))
+    _write_manifest(manifest, json.dumps({"format": _FORMAT, **asdict(job)}))
     return job
 
 
-def _check_same(out: Path, job: BulkJob, current: dict[str, Any]) -> BulkJob:
+def _write_manifest(manifest: Place, text: str) -> None:
+    """Write the manifest; in an object store, which has no locks, unless another process was faster."""
+    if not isinstance(manifest, RemotePath):
+        write_whole_text(manifest, text)
+    elif not manifest.create(text.encode()):
+        raise InputError(f"{manifest}: another process began a job there at the same time; name another --out")
+
+
+def _check_same(out: Place, job: BulkJob, current: dict[str, Any]) -> BulkJob:
     for key, name in _SAME.items():
         if getattr(job, key) != current[key]:
             raise InputError(
@@ -129,7 +139,7 @@ def _check_same(out: Path, job: BulkJob, current: dict[str, Any]) -> BulkJob:
     return job
 
 
-def read_job(out: Path) -> BulkJob:
+def read_job(out: Place) -> BulkJob:
     """Return the job that was begun in a folder of codes.
 
     Raises:
@@ -146,7 +156,7 @@ def read_job(out: Path) -> BulkJob:
             raise ValueError(str(error)) from error
 
 
-def shard_path(out: Path, number: int) -> Path:
+def shard_path(out: PlaceT, number: int) -> PlaceT:
     """Return the file of codes of a shard; only a finished shard has it.
 
     >>> shard_path(Path("codes"), 7).name
@@ -155,7 +165,7 @@ def shard_path(out: Path, number: int) -> Path:
     return out / f"codes-{number:06d}.parquet"
 
 
-def bad_path(out: Path, number: int) -> Path:
+def bad_path(out: PlaceT, number: int) -> PlaceT:
     """Return the file of the items of a shard that could not be encoded, a JSON object a line.
 
     >>> bad_path(Path("codes"), 7).as_posix()
@@ -164,7 +174,17 @@ def bad_path(out: Path, number: int) -> Path:
     return out / "job" / "bad" / f"{number:06d}.jsonl"
 
 
-def shard_files(folder: Path) -> list[Path]:
+def finished_shards(out: Place, n_shards: int) -> set[int]:
+    """Return the numbers of the shards that have their files; list the folder once, which is one request of many files.
+
+    >>> finished_shards(RemotePath("memory://codes of nobody"), 3)
+    set()
+    """
+    names = {file.name for file in out.glob("codes-*.parquet")}
+    return {number for number in range(n_shards) if shard_path(out, number).name in names}
+
+
+def shard_files(folder: PlaceT) -> list[PlaceT]:
     """Return the files of codes in a folder, in order.
 
     Raises:
@@ -178,7 +198,7 @@ def shard_files(folder: Path) -> list[Path]:
     """
     if (folder / "job" / "manifest.json").exists():
         files = [shard_path(folder, number) for number in range(len(read_job(folder).shards))]
-        missing = sum(not file.exists() for file in files)
+        missing = len(files) - len(finished_shards(folder, len(files)))
         if missing:
             raise InputError(f"{folder}: {missing} of {len(files)} shards are missing; run `channelhash encode` again")
         return files

@@ -4,14 +4,15 @@ A new kind is one new file and one line in `KINDS`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from channelhash.data.bulk import images, parquet, tar
-from channelhash.data.bulk.addresses import File, list_files
 from channelhash.data.bulk.batches import Planned, RawBatch, Shard
 from channelhash.data.folder import IMAGE_ENDINGS
 from channelhash.errors import InputError
+from channelhash.utils.addresses import File, list_files
+from channelhash.utils.remote_paths import Place
 
 
 class Kind(NamedTuple):
@@ -27,7 +28,7 @@ class Kind(NamedTuple):
 
     endings: Collection[str]
     modalities: Callable[[str], tuple[str, ...]]
-    plan: Callable[[Iterable[File], Sequence[str], int, Path], Iterator[Planned]]
+    plan: Callable[[Iterable[File], Sequence[str], int, Place], Iterator[Planned]]
     read: Callable[[Shard, str, Sequence[str]], Iterator[RawBatch]]
 
 

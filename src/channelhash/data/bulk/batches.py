@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.data.bulk.addresses import read_bytes
 from channelhash.data.records import Records, labels_from_names
 from channelhash.errors import JobError
+from channelhash.utils.addresses import read_bytes
 from channelhash.utils.image_files import open_image
 
 #: Images and texts read at once: as many as a model encodes at once.

@@ -2,22 +2,21 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from channelhash.data.bulk.addresses import File, open_address
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard, fetch
-from channelhash.utils.files import atomic_path
+from channelhash.utils.addresses import File, open_address
+from channelhash.utils.remote_paths import Place, whole_file
 
 _SCHEMA = pa.schema({"address": pa.string()})
 
 
-def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Path) -> Iterator[Planned]:
+def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place) -> Iterator[Planned]:
     """Yield a shard for every ``shard_items`` images and write them to ``listing``. Images alone have no labels."""
     remaining = iter(files)
-    with atomic_path(listing) as temporary, pq.ParquetWriter(temporary, _SCHEMA) as writer:
+    with whole_file(listing) as temporary, pq.ParquetWriter(temporary, _SCHEMA) as writer:
         number = 0
         while part := [file.address for file in islice(remaining, shard_items)]:
             writer.write_table(pa.table({"address": part}, _SCHEMA), row_group_size=len(part))

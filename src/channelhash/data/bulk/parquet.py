@@ -6,7 +6,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,18 +14,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from channelhash.data.bulk.addresses import File, open_address
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard, fetch
 from channelhash.data.table import split_labels
 from channelhash.errors import InputError
+from channelhash.utils.addresses import File, open_address
 from channelhash.utils.reading import reading
+from channelhash.utils.remote_paths import Place
 
 _MODALITIES = ("image", "text")
 # Rows of features and of labels read at once: they are smaller than images.
 _FEATURE_ROWS, _LABEL_ROWS = 1 << 13, 1 << 16
 
 
-def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Path) -> Iterator[Planned]:
+def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place) -> Iterator[Planned]:
     """Yield shards of whole row groups, at least ``shard_items`` rows each: reading is quick from a group's start."""
     for file in files:
         with _opened(file.address) as parquet:

@@ -10,15 +10,18 @@ import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
-from channelhash.data.bulk.addresses import File, open_address
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard
 from channelhash.data.folder import IMAGE_ENDINGS
 from channelhash.data.table import split_labels
 from channelhash.errors import InputError
+from channelhash.utils.addresses import File, open_address
 from channelhash.utils.reading import one_line, reading
+from channelhash.utils.remote_paths import Place
+
+# A tar file is read in order, in requests of this many bytes where it is remote.
+_AHEAD = 8 << 20
 
 _Members = dict[str, tarfile.TarInfo]
 
@@ -26,7 +29,7 @@ _Members = dict[str, tarfile.TarInfo]
 _BAD = (ValueError, RecursionError)
 
 
-def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Path) -> Iterator[Planned]:
+def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place) -> Iterator[Planned]:
     """Yield a shard for each tar file, whatever its size: a tar file can only be read from its beginning.
 
     Only headers and the members with labels are read.
@@ -80,7 +83,7 @@ def modalities(file: str) -> tuple[str, ...]:
 @contextmanager
 def _opened(address: str) -> Iterator[tarfile.TarFile]:
     with (
-        open_address(address) as stream,
+        open_address(address, _AHEAD) as stream,
         reading(address, "not a readable tar file, perhaps truncated"),
         tarfile.open(fileobj=stream, mode="r:") as tar,
     ):

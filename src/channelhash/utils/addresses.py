@@ -1,0 +1,232 @@
+"""Files at any address: a path, or a URL that fsspec knows (``s3://…``, ``gs://…``, ``https://…``, ``memory://…``)."""
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+
+from channelhash.errors import InputError, JobError
+from channelhash.utils.optional_imports import library
+from channelhash.utils.reading import one_line
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+# What file systems call the time or the version of a file's content.
+_VERSIONS = ("mtime", "ETag", "etag", "LastModified", "last_modified", "updated", "created")
+# Errors that say which file or how much, and not that the network or a server failed.
+_PLAIN = (InputError, JobError, FileNotFoundError, IsADirectoryError, MemoryError)
+# Bytes read ahead of each read of a remote file. The libraries' own 5 to 50 MB would be sent again for each row group.
+_AHEAD = 1 << 16
+
+
+class File(NamedTuple):
+    """A file, with the version of its content as far as the file system knows.
+
+    >>> File("s3://bucket/a.tar", size=10240, version="etag 1").address
+    's3://bucket/a.tar'
+    """
+
+    address: str
+    size: int
+    version: str
+
+
+def list_files(address: str) -> Iterator[File]:
+    """Yield the file at an address, the files that a pattern with ``*`` matches, or all files below a folder.
+
+    The order is always the same. Hidden files and folders are skipped, and links to folders are not followed. Memory
+    grows with the largest single folder.
+
+    Raises:
+        InputError: the address holds nothing, or cannot be used.
+
+    >>> import fsspec
+    >>> fsspec.filesystem("memory").pipe("/docs/a.txt", b"text")
+    >>> [(file.address, file.size) for file in list_files("memory://docs")]
+    [('memory:///docs/a.txt', 4)]
+    """
+    system, path = open_system(address)
+    infos: Iterator[dict[str, Any]]
+    with reaching(address):
+        if "*" in path:
+            fixed = path.partition("*")[0]
+            found = cast(dict[str, dict[str, Any]], system.glob(path, detail=True))
+            names = sorted(name for name in found if not _hidden(name.removeprefix(fixed)))
+            infos = (found[name] for name in names if found[name]["type"] == "file")
+        elif system.isfile(path):
+            infos = iter([system.info(path)])
+        elif system.isdir(path):
+            infos = _below(system, path)
+        else:
+            raise InputError(f"{address}: no such file or folder")
+        for info in infos:
+            version = next((str(info[key]) for key in _VERSIONS if key in info), "")
+            yield File(_address(system, info["name"]), int(info["size"] or 0), version)
+
+
+def folder_of(address: str) -> str:
+    """Return the folder at an address, or the folder that holds its file or all that its pattern matches.
+
+    >>> folder_of("memory://docs/*.txt")
+    'memory:///docs'
+    """
+    system, path = open_system(address)
+    with reaching(address):
+        folder = path if system.isdir(path) else path.partition("*")[0].rpartition("/")[0]
+    return _address(system, folder).rstrip("/")
+
+
+def open_address(address: str, ahead: int = _AHEAD) -> IO[bytes]:
+    """Open a file for reading; the caller closes it.
+
+    Args:
+        address: see `list_files`.
+        ahead: bytes that a remote file is asked for beyond those of each read; more of them where it is read in order.
+
+    Raises:
+        InputError: no permission, here and while reading, where the file is remote.
+        JobError: likewise, the server cannot be reached or breaks off again and again.
+    """
+    system, path = open_system(address)
+    with reaching(address):
+        file = cast(IO[bytes], system.open(path, "rb", block_size=ahead))
+    return cast(IO[bytes], _RemoteStream(address, file)) if is_remote(address) else file
+
+
+def read_bytes(address: str) -> bytes:
+    """Read all of a file. Errors as in `open_address`.
+
+    >>> import fsspec
+    >>> fsspec.filesystem("memory").pipe("/words/b.txt", b"a dog")
+    >>> read_bytes("memory://words/b.txt")
+    b'a dog'
+    """
+    system, path = open_system(address)
+    with reaching(address):
+        return cast(bytes, system.cat_file(path))
+
+
+def is_remote(address: str) -> bool:
+    """Return whether an address is no path of this machine's file systems.
+
+    >>> is_remote("s3://bucket/a.tar"), is_remote("file:///data/a.tar"), is_remote("data/a.tar")
+    (True, False, False)
+    """
+    return "://" in address and not address.startswith(("file://", "local://"))
+
+
+def open_system(address: str) -> tuple["AbstractFileSystem", str]:
+    """Return the file system of an address, and the path in it.
+
+    Raises:
+        InputError: the protocol is unknown, or its library is not installed.
+    """
+    if address.startswith(("s3://", "s3a://")):
+        library("s3fs", "s3")
+    from fsspec.core import url_to_fs  # takes longer than all that a search imports
+
+    try:
+        with reaching(address):
+            system, path = url_to_fs(address)
+    except (ImportError, ValueError) as error:  # the protocol is unknown, or its library missing
+        raise InputError(f"{address}: cannot be opened ({error})") from None
+    return system, str(path)
+
+
+@contextmanager
+def reaching(address: str) -> Iterator[None]:
+    """Put what the library of a remote file system raises into one line; errors of local files pass.
+
+    Raises:
+        InputError: credentials are missing or wrong.
+        JobError: the server cannot be reached, or broke off in spite of the library's retries.
+
+    >>> with reaching("s3://bucket/a.tar"):
+    ...     raise TimeoutError("no answer")
+    Traceback (most recent call last):
+    channelhash.errors.JobError: s3://bucket/a.tar: the server failed (no answer); run the same command again to go on
+    """
+    try:
+        yield
+    except _PLAIN:
+        raise
+    except Exception as error:
+        if not is_remote(address) or isinstance(error, ImportError | ValueError):
+            raise
+        if isinstance(error, PermissionError) or "Credential" in type(error).__name__:
+            raise InputError(f"{address}: no access ({one_line(error)}); check the credentials") from error
+        raise JobError(
+            f"{address}: the server failed ({one_line(error)}); run the same command again to go on"
+        ) from error
+
+
+class _RemoteStream(io.RawIOBase):
+    """A remote file whose errors are put into one line while it is read."""
+
+    def __init__(self, address: str, file: IO[bytes]) -> None:
+        self._address, self._file = address, file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with reaching(self._address):
+            content = self._file.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _address(system: "AbstractFileSystem", path: str) -> str:
+    return path if _is_local(system) else str(system.unstrip_protocol(path))
+
+
+def _is_local(system: "AbstractFileSystem") -> bool:
+    from fsspec.implementations.local import LocalFileSystem
+
+    return isinstance(system, LocalFileSystem)
+
+
+def _hidden(path: str) -> bool:
+    """Return whether a file, or a folder on the way to it, begins with a dot."""
+    return any(part.startswith(".") for part in path.split("/"))
+
+
+def _below(system: "AbstractFileSystem", folder: str) -> Iterator[dict[str, Any]]:
+    """Yield the files below a folder at any depth, folder by folder in the order of names, without hidden ones."""
+    for info in _entries(system, folder):
+        if _hidden(info["name"].rstrip("/").rpartition("/")[2]):
+            continue
+        if info["type"] == "directory":
+            yield from _below(system, info["name"])
+        elif info["type"] == "file":
+            yield info
+
+
+def _entries(system: "AbstractFileSystem", folder: str) -> Iterator[dict[str, Any]]:
+    if not _is_local(system):
+        infos = sorted(system.ls(folder, detail=True), key=lambda info: str(info["name"]))
+        yield from (info for info in infos if info["name"].rstrip("/") != folder.rstrip("/"))
+        return
+    # fsspec's list of a local folder takes ten times the memory.
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                yield {"name": entry.path, "type": "directory"}
+            elif entry.is_file():
+                status = entry.stat()
+                yield {"name": entry.path, "type": "file", "size": status.st_size, "mtime": status.st_mtime_ns}

@@ -1,0 +1,271 @@
+"""``channelhash encode`` and ``evaluate`` with a real S3 server, over connections that break and wait."""
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import fsspec
+import pytest
+
+import channelhash as ch
+from channelhash.scale.encode import encode_bulk
+from channelhash.scale.evaluate import evaluate_shards
+from channelhash.scale.job import shard_files
+from channelhash.utils.remote_paths import RemotePath, place
+from picture_runs import write_pictures
+from scale.made_inputs import feature_model, picture_items, picture_model, write_feature_parquet, write_tar
+from scale.s3_server import KEY, SECRET, proxy_of, s3_server
+from scale.test_encode import content, encoded
+from scale.test_evaluate import evaluated
+from small_runs import assert_refused, run_command
+
+
+def use_s3(patch: pytest.MonkeyPatch, port: int, key: str | None = KEY, secret: str | None = SECRET) -> None:
+    """Let the standard variables name a server on this machine, and nothing else name another one."""
+    from s3fs import S3FileSystem
+
+    S3FileSystem.clear_instance_cache()  # which would keep the connections of the test before
+    patch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{port}")
+    patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        patch.setenv(name, os.devnull)
+    for name, value in (("AWS_ACCESS_KEY_ID", key), ("AWS_SECRET_ACCESS_KEY", secret)):
+        patch.setenv(name, value) if value else patch.delenv(name, raising=False)
+
+
+def test_without_the_library_one_line_names_the_extra(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    model = feature_model(tmp_path / "model")
+    for data, out in (("s3://bucket/in", tmp_path / "out"), (tmp_path / "in", "s3://bucket/out")):
+        write_feature_parquet(tmp_path / "in" / "0.parquet")
+        assert_refused(capsys, "encode", model, "--data", data, "--out", out, says="pip install 'channelhash[s3]'")
+
+
+def test_codes_at_an_address_are_those_of_a_folder(tmp_path, capsys):
+    model = feature_model(tmp_path / "model")
+    for part in range(2):
+        write_feature_parquet(tmp_path / "in" / f"{part}.parquet", name=f"{part}-")
+    local = encoded(capsys, model, "--data", tmp_path / "in", "--out", tmp_path / "out", "--shard-items", 8)
+    out = f"memory://{uuid.uuid4().hex}"
+    remote = encoded(capsys, model, "--data", tmp_path / "in", "--out", out, "--shard-items", 8)
+    assert remote == local | {"out": out}
+    assert remote_content(out) == content(tmp_path / "out")
+    fsspec.filesystem("memory").rm(f"{out}/codes-000003.parquet")
+    assert "1 of 10 shards are missing" in refused_evaluation(capsys, tmp_path / "out" / "codes-000000.parquet", out)
+    again = encoded(capsys, model, "--data", tmp_path / "in", "--out", out, "--shard-items", 8)
+    assert again["done_before"] == 9
+    assert remote_content(out) == content(tmp_path / "out")
+    other = feature_model(tmp_path / "other", seed=1)
+    assert_refused(capsys, "encode", other, "--data", tmp_path / "in", "--out", out, "--shard-items", 8,
+                   says="holds a job with another model")  # fmt: skip
+
+
+def test_a_job_begun_meanwhile_by_another_process_is_refused(tmp_path, capsys, monkeypatch):
+    model = feature_model(tmp_path / "model")
+    write_feature_parquet(tmp_path / "in" / "0.parquet")
+    out = f"memory://{uuid.uuid4().hex}"
+    began = RemotePath.create
+
+    def create_second(path: RemotePath, text: bytes) -> bool:
+        assert began(path, b"the manifest of another process")
+        return began(path, text)
+
+    monkeypatch.setattr(RemotePath, "create", create_second)
+    assert_refused(capsys, "encode", model, "--data", tmp_path / "in", "--out", out, says="at the same time")
+    assert not list(RemotePath(out).glob("*.parquet"))
+
+
+def remote_content(out: str) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in RemotePath(out).glob("*") if file.is_file()}
+
+
+def refused_evaluation(capsys: pytest.CaptureFixture[str], query: object, database: str) -> str:
+    assert run_command("evaluate", "--query", query, "--database", database) == 2
+    return capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """The port of an S3 server."""
+    with s3_server(tmp_path_factory.mktemp("s3") / "data") as port:
+        yield port
+
+
+@pytest.fixture
+def proxy(server, monkeypatch):
+    """A proxy of the server, which the environment names."""
+    with proxy_of(server) as proxy:
+        use_s3(monkeypatch, proxy.port)
+        yield proxy
+
+
+@pytest.fixture
+def bucket(proxy) -> str:
+    """The address of a new folder in the server's bucket."""
+    fsspec.filesystem("s3").makedirs("bucket", exist_ok=True)
+    return f"s3://bucket/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def job(proxy, bucket, tmp_path) -> tuple[Path, str, Path]:
+    """A model, an address of tar files of pictures, and the folder of their codes from a local folder."""
+    items = list(picture_items(write_pictures(tmp_path / "pictures", 160)).items())
+    for number in range(4):
+        write_tar(tmp_path / "in" / f"{number}.tar", dict(items[40 * number : 40 * number + 40]))
+    model = picture_model(tmp_path / "model")
+    encode_bulk(model, str(tmp_path / "in"), tmp_path / "whole")
+    fsspec.filesystem("s3").put(f"{tmp_path / 'in'}/", f"{bucket}/shards/", recursive=True)
+    return model, f"{bucket}/shards/*.tar", tmp_path / "whole"
+
+
+@pytest.mark.slow
+def test_a_bucket_in_and_out_gives_the_bytes_and_scores_of_a_folder(proxy, job, bucket, tmp_path, capsys):
+    model, data, whole = job
+    result = encoded(capsys, model, "--data", data, "--out", f"{bucket}/codes")
+    assert (result["items"], result["bad"], result["shards"]) == (160, 0, 4)
+    assert remote_content(f"{bucket}/codes") == content(whole)
+    query = whole / "codes-000000.parquet"
+    ch.CodeSet.load(query).save(f"{bucket}/query.parquet")
+    here = evaluate_shards(query, whole)
+    there = evaluated(capsys, "--query", f"{bucket}/query.parquet", "--database", f"{bucket}/codes")
+    assert there["tasks"] == json.loads(json.dumps(here["tasks"]))
+    one = evaluated(capsys, "--query", query, "--database", f"{bucket}/codes/codes-000001.parquet")
+    assert one["tasks"] == evaluated(capsys, "--query", query, "--database", whole / "codes-000001.parquet")["tasks"]
+    again = encoded(capsys, model, "--data", data, "--out", f"{bucket}/codes")
+    assert again["done_before"] == 4
+
+
+@pytest.mark.slow
+def test_images_of_a_bucket_have_the_codes_of_those_in_a_folder(bucket, tmp_path, capsys):
+    images = write_pictures(tmp_path / "in", 12).parent / "images"
+    model = picture_model(tmp_path / "model", ("image",))
+    encoded(capsys, model, "--data", images, "--out", tmp_path / "out", "--shard-items", 5)
+    fsspec.filesystem("s3").put(f"{images}/", f"{bucket}/images/", recursive=True)
+    encoded(capsys, model, "--data", f"{bucket}/images", "--out", f"{bucket}/codes", "--shard-items", 5)
+    for here, there in zip(shard_files(tmp_path / "out"), shard_files(RemotePath(f"{bucket}/codes")), strict=True):
+        ours, theirs = ch.CodeSet.load(here), ch.CodeSet.load(there)
+        assert ours.ids == theirs.ids
+        assert ours.codes["image"].tolist() == theirs.codes["image"].tolist()
+        assert theirs.images == tuple(f"{bucket}/images/{name}" for name in theirs.ids)
+
+
+@pytest.mark.slow
+def test_the_server_lets_one_of_two_jobs_begin(bucket):
+    manifest = RemotePath(bucket) / "manifest.json"
+    assert manifest.create(b"ours")
+    assert not manifest.create(b"another")
+    assert manifest.create(b"ours")  # as where the answer to the first request was lost
+    assert manifest.read_bytes() == b"ours"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("direction", "after"), [("received", 30_000), ("received", 150), ("sent", 3_000)])
+def test_connections_that_are_cut_are_begun_anew(proxy, job, bucket, capsys, direction, after):
+    model, data, whole = job
+    proxy.cut(direction, after, times=3)
+    encoded(capsys, model, "--data", data, "--out", f"{bucket}/codes")
+    assert proxy.cuts == 3
+    assert remote_content(f"{bucket}/codes") == content(whole)
+    query = whole / "codes-000000.parquet"
+    proxy.cut("received", 1_500, times=2)
+    there = evaluated(capsys, "--query", query, "--database", f"{bucket}/codes")
+    assert proxy.cuts == 5
+    assert there["tasks"] == json.loads(json.dumps(evaluate_shards(query, whole)["tasks"]))
+
+
+@pytest.mark.slow
+def test_slow_reads_give_the_same_bytes(proxy, job, bucket, capsys):
+    model, data, whole = job
+    proxy.delay = 0.03  # for each 16 KB
+    encoded(capsys, model, "--data", data, "--out", f"{bucket}/codes")
+    assert remote_content(f"{bucket}/codes") == content(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("direction", "after", "name"), [("received", 30_000, "0.tar"), ("sent", 3_000, "codes")])
+def test_a_server_that_always_breaks_off_ends_the_job_in_one_line(proxy, job, bucket, capsys, direction, after, name):
+    model, data, whole = job
+    command = ("encode", model, "--data", data, "--out", f"{bucket}/codes")
+    proxy.cut(direction, after)
+    assert_refused(capsys, *command, says=name, status=1)
+    proxy.heal()
+    whole_bytes = content(whole)
+    for name, found in remote_content(f"{bucket}/codes").items():
+        assert found == whole_bytes[name]  # nothing that is half there
+    encoded(capsys, *command[1:])
+    assert remote_content(f"{bucket}/codes") == whole_bytes
+
+
+@pytest.mark.slow
+def test_a_server_that_falls_silent_ends_the_job_in_one_line(proxy, job, bucket, capsys, monkeypatch):
+    model, data, _ = job
+    monkeypatch.setenv(
+        "FSSPEC_S3", json.dumps({"config_kwargs": {"read_timeout": 0.3, "retries": {"max_attempts": 1}}})
+    )
+    fsspec.config.set_conf_env(fsspec.config.conf)
+    try:
+        use_s3(monkeypatch, proxy.port)
+        proxy.delay = 1.0
+        assert_refused(capsys, "encode", model, "--data", data, "--out", f"{bucket}/codes", says="s3://", status=1)
+    finally:
+        fsspec.config.conf.pop("s3", None)
+
+
+@pytest.mark.slow
+def test_features_are_read_from_a_bucket_without_reading_them_over_and_over(proxy, bucket, tmp_path, capsys):
+    model = feature_model(tmp_path / "model")
+    file = write_feature_parquet(tmp_path / "in" / "0.parquet", n=40_000, row_group=1000)
+    encode_bulk(model, str(file), tmp_path / "whole", shard_items=1000)
+    fsspec.filesystem("s3").put(str(file), f"{bucket}/in/0.parquet")
+    before = proxy.received
+    encoded(capsys, model, "--data", f"{bucket}/in", "--out", f"{bucket}/codes", "--shard-items", 1000)
+    assert remote_content(f"{bucket}/codes") == content(tmp_path / "whole")
+    # 40 shards of 63 KB, whose file has a footer of its own to be read; with 4 MB read ahead it was 23 times.
+    assert proxy.received - before < 4 * file.stat().st_size
+
+
+@pytest.mark.slow
+def test_credentials_buckets_and_servers_that_are_wrong_are_named_in_one_line(
+    proxy, job, bucket, tmp_path, capsys, monkeypatch
+):
+    model, data, whole = job
+    query = whole / "codes-000000.parquet"
+    command = ("encode", model, "--data")
+    assert_refused(
+        capsys, *command, "s3://no-such-bucket/x", "--out", tmp_path / "o", says="s3://no-such-bucket/x: no such"
+    )
+    assert_refused(
+        capsys, *command, data, "--out", "s3://no-such-bucket/x", says="s3://no-such-bucket/x/job/manifest.json: "
+    )
+    assert_refused(
+        capsys, "evaluate", "--query", query, "--database", "s3://no-such-bucket/x", says="s3://no-such-bucket/x: "
+    )
+    for key, secret in ((KEY, "wrong"), ("nobody", SECRET), (None, None)):
+        use_s3(monkeypatch, proxy.port, key, secret)
+        assert_refused(capsys, *command, data, "--out", tmp_path / "o", says=f"{data}: no access")
+        assert_refused(
+            capsys, *command, tmp_path / "in", "--out", f"{bucket}/c", says=f"{bucket}/c/job/manifest.json: no access"
+        )
+        assert_refused(capsys, "evaluate", "--query", query, "--database", f"{bucket}/c", says=f"{bucket}/c: no access")
+    use_s3(monkeypatch, 1)
+    assert_refused(capsys, *command, data, "--out", tmp_path / "o", says=f"{data}: the server failed", status=1)
+
+
+@pytest.mark.slow
+def test_ray_writes_the_same_bytes_to_a_bucket(proxy, job, bucket, tmp_path):
+    model, data, whole = job
+    proxy.cut("received", 30_000, times=3)
+    command = [sys.executable, "-m", "channelhash", "encode", model, "--data", data, "--out", f"{bucket}/codes"]
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"} | {
+        "RAY_AUTH_MODE": "disabled"
+    }
+    ended = subprocess.run([*command, "--engine", "ray", "--workers", "2"], env=environment, capture_output=True,
+                           text=True, check=False)  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert remote_content(f"{bucket}/codes") == content(whole)
+    query = whole / "codes-000000.parquet"
+    assert evaluate_shards(query, place(f"{bucket}/codes"))["tasks"] == evaluate_shards(query, whole)["tasks"]
