@@ -72,10 +72,10 @@ def test_workers_add_up_neighbouring_shards(files, monkeypatch):
     query, shards = files
     wanted = scale_evaluate.evaluate_shards(query, shards)
     seen = []
-    monkeypatch.setattr(scale_evaluate, "_TASKS", 2)
+    monkeypatch.setattr(scale_evaluate, "_STEPS", 2)
     result = scale_evaluate.evaluate_shards(query, shards, progress=lambda done, total: seen.append((done, total)))
     assert result == wanted
-    assert seen == [(1, 2), (2, 2)]
+    assert seen == [(2, 5), (5, 5)]
 
 
 def test_shards_that_do_not_fit_are_refused(files, tmp_path, capsys):

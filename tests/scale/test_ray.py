@@ -95,4 +95,4 @@ def test_what_a_worker_refuses_is_refused_as_here(cluster, tmp_path):
 def test_a_task_that_kills_every_worker_ends_the_job(cluster, monkeypatch):
     monkeypatch.setattr(engines, "_RETRIES", 1)
     with pytest.raises(JobError, match=r"2 workers died one after another at the same task \(7\)"):
-        list(run_on_ray(AlwaysDying, [7], 1))
+        list(run_on_ray(AlwaysDying, lambda workers: [7], 1))

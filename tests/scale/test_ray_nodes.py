@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from channelhash.codes.code_set import CodeSet
+from channelhash.lab.benchmarks.ray_cluster import ray_nodes
+from channelhash.lab.benchmarks.ray_nodes import benchmark_ray
 from channelhash.scale.encode import encode_bulk
 from channelhash.scale.evaluate import evaluate_shards
 from scale.made_inputs import N, feature_model, write_feature_parquet
@@ -21,23 +23,15 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def nodes(monkeypatch):
     """A head without workers, and three nodes of one worker each: raylets, ports and object stores of their own."""
-    from ray.cluster_utils import Cluster
-
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
-    small = {"object_store_memory": 80 << 20, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
-    for _ in range(3):
-        cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
-    yield cluster
-    cluster.shutdown()
+    with ray_nodes(3) as nodes:
+        yield nodes
 
 
-def start(cluster, script: str) -> subprocess.Popen[str]:
-    """Start a driver of its own on the cluster."""
-    environment = os.environ | {"RAY_ADDRESS": cluster.address}
-    return subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True)
+def start(script: str) -> subprocess.Popen[str]:
+    """Start a driver of its own on the cluster that the environment names."""
+    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
 
 
 def test_a_killed_node_loses_and_doubles_nothing_and_a_new_one_takes_its_place(nodes, tmp_path):
@@ -47,7 +41,6 @@ def test_a_killed_node_loses_and_doubles_nothing_and_a_new_one_takes_its_place(n
     data, out = f"file://{tmp_path / 'in'}", tmp_path / "out"
     encode_bulk(model, data, tmp_path / "whole", shard_items=4)
     driver = start(
-        nodes,
         f"""
 import json
 from pathlib import Path
@@ -62,10 +55,9 @@ print(json.dumps(encode.encode_bulk(model, {data!r}, out, Workers("ray", 3), sha
     while len(list(out.glob("codes-*.parquet"))) < 6:
         assert driver.poll() is None
         time.sleep(0.02)
-    victim = sorted(nodes.worker_nodes, key=lambda node: node.unique_id)[0]
-    nodes.remove_node(victim, allow_graceful=False)  # SIGKILL to all its processes
+    nodes.kill()
     there = len(list(out.glob("codes-*.parquet")))
-    nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
+    nodes.add()
     result = json.loads(driver.communicate(timeout=300)[0].splitlines()[-1])
     assert driver.returncode == 0
     assert there < result["shards"]
@@ -76,7 +68,6 @@ print(json.dumps(encode.encode_bulk(model, {data!r}, out, Workers("ray", 3), sha
     query = tmp_path / "query.parquet"
     CodeSet.load(sorted(out.glob("codes-*.parquet"))[0]).save(query)
     driver = start(
-        nodes,
         f"""
 import json
 from pathlib import Path
@@ -87,3 +78,22 @@ print(json.dumps(evaluate_shards(Path({str(query)!r}), Path({str(out)!r}), Worke
     )
     on_nodes = json.loads(driver.communicate(timeout=300)[0].splitlines()[-1])
     assert on_nodes == json.loads(json.dumps(evaluate_shards(query, out)))
+
+
+def test_what_goes_through_object_stores_does_not_grow_with_the_items(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    rows = benchmark_ray([4_000, 40_000], shard_items=100)
+    assert [row["shards"] for row in rows] == [40, 40, 400, 400]
+    for row in rows:
+        assert row["same"]  # as one process, though a node was killed and another one joined
+        assert row["spilled_bytes"] == 0
+    encoded, counted = rows[2], rows[3]
+    # The driver hands out the numbers of the shards' files; what was done comes back beside the object stores.
+    assert encoded["store_bytes"] < 100 * encoded["shards"]
+    # Three workers return 8 results each, and a killed one's last are made again: each has for 100 queries and 65
+    # distances two numbers of 8 bytes, and for each query some of graded relevance.
+    result = rows[1]["driver_bytes"] / 24
+    assert 100 * 65 * 2 * 8 < result < 4 * 100 * 65 * 2 * 8
+    assert counted["driver_bytes"] < (24 + 3) * result
+    assert counted["store_bytes"] < 2 * (24 + 3) * result
+    assert counted["store_peak_bytes"] <= counted["store_bytes"]

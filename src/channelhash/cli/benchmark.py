@@ -169,6 +169,36 @@ def scale(
 
 
 @app.command()
+def ray(
+    largest: int = typer.Option(10**6, min=10**4, help="Items of the larger collection; the other has a tenth."),
+    as_json: AsJson = False,
+) -> None:
+    """Measure bulk encoding and evaluation on a Ray cluster of three nodes on this machine, beside one process.
+
+    In the middle of each job a node is killed and another one joins. The bytes in the nodes' object stores show whether
+    memory grows with the collection. Takes a few minutes.
+
+    Example: channelhash benchmark ray --largest 100000
+    """
+    from channelhash.lab.benchmarks.ray_nodes import benchmark_ray
+    from channelhash.utils.timing import describe_machine
+
+    rows = benchmark_ray([largest // 10, largest])
+    if as_json:
+        print_json({"rows": rows, "machine": describe_machine()})
+        return
+    cells = [
+        [row["what"], row["size"], _seconds(row["seconds"]), _seconds(row["baseline_seconds"] or 0)]
+        + ["yes" if row["same"] else "NO", str(row["shards"])]
+        + [f"{row[name] / 1e6:.1f}" for name in ("store_bytes", "driver_bytes", "store_peak_bytes", "spilled_bytes")]
+        for row in rows
+    ]
+    header = ["what", "size", "s", "one process s", "same bits", "shards"]
+    header += ["through stores MB", "to driver MB", "peak MB", "spilled MB"]
+    print_table(f"three nodes, one killed, one joining; {describe_machine()}", header, cells)
+
+
+@app.command()
 def serve(
     seconds: float = typer.Option(60.0, min=0.1, help="Length of each measurement."),
     codes: int = typer.Option(1_000_000, min=1, help="Size of the store."),

@@ -23,6 +23,9 @@ Result = TypeVar("Result")
 #: Makes the function that does a task, once in every process; loading a model belongs there.
 Make = Callable[[], Callable[[Task], Result]]
 
+#: Returns the tasks for so many workers.
+Tasks = Callable[[int], Iterable[Task]]
+
 # A task that has killed so many workers is at fault itself.
 _RETRIES = 3
 # Ray's store in memory on this machine: codes of queries and counts go through it, no items.
@@ -41,7 +44,7 @@ class Workers:
     Raises:
         InputError: there is no such engine, or a number of workers is given for ``"local"``.
 
-    >>> list(Workers().run(lambda: abs, [-1, 2]))
+    >>> list(Workers().run(lambda: abs, lambda workers: [-1, 2]))
     [1, 2]
     """
 
@@ -53,8 +56,12 @@ class Workers:
         if self.engine == "local" and self.count is not None:
             raise InputError("--workers: belongs to --engine ray; this process is the only worker of local")
 
-    def run(self, make: Make[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
-        """Yield the results of ``tasks``: in order from this process, in any order from Ray."""
+    def run(self, make: Make[Task, Result], tasks: Tasks[Task]) -> Generator[Result, None, None]:
+        """Yield the results of the tasks: in order from this process, in any order from Ray.
+
+        On Ray, results of more than 100 KB go through object stores, which free them up to a second late. So where
+        results are large, their number must depend on the number of workers and not on the size of the job.
+        """
         return run_on_ray(make, tasks, self.count) if self.engine == "ray" else _run_here(make, tasks)
 
 
@@ -62,21 +69,21 @@ class Workers:
 LOCAL = Workers()
 
 
-def _run_here(make: Make[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
-    yield from map(make(), tasks)
+def _run_here(make: Make[Task, Result], tasks: Tasks[Task]) -> Generator[Result, None, None]:
+    yield from map(make(), tasks(1))
 
 
 def run_on_ray(
-    make: Make[Task, Result], tasks: Iterable[Task], workers: int | None = None
+    make: Make[Task, Result], tasks: Tasks[Task], workers: int | None = None
 ) -> Generator[Result, None, None]:
-    """Yield the results of ``tasks`` as actors of Ray return them.
+    """Yield the results of the tasks as actors of Ray return them.
 
     Where a worker dies, or its node, another one begins its task anew, on a node that has a core free or joins later.
     Only as many tasks as there are workers are under way, so neither tasks nor results pile up.
 
     Args:
         make: see `Make`; it and all tasks and results travel between machines.
-        tasks: what is to be done.
+        tasks: returns what is to be done, see `Workers.run`.
         workers: see `Workers`.
 
     Raises:
@@ -93,7 +100,7 @@ def run_on_ray(
         # As many workers on each GPU as make room for all: 2/3 of one each would leave a third of every GPU unused.
         gpu_fraction = 1 / -(-count // gpus) if gpus else 0
         worker = ray.remote(num_cpus=1, num_gpus=gpu_fraction)(_Worker)
-        make_ref, remaining = ray.put(make), iter(tasks)
+        make_ref, remaining = ray.put(make), iter(tasks(count))
         running: dict[Any, tuple[Any, Task, int]] = {}  # what is under way -> its actor, the task, its former tries
 
         def begin(actor: Any, task: Task, tries: int = 0) -> None:

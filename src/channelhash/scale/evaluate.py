@@ -14,15 +14,17 @@ from channelhash.metrics.report import add_conventions, count_tasks, report_task
 from channelhash.scale.engines import LOCAL, Workers
 from channelhash.scale.job import shard_files
 from channelhash.utils.progress import Progress, no_progress
+from channelhash.utils.remote_paths import Place
 
 # Codes read at once.
 _ROWS = 1 << 17
-# Tasks at most, each of several shards that one worker adds up, so that no more counts than these reach the driver.
-_TASKS = 1024
+# Tasks of a worker at most, each of several files whose counts it adds up: what reaches the driver, and goes through
+# Ray's object stores, does not grow with the number of files. In this process, where nothing moves, steps of progress.
+_TASKS, _STEPS = 8, 1024
 
 
 class Counted(NamedTuple):
-    """Counts by task of some files of codes, and the number of their items.
+    """Counts by task of some files of codes, the number of their items, and the number of files.
 
     >>> Counted(0, {}).items
     0
@@ -30,11 +32,12 @@ class Counted(NamedTuple):
 
     items: int
     counts: dict[str, HammingHistogram]
+    files: int = 0
 
 
 def evaluate_shards(
-    query: Path,
-    database: Path,
+    query: Place,
+    database: Place,
     workers: Workers = LOCAL,
     out: Path | None = None,
     progress: Progress = no_progress,
@@ -51,7 +54,7 @@ def evaluate_shards(
         database: a file of codes, a folder of them, or a pattern with ``*`` in its last part.
         workers: this process, or workers on Ray.
         out: folder for ``metrics.json`` and ``plots/``; None writes nothing.
-        progress: called with the numbers (done, total) of groups of files.
+        progress: called with the numbers (done, total) of files.
         conventions: as in `metrics.evaluate`; their ``in_order`` is None, too.
 
     Returns:
@@ -65,13 +68,12 @@ def evaluate_shards(
     if not len(queries):
         raise InputError(f"{query}: is empty; evaluation takes at least one code")
     files = [file.resolve() for file in _files(database)]
-    length = -(-len(files) // _TASKS)
-    tasks = [files[first : first + length] for first in range(0, len(files), length)]
     done, total = 0, Counted(0, {})
+    tasks = partial(_parts, files, _STEPS if workers.engine == "local" else _TASKS)
     with closing(workers.run(partial(ShardCounter, queries), tasks)) as results:
         for counted in results:
-            total, done = _sum(total, counted, database), done + 1
-            progress(done, len(tasks))
+            total, done = _sum(total, counted, database), done + counted.files
+            progress(done, len(files))
     if not total.items:
         raise InputError(f"{database}: is empty; evaluation takes at least one code")
     _check_gains(total.counts, database)
@@ -99,7 +101,7 @@ class ShardCounter:
     def __init__(self, query: CodeSet) -> None:
         self._query = query
 
-    def __call__(self, files: list[Path]) -> Counted:
+    def __call__(self, files: list[Place]) -> Counted:
         """Return the counts of all items of ``files``."""
         total = Counted(0, {})
         for file in files:
@@ -109,19 +111,25 @@ class ShardCounter:
                 except ValueError as error:
                     raise InputError(f"{file}: {error}") from None
                 total = _sum(total, counted, file)
-        return total
+        return total._replace(files=len(files))
 
 
-def _files(database: Path) -> list[Path]:
+def _parts(files: Sequence[Place], parts_of_worker: int, workers: int) -> list[list[Place]]:
+    """Cut a list into parts of neighbours, as equal as possible: so many for each worker, or one for each file."""
+    n = min(len(files), parts_of_worker * workers)
+    return [list(files[len(files) * part // n : len(files) * (part + 1) // n]) for part in range(n)]
+
+
+def _files(database: Place) -> Sequence[Place]:
     if "*" in database.name:
-        files = sorted(database.parent.glob(database.name))
+        files: list[Place] = sorted(database.parent.glob(database.name), key=str)
         if not files:
             raise InputError(f"{database}: no file has such a name")
         return files
     return shard_files(database) if database.is_dir() else [database]
 
 
-def _sum(first: Counted, second: Counted, where: Path) -> Counted:
+def _sum(first: Counted, second: Counted, where: Place) -> Counted:
     if not first.items or not second.items:
         return second if second.items else first
     if first.counts.keys() != second.counts.keys():
@@ -130,7 +138,7 @@ def _sum(first: Counted, second: Counted, where: Path) -> Counted:
     return Counted(first.items + second.items, counts)
 
 
-def _check_gains(counts: dict[str, HammingHistogram], where: Path) -> None:
+def _check_gains(counts: dict[str, HammingHistogram], where: Place) -> None:
     """Raise `JobError` where a sum of gains, a 64-bit multiple of 2⁻³², may overflow: about 2³¹ relevant items."""
     for histogram in counts.values():
         gains = histogram.gains

@@ -1,0 +1,110 @@
+"""A Ray cluster on this machine: its nodes are processes with ports and object stores of their own."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from channelhash.utils.optional_imports import library
+
+# The smallest store that Ray takes is 75 MB.
+_STORE_BYTES = 80 << 20
+# Ray reads it once in a process, so all clusters of this one share it.
+_TOKEN = secrets.token_hex(32)
+
+
+class StoreBytes(NamedTuple):
+    """Bytes in the object stores of a cluster since it began.
+
+    Attributes:
+        created: that were put into the stores of the nodes and of the head; an object that moves counts on both sides.
+        driver: those of them in the head's store: what came from the nodes, and what the driver handed out.
+        spilled: that were written to disk because a store was full.
+        peak: most that all stores together held when they were looked at.
+    """
+
+    created: int
+    driver: int
+    spilled: int
+    peak: int
+
+
+class RayNodes:
+    """A head without workers, and nodes of one worker each.
+
+    Args:
+        count: number of nodes.
+    """
+
+    def __init__(self, count: int) -> None:
+        cluster_utils: Any = library("ray.cluster_utils", "ray")
+        head = {"num_cpus": 0, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
+        self._cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+        self._stores: dict[str, Any] = {}  # number of a node -> the last that was heard of its store
+        self._head, self._peak = "", 0
+        for _ in range(count):
+            self.add()
+
+    @property
+    def address(self) -> str:
+        """What ``RAY_ADDRESS`` has to be."""
+        return str(self._cluster.address)
+
+    def add(self) -> None:
+        """Add a node."""
+        self._cluster.add_node(num_cpus=1, object_store_memory=_STORE_BYTES)
+
+    def kill(self) -> None:
+        """End all processes of a node with SIGKILL."""
+        node = min(self._cluster.worker_nodes, key=lambda node: node.unique_id)
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def look(self) -> None:
+        """Ask every node for the state of its object store; the driver has to be connected."""
+        ray, api, grpc = (library(name, "ray") for name in ("ray", "ray._private.internal_api", "grpc"))
+        used = 0
+        for node in filter(lambda node: node["Alive"], ray.nodes()):
+            try:
+                stats = api.node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False).store_stats
+            except grpc.RpcError:  # killed, and not yet missed
+                continue
+            self._stores[node["NodeID"]] = stats
+            used += stats.object_store_bytes_used
+            if "node:__internal_head__" in node["Resources"]:
+                self._head = node["NodeID"]
+        self._peak = max(self._peak, used)
+
+    def store_bytes(self) -> StoreBytes:
+        """Return what `look` has seen; of a killed node, what was last heard of it."""
+        stores = self._stores.values()
+        return StoreBytes(
+            sum(store.cumulative_created_bytes for store in stores),
+            self._stores[self._head].cumulative_created_bytes,
+            sum(store.spilled_bytes_total for store in stores),
+            self._peak,
+        )
+
+    def stop(self) -> None:
+        """End all processes."""
+        self._cluster.shutdown()
+
+
+@contextmanager
+def ray_nodes(count: int) -> Iterator[RayNodes]:
+    """Run a cluster, which ``RAY_ADDRESS`` names inside the block; only processes with its token may use it."""
+    before = dict(os.environ)
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    if "RAY_AUTH_MODE" not in before:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
+    try:
+        nodes = RayNodes(count)
+        try:
+            os.environ["RAY_ADDRESS"] = nodes.address
+            yield nodes
+        finally:
+            nodes.stop()
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
