@@ -141,8 +141,9 @@ def run_page(path: Path, folder: Path) -> None:
 @contextlib.contextmanager
 def _running(folder: Path) -> Iterator[_State]:
     state = _State(folder)
-    if not (folder / "configs").exists():
-        (folder / "configs").symlink_to(ROOT / "configs")  # a reader stands in the root of the repository
+    for name in ("configs", "examples"):
+        if not (folder / name).exists():
+            (folder / name).symlink_to(ROOT / name)  # a reader stands in the root of the repository
     state.patch.chdir(folder)
     state.patch.setenv("COLUMNS", "100")
     try:
@@ -272,17 +273,17 @@ def _apply(block: Block, state: _State) -> None:
 
 def _compare(shown: str, printed: str) -> None:
     """Every line that a page shows was printed, in that order; numbers and spacing aside."""
-    lines = [_bare(line) for line in printed.splitlines()]
+    lines = [bare(line) for line in printed.splitlines()]
     place = 0
     for line in filter(None, map(str.strip, shown.splitlines())):
         if line == "…":
             continue
-        wanted = _bare(line)
+        wanted = bare(line)
         assert wanted in lines[place:], f"{line!r} is not in the rest of what was printed:\n{printed}"
         place += lines[place:].index(wanted) + 1
 
 
-def _bare(line: str) -> str:
+def bare(line: str) -> str:
     """A line without numbers, rules of tables and spacing."""
     return " ".join(re.sub(r"[━─]+", "─", re.sub(r"-?\d[\d,.]*(?:e[+-]?\d+)?", "#", line)).split())
 
