@@ -1,30 +1,99 @@
-"""The notebooks of examples/ run from beginning to end, without a network, and are kept without outputs."""
+"""The notebooks of examples/ import public names only, run without a network, and show what a run shows."""
 
+import ast
+import shutil
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples").glob("*.ipynb"))
+import channelhash as ch
+from pages import bare
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
+MOST_BYTES = 700_000
+
+
+def code_of(notebook: Any) -> list[Any]:
+    """The cells with code, which show something or define names."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def printed(cell: Any) -> list[str]:
+    """The lines that a cell prints, without numbers and spacing; a figure is a line ``image``."""
+    lines: list[str] = []
+    for output in cell.outputs:
+        assert output.output_type in ("stream", "display_data", "execute_result"), output
+        if output.output_type == "stream":
+            assert output.name == "stdout", output.text
+            lines += map(bare, output.text.splitlines())
+        else:
+            is_image = {"image/jpeg", "image/png"} & output.data.keys()
+            lines.append("image" if is_image else bare(output.data["text/plain"]))
+    return lines
+
+
+def names_used(source: str) -> set[str]:
+    """The dotted names below ``ch``, as far as they are modules and their names: ``losses.HashLoss``, ``index``."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Attribute):
+            continue
+        parts, inner = [node.attr], node.value
+        while isinstance(inner, ast.Attribute):
+            parts.insert(0, inner.attr)
+            inner = inner.value
+        if isinstance(inner, ast.Name) and inner.id == "ch":
+            found.add(".".join(parts[:2]))
+    return found
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_has_no_outputs(path):
-    """So that a change of a notebook is a change of its text."""
+def test_a_notebook_is_kept_with_small_outputs_and_without_traces_of_a_machine(path):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            assert (cell.outputs, cell.execution_count) == ([], None)
+    assert path.stat().st_size < MOST_BYTES
+    cells = code_of(notebook)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert sum(printed(cell).count("image") for cell in cells) >= 2
+    assert sum(line != "image" for cell in cells for line in printed(cell)) >= 3
+    for word in ("/tmp", "/home", "/root", "site-packages", "Warning"):
+        assert word not in path.read_text(encoding="utf-8"), word
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_imports_public_names_only(path):
+    cells = code_of(nbformat.read(path, as_version=4))
+    for node in (node for cell in cells for node in ast.walk(ast.parse(cell.source))):
+        if isinstance(node, ast.ImportFrom):
+            assert not (node.module or "").startswith("channelhash"), ast.unparse(node)
+        elif isinstance(node, ast.Import):
+            for name in node.names:
+                if name.name.startswith("channelhash"):
+                    assert (name.name, name.asname) == ("channelhash", "ch"), ast.unparse(node)
+    used = set().union(*(names_used(cell.source) for cell in cells))
+    assert used
+    for name in used:
+        first, _, second = name.partition(".")
+        assert first in ch.__all__, f"ch.{name}"
+        public = getattr(getattr(ch, first), "__all__", None)
+        assert not second.startswith("_"), f"ch.{name}"
+        assert not second or public is None or second in public, f"ch.{name}"
 
 
 @pytest.mark.docs
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path, tmp_path, monkeypatch):
+def test_a_notebook_shows_what_a_run_shows(path, tmp_path, monkeypatch):
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    shown = [output for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]
-    assert sum("image/png" in output["data"] for output in shown) >= 3
+    shutil.copytree(EXAMPLES / "photographs", tmp_path / "photographs", ignore=shutil.ignore_patterns(".*"))
+    kept = nbformat.read(path, as_version=4)
+    run = nbformat.read(path, as_version=4)
+    for cell in code_of(run):
+        cell.outputs, cell.execution_count = [], None
+    NotebookClient(run, timeout=1200, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    for shown, now in zip(code_of(kept), code_of(run), strict=True):
+        assert printed(shown) == printed(now), shown.source
