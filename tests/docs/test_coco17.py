@@ -1,0 +1,269 @@
+"""examples/coco17 builds the collection from the published files, and finds its rows among the official images."""
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import sys
+import types
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from channelhash.data.features import load_features
+from channelhash.data.table import load_table
+from channelhash.errors import InputError
+from pages import DOCS, ROOT
+
+sys.path.insert(0, str(ROOT / "examples" / "coco17"))
+import coco_ids
+import make_coco17
+
+#: File, published cells, what they become, size of the photograph.
+PUBLISHED = [
+    ("0.jpg", '1,"A surfer."', None, (40, 30)),  # a person alone is no row
+    ("1.jpg", '1 19,"Two men riding horses."', ("Two men riding horses.", "horse"), (190, 250)),
+    (
+        "2.jpg",
+        '8 3 7,"A tram that reads "Los Angeles"."',
+        ('A tram that reads Los Angeles".', "car;train;truck"),
+        (320, 213),
+    ),
+    (
+        "3.jpg",
+        '10,"A sign says "Sex St," with $350."',
+        ("A sign says Sex St, with $350.", "traffic light"),
+        (300, 320),
+    ),
+    ("5.jpg", '8,"Men loading a van.\n."', ("Men loading a van.\n.", "truck"), (320, 66)),
+    ("7.jpg", "5,A plane.", ("A plane.", "airplane"), (320, 213)),
+    ("8.jpg", "5 1,A plane.", ("A plane.", "airplane"), (213, 320)),
+    ("9.jpg", "17,A plane.", ("A plane.", "cat"), (320, 213)),
+]
+
+
+def shrunk(path):
+    """The rule, in other words than the script's."""
+    image = Image.open(path)
+    short = min(image.size)
+    if short > 128:
+        image = image.resize([round(side * 128 / short) for side in image.size], Image.Resampling.LANCZOS)
+    encoded = io.BytesIO()
+    image.save(encoded, "JPEG", quality=80, optimize=True)
+    return encoded.getvalue()
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A clone with noise for photographs, and the table of its rows in the place of the real one."""
+    folder, random = tmp_path / "clone", np.random.default_rng(0)
+    (folder / "data").mkdir(parents=True)
+    lines, rows = ["ImageID,Labels,Caption"], [["id", "image", "labels", "caption", "width", "height", "sha256"]]
+    for name, cells, expected, (width, height) in PUBLISHED:
+        path = folder / "data" / name
+        Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(path, quality=75)
+        lines.append(f"{name},{cells}")
+        if expected:
+            digits = hashlib.sha256(shrunk(path)).hexdigest()[:12]
+            letters = "".join(sign for sign in expected[0].lower() if sign.isascii() and sign.isalnum())
+            caption = hashlib.sha256(letters.encode()).hexdigest()[:12]
+            rows.append([name.removesuffix(".jpg"), name, expected[1], caption, width, height, digits])
+    (folder / "train.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    table = tmp_path / "rows.csv.gz"
+    with gzip.open(table, "wt", encoding="utf-8", newline="") as opened:
+        csv.writer(opened).writerows(rows)
+    for module in (make_coco17, coco_ids):
+        monkeypatch.setattr(module, "ROWS", table)
+    monkeypatch.setattr(make_coco17, "QUERIES", 2)
+    monkeypatch.setattr(make_coco17, "TRAIN", 3)
+    return folder
+
+
+def test_a_clone_becomes_the_collection(clone, tmp_path, capsys):
+    out = tmp_path / "made"
+    assert make_coco17.main([str(out), "--clone", str(clone)]) == 0
+    printed = capsys.readouterr().out
+    assert "images  7 of 7 have the bytes of ours" in printed
+    records = load_table(out / "items.csv", out / "images")
+    assert list(records.items["text"]) == [expected[0] for *_, expected, _ in PUBLISHED if expected]
+    names = [
+        ";".join(name for name, has in zip(records.label_names, row, strict=True) if has) for row in records.labels
+    ]
+    assert names == [expected[1] for *_, expected, _ in PUBLISHED if expected]
+    for path in (out / "images").iterdir():
+        assert path.read_bytes() == shrunk(clone / "data" / path.name)
+    assert Image.open(out / "images" / "2.jpg").size == (192, 128)
+    assert Image.open(out / "images" / "5.jpg").size == (320, 66)
+    splits = json.loads((out / "splits-0.json").read_text())
+    assert splits["counts"]["query"] == 2
+    assert splits["data_hash"] == records.content_hash()
+    assert f"splits-0.json  {splits['rows_hash']}" in printed
+
+
+def test_another_jpeg_is_reported(clone, tmp_path, capsys):
+    Image.new("RGB", (190, 250)).save(clone / "data" / "1.jpg")
+    assert make_coco17.main([str(tmp_path / "made"), "--clone", str(clone)]) == 1
+    assert "images  6 of 7" in (printed := capsys.readouterr()).out
+    assert "1.jpg" in printed.err
+
+
+def test_another_version_of_the_published_table_is_refused(clone, tmp_path):
+    table = clone / "train.csv"
+    table.write_text(table.read_text(encoding="utf-8").replace("17,A plane.", "16,A plane."), encoding="utf-8")
+    with pytest.raises(InputError, match=r"1 of 7 rows differ, the first is 9\.jpg"):
+        make_coco17.main([str(tmp_path / "made"), "--clone", str(clone)])
+    assert not (tmp_path / "made").exists()
+
+
+class Interpreter:
+    """In the place of TensorFlow Lite's: its pooled features are the first pixels of the image."""
+
+    def __init__(self, path, experimental_preserve_all_tensors, num_threads):
+        assert experimental_preserve_all_tensors  # or what comes before the last layer is overwritten
+
+    def allocate_tensors(self):
+        self.values = {}
+
+    def get_tensor_details(self):
+        shapes = {0: [1, 224, 224, 3], 7: [1, 1, 1, 1280], 8: [1280], 9: [1, 1000]}
+        return [
+            dict(
+                index=index,
+                shape=np.array(shape),
+                dtype=np.int32 if index == 8 else np.int8,
+                quantization=(0.019077832, -128),
+            )
+            for index, shape in shapes.items()
+        ]
+
+    def get_input_details(self):
+        return self.get_tensor_details()[:1]
+
+    def set_tensor(self, index, value):
+        assert value.shape == (1, 224, 224, 3)
+        assert value.dtype == np.uint8
+        self.values[index] = value
+
+    def invoke(self):
+        self.values[7] = self.values[0].ravel()[:1280].view(np.int8).reshape(1, 1, 1, 1280)
+
+    def get_tensor(self, index):
+        return self.values[index]
+
+
+def test_features_are_of_the_published_photographs(clone, tmp_path, monkeypatch):
+    out, network = tmp_path / "made", tmp_path / "network.tflite"
+    module = types.ModuleType("ai_edge_litert.interpreter")
+    module.Interpreter = Interpreter
+    monkeypatch.setitem(sys.modules, "ai_edge_litert", types.ModuleType("ai_edge_litert"))
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", module)
+    encoded = []
+    monkeypatch.setattr(
+        make_coco17, "text_features", lambda texts: encoded.extend(texts) or np.eye(len(texts), 384, dtype=np.float16)
+    )
+    make_coco17.main([str(out), "--clone", str(clone), "--network", str(network)])
+    records = load_features(out / "features.npz")
+    assert records.ids == load_table(out / "items.csv", image_column=None).ids
+    assert len(records.label_names) == 17
+    names = [
+        ";".join(name for name, has in zip(records.label_names, row, strict=True) if has) for row in records.labels
+    ]
+    assert names == [expected[1] for *_, expected, _ in PUBLISHED if expected]
+    assert encoded[:2] == ["Two men riding horses.", 'A tram that reads Los Angeles"."']  # the mark at the end stays
+    pixels = np.asarray(Image.open(clone / "data" / "5.jpg").resize((224, 224), Image.Resampling.BILINEAR)).ravel()[
+        :1280
+    ]
+    expected = (pixels.view(np.int8).astype(np.float32) + 128) * np.float32(0.0190778)
+    assert np.array_equal(records.items["image"][3], expected)
+
+
+def official(folder, entries):
+    """Write annotations as MS-COCO does: (number, caption, categories, width, height)."""
+    folder.mkdir()
+    captions = {
+        "info": {"description": "COCO 2014 Dataset", "url": "http://cocodataset.org", "version": "1.0", "year": 2014},
+        "images": [
+            {
+                "license": 5,
+                "file_name": f"COCO_train2014_{number:012}.jpg",
+                "coco_url": f"http://images.cocodataset.org/train2014/COCO_train2014_{number:012}.jpg",
+                "height": height,
+                "width": width,
+                "date_captured": "2013-11-14 16:28:13",
+                "flickr_url": f"http://farm4.staticflickr.com/3153/{number}_z.jpg",
+                "id": number,
+            }
+            for number, _, _, width, height in entries
+        ],
+        "licenses": [{"url": "http://creativecommons.org/licenses/by-nc-sa/2.0/", "id": 5, "name": "…"}],
+        "annotations": [
+            {"image_id": number, "id": 10 * number + place, "caption": text}
+            for number, caption, *_ in entries
+            for place, text in enumerate((caption, "Something else."))
+        ],
+    }
+    instances = {
+        "annotations": [
+            {"segmentation": [[1.0, 2.0, 3.0]], "area": 7.5, "iscrowd": 0, "image_id": number, "category_id": category}
+            for number, _, categories, *_ in entries
+            for category in [*categories, *categories]
+        ]
+    }
+    for kind, content in (("captions", captions), ("instances", instances)):
+        (folder / f"{kind}_train2014.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+OFFICIAL = [
+    (36, "A surfer.", [1], 80, 60),
+    (49, "Two men riding horses. ", [19, 1], 381, 500),
+    (71, 'A tram that reads "Los Angeles".', [3, 7, 8], 640, 427),
+    (81, 'A sign says "Sex St," with $350.', [10, 62], 600, 640),
+    (86, "Men loading a van.\n.", [3, 8], 640, 133),  # the published labels lack the car
+    (89, "A plane.", [5], 640, 427),
+    (92, "A plane.", [1, 5], 427, 640),
+    (94, "A plane.", [1, 17], 640, 426),
+    (109, "A plane.", [3, 5], 640, 480),
+]
+
+
+def test_rows_are_found_among_the_official_images(clone, tmp_path, capsys):
+    official(tmp_path / "annotations", OFFICIAL)
+    table = tmp_path / "ids.csv"
+    assert coco_ids.main([str(table), "--annotations", str(tmp_path / "annotations")]) == 0
+    assert "7 of 7 rows found, 6 of them with the same labels" in capsys.readouterr().out
+    with open(table, encoding="utf-8", newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    assert [(row["id"], row["coco_id"]) for row in rows] == [
+        ("1", "49"), ("2", "71"), ("3", "81"), ("5", "86"), ("7", "89"), ("8", "92"), ("9", "94"),
+    ]  # fmt: skip
+    assert [row["same_labels"] for row in rows] == ["1", "1", "1", "0", "1", "1", "1"]
+    assert rows[0]["file_name"] == "COCO_train2014_000000000049.jpg"
+    assert rows[0]["license"] == "http://creativecommons.org/licenses/by-nc-sa/2.0/"
+
+
+def test_what_two_images_fit_is_left_out(clone, tmp_path, capsys):
+    official(tmp_path / "annotations", [*OFFICIAL, (110, "a plane", [5], 641, 425)])
+    photographs = tmp_path / "train2014"
+    photographs.mkdir()
+    for number, _, _, width, height in OFFICIAL:
+        Image.new("RGB", (width, height)).save(photographs / f"COCO_train2014_{number:012}.jpg")
+    out = tmp_path / "made"
+    arguments = ["--annotations", str(tmp_path / "annotations"), "--photographs", str(photographs), "--out", str(out)]
+    assert coco_ids.main([str(tmp_path / "ids.csv"), *arguments]) == 1
+    assert "6 of 7 rows found" in capsys.readouterr().out
+    records = load_table(out / "items.csv", out / "images")
+    assert list(records.ids) == ["1", "2", "3", "5", "8", "9"]
+    assert Image.open(out / "images" / "2.jpg").size == (192, 128)
+    assert Image.open(out / "images" / "5.jpg").size == (320, 66)
+
+
+def test_the_page_states_the_checksums_of_the_splits(tmp_path):
+    rows = make_coco17.read_rows(make_coco17.ROWS)
+    assert len({row.id for row in rows}) == len(rows) == 10_000
+    items = tmp_path / "items.csv"
+    make_coco17.write_items(rows, ["a caption"] * len(rows), items)  # captions are not here, and splits need none
+    page = (DOCS / "how-to" / "coco-17.md").read_text(encoding="utf-8")
+    for name, value in make_coco17.write_splits(items).items():
+        assert f"{name}  {value}" in page
