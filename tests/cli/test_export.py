@@ -46,7 +46,7 @@ def test_exported_files_give_the_runs_codes(run, capsys):
 def test_the_documented_program_works(run, tmp_path, capsys):
     copy_folder(run / "model", tmp_path / "runs" / "mine" / "model")
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 120, 3), np.uint8)).save(tmp_path / "photo.jpg")
-    run_page(DOCS / "export.md", tmp_path)
+    run_page(DOCS / "how-to" / "export.md", tmp_path)
 
 
 def test_a_saved_model_is_exported_as_its_run_is(run, tmp_path, capsys):
