@@ -76,7 +76,9 @@ test-lowest:  ## tests of the core with the oldest versions that are allowed, wh
 test-docs: dev  ## run what the pages and notebooks show
 	$(BIN)/python -m pytest -m "docs and not slow"
 
-docs: dev  ## the documentation as a site, in site/; warnings are errors
+docs: dev  ## check prose and links, and build the documentation in site/; warnings are errors
+	$(BIN)/python tools/site/prose.py
+	$(BIN)/python tools/site/links.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 docs-serve: dev  ## the same while you write, at http://127.0.0.1:8000
