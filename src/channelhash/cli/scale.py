@@ -12,7 +12,8 @@ from channelhash.cli.output import print_json, print_table
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
-    from channelhash.lab.capacity.cost import Figure
+    from channelhash.lab.capacity.cost import Figure, Need
+    from channelhash.lab.capacity.rates import Rates
 
 #: Options of version 0.1 whose inputs nobody had measured.
 _RETIRED = [
@@ -53,7 +54,7 @@ def scale(
 
     Example: channelhash scale --items 1e9 --bits 64 --rates rates.json
     """
-    from channelhash.lab.capacity.cost import Need, nested, plan
+    from channelhash.lab.capacity.cost import Need, plan
     from channelhash.lab.capacity.rates import read_rates, shipped_rates
 
     if retired:
@@ -73,25 +74,37 @@ def scale(
     )  # fmt: skip
     used = read_rates(rates) if rates else shipped_rates()
     figures = plan(need, used)
-    machine = {"machine": used.machine, "command": used.command}
     if as_json:
-        sources = [figure.source for figure in figures.values()]
-        print_json(
-            {
-                "need": asdict(need),
-                **nested(figures),
-                "basis": {name: _basis(figure) for name, figure in figures.items()},
-                "rates": {each.name: {**asdict(each), **machine} for each in sources if each},
-                "measured_on": {"file": str(rates) if rates else None, "date": used.date, **machine},
-            }
-        )
-        return
+        _print_json(need, figures, used, rates)
+    else:
+        _print_table(need, figures, used, rates)
+
+
+def _print_json(need: "Need", figures: "dict[str, Figure]", used: "Rates", file: Path | None) -> None:
+    """Print each figure, what it rests on, and the rates that were used."""
+    from channelhash.lab.capacity.cost import nested
+
+    machine = {"machine": used.machine, "command": used.command}
+    sources = [figure.source for figure in figures.values()]
+    print_json(
+        {
+            "need": asdict(need),
+            **nested(figures),
+            "basis": {name: _basis(figure) for name, figure in figures.items()},
+            "rates": {each.name: {**asdict(each), **machine} for each in sources if each},
+            "measured_on": {"file": str(file) if file else None, "date": used.date, **machine},
+        }
+    )
+
+
+def _print_table(need: "Need", figures: "dict[str, Figure]", used: "Rates", file: Path | None) -> None:
+    """Print a row for each figure, and whose rates were used."""
     rows = [[name.replace(".", ": ").replace("_", " "), *_cells(name, figure)] for name, figure in figures.items()]
     header = ["what", "value", "basis", "rate: formula", "measured at (× beyond)"]
-    print_table(f"{items:g} items of {bits} bits, {modalities} codes each", header, rows)
+    print_table(f"{need.items:g} items of {need.bits} bits, {need.modalities} codes each", header, rows)
     typer.echo("×: extrapolated to so many times the size at which the rate was measured.")
     typer.echo(f"Rates: {used.machine}, {used.date}, {used.command}.")
-    if not rates:
+    if not file:
         typer.echo("These are not of your machine; measure yours: channelhash benchmark scale --out rates.json")
 
 

@@ -68,16 +68,21 @@ def open_store(
             f"no store is opened by {text!r}; expected a folder, or an address that begins with: {schemes}"
         )
     path = find_or_keep(Path(address))
-    if (projections or stem) and ((path / "config.yaml").exists() or path.suffix == ".parquet"):
-        raise InputError(f"{path}: holds codes without projections or stems; make a store in a folder")
+    if codes := _codes_at(path):
+        if projections or stem:
+            raise InputError(f"{path}: holds codes without projections or stems; make a store in a folder")
+        return open_codes(CodeSet.load(codes), text, path if codes != path else None, n_bits, model)
+    return open_folder(path, Facts(n_bits or 0, model, projections, stem), mapped)
+
+
+def _codes_at(path: Path) -> Path | None:
+    """Return the file of codes that a run's folder holds or that ``path`` is; None for a store."""
     if (path / "config.yaml").exists():
         codes = path / "codes" / "test-retrieval.parquet"
         if not codes.exists():
             raise InputError(f"{path}: this run has no codes yet; write them with `channelhash evaluate {path}`")
-        return open_codes(CodeSet.load(codes), text, path, n_bits, model)
-    if path.suffix == ".parquet":
-        return open_codes(CodeSet.load(path), text, None, n_bits, model)
-    return open_folder(path, Facts(n_bits or 0, model, projections, stem), mapped)
+        return codes
+    return path if path.suffix == ".parquet" else None
 
 
 def _open_milvus(address: str, n_bits: int | None, model: str) -> Store:

@@ -91,11 +91,11 @@ def train(
         data: the training rows.
         settings: the section ``train``.
         folder: the run's folder.
-        validate: every ``validate_every`` epochs, averaged weights if any; ``checkpoints/best``: by `selection_score`.
+        validate: every ``validate_every`` epochs, on averaged weights if any; `selection_score` chooses the best.
         progress: called with (finished epochs, epochs).
 
     Returns:
-        The log, one entry an epoch; shorter than ``settings.epochs`` where ``patience`` ended the training.
+        The log, one entry an epoch; ``patience`` may end it early.
 
     Raises:
         InputError: the tracker cannot be opened.
@@ -105,10 +105,8 @@ def train(
     last, best = (folder / "checkpoints" / name for name in ("last.pt", "best"))
     start = load_checkpoint(last, model, steps.loss, steps.optimizer, steps.average) if last.exists() else 0
     log, first = read_log(folder / "log.jsonl")[:start], rank() == 0
-    with (
-        _recorder(folder, settings.tracker, start, first) as record,
-        memory_advice(_ADVICE.format(settings.batch_size)),
-    ):
+    advice = memory_advice(_ADVICE.format(settings.batch_size))
+    with _recorder(folder, settings.tracker, start, first) as record, advice:
         for epoch in range(start, settings.epochs):
             if _waited_long_enough(log, settings.patience):
                 break
