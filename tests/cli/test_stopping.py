@@ -117,6 +117,7 @@ def test_a_command_that_only_imports_ends_at_once(tmp_path):
     assert error == ("stopped by Ctrl-C: nothing half is left; continue with: channelhash train 'no such file.yaml'\n")
 
 
+@pytest.mark.slow
 def test_a_stopped_training_goes_on_with_the_command_it_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = feature_config(tmp_path / "run.yaml", write_features(tmp_path / "f.npz"), epochs=60)

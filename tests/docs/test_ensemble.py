@@ -52,6 +52,7 @@ def test_a_cross_fitted_code_is_of_heads_that_did_not_see_the_row(tmp_path, monk
         assert set(rows) == set(cell.splits.train[teacher.group.numpy() != number])
 
 
+@pytest.mark.slow
 def test_the_script_fills_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(ensemble, "EPOCHS", 1)
     monkeypatch.setattr(ensemble, "SPLITS", (0, 1))

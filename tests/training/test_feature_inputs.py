@@ -102,6 +102,7 @@ def test_cached_and_online_are_the_same_training(items, model_section, tmp_path)
         torch.testing.assert_close(online[name], cached[name], atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_bank_and_online_are_the_same_training(items, model_section, tmp_path):
     runs = {}
     for mode in ("online", "bank"):

@@ -30,6 +30,9 @@ def write_student(path, items, **model):
     return path
 
 
+pytestmark = pytest.mark.slow  # a grid of teachers and students
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """(the command, its grid's folder, what it printed): a teacher on features, students on pictures and texts."""
