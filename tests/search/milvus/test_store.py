@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pymilvus import MilvusClient, MilvusException
 from tests.search.contract import N_BITS, Kind
-from tests.search.milvus_server import milvus_address, server
+from tests.search.milvus_server import milvus_address, server, stop_server
 from tests.search.test_copy_store import (  # noqa: F401
     test_a_killed_push_goes_on_where_it_was,
     test_everything_arrives,
@@ -34,6 +34,12 @@ from channelhash.search.milvus import store as milvus
 from channelhash.search.milvus.address import Index, parse_address
 from channelhash.search.milvus.filters import to_milvus
 from channelhash.search.milvus.rows import MAX_LABELS, MAX_METADATA
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _until_the_end_of_this_file():
+    yield
+    stop_server()
 
 
 def codes_of(n: int, seed: int = 0) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -30,6 +30,16 @@ class StoreBytes(NamedTuple):
     peak: int
 
 
+def _started(start: Callable[[], Any]) -> Any:
+    """Start a part of a cluster, a second time where a busy machine took longer than the 30 s that Ray waits."""
+    try:
+        return start()
+    except Exception as error:  # Ray raises nothing more special
+        if "timed out during startup" not in str(error):
+            raise
+        return start()
+
+
 class RayNodes:
     """A head without workers, and nodes of one worker each.
 
@@ -40,7 +50,7 @@ class RayNodes:
     def __init__(self, count: int) -> None:
         cluster_utils: Any = library("ray.cluster_utils", "ray")
         head = {"num_cpus": 0, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
-        self._cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+        self._cluster = _started(lambda: cluster_utils.Cluster(initialize_head=True, head_node_args=head))
         self._stores: dict[str, Any] = {}  # number of a node -> the last that was heard of its store
         self._head, self._peak = "", 0
         for _ in range(count):
@@ -53,7 +63,7 @@ class RayNodes:
 
     def add(self) -> None:
         """Add a node."""
-        self._cluster.add_node(num_cpus=1, object_store_memory=_STORE_BYTES)
+        _started(lambda: self._cluster.add_node(num_cpus=1, object_store_memory=_STORE_BYTES))
 
     def kill(self) -> None:
         """End all processes of a node with SIGKILL."""
