@@ -297,12 +297,20 @@ def test_hnsw_is_asked_where_the_address_says_so_and_nowhere_else(full):
             [name for _, name in sorted(zip(row.tolist(), ids, strict=True))]
             for row, ids in zip(short.distances, short.ids, strict=True)
         ]
-        store.add(["new"], ~codes(1))
-        assert store.search(~codes(1), 1).ids == [["new"]]
-        store.delete(["new"])
     with opened(full) as store:  # although there is an index now
         assert [row.tolist() for row in store.search(queries, 10).distances] == expected
         assert store.info()["index"] == "none"
+
+
+def test_hnsw_finds_an_item_that_was_added_later(full):
+    """The new item shares the code of one that the index finds: HNSW keeps both in one node."""
+    with opened(f"{full}&index=hnsw") as store:
+        alone = store.search(codes(50), 1)
+        row = next(row for row in range(50) if alone.ids[row] == [f"{row:05}"])
+        store.add(["new"], codes(50)[row : row + 1])
+        found = store.search(codes(50)[row : row + 1], 2)
+        store.delete(["new"])
+        assert (found.ids, found.distances[0].tolist()) == ([[f"{row:05}", "new"]], [0, 0])
 
 
 def test_labels_are_found_by_their_index(address):
