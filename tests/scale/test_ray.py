@@ -23,6 +23,31 @@ from scale.test_evaluate import code_set, write_shards
 pytestmark = pytest.mark.slow  # starting Ray takes seconds
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """The address of a local Ray with two workers, which ends with this file: others have clusters of their own."""
+    import ray
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        if "RAY_AUTH_MODE" not in os.environ:
+            patch.setenv("RAY_AUTH_MODE", "disabled")  # no token in the home folder
+        patch.delenv("RAY_ADDRESS", raising=False)
+        # Workers import the tests' own workers.
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
+        context = ray.init(
+            address="local",
+            num_cpus=2,
+            num_gpus=0,
+            include_dashboard=False,
+            object_store_memory=80 << 20,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+        yield context.address_info["gcs_address"]
+        ray.shutdown()
+
+
 @pytest.fixture
 def job(tmp_path) -> tuple[Path, str, Path]:
     """A model, an address of features, and the folder of their codes made in one process."""
