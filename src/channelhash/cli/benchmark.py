@@ -1,5 +1,6 @@
 """``channelhash benchmark …``"""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -160,7 +161,11 @@ def scale(
         raise InputError(f"--out {out}: name a file in a folder that exists")
     sizes = [10**power for power in range(5, 20) if 10**power <= largest] or [largest]
     lengths = _numbers("--bits", bits, multiples_of=8)
-    rates = measure_rates(sizes, lengths, model, first_images(pictures, 256) if pictures else [])
+    command = ["channelhash", "benchmark", "scale", "--largest", str(largest), "--bits", bits]
+    for option, paths in (("--model", model), ("--pictures", [pictures] if pictures else [])):
+        command += [word for path in paths for word in (option, str(path))]
+    images = first_images(pictures, 256) if pictures else []
+    rates = measure_rates(sizes, lengths, model, images, shlex.join(command))
     if out:
         write_rates(out, rates)
     _print_rows([rate_row(each) for each in rates.measurements], as_json)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from channelhash.lab.benchmarks.scale import measure_rates, rate_row
+from channelhash.errors import InputError
+from channelhash.lab.benchmarks.scale import measure_encoders, measure_rates, rate_row
 from channelhash.lab.capacity.cost import Need, plan
 from channelhash.models import MODELS
 from picture_runs import picture_records
@@ -27,3 +28,9 @@ def test_a_plan_has_all_the_rates_it_needs(tmp_path):
     rows = [rate_row(each) for each in rates.measurements]
     assert len({(row["what"].partition(" (")[0], row["size"]) for row in rows}) == len(rows)
     assert all(row["seconds"] > 0 for row in rows)
+
+
+def test_two_models_of_one_name_are_refused(tmp_path):
+    models = [tmp_path / "a" / "run", tmp_path / "b" / "run"]
+    with pytest.raises(InputError, match="--model: 2 folders are called run; measure them in a run each"):
+        measure_encoders(models)

@@ -1,6 +1,7 @@
 """Files of rates: what is written is read, and nothing else is."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,12 @@ from channelhash.errors import InputError
 from channelhash.lab.capacity.rates import Measurement, Rates, read_rates, shipped_rates, write_rates
 
 RATES = Rates(
-    "a machine, 2 cores", 2, "2026-01-01", "by hand", {"python": "3.11"}, [Measurement("add", 9, 9, 1.0, 2.0, 64)]
+    "a machine, 2 cores",
+    2,
+    "2026-01-01",
+    "by hand",
+    {"python": "3.11"},
+    [Measurement("add", 9, 9, 1.0, 2.0, 64, n_bytes=900)],
 )
 
 
@@ -38,6 +44,13 @@ def test_what_is_no_file_of_rates_is_refused(tmp_path, change):
     with pytest.raises(
         InputError, match=r"rates\.json: not a file of rates .*; write one with channelhash benchmark scale"
     ):
+        read_rates(path)
+
+
+def test_an_addition_without_its_bytes_is_refused(tmp_path):
+    path = tmp_path / "rates.json"
+    write_rates(path, replace(RATES, measurements=[replace(RATES.measurements[0], n_bytes=None)]))
+    with pytest.raises(InputError, match=r"rates\.json: measurement 1 \(add\) has no n_bytes; write one with"):
         read_rates(path)
 
 

@@ -13,6 +13,7 @@ import torch
 from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import Items
+from channelhash.errors import InputError
 from channelhash.lab.benchmarks.encode import drawn_models
 from channelhash.lab.benchmarks.images import draw_images
 from channelhash.lab.benchmarks.metrics import draw_labels
@@ -21,7 +22,7 @@ from channelhash.models import HashModel, load_model
 from channelhash.models.encode_records import encode_items
 from channelhash.scale.evaluate import evaluate_shards
 from channelhash.search import Store, open_store
-from channelhash.search.index import CodeIndex, compile_loops
+from channelhash.search.index import FEWEST_LISTED, CodeIndex, compile_loops
 from channelhash.search.local.folder import Facts
 from channelhash.search.local.store import EmbeddedStore, open_folder
 from channelhash.utils.environment import environment, usable_cores
@@ -31,14 +32,18 @@ from channelhash.utils.timing import Row, describe_machine, single_row
 #: Queries of an evaluation, of a batch of searches, and searches one at a time.
 _EVALUATED, _BATCH, _ALONE, _K = 1000, 100, 20, 10
 _LABELS, _WORDS, _VOCABULARY = 24, 10, 1000
-# Items of a call of `Store.add`, of a shard, of the store that compiles the loops, and codes of such an index.
-_ADDED, _ROWS, _WARM, _TRIED = 20_000, 1 << 16, 3000, 1 << 18
+# Items of a call of `Store.add`, of a shard, and of the store that compiles the loops.
+_ADDED, _ROWS, _WARM = 20_000, 1 << 16, 3000
 _MODALITIES = ("image", "text")
 _REPEATS = 3
 
 
 def measure_rates(
-    sizes: Sequence[int], bits: Sequence[int], models: Sequence[Path] = (), images: Sequence[Path] = ()
+    sizes: Sequence[int],
+    bits: Sequence[int],
+    models: Sequence[Path] = (),
+    images: Sequence[Path] = (),
+    command: str = "channelhash benchmark scale",
 ) -> Rates:
     """Measure all that a plan is computed from.
 
@@ -47,15 +52,15 @@ def measure_rates(
         bits: code lengths.
         models: see `measure_encoders`, likewise ``images``.
         images: files to read.
+        command: what measures, as the result says.
 
     Raises:
-        InputError: a model cannot be read.
+        InputError: see `measure_encoders`.
     """
     measurements = measure_encoders(models, images)
     for n_bits in bits:
         warm_up(n_bits)
         measurements += [each for n in sizes for each in measure_size(n, n_bits)]
-    command = f"channelhash benchmark scale --largest {max(sizes)} --bits {','.join(map(str, bits))}"
     today = time.strftime("%Y-%m-%d")
     versions = environment(torch.device("cpu"))
     return Rates(describe_machine(), usable_cores(), today, command, versions, measurements)
@@ -67,12 +72,19 @@ def measure_encoders(models: Sequence[Path] = (), images: Sequence[Path] = ()) -
     Args:
         models: runs or saved models; none measures `encode.drawn_models`.
         images: files to read, repeated where they are few; none draws noise of 500 × 375 pixels.
+
+    Raises:
+        InputError: a model cannot be read, or two folders have one name, by which a plan chooses an encoder.
     """
+    names = [path.resolve().name for path in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"--model: {names.count(name)} folders are called {name}; measure them in a run each")
     with tempfile.TemporaryDirectory() as folder:
         paths = list(images) or draw_images(Path(folder), 256)
         if models:
             files = tuple(paths[i % len(paths)] for i in range(256))
-            return [_measure_encoder(path.name, load_model(path), files) for path in models]
+            return [_measure_encoder(name, load_model(path), files) for name, path in zip(names, models, strict=True)]
         return [
             _measure_encoder(name, model, records.items["image"]) for name, model, records in drawn_models(paths, "cpu")
         ]
@@ -109,9 +121,19 @@ def measure_size(n: int, n_bits: int) -> list[Measurement]:
 def warm_up(n_bits: int) -> None:
     """Compile the loops, so that no measurement includes that."""
     compile_loops()
-    # Of so many codes, an index also tries tables and clusters, whose loops are others.
-    CodeIndex.build(generator(0, "scale warm").integers(0, 256, (_TRIED, n_bits // 8), dtype=np.uint8), n_bits)
+    CodeIndex.build(warm_codes(n_bits), n_bits)
     measure_size(_WARM, n_bits)
+
+
+def warm_codes(n_bits: int) -> PackedCodes:
+    """Return so many codes that an index also tries clusters and tables, whose loops are others.
+
+    >>> from channelhash.search.index import FEWEST_LISTED
+    >>> len(np.unique(warm_codes(32), axis=0)) >= FEWEST_LISTED
+    True
+    """
+    n = FEWEST_LISTED + FEWEST_LISTED // 16  # some codes are drawn twice
+    return generator(0, "scale warm").integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
 
 
 def _measure_store(folder: Path, codes: dict[str, PackedCodes], n_bits: int) -> list[Measurement]:

@@ -129,7 +129,11 @@ def read_rates(path: Path) -> Rates:
         raise InputError(f"{path}: no such file; {remedy}")
     content = read_json(path, problem, remedy)
     with reading(path, problem, remedy):
-        return TypeAdapter(Rates).validate_python({**content, "source": str(path)})
+        rates = TypeAdapter(Rates).validate_python({**content, "source": str(path)})
+    for number, each in enumerate(rates.measurements, 1):
+        if each.job in ("add", "index") and each.n_bytes is None:
+            raise InputError(f"{path}: measurement {number} ({each.job}) has no n_bytes; {remedy}")
+    return rates
 
 
 def shipped_rates() -> Rates:

@@ -29,9 +29,10 @@ from channelhash.utils.seeds import generator
 if TYPE_CHECKING:
     from channelhash.search.index.few_codes import Way
 
-# From so many distinct codes on clusters or tables may be quicker than a scan; tables only for so few bits: the
-# neighbours of longer codes are too many bits away.
-_FEWEST_CLUSTERED, _FEWEST_LISTED, _LONGEST_LISTED = 1 << 16, 1 << 18, 64
+#: From so many distinct codes on, tables may be quicker than a scan.
+FEWEST_LISTED = 1 << 18
+# Clusters from so many on; tables only for so few bits: the neighbours of longer codes are too many bits away.
+_FEWEST_CLUSTERED, _LONGEST_LISTED = 1 << 16, 64
 # A search in the tables may look at one of so many codes before it is left to the scan. One in clusters may look at
 # more, as these lie side by side.
 _FRACTION, _SIDE_BY_SIDE = 16, 4
@@ -107,7 +108,7 @@ class CodeIndex:
             return clustered
         if (
             tables is None
-            and n >= _FEWEST_LISTED
+            and n >= FEWEST_LISTED
             and n_bits <= _LONGEST_LISTED
             and (listed := plain._listed())._is_worth_it()
         ):
