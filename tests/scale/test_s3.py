@@ -253,6 +253,26 @@ def test_credentials_buckets_and_servers_that_are_wrong_are_named_in_one_line(
         assert_refused(capsys, "evaluate", "--query", query, "--database", f"{bucket}/c", says=f"{bucket}/c: no access")
     use_s3(monkeypatch, 1)
     assert_refused(capsys, *command, data, "--out", tmp_path / "o", says=f"{data}: the server failed", status=1)
+    for name, value in (("AWS_ENDPOINT_URL_S3", f"127.0.0.1:{proxy.port}"), ("AWS_PROFILE", "nobody")):
+        use_s3(monkeypatch, proxy.port)
+        monkeypatch.setenv(name, value)
+        says = f"{data}: cannot be opened ("
+        assert_refused(capsys, *command, data, "--out", tmp_path / "o", says=says)
+    monkeypatch.delenv("AWS_PROFILE")
+    use_s3(monkeypatch, proxy.port)
+    assert_refused(
+        capsys, *command, "s3://My Bucket/x", "--out", tmp_path / "o", says="s3://My Bucket/x: cannot be opened ("
+    )
+
+
+@pytest.mark.slow
+def test_files_that_came_since_an_earlier_job_of_the_process_are_seen(proxy, job, bucket):
+    model, data, _ = job
+    encode_bulk(model, data, place(f"{bucket}/codes"))
+    system = fsspec.filesystem("s3", skip_instance_cache=True)  # as another process would
+    system.copy(sorted(system.glob(data))[0], data.replace("*", "later"))
+    with pytest.raises(ch.errors.InputError, match="holds a job with another"):
+        encode_bulk(model, data, place(f"{bucket}/codes"))
 
 
 @pytest.mark.slow
@@ -266,6 +286,7 @@ def test_ray_writes_the_same_bytes_to_a_bucket(proxy, job, bucket, tmp_path):
     ended = subprocess.run([*command, "--engine", "ray", "--workers", "2"], env=environment, capture_output=True,
                            text=True, check=False)  # fmt: skip
     assert ended.returncode == 0, ended.stderr
+    assert proxy.cuts >= 3
     assert remote_content(f"{bucket}/codes") == content(whole)
     query = whole / "codes-000000.parquet"
     assert evaluate_shards(query, place(f"{bucket}/codes"))["tasks"] == evaluate_shards(query, whole)["tasks"]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _VERSIONS = ("mtime", "ETag", "etag", "LastModified", "last_modified", "updated", "created")
 # Errors that say which file or how much, and not that the network or a server failed.
 _PLAIN = (InputError, JobError, FileNotFoundError, IsADirectoryError, MemoryError)
+# Errors of boto3 that come again and again, since a name or a setting is wrong.
+_SETTINGS = ("ParamValidationError", "ProfileNotFound")
 # Bytes read ahead of each read of a remote file. The libraries' own 5 to 50 MB would be sent again for each row group.
 _AHEAD = 1 << 16
 
@@ -48,6 +50,7 @@ def list_files(address: str) -> Iterator[File]:
     [('memory:///docs/a.txt', 4)]
     """
     system, path = open_system(address)
+    system.invalidate_cache()  # another listing in this process may be older than the files
     infos: Iterator[dict[str, Any]]
     with reaching(address):
         if "*" in path:
@@ -55,12 +58,10 @@ def list_files(address: str) -> Iterator[File]:
             found = cast(dict[str, dict[str, Any]], system.glob(path, detail=True))
             names = sorted(name for name in found if not _hidden(name.removeprefix(fixed)))
             infos = (found[name] for name in names if found[name]["type"] == "file")
-        elif system.isfile(path):
-            infos = iter([system.info(path)])
-        elif system.isdir(path):
-            infos = _below(system, path)
-        else:
+        elif (info := _info(system, path)) is None:
             raise InputError(f"{address}: no such file or folder")
+        else:
+            infos = _below(system, path) if info["type"] == "directory" else iter([info])
         for info in infos:
             version = next((str(info[key]) for key in _VERSIONS if key in info), "")
             yield File(_address(system, info["name"]), int(info["size"] or 0), version)
@@ -74,7 +75,9 @@ def folder_of(address: str) -> str:
     """
     system, path = open_system(address)
     with reaching(address):
-        folder = path if system.isdir(path) else path.partition("*")[0].rpartition("/")[0]
+        info = None if "*" in path else _info(system, path)
+        is_folder = info is not None and info["type"] == "directory"
+        folder = path if is_folder else path.partition("*")[0].rpartition("/")[0]
     return _address(system, folder).rstrip("/")
 
 
@@ -130,7 +133,7 @@ def open_system(address: str) -> tuple["AbstractFileSystem", str]:
     try:
         with reaching(address):
             system, path = url_to_fs(address)
-    except (ImportError, ValueError) as error:  # the protocol is unknown, or its library missing
+    except ImportError as error:  # the protocol's library is missing
         raise InputError(f"{address}: cannot be opened ({error})") from None
     return system, str(path)
 
@@ -140,7 +143,7 @@ def reaching(address: str) -> Iterator[None]:
     """Put what the library of a remote file system raises into one line; errors of local files pass.
 
     Raises:
-        InputError: credentials are missing or wrong.
+        InputError: the address or a setting cannot be right, or credentials are missing or wrong.
         JobError: the server cannot be reached, or broke off in spite of the library's retries.
 
     >>> with reaching("s3://bucket/a.tar"):
@@ -153,10 +156,14 @@ def reaching(address: str) -> Iterator[None]:
     except _PLAIN:
         raise
     except Exception as error:
-        if not is_remote(address) or isinstance(error, ImportError | ValueError):
+        if not is_remote(address) or isinstance(error, ImportError):
             raise
         if isinstance(error, PermissionError) or "Credential" in type(error).__name__:
             raise InputError(f"{address}: no access ({one_line(error)}); check the credentials") from error
+        if isinstance(error, ValueError) or type(error).__name__ in _SETTINGS:
+            raise InputError(
+                f"{address}: cannot be opened ({one_line(error)}); check the address and the settings of its server"
+            ) from error
         raise JobError(
             f"{address}: the server failed ({one_line(error)}); run the same command again to go on"
         ) from error
@@ -199,6 +206,14 @@ def _is_local(system: "AbstractFileSystem") -> bool:
     from fsspec.implementations.local import LocalFileSystem
 
     return isinstance(system, LocalFileSystem)
+
+
+def _info(system: "AbstractFileSystem", path: str) -> dict[str, Any] | None:
+    """Return what is known of a file or folder, None if there is none; isfile() also says False if a server fails."""
+    try:
+        return cast(dict[str, Any], system.info(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _hidden(path: str) -> bool:
