@@ -67,13 +67,19 @@ def test_processes_that_end_in_order_are_no_loss(train):
     ]
 
 
-def test_a_failed_exchange_names_the_process_that_ended_and_its_reason(train):
-    refused = InputError("items.csv: no such file")
-    first, second, third = train(lambda: fail(RuntimeError("broken pipe")), lambda: fail(refused), lambda: "third")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (JobError("the loss is NaN"), f"the loss is NaN; {peers._GO_ON}"),
+        (InputError("runs/a: another process is working"), "runs/a: another process is working"),  # resuming is no use
+    ],
+)
+def test_a_failed_exchange_names_the_process_that_ended_and_its_reason(train, monkeypatch, error, said):
+    monkeypatch.setattr(peers, "_GRACE", 30)
+    first, second, third = train(lambda: fail(RuntimeError("broken pipe")), lambda: fail(error), lambda: "third")
     assert type(first) is JobError
-    assert str(first).startswith(f"rank 1 on {socket.gethostname()} ended: items.csv: no such file; ")
-    assert "start every process again with --resume" in str(first)
-    assert (second, third) == (refused, "third")
+    assert str(first) == f"rank 1 on {socket.gethostname()} ended: {said}"
+    assert (second, third) == (error, "third")
 
 
 def test_an_error_while_the_others_are_there_stays_what_it_is(train):
@@ -88,7 +94,7 @@ def test_a_process_that_waits_for_a_lost_one_ends_with_one_line(train, ended, ca
     assert train(lambda: ended.wait(60), lambda: fail(refused)) == [True, refused]
     assert ended.status == 1
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"error: rank 1 on {socket.gethostname()} ended: items.csv: no such file; the run keeps")
+    assert line == f"error: rank 1 on {socket.gethostname()} ended: items.csv: no such file"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +113,16 @@ def test_a_process_that_ends_without_a_message_was_killed():
     one, other = socket.socketpair()
     with one:
         other.close()
-        assert peers._said(one, "rank 1 on n7") == "rank 1 on n7 ended without a message: it was killed or crashed"
+        said = peers._said(one, "rank 1 on n7")
+    assert said == f"rank 1 on n7 ended without a message: it was killed or crashed; {peers._GO_ON}"
+
+
+def test_what_a_process_says_first_is_why_it_ended():
+    """It may pass on who was lost, and end by that loss itself before the other one reads either."""
+    one, other = socket.socketpair()
+    with one, other:
+        other.sendall(b"rank 2 on n8 was killed\nrank 1 on n7 ended: broken pipe\n")
+        assert peers._said(one, "rank 1 on n7") == "rank 2 on n8 was killed"
 
 
 @pytest.mark.parametrize(("master", "host"), [("localhost", "localhost"), ("127.0.0.1", "127.0.0.1")])

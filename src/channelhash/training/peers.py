@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
-from channelhash.errors import JobError
+from channelhash.errors import InputError, JobError
 
 if TYPE_CHECKING:  # some builds of torch have no such module
     from torch.distributed.distributed_c10d import Store
@@ -70,8 +70,10 @@ def watching_peers(store: "Store", rank: int, size: int) -> Iterator[None]:
     except BaseException as error:
         message = " ".join(str(error).split()) or type(error).__name__
         farewell = f"rank {rank} on {socket.gethostname()} ended: {message}"
+        if not isinstance(error, InputError):  # which comes again until the input is corrected
+            farewell += f"; {_GO_ON}"
         if isinstance(error, RuntimeError) and peers.lost.wait(_GRACE):
-            raise JobError(f"{peers.reason}; {_GO_ON}") from error
+            raise JobError(peers.reason) from error
         raise
     finally:
         peers.leave(farewell)
@@ -96,11 +98,11 @@ class _Peers:
     def _watch(self) -> None:
         self.reason = self._first_loss()
         if self.reason and not self._left.is_set():
-            self.lost.set()
             self._send(self.reason)
+            self.lost.set()  # after which this process may end, and say no more
             if not self._left.wait(_GRACE):
                 cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar hides the cursor
-                os.write(2, f"{cursor}error: {self.reason}; {_GO_ON}\n".encode(errors="backslashreplace"))
+                os.write(2, f"{cursor}error: {self.reason}\n".encode(errors="backslashreplace"))
                 os._exit(1)
         self._left.wait()
         for connection in self._names:
@@ -122,18 +124,18 @@ class _Peers:
     def _send(self, message: str) -> None:
         for connection in self._names:
             with suppress(OSError):
-                connection.send(message.encode()[:4096])
+                connection.send(f"{message}\n".encode()[:4096])
 
 
 def _said(connection: socket.socket, name: str) -> str:
-    """Return what another process said before it ended, or how its connection ended."""
+    """Return what another process said first before it ended, or how its connection ended."""
     try:
-        said = connection.recv(4096).decode(errors="replace")
+        said = connection.recv(4096).decode(errors="replace").partition("\n")[0]
     except ConnectionResetError:
         said = ""
     except OSError as error:
-        return f"{name} no longer answers ({error.strerror}): its machine or the network is down"
-    return said or f"{name} ended without a message: it was killed or crashed"
+        return f"{name} no longer answers ({error.strerror}): its machine or the network is down; {_GO_ON}"
+    return said or f"{name} ended without a message: it was killed or crashed; {_GO_ON}"
 
 
 def _connect(store: "Store", rank: int, size: int) -> dict[socket.socket, str]:
