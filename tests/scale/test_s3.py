@@ -284,7 +284,7 @@ def test_ray_writes_the_same_bytes_to_a_bucket(proxy, job, bucket, tmp_path):
         "RAY_AUTH_MODE": "disabled"
     }
     ended = subprocess.run([*command, "--engine", "ray", "--workers", "2"], env=environment, capture_output=True,
-                           text=True, check=False)  # fmt: skip
+                           text=True, check=False, timeout=300)  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert proxy.cuts >= 3
     assert remote_content(f"{bucket}/codes") == content(whole)

@@ -2,6 +2,8 @@
 
 import os
 import secrets
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -31,30 +33,35 @@ class StoreBytes(NamedTuple):
 
 
 def _started(start: Callable[[], Any]) -> Any:
-    """Start a part of a cluster, a second time where a busy machine took longer than the 30 s that Ray waits."""
+    """Start a part of a cluster, a second time where a busy machine took longer than the 30 s that Ray waits.
+
+    What a try that failed had started is killed, for nobody knows of it. SIGTERM keeps its handler, which Ray replaces.
+    """
+    this: Any = library("psutil", "ray").Process()  # of Ray, which brings it
+    before, handler = this.children(recursive=True), signal.getsignal(signal.SIGTERM)
     try:
         return start()
     except Exception as error:  # Ray raises nothing more special
+        for process in this.children(recursive=True):
+            if process not in before:
+                process.kill()
         if "timed out during startup" not in str(error):
             raise
         return start()
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 class RayNodes:
-    """A head without workers, and nodes of one worker each.
+    """A head without workers, and nodes of one worker each, of which there are none at first."""
 
-    Args:
-        count: number of nodes.
-    """
-
-    def __init__(self, count: int) -> None:
+    def __init__(self) -> None:
         cluster_utils: Any = library("ray.cluster_utils", "ray")
         head = {"num_cpus": 0, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
         self._cluster = _started(lambda: cluster_utils.Cluster(initialize_head=True, head_node_args=head))
         self._stores: dict[str, Any] = {}  # number of a node -> the last that was heard of its store
         self._head, self._peak = "", 0
-        for _ in range(count):
-            self.add()
 
     @property
     def address(self) -> str:
@@ -108,8 +115,10 @@ def ray_nodes(count: int) -> Iterator[RayNodes]:
     if "RAY_AUTH_MODE" not in before:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
     try:
-        nodes = RayNodes(count)
+        nodes = RayNodes()
         try:
+            for _ in range(count):
+                nodes.add()
             os.environ["RAY_ADDRESS"] = nodes.address
             yield nodes
         finally:

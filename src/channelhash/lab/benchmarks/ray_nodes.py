@@ -71,12 +71,13 @@ def _measure_size(n: int, model: Path, folder: Path, shard_items: int) -> list[R
 
     encoded, encode_seconds = _timed(partial(encode, here, LOCAL, no_progress))
     first = CodeSet.load(shard_files(here)[0])
-    first.take(range(min(len(first), _QUERIES))).save(query)
+    n_queries = min(len(first), _QUERIES)
+    first.take(range(n_queries)).save(query)
     scores, evaluate_seconds = _timed(partial(evaluate, LOCAL, no_progress))
     workers = Workers("ray", _NODES)
     jobs = (
         (f"encode, {n / encode_seconds:,.0f} items/s in one process", partial(encode, there, workers), encode_seconds),
-        (f"evaluate, {_QUERIES} queries", partial(evaluate, workers), evaluate_seconds),
+        (f"evaluate, {n_queries} queries", partial(evaluate, workers), evaluate_seconds),
     )
     rows = []
     for what, job, alone in jobs:
