@@ -94,6 +94,8 @@ def test_a_notebook_shows_what_a_run_shows(path, tmp_path, monkeypatch):
     run = nbformat.read(path, as_version=4)
     for cell in code_of(run):
         cell.outputs, cell.execution_count = [], None
+    import matplotlib.font_manager  # noqa: F401 -- makes its cache, of which a notebook would tell otherwise
+
     NotebookClient(run, timeout=1200, resources={"metadata": {"path": str(tmp_path)}}).execute()
     for shown, now in zip(code_of(kept), code_of(run), strict=True):
         assert printed(shown) == printed(now), shown.source

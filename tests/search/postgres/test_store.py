@@ -304,12 +304,14 @@ def test_hnsw_is_asked_where_the_address_says_so_and_nowhere_else(full):
 
 def test_hnsw_finds_an_item_that_was_added_later(full):
     """The new item shares the code of one that the index finds: HNSW keeps both in one node."""
-    with opened(f"{full}&index=hnsw") as store:
+    with opened(f"{full}&index=hnsw&ef_search=40") as store:  # less than an insertion looks at
         alone = store.search(codes(50), 1)
         row = next(row for row in range(50) if alone.ids[row] == [f"{row:05}"])
         store.add(["new"], codes(50)[row : row + 1])
-        found = store.search(codes(50)[row : row + 1], 2)
-        store.delete(["new"])
+        try:
+            found = store.search(codes(50)[row : row + 1], 2)
+        finally:
+            store.delete(["new"])
         assert (found.ids, found.distances[0].tolist()) == ([[f"{row:05}", "new"]], [0, 0])
 
 
