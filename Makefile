@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage mutants benchmarks docs docs-serve wheel test-wheel release style lint clean
+.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage mutants benchmarks docs docs-serve wheel test-wheel release committed style lint clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -92,17 +92,21 @@ test-wheel: wheel  ## the wheel in an empty environment: a folder of photographs
 	rm -rf build/wheel
 	$(PYTHON) tools/install.py build/wheel "$$(echo dist/channelhash-*.whl)[photos,serve]"
 	cp -r examples/photographs build/wheel/photographs
+	rm -rf build/wheel/photographs/.channelhash  # codes of an earlier search
 	cd build/wheel && bin/channelhash search photographs "a bird sitting on a branch" -k 3
 	cd build/wheel && bin/channelhash demo --quick --out demo
 
 # What lists the packages of an environment stays out of the one that it lists, and of .venv.
-release: test-wheel  ## what a release publishes, in dist/: wheel, source, list of packages (CycloneDX), checksums
+release: committed test-wheel  ## what a release publishes, in dist/: wheel, source, list of packages (CycloneDX), checksums
 	$(BIN)/python -m build --sdist --outdir dist
 	$(PYTHON) -m venv build/sbom
 	build/sbom/bin/pip install --quiet cyclonedx-bom==7.5.0
 	build/sbom/bin/cyclonedx-py environment build/wheel/bin/python --pyproject pyproject.toml --output-reproducible \
 		--output-file "$$(echo dist/channelhash-*.whl | sed 's/-py3-none-any.whl/.cdx.json/')"
 	cd dist && sha256sum channelhash-* > SHA256SUMS && cat SHA256SUMS
+
+committed:
+	@git diff --quiet HEAD || { echo "There are changes that are not committed; commit them, then release."; exit 1; }
 
 style: dev
 	$(BIN)/ruff check

@@ -36,10 +36,11 @@ def dead_links(page: Path) -> list[tuple[int, str]]:
     text = _CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), page.read_text(encoding="utf-8"))
     found = []
     for link in _LINK.finditer(text):
+        if _OTHER_HOST.match(link["target"]):
+            continue
         name, _, anchor = link["target"].partition("#")
         target = (page.parent / name).resolve() if name else page
-        known = target in _MADE or (target.exists() and (not anchor or anchor in anchors(target)))
-        if not (known or _OTHER_HOST.match(link["target"])):
+        if target not in _MADE and not (target.exists() and (not anchor or anchor in anchors(target))):
             found.append((text.count("\n", 0, link.start()) + 1, link["target"]))
     return found
 
