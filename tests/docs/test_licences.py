@@ -8,7 +8,7 @@ from pages import DOCS, ROOT
 
 #: What git keeps as text of ours, all under the licence of the project.
 _TEXT = re.compile(
-    r"\.(py|pyi|md|ya?ml|toml|txt|json|sh|html|js|css|sbatch|cff|j2)$|(^|/)[^./]+$|/?\.[\w-]+$|Dockerfile"
+    r"\.(py|pyi|md|ya?ml|toml|txt|json|sh|html|js|css|sbatch|cff|j2)$|(^|/)[^./]+$|(^|/)\.[\w-]+$|Dockerfile"
 )
 
 
