@@ -83,8 +83,8 @@ def _build(folder: Path, n_items: int) -> None:
     _save_codes(folder / "other" / CODES, n_items, seed=1)
     index._WORTH = 0.0  # type: ignore[attr-defined]
     for aid, fewest, file in (
-        ("tables", "_FEWEST_LISTED", "table_layout"),
-        ("clusters", "_FEWEST_CLUSTERED", "cluster_reach"),
+        ("tables", "FEWEST_LISTED", "table_layout"),
+        ("clusters", "FEWEST_CLUSTERED", "cluster_reach"),
     ):
         setattr(index, fewest, 1)
         _fill(folder / aid, model, n_items, projections=True)

@@ -179,7 +179,7 @@ def test_many_queries_and_codes_have_the_answers_of_the_plain_search(aid, monkey
 
 
 def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
-    monkeypatch.setattr(code_index, "_FEWEST_CLUSTERED", 1_000)
+    monkeypatch.setattr(code_index, "FEWEST_CLUSTERED", 1_000)
     monkeypatch.setattr(cluster_codes, "_PIVOTS", 64)
     scattered = np.random.default_rng(0).integers(0, 256, (30_000, 16), dtype=np.uint8)
     for codes, clustered in ((draw(30_000, 128, 20, 0), True), (scattered, False)):

@@ -45,7 +45,7 @@ def snapshots(folder: Path) -> list[Path]:
 
 @pytest.mark.usefixtures("small_layers")
 @pytest.mark.parametrize(
-    "fewest", [{}, {"_FEWEST_CLUSTERED": 1}, {"_FEWEST_LISTED": 1}], ids=["scan", "clusters", "tables"]
+    "fewest", [{}, {"FEWEST_CLUSTERED": 1}, {"FEWEST_LISTED": 1}], ids=["scan", "clusters", "tables"]
 )
 def test_any_calls_in_any_order_with_snapshots_all_the_time(fewest, monkeypatch):
     """Filters, deletes, ties by id and layers, whichever way codes are searched."""
@@ -56,7 +56,7 @@ def test_any_calls_in_any_order_with_snapshots_all_the_time(fewest, monkeypatch)
         CodeIndex, "__init__", lambda self, of, aid, n_bits: made.add(type(aid).__name__) or make(self, of, aid, n_bits)
     )
     check_any_calls(PROJECTED["embedded"])
-    aid = {"_FEWEST_CLUSTERED": "Clusters", "_FEWEST_LISTED": "Tables"}
+    aid = {"FEWEST_CLUSTERED": "Clusters", "FEWEST_LISTED": "Tables"}
     assert made == {"NoneType", *(aid[name] for name in fewest)}
 
 

@@ -29,10 +29,10 @@ from channelhash.utils.seeds import generator
 if TYPE_CHECKING:
     from channelhash.search.index.few_codes import Way
 
-#: From so many distinct codes on, tables may be quicker than a scan.
-FEWEST_LISTED = 1 << 18
-# Clusters from so many on; tables only for so few bits: the neighbours of longer codes are too many bits away.
-_FEWEST_CLUSTERED, _LONGEST_LISTED = 1 << 16, 64
+#: From so many distinct codes on, clusters or tables may be quicker than a scan.
+FEWEST_CLUSTERED, FEWEST_LISTED = 1 << 16, 1 << 18
+# Tables only for so few bits: the neighbours of longer codes are too many bits away.
+_LONGEST_LISTED = 64
 # A search in the tables may look at one of so many codes before it is left to the scan. One in clusters may look at
 # more, as these lie side by side.
 _FRACTION, _SIDE_BY_SIDE = 16, 4
@@ -104,7 +104,7 @@ class CodeIndex:
         if tables or clusters:
             return plain._listed() if tables else plain._clustered()
         n = plain.n_distinct
-        if clusters is None and n >= _FEWEST_CLUSTERED and (clustered := plain._clustered())._is_worth_it():
+        if clusters is None and n >= FEWEST_CLUSTERED and (clustered := plain._clustered())._is_worth_it():
             return clustered
         if (
             tables is None
