@@ -70,4 +70,4 @@ def assert_refused(capsys: pytest.CaptureFixture[str], *arguments: object, says:
     last = error.strip().splitlines()[-1]
     assert last.startswith("error: "), error
     assert says in last
-    assert "Traceback" not in error
+    assert "Traceback" not in error, error

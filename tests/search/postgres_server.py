@@ -2,9 +2,10 @@
 
 import atexit
 import functools
-import hashlib
 import tempfile
+import uuid
 import warnings
+from pathlib import Path
 
 
 @functools.cache
@@ -25,6 +26,9 @@ def database() -> str:
     return str(server.get_uri())
 
 
-def postgres_address(name: object) -> str:
-    """The address of a store of its own for ``name``."""
-    return f"{database()}&store=s{hashlib.sha256(str(name).encode()).hexdigest()[:20]}"
+def postgres_address(folder: Path) -> str:
+    """The address of the store of a folder, whose name lies in it: pytest may name a later folder alike."""
+    name = folder / ".postgres"
+    if not name.exists():
+        name.write_text(f"s{uuid.uuid4().hex[:20]}")
+    return f"{database()}&store={name.read_text()}"
