@@ -104,7 +104,7 @@ def test_what_goes_through_object_stores_does_not_grow_with_the_items(monkeypatc
         assert row["spilled_bytes"] == 0
     encoded, counted = rows[2], rows[3]
     # The driver hands out the numbers of the shards' files; what was done comes back beside the object stores.
-    assert encoded["store_bytes"] < 200 * encoded["shards"]
+    assert encoded["store_bytes"] < 100 * encoded["shards"]
     # Three workers return 8 results each, and a killed one's last are made again: each has for 100 queries and 65
     # distances two numbers of 8 bytes, and for each query some of graded relevance.
     result = rows[1]["driver_bytes"] / 24

@@ -168,6 +168,23 @@ def _lost(ray: Any) -> tuple[type[Exception], ...]:
 
 
 @contextmanager
+def keeping_sigterm() -> Iterator[None]:
+    """Put back the handler of SIGTERM, which Ray replaces where it starts: it would exit with a status of its own.
+
+    >>> with keeping_sigterm():
+    ...     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    >>> signal.getsignal(signal.SIGTERM) == before
+    True
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def _cluster() -> Iterator[Any]:
     """Yield Ray, connected to the cluster that ``RAY_ADDRESS`` names, or to a new one on this machine."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use over the network otherwise
@@ -178,12 +195,10 @@ def _cluster() -> Iterator[Any]:
     address = os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {} if address else {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
     try:
-        before = signal.getsignal(signal.SIGTERM)
-        ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **options)
+        with keeping_sigterm():
+            ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(f"Ray cannot be reached at {address or 'this machine'}: {error}") from None
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, before)  # Ray would exit with status 15
     try:
         yield ray
     finally:

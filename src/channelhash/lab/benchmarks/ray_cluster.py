@@ -2,12 +2,11 @@
 
 import os
 import secrets
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from channelhash.scale.engines import keeping_sigterm
 from channelhash.utils.optional_imports import library
 
 # The smallest store that Ray takes is 75 MB.
@@ -35,22 +34,20 @@ class StoreBytes(NamedTuple):
 def _started(start: Callable[[], Any]) -> Any:
     """Start a part of a cluster, a second time where a busy machine took longer than the 30 s that Ray waits.
 
-    What a try that failed had started is killed, for nobody knows of it. SIGTERM keeps its handler, which Ray replaces.
+    What a try that failed had started is killed, for nobody knows of it.
     """
     this: Any = library("psutil", "ray").Process()  # of Ray, which brings it
-    before, handler = this.children(recursive=True), signal.getsignal(signal.SIGTERM)
-    try:
-        return start()
-    except Exception as error:  # Ray raises nothing more special
-        for process in this.children(recursive=True):
-            if process not in before:
-                process.kill()
-        if "timed out during startup" not in str(error):
-            raise
-        return start()
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)
+    before = this.children(recursive=True)
+    with keeping_sigterm():
+        try:
+            return start()
+        except Exception as error:  # Ray raises nothing more special
+            for process in this.children(recursive=True):
+                if process not in before:
+                    process.kill()
+            if "timed out during startup" not in str(error):
+                raise
+            return start()
 
 
 class RayNodes:
