@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
@@ -39,6 +40,8 @@ def main() -> None:
         "settings": options.settings,
         "folder": os.getcwd(),
     }
+    # Named, because Ray would join a cluster that anybody has begun on this machine.
+    ray.init(address=os.environ.get("RAY_ADDRESS") or "local")
     # Ray's own notes on the job lie beside the run's folder, which holds nothing but the run.
     notes = Path(job["out"]).parent / "ray-train"
     trainer = TorchTrainer(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -30,6 +31,18 @@ def nodes(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
     with ray_nodes(3) as nodes:
         yield nodes
+
+
+def test_a_cluster_does_not_become_the_one_that_others_on_this_machine_join(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with TemporaryDirectory(prefix="ray-") as usual:  # not tmp_path, which is too long for the names of sockets
+        monkeypatch.setenv("RAY_TMPDIR", usual)
+        with ray_nodes(0):
+            own = Path(os.environ["RAY_TMPDIR"])
+            assert list(own.glob("ray/session_*/sockets/raylet*"))
+            assert not list(Path(usual).iterdir())
+        assert os.environ["RAY_TMPDIR"] == usual
+        assert not own.exists()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from channelhash.scale.engines import keeping_sigterm
@@ -106,21 +107,26 @@ class RayNodes:
 
 @contextmanager
 def ray_nodes(count: int) -> Iterator[RayNodes]:
-    """Run a cluster, which ``RAY_ADDRESS`` names inside the block; only processes with its token may use it."""
+    """Run a cluster, which ``RAY_ADDRESS`` names inside the block; only processes with its token may use it.
+
+    Its files are in a folder of its own, which is removed: in Ray's usual folder it would become the cluster that other
+    programs on this machine join where they name none.
+    """
     before = dict(os.environ)
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    if "RAY_AUTH_MODE" not in before:
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
-    try:
-        nodes = RayNodes()
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": folder}
+        if "RAY_AUTH_MODE" not in before:
+            os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _TOKEN}
         try:
-            for _ in range(count):
-                nodes.add()
-            os.environ["RAY_ADDRESS"] = nodes.address
-            yield nodes
+            nodes = RayNodes()
+            try:
+                for _ in range(count):
+                    nodes.add()
+                os.environ["RAY_ADDRESS"] = nodes.address
+                yield nodes
+            finally:
+                nodes.stop()
         finally:
-            nodes.stop()
-    finally:
-        for name in os.environ.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
+            for name in os.environ.keys() - before.keys():
+                del os.environ[name]
+            os.environ.update(before)
