@@ -372,6 +372,45 @@ def test_a_skeleton_stands_where_photographs_will_be(page, address):
     expect(page.locator("#results .skeleton")).to_have_count(0)
 
 
+def test_a_question_that_another_takes_the_place_of_ends_without_an_error(page, address):
+    """Both of its requests are under way; the fixture sees the error that one of them would leave behind."""
+    held: list[Route] = []
+    page.route(re.compile("/items/|/search$"), lambda route: held.append(route))
+    with page.expect_request("**/items/*"), page.expect_request("**/search"):
+        page.goto(f"{address}?id=item001")
+    page.evaluate("history.pushState(null, '', '?where=year+%3E+0'); dispatchEvent(new PopStateEvent('popstate'))")
+    expect(page.get_by_role("heading", level=1)).to_have_text("30 photographs")
+    assert len(held) == 2
+
+
+def test_an_answer_that_breaks_off_is_an_error_of_one_line(page, address):
+    page.route("**/search", lambda route: route.fulfill(body='{"results": [', content_type="application/json"))
+    page.goto(f"{address}?q=red")
+    expect(page.locator("#error")).to_have_text("The server's answer broke off. Is it still running?")
+    expect(page.get_by_role("heading", level=1)).to_have_text("That did not work")
+
+
+def test_what_is_shown_loads_once_though_what_was_shown_before_still_loads(page, address):
+    page.goto(address)
+    ids(page)
+    asked = page.evaluate(
+        """async () => {
+            const { more, showItems } = await import("./grid.js");
+            const asked = [], waiting = {};
+            const fetchNext = (name) => (offset) => {
+                asked.push(name + offset);
+                return new Promise((resolve) => { waiting[name] = resolve; });
+            };
+            for (const name of ["before", "now"]) showItems({ fetchNext: fetchNext(name), draw: null, codes: false });
+            waiting.before({ items: [], complete: true });
+            await new Promise((resolve) => setTimeout(resolve, 50)); // all that follows on it has run
+            more();
+            return asked;
+        }"""
+    )
+    assert asked == ["before0", "now0"]
+
+
 def test_an_indexing_run_shows_how_far_it_is_and_the_store_answers_meanwhile(page, address):
     state = {"loading": ["the words"], "indexing": {"stage": "encode", "done": 1200, "total": 5000}}
     page.route("**/info", lambda route: route.fulfill(json={**route.fetch().json(), **state}))

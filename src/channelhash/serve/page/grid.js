@@ -36,7 +36,10 @@ export function clear() {
 /** Fetch and lay out the next items, once at a time. */
 export function more() {
   if (complete) return null;
-  loading ??= next(fetchMore).finally(() => { loading = null; });
+  if (!loading) {
+    const mine = next(fetchMore).finally(() => { if (loading === mine) loading = null; }); // else something else loads by now
+    loading = mine;
+  }
   return loading;
 }
 

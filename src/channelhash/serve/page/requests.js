@@ -37,8 +37,12 @@ export async function fetched(address, options = {}) {
     if (error.name === "AbortError") throw error;
     throw new Error("The server does not answer. Is it still running?");
   }
-  const body = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(body.error ?? `The server answered with status ${response.status}.`);
+  const body = await response.json().catch((error) => {
+    if (error.name === "AbortError") throw error;
+    return null;
+  });
+  if (!response.ok) throw new Error(body?.error ?? `The server answered with status ${response.status}.`);
+  if (!body) throw new Error("The server's answer broke off. Is it still running?");
   return body;
 }
 

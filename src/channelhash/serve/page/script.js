@@ -60,15 +60,15 @@ async function show(state) {
   [by("title").textContent, by("status").textContent] = [hasQuestion(state) ? "Searching…" : "Photographs", ""];
   by("error").hidden = true;
   let answer = null;
-  const name = state.id === null ? null : fetched(`items/${encodeURIComponent(state.id)}`, { signal }).then(nameOf);
+  const nameAsked = () => (state.id === null ? null : fetched(`items/${encodeURIComponent(state.id)}`, { signal }).then(nameOf));
   const narrow = (change) => go({ ...asked, ...change });
   const open = (place, why) => openPhoto(place, { info, answer, ask, narrow, explain: (item, stop) => explain(state, answer, item, stop) }, why);
   const fetchNext = async (offset) => {
     try {
-      const part = await fetchPart(state, info, offset, PART, signal);
+      const [part, name] = await Promise.all([fetchPart(state, info, offset, PART, signal), offset ? null : nameAsked()]);
       if (!offset) {
         answer = part.results ? part : null;
-        sayFound(state, part, await name);
+        sayFound(state, part, name);
       }
       return { items: part.items, complete: part.total === undefined ? !part.items.length : offset + part.items.length >= part.total };
     } catch (error) {
