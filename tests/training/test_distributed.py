@@ -95,6 +95,20 @@ def test_two_ranks_refuse_a_batch_that_cannot_be_shared_evenly(tmp_path):
     assert "train.batch_size is 33: 2 processes cannot share it evenly" in result.stderr
 
 
+@pytest.mark.slow
+def test_ranks_that_the_network_does_not_join_say_so_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nodevice")
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"))
+    result = run_two(config, tmp_path / "run")
+    assert result.returncode != 0
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert any(
+        line.startswith("error: gloo cannot join the processes: ") and "; GLOO_SOCKET_IFNAME has to name" in line
+        for line in errors
+    )
+    assert "this is a bug" not in result.stderr
+
+
 #: Proxies and outputs on two ranks, the proxies' gradient as `Steps.run` makes it. Contrastive has outputs alone.
 RANK = """
 import sys, torch, torch.distributed as dist

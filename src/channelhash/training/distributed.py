@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from channelhash.errors import InputError
+from channelhash.errors import InputError, JobError
 from channelhash.training.peers import watching_peers
 
 #: How long a process waits for the others to start: all import torch, perhaps from one slow disk.
@@ -29,7 +29,8 @@ def joined(device: torch.device) -> Iterator[None]:
     """Join the processes that ``torchrun`` or Ray Train started together; do nothing in a process by itself.
 
     Raises:
-        JobError: another process is lost, see `watching_peers`; Ray Train watches its processes itself.
+        JobError: the network does not join them, or another process is lost, see `watching_peers`; Ray Train watches
+            its processes itself.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
@@ -42,11 +43,19 @@ def joined(device: torch.device) -> Iterator[None]:
     from torch.distributed.rendezvous import rendezvous  # some builds of torch have no such module
 
     store, rank, size = next(rendezvous("env://", timeout=_START))
-    with watching_peers(store, rank, size):
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_LONGEST_WAIT)
-        yield
-        dist.destroy_process_group()  # after an error it would wait for processes that may be gone
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    try:
+        with watching_peers(store, rank, size):
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_LONGEST_WAIT)
+            yield
+            dist.destroy_process_group()  # after an error it would wait for processes that may be gone
+    except RuntimeError as error:
+        if dist.is_initialized():
+            raise
+        raise JobError(
+            f"{backend} cannot join the processes: {' '.join(str(error).split())}; {backend.upper()}_SOCKET_IFNAME has"
+            " to name the network device that reaches the other machines"
+        ) from error
 
 
 def launched_rank() -> int:
