@@ -18,7 +18,7 @@ from channelhash.search.fusion import Ranking
 from channelhash.search.local.connection import APPLICATION, connect, damaged, one_line_errors
 from channelhash.search.local.filters import to_sqlite
 from channelhash.search.local.guard import Guard
-from channelhash.search.local.row_values import as_bytes, as_json, read_metadata
+from channelhash.search.local.row_values import as_bytes, as_json, read_metadata, write_labels
 from channelhash.search.local.tables import (
     MODALITIES,
     State,
@@ -333,7 +333,7 @@ class ItemsDatabase:
         add_words(self._connection, [row[0] for row in new] + [row[-1] for row in changed])
         self._add_up(items=added)
         if metadata is not None:
-            self._write_labels(numbers, metadata)
+            write_labels(self._connection, numbers, metadata)
         return numbers
 
     def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str, int]]:
@@ -343,14 +343,6 @@ class ItemsDatabase:
             sql = f"SELECT id, number, metadata, checksum FROM items WHERE id IN ({_marks(some)})"
             known.update({name: (number, text, checksum) for name, number, text, checksum in self._rows(sql, *some)})
         return known
-
-    def _write_labels(self, numbers: list[int], metadata: Sequence[Metadata]) -> None:
-        execute = self._connection.executemany
-        execute("INSERT OR IGNORE INTO keys VALUES (?)", zip({key for values in metadata for key in values}))
-        given = {number: of["labels"] for number, of in zip(numbers, metadata, strict=True) if "labels" in of}
-        execute("DELETE FROM labels WHERE item = ?", zip(given))
-        rows = ((label, number) for number, labels in given.items() if isinstance(labels, list) for label in labels)
-        execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", rows)
 
     def _remove_codes(self, modality: str, numbers: list[int]) -> None:
         """Remove the codes of some items; a trigger notes their serials."""

@@ -46,6 +46,16 @@ def read_metadata(
     return [(number, name, _known(keys, json.loads(values))) for number, name, values in rows]
 
 
+def write_labels(connection: sqlite3.Connection, numbers: Sequence[int], metadata: Sequence[Metadata]) -> None:
+    """Set the labels of those items whose metadata has any, and note every key of it."""
+    execute = connection.executemany
+    execute("INSERT OR IGNORE INTO keys VALUES (?)", zip({key for values in metadata for key in values}))
+    given = {number: of["labels"] for number, of in zip(numbers, metadata, strict=True) if "labels" in of}
+    execute("DELETE FROM labels WHERE item = ?", zip(given))
+    rows = ((label, number) for number, labels in given.items() if isinstance(labels, list) for label in labels)
+    execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", rows)
+
+
 def _known(keys: Sequence[str], values: list[Any]) -> Metadata:
     return {key: value for key, value in zip(keys, values, strict=False) if value is not None}
 
