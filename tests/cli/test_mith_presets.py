@@ -11,7 +11,7 @@ from data import mirflickr_tree, nuswide_tree
 from picture_runs import tiny_clip
 from small_runs import run_command
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "training.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "mith.md").read_text(encoding="utf-8")
 
 
 def write_coco(root: Path) -> Path:
