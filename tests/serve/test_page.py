@@ -589,6 +589,22 @@ def test_a_model_that_cannot_show_regions_says_so(page, address):
     expect(photo.get_by_text("internal")).to_be_hidden()
 
 
+def test_back_before_the_server_has_said_what_it_searches_waits_for_that(page, address):
+    held: list[Route] = []
+    page.goto(address)
+    ids(page)
+    page.fill("#words", "red")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("red")
+    page.route("**/info", lambda route: held.append(route))
+    with page.expect_request("**/info"):
+        page.reload()
+    page.go_back()
+    expect(page).to_have_url(address)
+    held.pop().continue_()
+    expect(page.get_by_role("heading", level=1)).to_have_text("31 photographs")
+
+
 def test_a_question_before_the_server_has_said_what_it_searches_waits_for_that(page, address, folder):
     held: list[Route] = []
     page.route("**/info", lambda route: held.append(route))  # the page asks once

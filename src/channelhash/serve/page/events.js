@@ -2,7 +2,7 @@
 
 import { readState, writeState } from "./asked.js";
 import { takeAway } from "./save.js";
-import { asked, go, searchPicture, show } from "./script.js";
+import { asked, go, info, searchPicture, show } from "./script.js";
 
 const by = (id) => document.getElementById(id);
 const form = by("form"), words = by("words"), file = by("file"), radius = by("radius");
@@ -60,5 +60,5 @@ document.addEventListener("keydown", (event) => {
 window.addEventListener("popstate", ({ state }) => {
   if (!state?.photo) by("photo").close();
   const then = readState(location.search);
-  if (writeState(then) !== writeState(asked)) show(then);
+  if (info && writeState(then) !== writeState(asked)) show(then); // before it is here, start() will read the address
 });
