@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError
 from channelhash.training.peers import watching_peers
 
 #: How long a process waits for the others to start: all import torch, perhaps from one slow disk.
@@ -24,13 +24,17 @@ _START = timedelta(minutes=10)
 _LONGEST_WAIT = timedelta(hours=12)
 
 
+class _NotJoinedError(InputError, RuntimeError):
+    """A `RuntimeError` as well, so that `watching_peers` names a process that was lost meanwhile instead."""
+
+
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
     """Join the processes that ``torchrun`` or Ray Train started together; do nothing in a process by itself.
 
     Raises:
-        JobError: the network does not join them, or another process is lost, see `watching_peers`; Ray Train watches
-            its processes itself.
+        InputError: the network does not join them.
+        JobError: another process is lost, see `watching_peers`; Ray Train watches its processes itself.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
@@ -43,19 +47,17 @@ def joined(device: torch.device) -> Iterator[None]:
     from torch.distributed.rendezvous import rendezvous  # some builds of torch have no such module
 
     store, rank, size = next(rendezvous("env://", timeout=_START))
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    try:
-        with watching_peers(store, rank, size):
+    with watching_peers(store, rank, size):
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        try:
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_LONGEST_WAIT)
-            yield
-            dist.destroy_process_group()  # after an error it would wait for processes that may be gone
-    except RuntimeError as error:
-        if dist.is_initialized():
-            raise
-        raise JobError(
-            f"{backend} cannot join the processes: {' '.join(str(error).split())}; {backend.upper()}_SOCKET_IFNAME has"
-            " to name the network device that reaches the other machines"
-        ) from error
+        except RuntimeError as error:
+            raise _NotJoinedError(
+                f"{backend} cannot join the processes: {' '.join(str(error).split())}; {backend.upper()}_SOCKET_IFNAME"
+                " has to name the network device that reaches the other machines"
+            ) from error
+        yield
+        dist.destroy_process_group()  # after an error it would wait for processes that may be gone
 
 
 def launched_rank() -> int:
