@@ -47,3 +47,22 @@ def test_other_functions_and_places_are_left_to_numba(monkeypatch, cache):
     monkeypatch.delenv("NUMBA_CACHE_DIR")
     monkeypatch.setenv("CHANNELHASH_CACHE", str(Path(__file__)))  # where nothing can be written
     assert compiled.SharedCache.from_function(dsch_bounds, ours) is None
+
+
+@pytest.mark.parametrize("home", ["cannot be written", "missing"])
+def test_loops_are_compiled_where_nothing_can_be_kept(monkeypatch, home):
+    def refuse(*_):
+        raise PermissionError("no cache here") if home == "cannot be written" else RuntimeError("no home")
+
+    monkeypatch.delenv("CHANNELHASH_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(
+        *((compiled.caching._CacheLocator, "ensure_cache_path") if home == "cannot be written" else (Path, "home")),
+        refuse,
+    )
+    code = compile("def double(x):\n    return 2 * x\n", compiled.__file__, "exec")
+    functions = {"__name__": compiled.__name__}
+    exec(code, functions)
+    double = compiled.njit("int64(int64)", cache=True)(functions["double"])
+    assert double(21) == 42
+    assert double.stats.cache_path is None

@@ -2,19 +2,21 @@
 
 Compiling all loops takes some 15 s. Numba keeps machine code beside each source file, so that every environment would
 compile anew; here it is kept in the user's cache, by what it was compiled from. ``$NUMBA_CACHE_DIR`` names another
-place.
+place. Where no place can be written, as for a user without a home, each process compiles for itself.
 """
 
 import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import llvmlite
 import numba
-from numba import get_num_threads, njit, prange
+from numba import get_num_threads, prange
 from numba.core import caching
 
+from channelhash.errors import InputError
 from channelhash.utils.files import cache_folder, content_hash
 
 __all__ = ["get_num_threads", "njit", "prange"]
@@ -54,3 +56,17 @@ class SharedCache(caching.UserWideCacheLocator):
 _locators = getattr(caching, "CacheImpl" if hasattr(caching, "CacheImpl") else "_CacheImpl")._locator_classes
 if SharedCache not in _locators:
     _locators.insert(0, SharedCache)
+
+
+def njit(*signature: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function as ``numba.njit`` does, but keep no machine code where no place for it can be written."""
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(*signature, **options)(function)
+        except (InputError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "no locator" not in str(error):
+                raise
+            return numba.njit(*signature, **options | {"cache": False})(function)
+
+    return compiled

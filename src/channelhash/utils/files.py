@@ -260,11 +260,18 @@ def cache_folder() -> Path:
     """Return the folder of files that can be computed again: ``$CHANNELHASH_CACHE``, or one in the user's cache folder.
 
     That is ``$XDG_CACHE_HOME`` where it is set, else ``~/.cache``, ``~/Library/Caches`` (macOS) or ``%LOCALAPPDATA%``.
+
+    Raises:
+        InputError: the user has no home.
     """
     if chosen := os.environ.get("CHANNELHASH_CACHE"):
         return Path(chosen)
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base, "channelhash")
+    try:
+        home = Path.home()
+    except RuntimeError:
+        raise InputError("this user has no home folder; name a folder for caches in CHANNELHASH_CACHE") from None
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local", "channelhash", "Cache")
-    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "channelhash"
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local", "channelhash", "Cache")
+    return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "channelhash"
