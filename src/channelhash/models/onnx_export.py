@@ -182,7 +182,7 @@ def _write(branch: nn.Module, inputs: Tensor, path: Path) -> None:
 
 
 def _runner(path: Path) -> Any:
-    import onnxruntime
+    from channelhash.utils.onnx_runtime import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda rows: session.run(["outputs"], {"inputs": rows})[0]

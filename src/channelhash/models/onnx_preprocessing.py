@@ -58,7 +58,7 @@ class OnnxImages:
 
     def load(self, modality: str) -> Callable[[Sequence[Any]], NDArray[np.float32]]:
         """Return the network as a function of images."""
-        import onnxruntime
+        from channelhash.utils.onnx_runtime import onnxruntime
 
         if not self._path.is_file():
             raise InputError("no such file")

@@ -36,7 +36,7 @@ class OnnxTower(nn.Module):
 
     def _session(self) -> Any:
         if self._running is None or self._running[0] != os.getpid():  # the threads of a session stay behind in a fork
-            import onnxruntime
+            from channelhash.utils.onnx_runtime import onnxruntime
 
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = torch.get_num_threads()
