@@ -237,11 +237,16 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 def read_sections(path: Path, overrides: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """Read the sections of a configuration file and apply ``overrides``; only their form is checked.
 
+    ``configs/NAME.yaml``, as the pages name what ships with the package, is found outside the repository too.
+
     Raises:
         InputError: the file is missing, or not YAML with sections; or as `apply_override`.
     """
     if not path.exists():
-        raise InputError(f"{path}: no such configuration file")
+        shipped = Path(__file__).parent / "presets" / path.name
+        if path.parent != Path("configs") or not shipped.exists():
+            raise InputError(f"{path}: no such configuration file; `channelhash config list` names those that ship")
+        path = shipped
     values = read_yaml_sections(path, f"a configuration has the sections {', '.join(_SECTIONS)}, each with keys")
     for override in overrides:
         apply_override(values, override)

@@ -1,11 +1,13 @@
 """The presets ``recommended`` and ``fast`` are one recommendation, and what ``channelhash train`` takes by itself."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
-from channelhash.config import make_config, read_config
+from channelhash.config import make_config, read_config, read_sections
+from channelhash.errors import InputError
 from channelhash.runs.presets import preset_path
 from small_runs import assert_refused, run_command, write_features
 
@@ -56,3 +58,12 @@ def test_a_ready_configuration_takes_the_recommended_weights_by_one_setting(tmp_
         plain, ours = read_config(preset_path(name)), read_config(preset_path(name), ["loss.recommended=true"])
         assert (plain.loss.kappa_q, plain.terms.average_precision) == (0.01, 0.0)  # as they were in 0.1
         assert (ours.loss.kappa_q, ours.terms.average_precision) == (0.3, ours.n_bits / 4)
+
+
+def test_a_configuration_that_ships_is_found_without_the_repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read_sections(Path("configs/features.yaml")) == read_sections(preset_path("features"))
+    with pytest.raises(
+        InputError, match=r"configs/feature\.yaml: no such configuration file; `channelhash config list`"
+    ):
+        read_sections(Path("configs/feature.yaml"))
