@@ -64,6 +64,6 @@ def test_a_configuration_that_ships_is_found_without_the_repository(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     assert read_sections(Path("configs/features.yaml")) == read_sections(preset_path("features"))
     with pytest.raises(
-        InputError, match=r"configs/feature\.yaml: no such configuration file; `channelhash config list`"
+        InputError, match=r"feature\.yaml: no such configuration file; `channelhash config list`"
     ):
         read_sections(Path("configs/feature.yaml"))
