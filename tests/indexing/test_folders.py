@@ -93,18 +93,18 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path, model, store):
     assert len(done.problems) == 1
     assert "cut.png" in done.problems[0]
     assert done.items == 4
-    with pytest.raises(InputError, match=r"no pictures in this folder or below it; 7 left out: excluded"):
+    with pytest.raises(InputError, match=r"no pictures in this folder or below it; left out: 7 × excluded"):
         read_source(folder, exclude=["*"])
     with pytest.raises(InputError, match="--exclude"):
         read_source(folder, exclude=["!a.gif"])
 
 
 def test_heic_files_without_the_extra_are_counted(tmp_path, monkeypatch):
-    from channelhash.data import folder as folders
+    from channelhash.data import image_endings
 
     folder = picture_folder(tmp_path / "photos", 2)
     (folder / "a.HEIC").write_bytes(bytes(10))
-    monkeypatch.setattr(folders, "reads_heif", lambda: False)
+    monkeypatch.setattr(image_endings, "reads_heif", lambda: False)
     assert read_source(folder).records.removed == {"HEIC needs pillow-heif: pip install 'channelhash[heif]'": 1}
 
 

@@ -117,7 +117,7 @@ def test_bad_items_go_to_a_file_of_their_own(tmp_path, capsys):
         ("7.png", "1.parquet"),
         ("9.png", "2.parquet"),
     ]
-    assert bad[0]["reason"] == "not a picture of a known format"
+    assert bad[0]["reason"] == "not a readable picture (of no known format)"
     assert bad[1]["reason"].startswith("not a readable picture (")
     assert bad[2]["reason"] == f"empty picture {images / '9.png'}"
     ids = joined([ch.CodeSet.load(path) for path in shard_files(tmp_path / "out")]).ids

@@ -9,7 +9,8 @@ from PIL import ExifTags, Image, ImageOps
 
 from channelhash.data.images import Resize, Square, image_problem
 from channelhash.explanation.occlusion import reduce_image
-from channelhash.utils.image_files import date_taken, open_image, reads_heif, upright
+from channelhash.utils.image_decoding import decode
+from channelhash.utils.image_files import date_taken, open_image, reads_heif
 from channelhash.utils.seeds import generator
 from pages import ROOT
 
@@ -44,10 +45,10 @@ def test_no_image_is_opened_elsewhere():
 @pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_an_image_is_turned_as_pillow_turns_it(orientation, file_format):
     file = as_written(photograph(), orientation, file_format)
-    turned = upright(open_image(file))
+    turned = decode(open_image(file))
     np.testing.assert_array_equal(np.asarray(turned), np.asarray(ImageOps.exif_transpose(Image.open(file))))
     assert turned.size == ((90, 60) if orientation < 5 else (60, 90))
-    np.testing.assert_array_equal(np.asarray(upright(turned)), np.asarray(turned))
+    np.testing.assert_array_equal(np.asarray(decode(turned)), np.asarray(turned))
 
 
 @pytest.mark.parametrize("prepare", [Square(32), Resize(32), Resize(32, mode="squash"), Resize(32, mode="longest")])
@@ -80,7 +81,7 @@ def test_the_date_taken_is_read_before_and_after_decoding():
     for file_format in ("JPEG", "PNG", "WEBP"):
         image = open_image(as_written(photograph(), 1, file_format))
         assert date_taken(image) == "2019-07-14 10:20:30"
-        upright(image)
+        decode(image)
         assert date_taken(image) == "2019-07-14 10:20:30"
 
 
@@ -98,11 +99,9 @@ def test_heic_is_read_upright(tmp_path):
 
 
 def test_a_heic_file_without_the_extra_says_what_to_install(tmp_path, monkeypatch):
-    from channelhash.data import images
     from channelhash.utils import image_files
 
     path = tmp_path / "photo.heic"
     path.write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
-    for module in (images, image_files):
-        monkeypatch.setattr(module, "reads_heif", lambda: False)
+    monkeypatch.setattr(image_files, "reads_heif", lambda: False)
     assert "pip install 'channelhash[heif]'" in str(image_problem(path))

@@ -53,7 +53,7 @@ def load_coco(
     texts = _texts(captions, files, instances, problems) if captions is not None else None
     usable = []
     for image, file_name in files.items():
-        if problem := image_problem(folder / file_name, decode=False):
+        if problem := image_problem(folder / file_name, whole=False):
             reason = "unreadable picture" if (folder / file_name).is_file() else "missing picture"
             problems.add(f"{instances}: image {image}: {problem}", _REMEDY, reason)
         elif texts is not None and not texts[image]:

@@ -9,15 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from channelhash.data.features import load_features
+from channelhash.data.image_endings import NOT_A_PICTURE, ending_problem
 from channelhash.data.images import image_problem
 from channelhash.data.records import Records
 from channelhash.data.table import has_labels, load_table
 from channelhash.errors import InputError
 from channelhash.utils.array_files import ENDINGS
-from channelhash.utils.image_files import HEIF_ENDINGS, HEIF_REMEDY, reads_heif
 from channelhash.utils.path_patterns import match_any
-
-IMAGE_ENDINGS = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", *HEIF_ENDINGS}
 
 
 def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Records:
@@ -61,7 +59,7 @@ def load_folder(root: Path, skip_bad: bool = False) -> Records:
         {"image": good},
         np.zeros((len(good), 0), dtype=bool),
         (),
-        {reason: count for reason, count in found.skipped.items() if reason == HEIF_REMEDY}
+        {reason: count for reason, count in found.skipped.items() if reason != NOT_A_PICTURE}
         | ({"unreadable picture": len(bad)} if bad else {}),
         (*found.problems, *bad.values()),
         found=len(paths),
@@ -135,7 +133,7 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> Found:
             else:
                 names.append(name)
     if not names:
-        reasons = "".join(f"; {count} left out: {reason}" for reason, count in skipped.items())
+        reasons = "".join(f"; left out: {count:,} × {reason}" for reason, count in skipped.items())
         raise InputError(f"{root}: no pictures in this folder or below it{reasons}")
     return Found(
         sorted(names, key=lambda name: name.split("/")), dict(sorted(skipped.items())), tuple(sorted(problems))
@@ -149,7 +147,4 @@ def _is_utf8(name: str) -> bool:
 
 def _no_image(entry: os.DirEntry[str]) -> str:
     """Return why a file is left out, by its name; empty for an image."""
-    ending = os.path.splitext(entry.name)[1].lower()
-    if ending not in IMAGE_ENDINGS or entry.is_dir():
-        return "not a picture"
-    return HEIF_REMEDY if ending in HEIF_ENDINGS and not reads_heif() else ""
+    return NOT_A_PICTURE if entry.is_dir() else ending_problem(os.path.splitext(entry.name)[1].lower())

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from channelhash.errors import InputError
-from channelhash.utils.image_files import HEIF_ENDINGS, HEIF_REMEDY, open_image, reads_heif, upright
+from channelhash.utils.image_decoding import decode
+from channelhash.utils.image_files import open_image
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,20 +20,24 @@ if TYPE_CHECKING:
 ImageInput = Path | str | Image.Image
 
 _UPRIGHT = "turn it as its EXIF orientation says (ImageOps.exif_transpose)"
+_COLOURS = (
+    "convert('RGB'), after values of more than 8 bits are scaled to 255, transparent pixels are drawn on white and a "
+    "colour profile is converted to sRGB"
+)
 _REDUCED = "if it is a file, picture.draft('RGB', (2 * short_side, 2 * short_side))"
 _SQUARE_STEPS = (
     "open the picture with Pillow; if it is a file, picture.draft('RGB', (2 * size, 2 * size)), by which a large JPEG "
     "is decoded to a nearby smaller size",
     _UPRIGHT,
     "side = min(width, height), left = (width - side) / 2, top = (height - side) / 2, not rounded",
-    "convert('RGB'), then resize((size, size), `filter`, box=(left, top, left + side, top + side)) with Pillow, whose "
+    f"{_COLOURS}, then resize((size, size), `filter`, box=(left, top, left + side, top + side)) with Pillow, whose "
     "filters are antialiased",
 )
 _RESIZE_STEPS = {
     "shortest": (
         "open the picture with Pillow",
         _UPRIGHT,
-        "convert('RGB')",
+        _COLOURS,
         "the short side becomes short_side, the long one int(short_side * long / short): resize with Pillow's `filter`",
         "cut out size x size pixels from left = round((width - size) / 2), top = round((height - size) / 2), rounding "
         "halves to even",
@@ -40,24 +45,24 @@ _RESIZE_STEPS = {
     "squash": (
         "open the picture with Pillow",
         _UPRIGHT,
-        "convert('RGB')",
+        _COLOURS,
         "resize((size, size), `filter`) with Pillow",
     ),
     "longest": (
         "open the picture with Pillow",
         _UPRIGHT,
-        "convert('RGB')",
+        _COLOURS,
         "ImageOps.pad(picture, (size, size), `filter`, color=(fill, fill, fill)) with Pillow",
     ),
 }
 
 
-def image_problem(path: Path, decode: bool = True) -> str | None:
+def image_problem(path: Path, whole: bool = True) -> str | None:
     """Return what is wrong with an image file, in a few words that name it, or None.
 
     Args:
         path: the file.
-        decode: decode the whole file, a JPEG file at the smallest size; otherwise only check that it is not empty.
+        whole: decode the whole file, a JPEG file at the smallest size; otherwise only check that it is not empty.
 
     >>> image_problem(Path("lost.jpg"))
     'no such picture lost.jpg'
@@ -66,14 +71,13 @@ def image_problem(path: Path, decode: bool = True) -> str | None:
         return f"no such picture {path}"
     if path.stat().st_size == 0:
         return f"empty picture {path}"
-    if not decode:
+    if not whole:
         return None
     try:
         with open_image(path) as image:
-            image.draft("RGB", (1, 1))  # still reads to the end, in half the time
-            image.load()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        return f"unreadable picture {path} ({_reason(path, error)})"
+            decode(image, 1)  # still reads to the end, in half the time
+    except OSError as error:
+        return f"unreadable picture {path} ({error})"
     return None
 
 
@@ -119,15 +123,13 @@ class Resize:
         return _recipe(self.mode, [first, *steps], **fields | {"short_side": self.short_side or self.size})
 
     def _resized(self, opened: Image.Image) -> Image.Image:
-        if self.reduced:
-            opened.draft("RGB", (2 * (self.short_side or self.size),) * 2)
-        image, size = upright(opened).convert("RGB"), self.size
+        size, short = self.size, self.short_side or self.size
+        image = decode(opened, 2 * short if self.reduced else None)
         method = Image.Resampling[self.filter.upper()]
         if self.mode == "squash":
             return image.resize((size, size), method)
         if self.mode == "longest":
             return ImageOps.pad(image, (size, size), method, color=(self.fill,) * 3)
-        short = self.short_side or size
         width, height = image.size
         # The long side is cut to whole pixels and the crop rounded to even, as in torchvision, which published features
         # of pre-trained models were made with.
@@ -223,14 +225,9 @@ def _read(images: Sequence[ImageInput], size: int, resize: Callable[[Image.Image
                 batch[i] = np.asarray(resize(opened))
         except FileNotFoundError:
             raise InputError(f"{image}: no such picture") from None
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise InputError(f"{image}: not a readable picture ({_reason(image, error)})") from None
+        except OSError as error:
+            raise InputError(f"{image}: not a readable picture ({error})") from None
     return np.ascontiguousarray(batch.transpose(0, 3, 1, 2))
-
-
-def _reason(image: Path | str, error: Exception) -> str:
-    missing = Path(image).suffix.lower() in HEIF_ENDINGS and not reads_heif()
-    return HEIF_REMEDY if missing else str(error)
 
 
 def _recipe(resize: str, steps: Sequence[str], **fields: Any) -> dict[str, Any]:
@@ -239,11 +236,8 @@ def _recipe(resize: str, steps: Sequence[str], **fields: Any) -> dict[str, Any]:
 
 
 def _square(image: Image.Image, size: int) -> Image.Image:
-    image.draft("RGB", (2 * size, 2 * size))  # JPEG decodes straight to a nearby smaller size
-    image = upright(image)
+    image = decode(image, 2 * size)
     width, height = image.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
-    return image.convert("RGB").resize(
-        (size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side)
-    )
+    return image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))

@@ -16,7 +16,8 @@ from PIL import Image, ImageFilter
 from channelhash.codes import binarize
 from channelhash.explanation.agreeing_bits import Outputs
 from channelhash.metrics.real_valued import unit_rows
-from channelhash.utils.image_files import upright
+from channelhash.utils.image_decoding import decode
+from channelhash.utils.image_files import upright_size
 
 #: Maps ``n`` items of one modality to real-valued outputs ``(n, k)``.
 Encode = Callable[[Sequence[Any]], Outputs]
@@ -89,18 +90,17 @@ def make_grid(size: tuple[int, int], cells: int, patch: int) -> Grid:
 
 
 def reduce_image(image: Image.Image) -> Image.Image:
-    """Return the image upright, as models read it, in RGB, its short side at most 512 pixels.
+    """Return the image as models read it, its short side at most 512 pixels.
 
     >>> reduce_image(Image.new("L", (4000, 2000))).size
     (1024, 512)
     """
     factor = SHORT_SIDE / min(image.size)
-    if factor < 1:
-        target = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
-        image.draft("RGB", target)  # a JPEG file is decoded straight to a nearby smaller size
-        image.load()
-        image = image.convert("RGB").resize(target, Image.Resampling.BILINEAR)
-    return upright(image).convert("RGB")
+    width, height = upright_size(image)
+    image = decode(image, SHORT_SIDE)
+    if factor >= 1:
+        return image
+    return image.resize((max(1, round(width * factor)), max(1, round(height * factor))), Image.Resampling.BILINEAR)
 
 
 def make_filler(image: Image.Image, fill: Fill) -> Image.Image:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from PIL import Image, UnidentifiedImageError
 
 from channelhash.codes.code_set import CodeSet, joined
 from channelhash.data.bulk import KINDS, input_files
@@ -22,6 +21,7 @@ from channelhash.scale.engines import LOCAL, Workers
 from channelhash.scale.job import BulkJob, bad_path, finished_shards, open_job, shard_path
 from channelhash.utils.device import pick_device
 from channelhash.utils.files import locked, sweep
+from channelhash.utils.image_files import ImageError
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.python_names import python_names, trusting
 from channelhash.utils.remote_paths import Place, whole_file, write_whole_text
@@ -30,9 +30,6 @@ from channelhash.utils.remote_paths import Place, whole_file, write_whole_text
 SHARD_ITEMS = 16384
 # Small files read at once: from an object store, most of that time is waiting.
 _READS = 8
-
-#: What Pillow raises for files that are no pictures, or damaged ones.
-_PICTURE_ERRORS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 
 
 class Written(NamedTuple):
@@ -153,7 +150,7 @@ def encode_batch(model: HashModel, batch: RawBatch, job: BulkJob) -> tuple[CodeS
     """
     try:
         return _codes(model, batch, job), batch.bad
-    except _PICTURE_ERRORS:
+    except ImageError:
         wrong = {row: problem for row in range(len(batch.ids)) if (problem := _image_problem(model, batch, row))}
         if not wrong:
             raise
@@ -170,10 +167,8 @@ def _codes(model: HashModel, batch: RawBatch, job: BulkJob) -> CodeSet:
 def _image_problem(model: HashModel, batch: RawBatch, row: int) -> str | None:
     try:
         model.prepare("image", batch.take([row]).records(sorted(set(batch.labels[row]))).items["image"])
-    except UnidentifiedImageError:  # its own words name a place in memory
-        return "not a picture of a known format"
-    except _PICTURE_ERRORS as error:
-        return f"not a readable picture ({' '.join(str(error).split())})"
+    except ImageError as error:
+        return f"not a readable picture ({error})"
     return None
 
 

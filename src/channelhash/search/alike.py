@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.utils.image_files import STORED_FORMATS, open_image, upright
+from channelhash.utils.image_decoding import decode
+from channelhash.utils.image_files import open_image
 
 #: ``(256,)`` uint8 of a picture; None of one that is not there or cannot be read.
 Grey = NDArray[np.uint8] | None
@@ -46,15 +47,14 @@ def read_grey(path: str) -> Grey:
     """Read the grey copy of one picture file; the last ones are kept until their files change."""
     try:
         return _read_grey(path, Path(path).stat().st_mtime_ns) if path else None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+    except OSError:
         return None
 
 
 @lru_cache(_CACHED)
 def _read_grey(path: str, _changed: int) -> NDArray[np.uint8]:
-    with open_image(path, STORED_FORMATS) as opened:
-        opened.draft("L", (4 * _SIDE, 4 * _SIDE))  # a JPEG file is decoded to a nearby smaller size
-        grey = upright(opened).convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX)
+    with open_image(path) as opened:
+        grey = decode(opened, 4 * _SIDE).convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX)
     return np.asarray(grey, dtype=np.uint8).ravel()
 
 

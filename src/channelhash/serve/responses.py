@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from PIL import Image
-
 from channelhash.codes import PackedCodes
 from channelhash.search.catalogue import date_of
 from channelhash.search.hits import Hit
 from channelhash.search.store import Item
 from channelhash.serve.schemas import BrowsedItem, ItemResponse, Result
-from channelhash.utils.image_files import STORED_FORMATS, open_image, upright_size
+from channelhash.utils.image_files import open_image, upright_size
 
 # Sizes of pictures that are kept, of which the store knows none.
 _SIZES = 1 << 16
@@ -86,14 +84,14 @@ def _photograph(metadata: Mapping[str, Any], path: str) -> dict[str, Any]:
     if path and not (isinstance(width, int) and isinstance(height, int)):
         try:
             width, height = _size(path, Path(path).stat().st_mtime_ns)
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        except OSError:
             width = height = None
     return {"date": date_of(metadata), "width": width if path else None, "height": height if path else None}
 
 
 @lru_cache(_SIZES)
 def _size(path: str, _changed: int) -> tuple[int, int]:
-    with open_image(path, STORED_FORMATS) as opened:
+    with open_image(path) as opened:
         return upright_size(opened)
 
 

@@ -1,14 +1,16 @@
 """Small JPEG copies of the images of stored items."""
 
 import io
+from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import IO
 
 from fastapi import HTTPException
-from PIL import Image
 
-from channelhash.utils.image_files import STORED_FORMATS, open_image, upright
+from channelhash.utils.image_decoding import decode
+from channelhash.utils.image_files import REDUCIBLE, ImageError, open_image
 
 #: Largest long side of a thumbnail in pixels.
 MAX_SIDE = 1280
@@ -21,23 +23,25 @@ class Thumbnails:
     """Draw thumbnails, and keep the last thousand of up to 640 pixels in memory (about 20 kB each at the page's size).
 
     Args:
-        max_pixels: images with more pixels are not decoded.
+        max_pixels: images with more pixels are decoded one at a time; JPEG files never have them decoded all.
     """
 
     def __init__(self, max_pixels: int) -> None:
-        self._max_pixels = max_pixels
+        self._max_pixels, self._large = max_pixels, Lock()
         self._cached = lru_cache(maxsize=_CACHED)(self._draw)
 
     def jpeg(self, path: Path, size: int) -> bytes:
         """Return an image upright, its long side at most ``size`` pixels; drawn again when the file changes.
 
         Raises:
-            HTTPException: 404, the file is missing, not an image, damaged or too large.
+            HTTPException: 404, the file is missing, not an image, damaged or too large; no response names its path.
         """
         try:
             changed = path.stat().st_mtime_ns
             return self._cached(path, size, changed) if size <= _KEPT else self._draw(path, size, changed)
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        except ImageError as error:
+            raise HTTPException(404, f"the picture of this item cannot be read: {error}") from None
+        except OSError:
             raise HTTPException(404, "the picture of this item is not there any more, or cannot be read") from None
 
     def draw_upload(self, content: bytes) -> bytes:
@@ -55,16 +59,11 @@ class Thumbnails:
             return self._thumbnail(file, size)
 
     def _thumbnail(self, file: IO[bytes], size: int) -> bytes:
-        with open_image(file, STORED_FORMATS) as opened:
-            if opened.width * opened.height > self._max_pixels:
-                raise ValueError("too many pixels")
-            opened.draft("RGB", (2 * size, 2 * size))
-            image = upright(opened)
-            if "A" in image.getbands() or "transparency" in image.info:  # JPEG has no transparency
-                image = image.convert("RGBA")
-                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-            image = image.convert("RGB")
-        image.thumbnail((size, size))
+        with open_image(file) as opened:
+            is_large = opened.format not in REDUCIBLE and opened.width * opened.height > self._max_pixels
+            with self._large if is_large else nullcontext():
+                image = decode(opened, 2 * size)
+                image.thumbnail((size, size))
         out = io.BytesIO()
         image.save(out, format="JPEG", quality=_QUALITY, optimize=True)
         return out.getvalue()

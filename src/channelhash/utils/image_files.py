@@ -1,7 +1,11 @@
-"""Open image files, turn images upright, and read when they were taken; nothing else in the package opens an image."""
+"""Open image files and read from their headers size and date; nothing else in the package opens an image."""
 
+import os
+import struct
 import warnings
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -9,43 +13,60 @@ from typing import IO, Any
 
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from channelhash.errors import InputError
+
 #: Formats that are decoded for somebody else; Pillow has others that start programs or are rarely tested.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-#: Formats of stored images: also those that telephones write.
-STORED_FORMATS = (*FORMATS, "AVIF", "HEIF")
-#: Endings of files that only the extra ``heif`` reads.
-HEIF_ENDINGS = (".heic", ".heif", ".hif")
-#: What to do where that extra is missing.
+#: Formats of stored images: also those that telephones and research write.
+STORED_FORMATS = (*FORMATS, "AVIF", "HEIF", "PPM")
+#: Formats whose files `PIL.Image.Image.draft` decodes to a fraction of their size.
+REDUCIBLE = ("JPEG", "MPO")
+#: What to do where the extra ``heif`` is missing.
 HEIF_REMEDY = "HEIC needs pillow-heif: pip install 'channelhash[heif]'"
+#: The variable that says how many million pixels a stored image may have.
+LIMIT_VARIABLE = "CHANNELHASH_MAX_PIXELS"
 #: Version of what happens to pixels before they are resized: 2 turns images upright. Models made since then carry it in
 #: their fingerprint.
 PREPROCESSING = 2
 
-# Such a block counts as none; Pillow would tell of each on the way.
-warnings.filterwarnings("ignore", "Corrupt EXIF data")
+#: What Pillow and its plugins raise for files that are no images, or damaged ones.
+DECODER_ERRORS = (
+    OSError,
+    EOFError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+)
+_HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+_MOST_MILLIONS = 179  # where Pillow refuses, too
 
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-# Where an orientation may be written; a turned image has none any more.
-_ORIENTED = ("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp")
+# Damaged blocks count as none, and large images are bounded here; Pillow would tell of each on the way.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
-def open_image(file: Path | str | IO[bytes], formats: Sequence[str] | None = None) -> Image.Image:
-    """Open an image without decoding it; `upright` decodes it.
+class ImageError(OSError):
+    """An image file cannot be read; the message says why in a few words."""
+
+
+def open_image(file: Path | str | IO[bytes], formats: Sequence[str] = STORED_FORMATS) -> Image.Image:
+    """Open an image without decoding it; `image_decoding.decode` decodes it.
 
     Args:
         file: path, or the file opened in binary mode.
-        formats: the only formats to read, by Pillow's names; None reads all.
+        formats: the only formats to read, by Pillow's names.
 
     Raises:
-        OSError: there is no such file, or it is no image that can be read here.
+        OSError: there is no such file.
+        ImageError: it is no image that can be read here.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -53,13 +74,40 @@ def open_image(file: Path | str | IO[bytes], formats: Sequence[str] | None = Non
     >>> open_image(file).size
     (4, 3)
     """
-    known = None if formats is None else [name for name in formats if name != "HEIF"]
+    with decoder_errors():
+        try:
+            return _open(file, [name for name in formats if name != "HEIF"])
+        except UnidentifiedImageError:
+            start = _start(file)
+            if "HEIF" not in formats or start[4:8] != b"ftyp" or start[8:12] not in _HEIF_BRANDS:
+                raise
+            if not reads_heif():
+                raise ImageError(HEIF_REMEDY) from None
+            return _open(file, ["HEIF"])
+
+
+@contextmanager
+def decoder_errors() -> Iterator[None]:
+    """Raise as `ImageError` what decoders raise; errors of the file system stay as they are."""
     try:
-        return Image.open(file, formats=known)
-    except UnidentifiedImageError:
-        if (formats is not None and "HEIF" not in formats) or not reads_heif():
+        yield
+    except DECODER_ERRORS as error:
+        if isinstance(error, ImageError) or (isinstance(error, OSError) and error.errno is not None):
             raise
-        return Image.open(file, formats=tuple(formats) if formats else None)
+        raise ImageError(_reason(error)) from error
+
+
+def max_pixels() -> float:
+    """Return the most pixels of an image that are decoded: 179 million, or as the environment says.
+
+    Raises:
+        InputError: the environment's value is no number.
+    """
+    value = os.environ.get(LIMIT_VARIABLE) or str(_MOST_MILLIONS)
+    try:
+        return float(value) * 1e6
+    except ValueError:
+        raise InputError(f"{LIMIT_VARIABLE}={value}: expected a number of million pixels, such as 500") from None
 
 
 @cache
@@ -73,37 +121,24 @@ def reads_heif() -> bool:
     return True
 
 
-def upright(image: Image.Image) -> Image.Image:
-    """Decode an image and turn it as its EXIF orientation says; the image itself where there is nothing to turn.
+def turn_of(image: Image.Image) -> int:
+    """Return the EXIF orientation of an opened image, from 1 (upright) to 8.
 
-    `Image.draft` has to come before. A corrupt EXIF block counts as none.
-
-    Raises:
-        OSError, SyntaxError, ValueError: the image cannot be decoded.
-
-    >>> lying = Image.new("RGB", (4, 3))
-    >>> lying.getexif()[ExifTags.Base.Orientation] = 6
-    >>> lying.info["exif"] = lying.getexif().tobytes()
-    >>> upright(lying).size, upright(upright(lying)).size
-    ((3, 4), (3, 4))
+    >>> turn_of(Image.new("RGB", (4, 3)))
+    1
     """
-    image.load()
-    turn = _TURNS.get(_exif(image).get(ExifTags.Base.Orientation, 1))
-    if turn is None:
-        return image
-    turned = image.transpose(turn)
-    turned.info = {key: value for key, value in turned.info.items() if key not in _ORIENTED}
-    return turned
+    turn = _exif(image).get(ExifTags.Base.Orientation)
+    return turn if turn in range(1, 9) else 1
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
-    """Return width and height of an opened image as `upright` turns it, without decoding it.
+    """Return width and height of an opened image once it is upright, without decoding it.
 
     >>> upright_size(Image.new("RGB", (4, 3)))
     (4, 3)
     """
     width, height = image.size
-    return (height, width) if _exif(image).get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8) else (width, height)
+    return (height, width) if turn_of(image) >= 5 else (width, height)
 
 
 def date_taken(image: Image.Image) -> str | None:
@@ -115,7 +150,7 @@ def date_taken(image: Image.Image) -> str | None:
     try:
         written = _exif(image).get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
         return str(datetime.strptime(str(written)[:19], "%Y:%m:%d %H:%M:%S"))
-    except Exception:  # as in `_exif`
+    except DECODER_ERRORS:
         return None
 
 
@@ -123,6 +158,45 @@ def _exif(image: Image.Image) -> Any:
     """Return the EXIF block; an empty mapping for a corrupt one."""
     try:
         return image.getexif()
-    except Exception:  # damaged bytes raise whatever the parser stumbles over
+    except DECODER_ERRORS:
         empty: Mapping[int, Any] = {}
         return empty
+
+
+def _open(file: Path | str | IO[bytes], formats: Sequence[str]) -> Image.Image:
+    try:
+        return Image.open(file, formats=tuple(formats))
+    except Image.DecompressionBombError:  # without opening it again, its size is not known
+        return _open_large(file, formats)
+
+
+def _open_large(file: Path | str | IO[bytes], formats: Sequence[str]) -> Image.Image:
+    """Open an image by its plugin alone: `Image.open` refuses by size also what is decoded to a fraction of it."""
+    start = _start(file)
+    for name in formats:
+        factory, accept = Image.OPEN[name]
+        if accept is None or accept(start) is True:
+            image: Image.Image = factory(file, "")  # type: ignore[arg-type]
+            return image
+    raise UnidentifiedImageError
+
+
+def _start(file: Path | str | IO[bytes]) -> bytes:
+    if isinstance(file, Path | str):
+        with open(file, "rb") as opened:
+            return opened.read(16)
+    file.seek(0)
+    start = file.read(16)
+    file.seek(0)
+    return start
+
+
+def _reason(error: BaseException) -> str:
+    """Return on one line why a file cannot be read; some messages of Pillow's name a place in memory, or an attack."""
+    if isinstance(error, UnidentifiedImageError):
+        return "of no known format"
+    if isinstance(error, Image.DecompressionBombError):
+        return "too many pixels for its format"
+    if isinstance(error, MemoryError):
+        return "not enough memory to decode it"
+    return " ".join(str(error).split())[:200] or "damaged, perhaps cut off"

@@ -10,7 +10,8 @@ from PIL import Image, ImageDraw
 
 from channelhash.utils.files import atomic_path
 from channelhash.utils.fonts import draw_line
-from channelhash.utils.image_files import open_image, upright
+from channelhash.utils.image_decoding import decode
+from channelhash.utils.image_files import open_image
 
 _CELL = 148
 _IMAGE = 124
@@ -24,7 +25,7 @@ class Cell:
     """One image of a row.
 
     Attributes:
-        image: file or image to draw; None draws the text instead.
+        image: file or image to draw; None, or a file that cannot be read any more, draws the text instead.
         caption: a few short lines below.
         right: marks an answer right (green, solid) or wrong (red, dashed); None leaves it unmarked.
 
@@ -67,7 +68,8 @@ def write_contact_sheet(rows: Sequence[Sequence[Cell]], path: Path, caption_line
 def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: int) -> None:
     draw = ImageDraw.Draw(sheet)
     margin = (_CELL - _IMAGE) // 2
-    if cell.image is None:
+    image = _load(cell.image)
+    if image is None:
         box = (x + margin, y + margin, x + margin + _IMAGE, y + margin + _IMAGE)
         draw.rectangle(box, fill=(238, 240, 244))
         _frame(draw, box, cell.right)
@@ -75,11 +77,6 @@ def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: in
         _draw_lines(draw, (x + margin + 8, y + margin + 8), lines[:8])
         captions = [] if lines[:8] == wrap(text, 19) else ["…"]
     else:
-        if isinstance(cell.image, Image.Image):
-            image = upright(cell.image).copy()
-        else:
-            with open_image(cell.image) as opened:
-                image = upright(opened).convert("RGB")
         image.thumbnail((_IMAGE, _IMAGE))
         left, top = x + (_CELL - image.width) // 2, y + margin + (_IMAGE - image.height) // 2
         sheet.paste(image, (left, top))
@@ -87,6 +84,19 @@ def _draw_cell(sheet: Image.Image, cell: Cell, x: int, y: int, caption_lines: in
         _frame(draw, box, cell.right)
         captions = wrap(cell.caption)[:caption_lines]
     _draw_lines(draw, (x + margin, y + _CELL - 6), captions)
+
+
+def _load(image: Path | Image.Image | None) -> Image.Image | None:
+    """Return a copy of the image to draw; None of a file that cannot be read any more."""
+    if image is None:
+        return None
+    if isinstance(image, Image.Image):
+        return decode(image).copy()
+    try:
+        with open_image(image) as opened:
+            return decode(opened, 2 * _IMAGE)
+    except OSError:
+        return None
 
 
 def _draw_lines(draw: ImageDraw.ImageDraw, place: tuple[int, int], lines: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard
-from channelhash.data.folder import IMAGE_ENDINGS
+from channelhash.data.image_endings import IMAGE_ENDINGS
 from channelhash.data.table import split_labels
 from channelhash.errors import InputError
 from channelhash.utils.addresses import File, open_address

@@ -19,6 +19,7 @@ from channelhash.text.token_cache import cached_tokens
 from channelhash.text.tokens import encode_hashed
 from channelhash.training.augmented_loader import AugmentedImages
 from channelhash.utils.environment import usable_cores
+from channelhash.utils.image_decoding import decode
 from channelhash.utils.image_files import open_image
 from channelhash.utils.memory import peak_bytes, processor_seconds
 from channelhash.utils.seeds import generator
@@ -84,7 +85,7 @@ def _decode_plainly(paths: list[Path]) -> None:
 
     for path in paths:
         with open_image(path) as image:
-            pixels = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+            pixels = torch.from_numpy(np.array(decode(image))).permute(2, 0, 1)
         F.center_crop(F.resize(pixels, [SIZE], antialias=True), [SIZE])
 
 

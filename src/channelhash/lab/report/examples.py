@@ -4,13 +4,13 @@ import io
 from dataclasses import dataclass, field
 
 import numpy as np
-from PIL import Image
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.lab.report.page import Answers, Block, Card, Text, data_uri
 from channelhash.lab.report.standing import cross_tasks
 from channelhash.search.index.brute_force import nearest
-from channelhash.utils.image_files import open_image, upright
+from channelhash.utils.image_decoding import decode
+from channelhash.utils.image_files import open_image
 from channelhash.utils.image_grid import bits
 from channelhash.utils.plotting import arrow
 
@@ -35,9 +35,8 @@ class Thumbnails:
         if path not in self._uris:
             try:
                 with open_image(path) as opened:
-                    opened.draft("RGB", (2 * _SIDE, 2 * _SIDE))  # JPEG decodes straight to a nearby smaller size
-                    image = upright(opened).convert("RGB")
-            except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+                    image = decode(opened, 2 * _SIDE)
+            except OSError:
                 self.unreadable.add(path)
                 self._uris[path] = ""
                 return ""

@@ -4,6 +4,7 @@ import io
 import time
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -128,13 +129,17 @@ def _make_side(service: Service, request: ExplainItem) -> Side:
 
 
 def _load_image(service: Service, item: Item, path: Path) -> Side:
-    """Encode an item's image, checked like an upload; no response names its path."""
+    """Encode an item's image, checked like an upload, but with as many pixels as indexing reads.
+
+    No response names its path.
+    """
     code, n_bits = item.codes["image"], service.store.n_bits or 0
     try:
         content = path.read_bytes()
-        open_upload(content, service.limits.pixels, service.limits.side, STORED_FORMATS)
+        open_upload(content, inf, service.limits.side, STORED_FORMATS)
     except (OSError, HTTPException):
-        return unpack_side(code, "image", item.id, n_bits, "its picture is not there any more, or cannot be read")
+        problem = "its picture is not there any more, cannot be read or is too large"
+        return unpack_side(code, "image", item.id, n_bits, problem)
     return compare_with_stored(_encode_file(content, item.id, _encoder(service, "image")), code, n_bits)
 
 

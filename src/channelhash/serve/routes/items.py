@@ -25,7 +25,7 @@ from channelhash.serve.service import CurrentService, Service
 from channelhash.serve.thumbnails import MAX_SIDE
 from channelhash.serve.uploads import UploadedImage
 from channelhash.utils.files import atomic_path
-from channelhash.utils.image_files import STORED_FORMATS, open_image
+from channelhash.utils.image_files import open_image
 
 
 class _AnyText(Convertor[str]):
@@ -82,9 +82,11 @@ def get_original(item_id: str, service: CurrentService) -> Response:
     """Return the file of a stored item's picture, with all that its camera wrote into it."""
     path = service.get_item(item_id).metadata.get("image")
     try:
-        with open_image(str(path or ""), STORED_FORMATS) as opened:
-            media_type = Image.MIME.get(opened.format or "", "application/octet-stream")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        with open_image(str(path or "")) as opened:
+            # Browsers show the first picture of an MPO file, which is a JPEG file.
+            name = "JPEG" if opened.format == "MPO" else opened.format or ""
+            media_type = Image.MIME.get(name, "application/octet-stream")
+    except OSError:
         raise HTTPException(404, "this item has no picture, or it cannot be read any more") from None
     return FileResponse(str(path), media_type=media_type, headers={"Cache-Control": "private, max-age=300"})
 
