@@ -108,6 +108,28 @@ def test_heic_files_without_the_extra_are_counted(tmp_path, monkeypatch):
     assert read_source(folder).records.removed == {"HEIC needs pillow-heif: pip install 'channelhash[heif]'": 1}
 
 
+def test_all_endings_of_jpeg_are_read_and_other_kinds_of_pictures_are_counted(tmp_path):
+    folder = picture_folder(tmp_path / "photos", 1)
+    names = ["a.jfif", "b.jpe", "c.JPE", "d.mpo", "e.pjpeg"]
+    for name in names:
+        Image.new("RGB", (4, 3)).save(folder / name, "JPEG")
+    for name in ("1.CR2", "2.cr2", "3.nef", "4.mp4", "5.svg", "6.txt"):
+        (folder / name).write_bytes(b"II*\0")
+    expected = {
+        ".cr2: raw photographs are not read": 2,
+        ".mp4: videos are not read": 1,
+        ".nef: raw photographs are not read": 1,
+        ".svg: pictures of this format are not read": 1,
+        "not a picture": 1,
+    }
+    records = read_source(folder).records
+    assert (sorted(records.ids), records.removed) == (["0.png", *names], expected)
+    for name in ("0.png", *names):
+        (folder / name).unlink()
+    with pytest.raises(InputError, match=r"no pictures .*; left out: 2 × \.cr2: raw photographs are not read; "):
+        read_source(folder)
+
+
 def test_the_date_taken_can_be_filtered_by(tmp_path, model, store):
     folder = picture_folder(tmp_path / "photos", 3)
     exif = Image.Exif()

@@ -226,6 +226,26 @@ def test_thumbnails_are_upright_opaque_and_follow_the_file(tmp_path, model):
         assert np.asarray(thumbnail()).min() > 250
 
 
+def test_stored_pictures_of_more_pixels_than_uploads_have_thumbnails(tmp_path, model, monkeypatch):
+    with serving(tmp_path, Limits(pixels=1000), model=model) as client:
+        path = tmp_path / "images" / "0.png"
+        for file_format in ("JPEG", "PNG"):
+            Image.new("RGB", (80, 40), "red").save(path, file_format)
+            assert client.get("/images/item000?size=64").status_code == 200
+        monkeypatch.setenv("CHANNELHASH_MAX_PIXELS", "0.002")
+        answer = client.get("/images/item000?size=70")
+        assert answer.status_code == 404
+        assert "80 x 40 pixels are more than 0.002 million" in answer.json()["error"]
+        assert str(tmp_path) not in answer.text
+
+
+def test_the_original_of_several_jpeg_pictures_in_one_file_is_shown_as_jpeg(tmp_path, model):
+    with serving(tmp_path, model=model) as client:
+        images = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+        images[0].save(tmp_path / "images" / "0.png", "MPO", save_all=True, append_images=images[1:])
+        assert client.get("/originals/item000").headers["content-type"] == "image/jpeg"
+
+
 def test_json_of_the_api_is_what_its_description_says_to_a_reader(client):
     description = client.get("/openapi.json").json()
     assert {"/search", "/search/image", "/items", "/items/image", "/items/{item_id}", "/images/{item_id}"} <= set(

@@ -28,7 +28,7 @@ def serve(
     audit_log: Path | None = typer.Option(None, help="File to which every write is noted, as lines of JSON."),
     allow_host: list[str] = typer.Option([], help="Another host name of this server. May be repeated."),
     max_upload: float = typer.Option(16, min=0.001, help="Largest request, in MB."),
-    max_pixels: float = typer.Option(40, min=0.001, help="Largest picture, in million pixels."),
+    max_pixels: float = typer.Option(40, min=0.001, help="Largest uploaded picture, in million pixels."),
     max_k: int = typer.Option(1000, min=1, help="Largest number of results of one search."),
     max_concurrency: int = typer.Option(64, min=1, help="Largest number of requests at one time."),
     workers: int = typer.Option(1, min=1, help="Number of processes that answer, up to one for each core."),

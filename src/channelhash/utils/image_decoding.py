@@ -62,6 +62,7 @@ def decode(image: Image.Image, side: int | None = None) -> Image.Image:
         first = _decode_frame(image)
         if not getattr(image, "is_animated", False) or image.tell() or not _has_one_colour(first):
             return first
+        first = first.copy()  # another frame takes the place of this one
         seen = _later_frame(image) or first
         with suppress(ImageError), decoder_errors():
             image.seek(0)
@@ -94,7 +95,7 @@ def _later_frame(image: Image.Image) -> Image.Image | None:
             image.seek(number)
             frame = _decode_frame(image)
             if not _has_one_colour(frame):
-                return frame
+                return frame.copy()
     return None
 
 

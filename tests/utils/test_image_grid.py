@@ -1,0 +1,14 @@
+"""Contact sheets."""
+
+import numpy as np
+from PIL import Image
+
+from channelhash.utils.image_grid import Cell, write_contact_sheet
+
+
+def test_a_picture_that_cannot_be_read_any_more_is_drawn_as_its_caption(tmp_path):
+    (tmp_path / "cut.png").write_bytes(b"\x89PNG")
+    cells = [Cell(tmp_path / name, "a dog") for name in ("gone.png", "cut.png")]
+    write_contact_sheet([cells, [Cell(None, "a dog"), Cell(None, "a dog")]], tmp_path / "sheet.png")
+    first, second = np.split(np.asarray(Image.open(tmp_path / "sheet.png")), 2)
+    np.testing.assert_array_equal(first, second)
