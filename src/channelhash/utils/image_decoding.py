@@ -121,7 +121,7 @@ def _scale_to_8_bits(image: Image.Image) -> Image.Image:
     values = np.array(image, dtype=np.float32)
     known = values[np.isfinite(values)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
-    largest = next((largest for largest in _LARGEST if high <= largest), None)
+    largest = next((float(largest) for largest in _LARGEST if high <= largest), None)
     if low < 0 or largest is None or 1 < high < _STRETCHED:
         largest = high
     else:
