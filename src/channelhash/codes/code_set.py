@@ -129,14 +129,17 @@ class CodeSet:
 
 
 def joined(parts: Sequence[CodeSet]) -> CodeSet:
-    """Join the items of ``parts``, in order; at least one part, all of the same columns, names and model.
+    """Join the items of ``parts``, in order; at least one part, all of the same labels, texts, names and model.
+
+    Of parts with image paths and without, those without get empty ones.
 
     >>> codes = CodeSet(["a"], {"image": np.array([[7]], np.uint8)}, None, n_bits=8)
     >>> joined([codes, codes]).ids
     ('a', 'a')
     """
     first = parts[0]
-    labels, texts, images = ([getattr(part, name) for part in parts] for name in ("labels", "texts", "images"))
+    labels, texts = ([getattr(part, name) for part in parts] for name in ("labels", "texts"))
+    images = [part.images or [""] * len(part) for part in parts] if any(part.images for part in parts) else None
     return CodeSet(
         list(chain.from_iterable(part.ids for part in parts)),
         {modality: np.concatenate([part.codes[modality] for part in parts]) for modality in first.codes},
@@ -144,7 +147,7 @@ def joined(parts: Sequence[CodeSet]) -> CodeSet:
         first.n_bits,
         first.label_names,
         None if first.texts is None else list(chain.from_iterable(texts)),
-        None if first.images is None else list(chain.from_iterable(images)),
+        None if images is None else list(chain.from_iterable(images)),
         first.model,
     )
 

@@ -17,6 +17,7 @@ from channelhash.codes.column_checksums import ColumnChecksum, column_checksums
 from channelhash.errors import InputError
 from channelhash.utils.addresses import open_address
 from channelhash.utils.checked_json import dump_checked, load_checked
+from channelhash.utils.plain_values import is_binary, is_list, plain_values
 from channelhash.utils.reading import reading
 from channelhash.utils.remote_paths import Place, place, whole_file
 
@@ -53,7 +54,7 @@ def write_codes(codes: CodeSet, path: Place) -> None:
 def read_codes(path: str | Place) -> CodeSet:
     """Read what `write_codes` wrote; see `CodeSet.load`."""
     with _open(path) as (file, description):
-        table = file.read()
+        table = _stored_types(file.read(), description["n_bits"])
         codes = _from_table(table, description)
         _check_columns(description, _checksums(table, description, {}))
         return codes
@@ -62,9 +63,9 @@ def read_codes(path: str | Place) -> CodeSet:
 def stream_codes(path: str | Place, rows: int) -> Iterator[CodeSet]:
     """Read the same in parts; see `CodeSet.stream`."""
     with _open(path) as (file, description):
-        found = _checksums(file.schema_arrow.empty_table(), description, {})
+        found = _checksums(_stored_types(file.schema_arrow.empty_table(), description["n_bits"]), description, {})
         for batch in file.iter_batches(rows):
-            table = pa.Table.from_batches([batch])
+            table = _stored_types(pa.Table.from_batches([batch]), description["n_bits"])
             yield _from_table(table, description)
             found = _checksums(table, description, found)
         _check_columns(description, found)
@@ -91,6 +92,22 @@ def _open(path: str | Place) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
             if "columns" in description or "checksum" in description:
                 description = load_checked(metadata[b"channelhash"].decode())
         yield file, description
+
+
+def _stored_types(table: pa.Table, n_bits: int) -> pa.Table:
+    """Return a table in the types of `write_codes`: programs that copy it make dictionaries, views and large types."""
+    for number, name in enumerate(table.column_names):
+        column = table.column(name)
+        stored = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        kind, is_alike = pa.string(), pa.types.is_large_string(stored) or pa.types.is_string_view(stored)
+        if name.startswith("code_"):
+            is_other = not pa.types.is_fixed_size_binary(column.type)  # one of another width is of other codes
+            kind, is_alike = pa.binary(-(-n_bits // 8)), is_binary(stored) and is_other
+        elif name == "labels":
+            kind, is_alike = pa.list_(pa.int32()), is_list(stored) and pa.types.is_integer(stored.value_type)
+        if column.type != kind and (is_alike or stored == kind):
+            table = table.set_column(number, name, pa.array(plain_values(column), kind))
+    return table
 
 
 def _checksums(

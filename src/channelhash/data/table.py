@@ -10,6 +10,7 @@ from channelhash.data.images import image_problem
 from channelhash.data.records import Items, Problems, Records, labels_from_names
 from channelhash.data.tabular_files import Row, read_rows
 from channelhash.errors import InputError
+from channelhash.utils.plain_values import text_of
 from channelhash.utils.progress import Progress
 from channelhash.utils.typed_settings import unknown
 
@@ -53,7 +54,10 @@ class _LabelFormat(NamedTuple):
         if self.columns is not None:
             labels = [column for column in self.columns if _is_set(row, column)]
         else:
-            labels = split_labels(row.cells[self.column], self.separator)
+            try:
+                labels = split_labels(row.cells[self.column], self.separator)
+            except ValueError as error:
+                raise _BadRowError("not a text", f"the column {self.column!r} {error}") from None
         for label in labels:
             if self.names is not None and label not in self.names:
                 raise _BadRowError("unknown label", unknown(f"label {label!r}", label, self.names))
@@ -241,10 +245,14 @@ def _values(row: Row, columns: Mapping[str, str]) -> dict[str, str]:
     blank = {"id": "no id", "image": "missing picture", "text": "empty text"}
     values = {}
     for role, column in columns.items():
-        value = row.cells[column]
-        if not isinstance(value, str | int | float | None):
-            raise _BadRowError("not a text", f"the column {column!r} holds a {type(value).__name__}, expected a text")
-        values[role] = "" if value is None else str(value)
+        try:
+            value = image_of(row.cells[column]) if role == "image" else text_of(row.cells[column])
+        except ValueError as error:
+            raise _BadRowError("not a text", f"the column {column!r} {error}") from None
+        if isinstance(value, bytes):
+            remedy = "expected a path; `channelhash encode` reads such a file into a folder of codes"
+            raise _BadRowError("not a text", f"the column {column!r} holds the picture itself, {remedy}")
+        values[role] = value
         if not values[role].strip():
             raise _BadRowError(blank[role], "has no id" if role == "id" else f"the column {column!r} is empty")
     return values
@@ -256,18 +264,45 @@ def _check_image(path: Path, decode: bool) -> None:
         raise _BadRowError("unreadable picture" if path.is_file() else "missing picture", problem)
 
 
-def split_labels(value: Any, separator: str = ";") -> list[str]:
-    """Return the label names in a cell: a list, or a text with separators.
+def image_of(value: Any) -> bytes | str:
+    """Return the path, or the bytes, of the image that a cell of a table holds; empty if it holds none.
 
-    >>> split_labels("dog; sea"), split_labels(["dog", None]), split_labels(None)
-    (['dog', 'sea'], ['dog'], [])
+    Files of Hugging Face's datasets hold structs of both. Older programs write paths as bytes: no image file is all
+    printable text.
+
+    >>> image_of({"bytes": None, "path": "a.png"}), image_of(b"a.png"), image_of(b"\\x89PNG")
+    ('a.png', 'a.png', b'\\x89PNG')
+
+    Raises:
+        ValueError: it is something else.
     """
-    parts = value if isinstance(value, list) else [] if value is None else str(value).split(separator)
-    return [text for part in parts if part is not None and (text := str(part).strip())]
+    if isinstance(value, dict) and value.keys() & {"bytes", "path"}:
+        value = value.get("bytes") or value.get("path")
+    if not isinstance(value, bytes):
+        return text_of(value)
+    try:
+        path = value.decode()
+    except UnicodeDecodeError:
+        return value
+    return path if path.isprintable() else value
+
+
+def split_labels(value: Any, separator: str = ";") -> list[str]:
+    """Return the label names in a cell: a list, a text with separators, or the number of a class.
+
+    >>> split_labels("dog; sea"), split_labels(["dog", None]), split_labels(1.0), split_labels(float("nan"))
+    (['dog', 'sea'], ['dog'], ['1'], [])
+
+    Raises:
+        ValueError: the cell or an entry of its list is no text and no number.
+    """
+    parts = value if isinstance(value, list) else text_of(value).split(separator)
+    return [text for part in parts if (text := text_of(part).strip())]
 
 
 def _is_set(row: Row, column: str) -> bool:
-    value = str(row.cells[column]).strip().lower()
-    if value not in _YES + _NO:
-        raise _BadRowError("label not 0 or 1", f"the label column {column!r} holds {row.cells[column]!r}, not 0 or 1")
+    cell = row.cells[column]
+    value = str(cell).strip().lower()
+    if cell is not None and value not in _YES + _NO:
+        raise _BadRowError("label not 0 or 1", f"the label column {column!r} holds {cell!r}, not 0 or 1")
     return value in _YES

@@ -12,9 +12,13 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from channelhash.errors import InputError
+from channelhash.utils.plain_values import plain_values
 from channelhash.utils.reading import one_line, reading
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
+
+#: Characters, the most that Python's reader can be set to on every system.
+_LONGEST_CELL = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Row:
 
     Attributes:
         place: place for messages: ``"line 3"`` (where the row begins) or ``"row 3"``, counted from 1.
-        cells: values by column; None where JSON or Parquet has none.
+        cells: values by column, as `plain_values` returns them; None where JSON or Parquet has none, or NaN.
         problem: (reason to count, what is wrong) of a row that cannot be parsed.
 
     >>> Row("line 3", {"id": "a", "text": "a dog"}).cells["text"]
@@ -62,11 +66,15 @@ def read_rows(path: Path, needed: Sequence[str]) -> tuple[list[str], list[Row]]:
 
 def _read_csv(path: Path, delimiter: str) -> tuple[list[str], list[Row]]:
     # Strict: a quotation mark out of place must not swallow the rows that follow it.
+    csv.field_size_limit(_LONGEST_CELL)
     reader = csv.reader(io.StringIO(_text(path), newline=""), delimiter=delimiter, strict=True)
     rows, began = [], 1
     try:
         columns = next(reader, [])
         _check_columns(path, columns)
+        for other in ",;\t":
+            if len(columns) == 1 and other in columns[0] and other != delimiter:
+                raise InputError(f"{path}: its cells are separated by {other!r}; save it with {delimiter!r}")
         began = reader.line_num + 1
         for cells in reader:
             place = f"line {began}"
@@ -91,13 +99,15 @@ def _read_jsonl(path: Path) -> tuple[list[str], list[Row]]:
         cells: dict[str, Any] = {}
         problem: str | None = None
         try:
-            cells = json.loads(line.rstrip())
+            cells = _DECODER.decode(line.rstrip())
             if not isinstance(cells, dict):
                 cells, problem = {}, "is not a JSON object {…}"
             elif "\\u" in line:
                 json.dumps(cells, ensure_ascii=False).encode()  # half an emoji, cut off by a length limit
         except json.JSONDecodeError as error:
             problem = f"is not JSON ({error.msg} at character {error.colno})"
+        except _RepeatedKeyError as error:
+            problem = f"has the key {error} twice"
         except UnicodeEncodeError:
             cells, problem = {}, "has half of a Unicode character (a lone surrogate)"
         except (ValueError, RecursionError) as error:  # a number of too many digits, or brackets too deep
@@ -111,8 +121,11 @@ def _read_parquet(path: Path, needed: Sequence[str]) -> tuple[list[str], list[Ro
     with reading(path, "not a readable Parquet file, perhaps truncated"), pq.ParquetFile(path) as file:
         columns = list(file.schema_arrow.names)
         _check_columns(path, columns)
-        rows = file.read(columns=[column for column in columns if column in needed]).to_pylist()
-    return columns, [Row(f"row {number}", cells) for number, cells in enumerate(rows, start=1)]
+        table = file.read(columns=[column for column in columns if column in needed])
+        names = [column for column in table.column_names if column in needed]
+        values = [plain_values(table.column(name)) for name in names]
+        cells = zip(*values, strict=True) if names else [()] * table.num_rows
+        return columns, [Row(f"row {n}", dict(zip(names, row, strict=True))) for n, row in enumerate(cells, start=1)]
 
 
 def _text(path: Path) -> str:
@@ -124,5 +137,21 @@ def _text(path: Path) -> str:
 
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
-    if columns and (most := Counter(columns).most_common(1)[0])[1] > 1:
+    named = Counter(filter(str.strip, columns))  # columns without a name are never read
+    if named and (most := named.most_common(1)[0])[1] > 1:
         raise InputError(f"{path}: has {most[1]} columns {most[0]!r}; rename or remove all but one")
+
+
+class _RepeatedKeyError(Exception):
+    """An object of JSON has a key twice; which value is meant, nobody knows."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise _RepeatedKeyError(repr(Counter(key for key, _ in pairs).most_common(1)[0][0]))
+    return values
+
+
+#: Python writes NaN and infinities into JSON where a number is missing.
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=lambda name: None)

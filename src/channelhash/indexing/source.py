@@ -1,11 +1,9 @@
 """Read the items of a store: a folder of images, a table with all its columns, features, or a configuration's data."""
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,18 +11,11 @@ from channelhash.data.captions import match_captions, read_captions
 from channelhash.data.collection import load_collection
 from channelhash.data.folder import find_images, load_any
 from channelhash.data.records import Records
-from channelhash.data.tabular_files import ENDINGS, read_rows
+from channelhash.data.tabular_files import ENDINGS
 from channelhash.errors import InputError
 from channelhash.indexing.photo_source import PhotoSource
+from channelhash.indexing.table_columns import further_columns
 from channelhash.search.validation import Value
-
-#: Columns of a table that `load_table` reads; all others become metadata as they are.
-_READ = ("id", "image", "text", "labels")
-
-_NUMBERS: tuple[tuple[type[int] | type[float], re.Pattern[str]], ...] = (
-    (int, re.compile(r"-?(0|[1-9]\d{0,17})", re.ASCII)),
-    (float, re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d{1,2})?", re.ASCII)),
-)
 
 
 @dataclass(frozen=True)
@@ -110,10 +101,10 @@ def read_source(
         records = load_collection(read_config(path).sources).records
     else:
         records = load_any(path, root, skip_bad=True)
-    metadata = _metadata(records)
+    further: list[dict[str, Value]] = [{}] * len(records)
     if is_table:
-        for values, columns in zip(metadata, _further_columns(path, records.ids), strict=True):
-            values.update(columns)
+        records, further = further_columns(path, records)
+    metadata = [values | columns for values, columns in zip(_metadata(records), further, strict=True)]
     return Source(records, metadata)
 
 
@@ -146,34 +137,3 @@ def _metadata(records: Records) -> list[dict[str, Value]]:
             values["labels"] = [name for name, has in zip(records.label_names, labels, strict=True) if has]
         metadata.append(values)
     return metadata
-
-
-def _further_columns(path: Path, ids: Sequence[str]) -> list[dict[str, Value]]:
-    """Return the other columns of a table for the first row of each of ``ids``, which is the row that was kept."""
-    columns, _ = read_rows(path, [])
-    further = [column for column in columns if column not in _READ]
-    cells: dict[str, dict[str, Any]] = {}
-    for row in read_rows(path, ["id", *further])[1]:
-        if row.problem is None:
-            cells.setdefault(str(row.cells["id"]), row.cells)
-    values = {column: _typed([cells[name][column] for name in ids]) for column in further}
-    return [{column: values[column][row] for column in further} for row in range(len(ids))]
-
-
-def _typed(column: Sequence[Any]) -> list[Value]:
-    """Return a column's values as a store keeps them; empty cells become None.
-
-    CSV has no types: a column of strings that are all whole numbers, or all numbers, becomes numbers, so that filters
-    compare them as such. ``007`` is no number, because its zeros carry meaning.
-    """
-    cells = [None if cell is None or cell == "" else cell for cell in column]
-    for kind, form in _NUMBERS:
-        if all(cell is None or (isinstance(cell, str) and form.fullmatch(cell)) for cell in cells):
-            return [None if cell is None else kind(cell) for cell in cells]
-    return [_value(cell) for cell in cells]
-
-
-def _value(cell: Any) -> Value:
-    if isinstance(cell, list):
-        return [str(part) for part in cell]
-    return cell if isinstance(cell, str | int | float | bool | None) else str(cell)

@@ -13,6 +13,7 @@ from channelhash.metrics.code_files import save_scores
 from channelhash.metrics.report import add_conventions, count_tasks, report_tasks
 from channelhash.scale.engines import LOCAL, Workers
 from channelhash.scale.job import shard_files
+from channelhash.utils.path_patterns import star_expression
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.remote_paths import Place
 
@@ -122,7 +123,8 @@ def _parts(files: Sequence[Place], parts_of_worker: int, workers: int) -> list[l
 
 def _files(database: Place) -> Sequence[Place]:
     if "*" in database.name:
-        files: list[Place] = sorted(database.parent.glob(database.name), key=str)
+        matches = star_expression(database.name).fullmatch
+        files: list[Place] = sorted((file for file in database.parent.glob("*") if matches(file.name)), key=str)
         if not files:
             raise InputError(f"{database}: no file has such a name")
         return files

@@ -7,6 +7,8 @@ to a multiple of 8; the padding bits are 0 and change no distance.
 """
 
 import json
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,8 +95,8 @@ def import_faiss(
         progress: called with the number of items done and of all.
 
     Raises:
-        InputError: the file is not such an index, or does not fit its items' file; the store has codes of another
-            length or model.
+        InputError: the file is not such an index, has a number twice, or does not fit its items' file; the store has
+            codes of another length or model.
     """
     codes, numbers = _read_index(file)
     listed = _read_items(items_file(file), numbers)
@@ -139,7 +141,16 @@ def _read_index(file: Path) -> tuple[PackedCodes, NDArray[np.int64]]:
     if not isinstance(flat, faiss.IndexBinaryFlat):
         raise InputError(f"{file}: holds an {type(flat).__name__}; an IndexBinaryFlat is expected, also in an IDMap")
     codes = faiss.vector_to_array(flat.xb).reshape(flat.ntotal, flat.code_size)
-    return codes, np.arange(len(codes)) if numbers is None else numbers
+    if numbers is None:
+        numbers = np.arange(len(codes))
+    _check_different(numbers.tolist(), f"{file}: the number", "give every code its own")
+    return codes, numbers
+
+
+def _check_different(names: Sequence[Hashable], what: str, remedy: str) -> None:
+    """Raise `InputError` where a number or an id occurs twice: the later item would replace the earlier one."""
+    if names and (most := Counter(names).most_common(1)[0])[1] > 1:
+        raise InputError(f"{what} {most[0]!r} occurs {most[1]} times; {remedy}")
 
 
 def _read_items(file: Path, numbers: NDArray[np.int64]) -> _Items:
@@ -153,6 +164,8 @@ def _read_items(file: Path, numbers: NDArray[np.int64]) -> _Items:
             raise InputError(f"{file}: written as {facts['channelhash.format']!r}, this version reads {_FORMAT!r}")
         row_of = {number: row for row, number in enumerate(table.column("number").to_pylist())}
         ids = table.column("id").to_pylist()
+        _check_different(table.column("number").to_pylist(), f"{file}: the number", "export again")
+        _check_different(ids, f"{file}: the id", "export again")
         metadata = [json.loads(text) for text in table.column("metadata").to_pylist()]
         n_bits = int(facts["n_bits"])
         model, modality = facts["model"], facts["modality"]

@@ -118,13 +118,25 @@ def check_metadata(metadata: Sequence[Metadata] | None, ids: Sequence[str]) -> l
         if not isinstance(values, Mapping):
             raise InputError(f"metadata of {name!r}: a mapping is expected, not {values!r}")
         for key, value in values.items():
-            _check_key(key, name)
+            if problem := key_problem(key):
+                raise InputError(f"metadata of {name!r}: {problem}")
             _check_value(value, f"metadata of {name!r}: {key}")
             if value is not None and key in ("text", "image") and not isinstance(value, str):
                 raise InputError(f"metadata of {name!r}: {key} is a string, not {value!r}")
             if value is not None and key == "labels" and not isinstance(value, list):
                 raise InputError(f"metadata of {name!r}: labels are a list of strings, not {value!r}")
     return list(metadata)
+
+
+def key_problem(key: Any) -> str | None:
+    """Return why a name cannot be a key of metadata, or None.
+
+    >>> key_problem("label")
+    "'label' means something else in filters; choose another key"
+    """
+    if not isinstance(key, str) or not key or not key.isprintable() or '"' in key or "\\" in key:
+        return f'{key!r} is no key: a name without ", \\ and control characters'
+    return f"{key!r} means something else in filters; choose another key" if key in ("id", "label") else None
 
 
 def check_count(value: int, what: str, least: int) -> int:
@@ -167,13 +179,6 @@ def choose_modality(modality: str | None, available: Sequence[str], address: str
     if modality not in available:
         raise InputError(f"{address}: holds {' and '.join(available)} codes, no {modality} codes")
     return modality
-
-
-def _check_key(key: Any, name: str) -> None:
-    if not isinstance(key, str) or not key or not key.isprintable() or '"' in key or "\\" in key:
-        raise InputError(f'metadata of {name!r}: {key!r} is no key: a name without ", \\ and control characters')
-    if key in ("id", "label"):
-        raise InputError(f"metadata of {name!r}: {key!r} means something else in filters; choose another key")
 
 
 def _check_value(value: Any, what: str) -> None:

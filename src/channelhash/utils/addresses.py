@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from channelhash.errors import InputError, JobError
 from channelhash.utils.optional_imports import library
+from channelhash.utils.path_patterns import star_expression
 from channelhash.utils.reading import one_line
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def list_files(address: str) -> Iterator[File]:
     with reaching(address):
         if "*" in path:
             fixed = path.partition("*")[0]
-            found = cast(dict[str, dict[str, Any]], system.glob(path, detail=True))
-            names = sorted(name for name in found if not _hidden(name.removeprefix(fixed)))
+            found, fits = _matching(system, path), star_expression(path)
+            names = sorted(name for name in found if fits.fullmatch(name) and not _hidden(name.removeprefix(fixed)))
             infos = (found[name] for name in names if found[name]["type"] == "file")
         elif (info := _info(system, path)) is None:
             raise InputError(f"{address}: no such file or folder")
@@ -214,6 +215,14 @@ def _info(system: "AbstractFileSystem", path: str) -> dict[str, Any] | None:
         return cast(dict[str, Any], system.info(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _matching(system: "AbstractFileSystem", path: str) -> dict[str, dict[str, Any]]:
+    """Return the files, by name, among which are those that a pattern matches; fsspec's patterns know brackets, too."""
+    folder, _, names = path.partition("*")
+    depth = None if "**" in path else names.count("/") + 1
+    found = system.find(folder.rpartition("/")[0] or "/", maxdepth=depth, detail=True)
+    return cast(dict[str, dict[str, Any]], found)
 
 
 def _hidden(path: str) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from channelhash.errors import InputError
 
 # Wildcards -> regular expressions; what is none of them stands for itself.
-_WILDCARDS = re.compile(r"(?P<folders>\*\*/)|(?P<any>\*\*)|(?P<name>\*)|(?P<one>\?)|\[(?P<out>!?)(?P<set>[^]]+)]")
+_STARS = re.compile(r"(?P<folders>\*\*/)|(?P<any>\*\*)|(?P<name>\*)")
+_WILDCARDS = re.compile(_STARS.pattern + r"|(?P<one>\?)|\[(?P<out>!?)(?P<set>[^]]+)]")
 
 
 def match_any(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
@@ -35,17 +36,30 @@ def match_any(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
     return lambda path, is_folder: (folders if is_folder else files).fullmatch(path) is not None
 
 
+def star_expression(pattern: str) -> re.Pattern[str]:
+    """Return the expression of a pattern in which ``*`` alone is special: within a name, or as ``**`` across folders.
+
+    >>> matches = star_expression("shards [2019]/*.tar").fullmatch
+    >>> matches("shards [2019]/a.tar") is not None, matches("shards 2/a.tar") is not None
+    (True, False)
+    """
+    return re.compile(_translated(_STARS, pattern), re.DOTALL)
+
+
 def _expression(pattern: str) -> str:
     body = pattern.rstrip("/")
-    made, end = "" if "/" in body else "(?:.*/)?", 0
-    body = body.removeprefix("/")
-    for found in _WILDCARDS.finditer(body):
-        made += re.escape(body[end : found.start()]) + _replacement(found)
+    return ("" if "/" in body else "(?:.*/)?") + _translated(_WILDCARDS, body.removeprefix("/"))
+
+
+def _translated(wildcards: re.Pattern[str], pattern: str) -> str:
+    made, end = "", 0
+    for found in wildcards.finditer(pattern):
+        made += re.escape(pattern[end : found.start()]) + _replacement(found)
         end = found.end()
-    return made + re.escape(body[end:])
+    return made + re.escape(pattern[end:])
 
 
 def _replacement(found: re.Match[str]) -> str:
-    if found["set"]:
+    if found.lastgroup == "set":
         return f"[{'^/' if found['out'] else ''}{re.escape(found['set']).replace(chr(92) + '-', '-')}]"
     return {"folders": "(?:.*/)?", "any": ".*", "name": "[^/]*", "one": "[^/]"}[found.lastgroup or ""]

@@ -7,13 +7,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from channelhash.errors import InputError
 from channelhash.utils.addresses import is_remote, open_system, reaching, read_bytes
 from channelhash.utils.files import atomic_path
+from channelhash.utils.path_patterns import star_expression
 
 
 @dataclass(frozen=True, order=True)
@@ -69,12 +69,13 @@ class RemotePath:
     def glob(self, pattern: str) -> Iterator["RemotePath"]:
         """Yield the files of this folder whose names match; of a folder that does not exist, none."""
         system, path = self._fresh()
+        matches = star_expression(pattern).fullmatch
         try:
             with reaching(self.address):
                 names = [str(name).rpartition("/")[2] for name in system.ls(path, detail=False)]
         except FileNotFoundError:
             return
-        yield from (self / name for name in names if fnmatch(name, pattern))
+        yield from (self / name for name in names if matches(name))
 
     def read_bytes(self) -> bytes:
         """Return the content; errors as in `utils.addresses.open_address`."""

@@ -1,11 +1,11 @@
 """Parquet files as inputs: columns ``id``, ``image`` or ``text`` or both, and optionally ``labels``.
 
-``image`` holds paths or addresses, bytes of image files (plain, or in a struct with a field ``bytes``), or features
+``image`` holds paths or addresses, bytes of image files, structs of either (fields ``path`` and ``bytes``), or features
 (lists of numbers); ``text`` holds texts or features.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard, fetch
-from channelhash.data.table import split_labels
+from channelhash.data.table import image_of, split_labels
 from channelhash.errors import InputError
 from channelhash.utils.addresses import File, open_address
+from channelhash.utils.plain_values import is_binary, is_list, plain_values, text_of
 from channelhash.utils.reading import reading
 from channelhash.utils.remote_paths import Place
 
@@ -34,6 +35,8 @@ def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, lis
             missing = [name for name in ("id", *modalities) if name not in names]
             if missing:
                 raise InputError(f"{file.address}: has no column {missing[0]!r}, its columns are {', '.join(names)}")
+            for name in ("id", *modalities, *(["labels"] if "labels" in names else [])):
+                _check_type(name, parquet.schema_arrow.field(name).type, file.address)
             rows = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
             first, items = 0, 0
             for group, count in enumerate(rows):
@@ -48,7 +51,7 @@ def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatc
     """Yield the rows of a shard; image paths are relative to ``root``."""
     with _opened(shard.file) as parquet:
         columns = [name for name in ("id", *modalities, "labels") if name in parquet.schema_arrow.names]
-        only_features = all(_is_list(parquet.schema_arrow.field(modality).type) for modality in modalities)
+        only_features = all(is_list(parquet.schema_arrow.field(modality).type) for modality in modalities)
         size = _FEATURE_ROWS if only_features else BATCH
         row = sum(parquet.metadata.row_group(group).num_rows for group in range(shard.first))
         for batch in parquet.iter_batches(size, row_groups=range(shard.first, shard.last), columns=columns):
@@ -81,68 +84,99 @@ def _all_labels(parquet: pq.ParquetFile, shard: Shard) -> frozenset[str]:
     """Collect the label names of a shard; read that column only."""
     names: set[str] = set()
     for batch in parquet.iter_batches(_LABEL_ROWS, row_groups=range(shard.first, shard.last), columns=["labels"]):
-        column = batch.column("labels")
-        values = column.flatten() if _is_list(column.type) else column
-        names.update(name for value in values.unique().to_pylist() for name in split_labels(value))
+        column = _plain_layout(batch.column("labels"))
+        values = column.flatten() if is_list(column.type) else column
+        for value in plain_values(values.unique()):
+            with suppress(ValueError):  # `read` reports the row
+                names.update(split_labels([value] if is_list(column.type) else value))
     return frozenset(names)
 
 
 def _raw(batch: pa.RecordBatch, root: str, modalities: Sequence[str], place: str, first: int) -> RawBatch:
     """Convert rows of the file, the first of which has the number ``first``."""
-    ids = [None if value is None else str(value).strip() for value in batch.column("id").to_pylist()]
-    problems = {row: "has no id" for row, value in enumerate(ids) if not value}
+    ids, problems = _each(text_of, batch.column("id"), "has no id", "the id")
     items: dict[str, list[Any] | NDArray[np.float32]] = {}
     image_addresses = None
     for modality in modalities:
-        column = batch.column(modality)
+        column = _plain_layout(batch.column(modality))
         wrong: dict[int, str]
-        if _is_list(column.type):
+        if is_list(column.type):
             items[modality], wrong = _features(column, modality)
         elif modality == "text":
-            items[modality], wrong = _texts(column)
+            items[modality], wrong = _each(text_of, column, "the text is empty", "the text")
         else:
-            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-                image_addresses = [_address(path, root) for path in column.to_pylist()]
-            items[modality], wrong = _images(column, image_addresses)
+            items[modality], image_addresses, wrong = _images(column, root)
         problems = wrong | problems
-    labels = batch.column("labels").to_pylist() if "labels" in batch.schema.names else [None] * len(ids)
+    labels: list[list[str]] = [[] for _ in ids]
+    if "labels" in batch.schema.names:
+        labels, wrong = _each(split_labels, batch.column("labels"), "", "the label")
+        problems = wrong | problems
+    ids = [name.strip() for name in ids]
     raw = RawBatch(
-        [value or "" for value in ids],
-        items,
-        [split_labels(value) for value in labels],
-        image_addresses,
+        ids, items, labels, image_addresses,
         [Bad(ids[row] or f"{place} {first + row}", problems[row]) for row in sorted(problems)],
-    )
+    )  # fmt: skip
     return raw.take([row for row in range(len(ids)) if row not in problems]) if problems else raw
 
 
-def _texts(column: pa.Array) -> tuple[list[str], dict[int, str]]:
-    texts = ["" if value is None else str(value) for value in column.to_pylist()]
-    return texts, {row: "the text is empty" for row, text in enumerate(texts) if not text.strip()}
+def _each(convert: Callable[[Any], Any], column: pa.Array, blank: str, what: str) -> tuple[list[Any], dict[int, str]]:
+    """Return every value of a column as ``convert`` makes it, and the problems of the rows where it cannot."""
+    values: list[Any] = []
+    wrong: dict[int, str] = {}
+    for row, value in enumerate(plain_values(column)):
+        try:
+            values.append(convert(value))
+            if blank and not values[-1].strip():
+                wrong[row] = blank
+        except ValueError as error:
+            values.append(convert(None))
+            wrong[row] = f"{what} {error}"
+    return values, wrong
 
 
-def _images(column: pa.Array, addresses: list[str] | None) -> tuple[list[bytes], dict[int, str]]:
-    """Return the bytes of each image, and the problem of each row without any."""
-    if addresses is not None:
-        fetched = fetch(addresses)
-        wrong = {row: content for row, content in enumerate(fetched) if isinstance(content, str)}
-        contents = [content if isinstance(content, bytes) else b"" for content in fetched]
-    else:
-        values = column.field("bytes") if pa.types.is_struct(column.type) else column
-        contents = [value if isinstance(value, bytes) else b"" for value in values.to_pylist()]
-        wrong = {}
-    return contents, {row: "no picture" for row, content in enumerate(contents) if not content} | wrong
+def _images(column: pa.Array, root: str) -> tuple[list[bytes], list[str] | None, dict[int, str]]:
+    """Return the bytes of each image, where those lie that are files of their own, and the problems of other rows."""
+    cells, wrong = _each(image_of, column, "no picture", "the picture")
+    addresses = [_address(cell, root) if isinstance(cell, str) and cell.strip() else "" for cell in cells]
+    files = dict(zip(filter(None, addresses), fetch([address for address in addresses if address]), strict=True))
+    contents = [files[address] if address else cell for address, cell in zip(addresses, cells, strict=True)]
+    wrong |= {row: content for row, content in enumerate(contents) if isinstance(content, str) and row not in wrong}
+    return [content if isinstance(content, bytes) else b"" for content in contents], addresses if files else None, wrong
 
 
-def _address(path: str | None, root: str) -> str:
-    path = path or ""
+def _address(path: str, root: str) -> str:
     return path if "://" in path or path.startswith("/") else f"{root}/{path}"
 
 
+def _check_type(name: str, kind: pa.DataType, file: str) -> None:
+    """Raise `InputError` where no value of a column can be what its name says."""
+    value = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    if name == "labels" and is_list(value):
+        value = value.value_type
+    if pa.types.is_dictionary(value):
+        value = value.value_type
+    is_plain = not (pa.types.is_nested(value) or is_binary(value))
+    if name in ("image", "text") and is_list(value):
+        expected, fits = "lists of numbers, which are features", _is_number(value.value_type)
+    elif name == "image":
+        has_path = pa.types.is_struct(value) and any(field.name in ("bytes", "path") for field in value)
+        expected, fits = "paths or the bytes of image files", is_plain or is_binary(value) or has_path
+    else:
+        is_uuid = name == "id" and getattr(kind, "extension_name", "") == "arrow.uuid"
+        expected, fits = "texts" if name == "text" else "names", is_plain or is_uuid
+    if not fits:
+        raise InputError(f"{file}: the column {name!r} holds {kind}; expected {expected}")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
 def _features(column: pa.Array, modality: str) -> tuple[NDArray[np.float32], dict[int, str]]:
-    """Return features ``(n, d)``, with d the width of most rows, and the problems of unusable rows (zeros)."""
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
-    width = int(np.bincount(lengths, minlength=1).argmax())
+    """Return features ``(n, d)``, with d the width of most rows that are not empty, and the problems of other rows."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    counts = np.bincount(lengths, minlength=2)
+    width = int(counts[1:].argmax()) + 1
     fits = lengths == width
     flat = column.filter(pa.array(fits)).flatten().to_numpy(zero_copy_only=False)
     rows = np.zeros((len(column), width), dtype=np.float32)
@@ -152,5 +186,8 @@ def _features(column: pa.Array, modality: str) -> tuple[NDArray[np.float32], dic
     return rows, wrong | {int(row): f"{modality} features are not finite" for row in broken}
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+def _plain_layout(column: pa.Array) -> pa.Array:
+    """Return a column without what wraps its values, such as a dictionary or the shape of a tensor."""
+    if isinstance(column, pa.ExtensionArray):
+        return column.storage
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

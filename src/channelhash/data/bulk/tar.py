@@ -2,7 +2,8 @@
 
 ``0001.jpg``, ``0001.txt`` and ``0001.json`` are the image, the text and the other fields of item ``0001``. Labels are
 ``labels`` of the JSON (a list, or names separated by ``;``) or the content of ``.cls``; the text may instead be
-``text`` or ``caption`` of the JSON.
+``text`` or ``caption`` of the JSON. A name ends at its first dot, as WebDataset has it: ``a.left.png`` is the field
+``left.png`` of item ``a``, and no image. Hidden files are left out, among them what macOS adds.
 """
 
 import json
@@ -10,6 +11,7 @@ import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
+from pathlib import PurePosixPath
 from typing import Any
 
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard
@@ -17,6 +19,7 @@ from channelhash.data.image_endings import IMAGE_ENDINGS
 from channelhash.data.table import split_labels
 from channelhash.errors import InputError
 from channelhash.utils.addresses import File, open_address
+from channelhash.utils.plain_values import text_of
 from channelhash.utils.reading import one_line, reading
 from channelhash.utils.remote_paths import Place
 
@@ -25,8 +28,11 @@ _AHEAD = 8 << 20
 
 _Members = dict[str, tarfile.TarInfo]
 
-# What is raised for an item whose text is not UTF-8, or whose JSON is none or too deep.
-_BAD = (ValueError, RecursionError)
+# What is raised for an item whose text is not UTF-8, whose JSON is none or too deep, or that is a link to nothing.
+_BAD = (ValueError, RecursionError, KeyError)
+
+# First bytes of compressed files: a tar file is read here and there, which would unpack it again and again.
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place) -> Iterator[Planned]:
@@ -51,11 +57,11 @@ def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatc
         batch = RawBatch([], {modality: [] for modality in modalities}, [], None, [])
         for number, (key, members) in enumerate(_samples(tar), start=1):
             try:
-                _check_text(key)
+                text_of(key)
                 values = {modality: _value(tar, members, modality) for modality in modalities}
                 labels = _labels(tar, members)
                 missing = [modality for modality, value in values.items() if not value]
-                problem = f"no {' and no '.join(missing)}" if missing else ""
+                problem = f"no {' and no '.join(missing)}{_dotted_name(members)}" if missing else ""
             except _BAD as error:
                 problem = f"its name, text or JSON cannot be read ({one_line(error)})"
             if problem:
@@ -72,12 +78,15 @@ def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatc
 
 
 def modalities(file: str) -> tuple[str, ...]:
-    """Return the modalities of the first item of a tar file that can be read."""
+    """Return the modalities of the first item of a tar file that has any."""
+    hint = ""
     with _opened(file) as tar:
         for _, members in _samples(tar):
             with suppress(*_BAD):
-                return tuple(modality for modality in ("image", "text") if _value(tar, members, modality))
-    raise InputError(f"{file}: holds no items that can be read")
+                if found := tuple(modality for modality in ("image", "text") if _value(tar, members, modality)):
+                    return found
+            hint = hint or _dotted_name(members)
+    raise InputError(f"{file}: holds no item with an image or a text that can be read{hint}")
 
 
 @contextmanager
@@ -85,16 +94,37 @@ def _opened(address: str) -> Iterator[tarfile.TarFile]:
     with (
         open_address(address, _AHEAD) as stream,
         reading(address, "not a readable tar file, perhaps truncated"),
-        tarfile.open(fileobj=stream, mode="r:") as tar,
     ):
-        yield tar
+        head = stream.read(6)
+        if form := next((form for magic, form in _COMPRESSED.items() if head.startswith(magic)), None):
+            raise InputError(f"{address}: is compressed ({form}); unpack it to a plain tar file")
+        stream.seek(0)
+        with tarfile.open(fileobj=stream, mode="r:") as tar:
+            yield tar
 
 
 def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, _Members]]:
     """Yield (key, members by ending) of each item; the key ends at the first dot of the file name."""
-    files = ((*_parted(member.name), member) for member in tar if member.isfile())
+    files = (
+        (*_parted(member.name), member)
+        for member in tar
+        if (member.isfile() or member.islnk() or member.issym()) and not _hidden(member.name)
+    )
     for key, members in groupby(files, key=lambda part: part[0]):
         yield key, {ending: member for _, ending, member in members}
+
+
+def _hidden(name: str) -> bool:
+    """Return whether a file, or a folder on the way to it, is hidden or macOS's own."""
+    return any(part == "__MACOSX" or (part.startswith(".") and part not in (".", "..")) for part in name.split("/"))
+
+
+def _dotted_name(members: _Members) -> str:
+    """Return a hint if an item has the image only by a name with dots, which ends too early; else nothing."""
+    for ending, member in members.items():
+        if "." in ending[1:] and PurePosixPath(ending).suffix in IMAGE_ENDINGS:
+            return f" (a name ends at its first dot: {member.name} is {ending} of an item; rename it)"
+    return ""
 
 
 def _parted(name: str) -> tuple[str, str]:
@@ -108,21 +138,15 @@ def _value(tar: tarfile.TarFile, members: _Members, modality: str) -> bytes | st
     if modality == "image":
         return next((_content(tar, member) for ending, member in members.items() if ending in IMAGE_ENDINGS), None)
     if ".txt" in members:
-        return _content(tar, members[".txt"]).decode().strip()
-    text = next((value for key in ("text", "caption") if (value := _fields(tar, members).get(key))), "")
-    return _check_text(str(text).strip())
+        return text_of(_content(tar, members[".txt"]).decode()).strip()
+    fields = _fields(tar, members)
+    return text_of(fields.get("text")).strip() or text_of(fields.get("caption")).strip()
 
 
 def _labels(tar: tarfile.TarFile, members: _Members) -> list[str]:
     if ".cls" in members:
         return split_labels(_content(tar, members[".cls"]).decode())
-    return [_check_text(label) for label in split_labels(_fields(tar, members).get("labels"))]
-
-
-def _check_text(text: str) -> str:
-    """Return the text; ValueError where it has half of a Unicode character, which no file of codes can hold."""
-    text.encode()
-    return text
+    return split_labels(_fields(tar, members).get("labels"))
 
 
 def _fields(tar: tarfile.TarFile, members: _Members) -> dict[str, Any]:
@@ -135,5 +159,6 @@ def _fields(tar: tarfile.TarFile, members: _Members) -> dict[str, Any]:
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     file = tar.extractfile(member)
-    assert file is not None  # `_samples` yields files only
+    if file is None:
+        raise ValueError(f"{member.name} is a link to no file")
     return file.read()

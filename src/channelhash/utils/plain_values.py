@@ -1,0 +1,159 @@
+"""Cells of typed tables as plain values, the ones that JSON has, and plain values as text."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: Units of durations in a second.
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return an Arrow column's values as JSON has them: None, bool, int, float, str, list and dict; and bytes.
+
+    NaN and infinities are missing values. Decimals are numbers, durations are seconds. Dates and times are texts such
+    as ``2019-07-14 10:20:30+02:00``, which sort by time.
+
+    >>> plain_values(pa.array([1.5, float("nan")])), plain_values(pa.array(["a", "b"]).dictionary_encode())
+    ([1.5, None], ['a', 'b'])
+
+    Raises:
+        ValueError: no table file holds columns of this type (unions, intervals).
+    """
+    if isinstance(column, pa.ChunkedArray):
+        return [value for chunk in column.chunks for value in plain_values(chunk)]
+    for tests, convert in _CONVERSIONS:
+        if any(test(column.type) for test in tests):
+            return convert(column)
+    raise ValueError(f"values of type {column.type} cannot be read")
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether the values of an Arrow type are lists, of any layout."""
+    return any(test(kind) for test in _LISTS)
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Return whether the values of an Arrow type are bytes."""
+    return any(test(kind) for test in _BINARY)
+
+
+def text_of(value: Any) -> str:
+    """Return a plain value as text, as JSON writes it; a missing value as the empty text.
+
+    >>> text_of("a dog"), text_of(1.0), text_of(True), text_of(None)
+    ('a dog', '1', 'true', '')
+
+    Raises:
+        ValueError: the value is a list, an object or bytes, or the text has no UTF-8 form or holds a NUL.
+    """
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(int(value)) if value == int(value) else str(value)
+    if not isinstance(value, str):
+        names = {"dict": "an object", "bytes": "bytes"}
+        raise ValueError(f"holds {names.get(type(value).__name__, f'a {type(value).__name__}')}, expected a text")
+    if "\0" in value:
+        raise ValueError("holds a NUL; take it out")
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError("is not UTF-8 text")
+    return value
+
+
+def _floats(column: pa.Array) -> list[float | None]:
+    return [None if value is None or not math.isfinite(value) else float(value) for value in column.to_pylist()]
+
+
+def _decimals(column: pa.Array) -> list[int | float | None]:
+    number = float if column.type.scale > 0 else int
+    return [None if value is None else number(value) for value in column.to_pylist()]
+
+
+def _texts(column: pa.Array) -> list[str | None]:
+    try:
+        texts: list[str | None] = column.to_pylist()
+    except UnicodeDecodeError:  # `text_of` refuses the cells that are no UTF-8, and only those
+        contents = column.cast(pa.binary()).to_pylist()
+        texts = [None if content is None else content.decode(errors="surrogateescape") for content in contents]
+    return texts
+
+
+def _times(column: pa.Array) -> list[str | None]:
+    has_date, zone = pa.types.is_timestamp(column.type), getattr(column.type, "tz", None)
+    form = ("%Y-%m-%d " if has_date else "") + "%H:%M:%S" + ("%z" if zone else "")
+    texts = pc.strftime(column, form)
+    texts = pc.replace_substring_regex(texts, r"\.0+($|[-+])", r"\1")
+    return list((pc.replace_substring_regex(texts, r"([-+]\d\d)(\d\d)$", r"\1:\2") if zone else texts).to_pylist())
+
+
+def _durations(column: pa.Array) -> list[int | float | None]:
+    unit = _UNITS[column.type.unit]
+    counts = column.cast(pa.int64()).to_pylist()
+    return [count if count is None else count / unit if count % unit else count // unit for count in counts]
+
+
+def _lists(column: pa.Array) -> list[list[Any] | None]:
+    parts = iter(plain_values(column.flatten()))
+    lengths = pc.list_value_length(column).to_pylist()
+    return [None if length is None else [next(parts) for _ in range(length)] for length in lengths]
+
+
+def _map(column: pa.Array) -> list[Any]:
+    entry = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
+    return _lists(column.cast(pa.list_(entry)))
+
+
+def _structs(column: pa.Array) -> list[dict[str, Any] | None]:
+    names = [field.name for field in column.type]
+    fields = [plain_values(column.field(place)) for place in range(len(names))]
+    rows = zip(*fields, strict=True) if names else iter([()] * len(column))
+    valid = column.is_valid().to_pylist()
+    return [dict(zip(names, row, strict=True)) if there else None for row, there in zip(rows, valid, strict=True)]
+
+
+def _extensions(column: pa.Array) -> list[Any]:
+    name, values = getattr(column.type, "extension_name", ""), plain_values(column.storage)
+    if name == "arrow.uuid":
+        values = [None if value is None else str(UUID(bytes=value)) for value in values]
+    elif name == "arrow.bool8":
+        values = [None if value is None else bool(value) for value in values]
+    return values
+
+
+def _same(column: pa.Array) -> list[Any]:
+    return list(column.to_pylist())
+
+
+def _is_extension(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.BaseExtensionType)
+
+
+_Test, _Convert = Callable[[pa.DataType], bool], Callable[[pa.Array], list[Any]]
+_types = pa.types
+_LISTS = (
+    *(_types.is_list, _types.is_large_list, _types.is_fixed_size_list),
+    *(_types.is_list_view, _types.is_large_list_view),
+)
+_BINARY = (_types.is_binary, _types.is_large_binary, _types.is_fixed_size_binary, _types.is_binary_view)
+_CONVERSIONS: tuple[tuple[tuple[_Test, ...], _Convert], ...] = (
+    ((_is_extension,), _extensions),
+    ((_types.is_dictionary,), lambda column: plain_values(column.dictionary_decode())),
+    ((_types.is_run_end_encoded,), lambda column: plain_values(pc.run_end_decode(column))),
+    ((_types.is_null, _types.is_boolean, _types.is_integer, *_BINARY), _same),
+    ((_types.is_floating,), _floats),
+    ((_types.is_decimal,), _decimals),
+    ((_types.is_string, _types.is_large_string, _types.is_string_view), _texts),
+    ((_types.is_date,), lambda column: _same(column.cast(pa.string()))),
+    ((_types.is_time, _types.is_timestamp), _times),
+    ((_types.is_duration,), _durations),
+    ((_types.is_map,), _map),
+    (_LISTS, _lists),
+    ((_types.is_struct,), _structs),
+)
