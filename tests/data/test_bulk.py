@@ -1,5 +1,8 @@
 """Reading large inputs in shards."""
 
+import gzip
+import io
+import tarfile
 import uuid
 from pathlib import Path
 
@@ -116,6 +119,139 @@ def test_pictures_in_parquet_are_paths_or_bytes(tmp_path, form):
     assert batch.image_addresses == ([str(tmp_path / name) for name in names] if form == "paths" else None)
     assert [bad.item for bad in batch.bad] == ["e"]
     assert ("no such picture" in batch.bad[0].reason) == (form == "paths")
+
+
+@pytest.mark.parametrize("form", ["category", "view", "bytes", "struct"])
+def test_paths_of_pictures_come_in_several_types(tmp_path, form):
+    write_pictures(tmp_path, 2)
+    names = ["images/0.png", "images/1.png", None]
+    column = {
+        "category": pa.array(names).dictionary_encode(),
+        "view": pa.array(names, pa.string_view()),
+        "bytes": pa.array([name and name.encode() for name in names]),
+        "struct": pa.array([name and {"bytes": None, "path": name} for name in names]),
+    }[form]
+    labels = pa.array(["a", None, "b"]).dictionary_encode()
+    ids = pa.array(["a", "b", "c"], pa.string_view())
+    pq.write_table(pa.table({"id": ids, "image": column, "labels": labels}), tmp_path / "t.parquet")
+    (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("image",))
+    assert (batch.ids, batch.labels) == (["a", "b"], [["a"], []])
+    assert batch.items["image"] == [(tmp_path / name).read_bytes() for name in names[:2]]
+    assert batch.image_addresses == [str(tmp_path / name) for name in names[:2]]
+    assert batch.bad == [("c", "no picture")]
+
+
+def test_one_column_can_hold_pictures_and_paths_of_pictures(tmp_path):
+    write_pictures(tmp_path, 2)
+    content = (tmp_path / "images/0.png").read_bytes()
+    cells = [{"bytes": content, "path": "x.png"}, {"bytes": None, "path": "images/1.png"}]
+    pq.write_table(pa.table({"id": ["a", "b"], "image": cells}), tmp_path / "t.parquet")
+    (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("image",))
+    assert batch.items["image"] == [content, (tmp_path / "images/1.png").read_bytes()]
+    assert batch.image_addresses == ["", str(tmp_path / "images/1.png")]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.list_(pa.float64()), pa.large_list(pa.float16()), pa.list_view(pa.float32()), pa.list_(pa.int8()),
+     pa.list_(pa.decimal128(20, 1))],
+    ids=str,
+)  # fmt: skip
+def test_features_are_lists_of_any_numbers_and_layout(tmp_path, kind):
+    rows = pa.array([[1, 2], None, [3, 4], None], pa.list_(pa.int64())).cast(pa.list_(kind.value_type))
+    column = pa.array(rows.to_pylist(), kind)
+    pq.write_table(pa.table({"id": list("abcd"), "text": column}), tmp_path / "t.parquet")
+    (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("text",))
+    assert batch.items["text"].tolist() == [[1, 2], [3, 4]]
+    assert batch.bad == [(name, "0 text features, most rows have 2") for name in "bd"]
+
+
+def test_one_cell_costs_its_row_of_parquet(tmp_path):
+    table = {"id": list("abcd"), "text": ["x", "y\0", "z", None], "labels": pa.array([[1.0], None, [float("nan")], []])}
+    pq.write_table(pa.table(table), tmp_path / "t.parquet")
+    (planned,) = shards_of(tmp_path / "t.parquet", tmp_path, 9, ("text",))
+    assert planned.labels == {"1"}
+    (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("text",))
+    assert (batch.ids, batch.labels) == (["a", "c"], [["1"], []])
+    assert batch.bad == [("b", "the text holds a NUL; take it out"), ("d", "the text is empty")]
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("id", pa.array([b"a"])),
+        ("id", pa.array([["a"]])),
+        ("text", pa.array([b"a"]).dictionary_encode()),
+        ("text", pa.array([["a"]])),
+        ("text", pa.array([{"a": 1}])),
+        ("image", pa.array([{"a": 1}])),
+        ("image", pa.array([["a.png"]])),
+        ("labels", pa.array([[b"a"]])),
+        ("labels", pa.array([{"a": 1}])),
+    ],
+    ids=str,
+)
+def test_a_column_of_another_type_is_refused_with_its_type(tmp_path, name, column):
+    columns = {"id": ["a"], "text": ["x"], "image": ["a.png"], "labels": ["y"], name: column}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=rf"t\.parquet: the column '{name}' holds .*<.*>|holds binary; expected"):
+        shards_of(tmp_path / "t.parquet", tmp_path, 9)
+
+
+def write_members(path, members):
+    with tarfile.open(path, "w") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            if isinstance(content, tuple):
+                info.type, info.linkname = content
+                tar.addfile(info)
+            else:
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+
+
+def test_links_in_tar_files_are_what_they_link_to(tmp_path):
+    link, symbolic = tarfile.LNKTYPE, tarfile.SYMTYPE
+    members = {"a.png": b"A", "b.png": (link, "a.png"), "c.png": (symbolic, "a.png"), "d.png": (symbolic, "none"),
+               "e": (tarfile.DIRTYPE, ""), "f.png": (tarfile.CHRTYPE, ""), "g.png": (symbolic, "g.png")}  # fmt: skip
+    write_members(tmp_path / "x.tar", members)
+    (batch,) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
+    assert (batch.ids, batch.items["image"]) == (["a", "b", "c"], [b"A"] * 3)
+    assert [bad.item for bad in batch.bad] == ["d", "g"]
+
+
+def test_hidden_files_and_those_of_macos_are_left_out_of_tar_files(tmp_path):
+    names = ("./._0.png", "./0.png", ".DS_Store", "__MACOSX/._0.png", "a/.b/1.png", "a/2.png", 200 * "n" + "é.png")
+    write_members(tmp_path / "x.tar", dict.fromkeys(names, b"A"))
+    (batch,) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
+    assert (batch.ids, batch.bad) == (["0", "a/2", 200 * "n" + "é"], [])
+    assert KINDS["tar"].modalities(str(tmp_path / "x.tar")) == ("image",)
+
+
+def test_a_name_with_dots_and_a_compressed_tar_file_are_named(tmp_path):
+    write_members(tmp_path / "x.tar", {"IMG_2020.01.02.png": b"A", "IMG_2020.03.04.png": b"B"})
+    with pytest.raises(InputError, match=r"no item with an image .* first dot: IMG_2020\.01\.02\.png is \.01\.02\.png"):
+        KINDS["tar"].modalities(str(tmp_path / "x.tar"))
+    (batch,) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
+    assert batch.bad[0].reason.startswith("no image (a name ends at its first dot: IMG_2020.01.02.png is ")
+    (tmp_path / "z.tar").write_bytes(gzip.compress((tmp_path / "x.tar").read_bytes()))
+    with pytest.raises(InputError, match=r"z\.tar: is compressed \(gzip\); unpack it"):
+        KINDS["tar"].modalities(str(tmp_path / "z.tar"))
+
+
+@pytest.mark.parametrize("folder", ["shards [2019]", "why?", "{a,b}", "a*b"])
+def test_only_the_star_is_special_in_a_pattern(tmp_path, folder):
+    for name in (f"{folder}/a.tar", f"{folder}/.b.tar", f"{folder}/deep/c.tar", "shards 2/a.tar", "whyy/a.tar"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    for root in (str(tmp_path), in_memory(tmp_path)):
+        for pattern, expected in {
+            "*.tar": ["a.tar"],
+            "**/*.tar": ["a.tar", "deep/c.tar"],
+            "d*/c.tar": ["deep/c.tar"],
+        }.items():
+            files = [file.address.partition(f"/{folder}/")[2] for file in list_files(f"{root}/{folder}/{pattern}")]
+            assert files == expected
 
 
 def test_webdataset_shards_are_read_item_by_item(tmp_path):

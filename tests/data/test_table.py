@@ -202,6 +202,11 @@ BROKEN_ROWS = {
         '{"id": "1", "text": "a", "labels": "x"}\n[1]\n',
         "line 2: is not a JSON object {…}",
     ),
+    "not JSON, a key twice": (
+        "jsonl",
+        '{"id": "1", "text": "a", "labels": "x"}\n{"id": "2", "text": "b", "text": "c"}\n',
+        "line 2: has the key 'text' twice",
+    ),
     "not JSON, half a character": (
         "jsonl",
         '{"id": "1", "text": "\\ud83d\\ude42", "labels": "x"}\n{"id": "2", "text": "\\ud83d", "labels": "x"}\n',
@@ -224,6 +229,66 @@ def test_a_row_that_cannot_be_taken_apart_is_named_and_can_be_left_out(tmp_path,
     records = load_table(path, skip_bad=True)
     assert (records.ids, records.removed, records.found) == (("1",), {reason.split(",")[0]: 1}, 2)
     assert records.problems == (f"{path}, {says}",)
+
+
+@pytest.mark.parametrize(
+    ("ending", "labels"),
+    [
+        ("parquet", pa.array([1.0, float("nan"), 2.0, None])),
+        ("parquet", pa.array([[1.0, float("nan")], [None], [2.0], None])),
+        ("parquet", pa.array(["1", None, "2", ""]).dictionary_encode()),
+        ("parquet", pa.array(["1", None, "2", ""], pa.string_view())),
+        ("jsonl", [1.0, float("nan"), [2, float("nan")], None]),
+    ],
+)
+def test_nan_is_no_label_and_a_class_is_a_whole_number(tmp_path, ending, labels):
+    path = tmp_path / f"t.{ending}"
+    columns = {"id": [1.0, 2.0, 3.0, 4.0], "text": list("abcd"), "labels": labels}
+    if ending == "parquet":
+        pq.write_table(pa.table(columns), path)
+    else:
+        rows = zip(*columns.values(), strict=True)
+        path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
+    records = load_table(path)
+    assert (records.ids, records.label_names) == (("1", "2", "3", "4"), ("1", "2"))
+    assert records.labels.tolist() == [[True, False], [False, False], [False, True], [False, False]]
+
+
+def test_a_missing_cell_of_a_label_column_is_no_label(tmp_path):
+    pq.write_table(pa.table({"id": ["a", "b"], "text": ["x", "y"], "dog": [1.0, float("nan")]}), tmp_path / "t.parquet")
+    assert load_table(tmp_path / "t.parquet", label_columns=["dog"]).labels.tolist() == [[True], [False]]
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "says"),
+    [
+        ("id", pa.array([b"a"]), "'id' holds bytes, expected a text"),
+        ("text", pa.array([b"a"]), "'text' holds bytes, expected a text"),
+        ("text", pa.array([{"a": 1}]), "'text' holds an object, expected a text"),
+        ("text", pa.array(["a\0b"]), "'text' holds a NUL; take it out"),
+        ("labels", pa.array([[b"a"]]), "'labels' holds bytes, expected a text"),
+        ("labels", pa.array([[["a"]]]), "'labels' holds a list, expected a text"),
+        ("image", pa.array([b"\x89PNG"]), "'image' holds the picture itself, expected a path"),
+        ("image", pa.array([{"bytes": b"\x89PNG", "path": "a.jpg"}]), "'image' holds the picture itself"),
+        ("image", pa.array([{"a": 1}]), "'image' holds an object"),
+    ],
+)
+def test_a_cell_of_another_type_is_named(root, column, cell, says):
+    columns = {"id": ["a"], "text": ["x"], "image": ["a.jpg"], "labels": ["dog"], column: cell}
+    pq.write_table(pa.table(columns), root / "t.parquet")
+    assert f"row 1{'' if column == 'id' else ' (id a)'}: the column {says}" in refusal(root / "t.parquet").replace(
+        " (id b'a')", ""
+    )
+
+
+@pytest.mark.parametrize(
+    "image",
+    [pa.array([b"a.jpg"]), pa.array([{"bytes": None, "path": "a.jpg"}]), pa.array(["a.jpg"], pa.string_view())],
+    ids=lambda column: str(column.type),
+)
+def test_paths_of_images_come_in_several_types(root, image):
+    pq.write_table(pa.table({"id": ["a"], "image": image}), root / "t.parquet")
+    assert load_table(root / "t.parquet").items["image"] == (root / "a.jpg",)
 
 
 @pytest.mark.parametrize("value", ["2", "", "yes"])

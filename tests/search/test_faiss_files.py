@@ -87,6 +87,24 @@ def test_files_made_elsewhere(tmp_path, wrap):
     store.close()
 
 
+def test_a_number_that_occurs_twice_is_refused(store, tmp_path):
+    index = faiss.IndexBinaryIDMap(faiss.IndexBinaryFlat(16))
+    index.add_with_ids(codes_of(3), np.array([7, 5, 7]))
+    write(index, tmp_path / "their.index")
+    with pytest.raises(InputError, match=r"their\.index: the number 7 occurs 2 times; give every code its own"):
+        import_faiss(tmp_path / "their.index", str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+    export_faiss(store, tmp_path / "codes.faiss")
+    listed = pq.read_table(items_file(tmp_path / "codes.faiss"))
+    for name in ("number", "id"):
+        values = listed.column(name).to_pylist()
+        values[1] = values[0]
+        wrong = listed.set_column(listed.column_names.index(name), name, [values])
+        pq.write_table(wrong, items_file(tmp_path / "codes.faiss"))
+        with pytest.raises(InputError, match=rf"items\.parquet: the {name} .* occurs 2 times; export again"):
+            import_faiss(tmp_path / "codes.faiss", str(tmp_path / "new"))
+
+
 def test_a_file_made_elsewhere_into_a_store_of_shorter_codes(store, tmp_path):
     index = faiss.IndexBinaryFlat(16)
     index.add(codes_of(2))

@@ -135,14 +135,13 @@ def _is_extension(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.BaseExtensionType)
 
 
-_Test, _Convert = Callable[[pa.DataType], bool], Callable[[pa.Array], list[Any]]
 _types = pa.types
 _LISTS = (
     *(_types.is_list, _types.is_large_list, _types.is_fixed_size_list),
     *(_types.is_list_view, _types.is_large_list_view),
 )
 _BINARY = (_types.is_binary, _types.is_large_binary, _types.is_fixed_size_binary, _types.is_binary_view)
-_CONVERSIONS: tuple[tuple[tuple[_Test, ...], _Convert], ...] = (
+_CONVERSIONS: tuple[tuple[tuple[Callable[[Any], bool], ...], Callable[[Any], list[Any]]], ...] = (
     ((_is_extension,), _extensions),
     ((_types.is_dictionary,), lambda column: plain_values(column.dictionary_decode())),
     ((_types.is_run_end_encoded,), lambda column: plain_values(pc.run_end_decode(column))),
