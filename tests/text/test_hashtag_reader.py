@@ -68,3 +68,32 @@ def test_there_is_a_vocabulary_without_word_vectors():
     words = english_words()
     assert len(words) > 80_000
     assert {"bridge", "sunset"} <= words
+
+
+@pytest.mark.parametrize(
+    ("word", "outcome", "tokens", "unknown"),
+    [
+        ("ایران", "dropped", (), ("ایران",)),
+        ("日本東京", "dropped", (), ("日本東京",)),
+        ("санфранциско", "dropped", (), ("санфранциско",)),
+        ("রিসেট", "dropped", (), ("রিসেট",)),
+        ("sunset日本", "split", ("sunset",), ("日本",)),
+        ("日本2007", "split", ("####",), ("日本",)),
+        ("sky☀blue", "split", ("sky", "blue"), ("☀",)),
+        ("brïdge", "corrected", ("bridge",), ()),
+        ("bri\u0308dge", "corrected", ("bridge",), ()),
+    ],
+)
+def test_other_scripts_are_dropped_and_never_become_english(reader, word, outcome, tokens, unknown):
+    (reading,) = reader.read(word)
+    assert (reading.outcome, reading.tokens, reading.unknown) == (outcome, tokens, unknown)
+
+
+def test_a_vocabulary_of_another_script_is_used(few_english_words):
+    russian = TextReader({"москва", "река", "sea"}.__contains__, more_words=["москва", "река", "sea"])
+    assert read(russian, "москва масква sea") == [
+        ("москва", "kept", ("москва",)),
+        ("масква", "corrected", ("москва",)),
+        ("sea", "kept", ("sea",)),
+    ]
+    assert not russian.read("цц")[0].tokens

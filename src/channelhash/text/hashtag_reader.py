@@ -1,8 +1,9 @@
 """Read hashtags: keep known words, segment and correct others, drop and count the rest."""
 
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import as_file, files
@@ -27,8 +28,8 @@ class WordReading:
 
     Attributes:
         word: lower-case word of the text.
-        outcome: ``kept`` is known as it is; ``corrected`` became one other known word; ``split`` became several, of
-            which at least one is known; ``dropped`` is unknown in every reading.
+        outcome: ``kept`` is known as it is; ``corrected`` became one other known word; ``split`` became several parts,
+            of which at least one is known; ``dropped`` is unknown in every reading, such as a word of another script.
         tokens: known words that it became.
         unknown: parts that were dropped.
 
@@ -58,6 +59,7 @@ class TextReader:
     def __init__(self, known: Callable[[str], bool], more_words: Iterable[str] = ()) -> None:
         self._known = known
         self._speller = _speller(tuple(more_words))
+        self._letters = frozenset().union(*self._speller.words)
         self._read_word = lru_cache(maxsize=200_000)(self._read_one)
 
     def read(self, text: str) -> tuple[WordReading, ...]:
@@ -69,20 +71,57 @@ class TextReader:
         return [token for reading in self.read(text) for token in reading.tokens][:max_tokens]
 
     def _read_one(self, word: str) -> WordReading:
-        masked = mask_digits(word)
+        masked = mask_digits(unicodedata.normalize("NFC", word))
         if self._known(masked):
             return WordReading(word, "kept", (masked,))
         if len(word) > _LONGEST_WORD or not any(letter.isalpha() for letter in word):
             return WordReading(word, "dropped", (), (masked,))  # nothing to spell or split
         # Masked before it is segmented: the vocabulary's own words have their digits masked, so "nikon2007" can
         # become "nikon ####", while no dictionary knows "2007" and it would be corrected to some short word.
-        segmented = self._speller.word_segmentation(masked, max_edit_distance=_MAX_EDIT_DISTANCE)
-        parts = segmented.corrected_string.lower().split()
+        parts = [part for spelt, run in _runs(masked, self._letters) for part in self._parts(run, spelt)]
         tokens = tuple(part for part in parts if self._known(part))
         unknown = tuple(part for part in parts if not self._known(part))
         if not tokens:
             return WordReading(word, "dropped", (), unknown)
         return WordReading(word, "corrected" if len(parts) == 1 else "split", tokens, unknown)
+
+    def _parts(self, run: str, spelt: bool) -> Iterator[str]:
+        """Segment a run of letters that the dictionary spells; any other run is one part."""
+        if not spelt or self._known(run) or not any(letter.isalpha() for letter in run):
+            yield run
+            return
+        found = self._speller.word_segmentation(run, max_edit_distance=_MAX_EDIT_DISTANCE)
+        for part, corrected in zip(found.segmented_string.split(), found.corrected_string.lower().split(), strict=True):
+            # Two edits make "of" of any two characters.
+            yield corrected if _bases(part) & _bases(corrected) else part
+
+
+def _runs(word: str, letters: frozenset[str]) -> Iterator[tuple[bool, str]]:
+    """Split a word where its characters change between those that the dictionary can spell and all others.
+
+    Latin letters count as spelt, since a correction may drop an accent.
+
+    >>> list(_runs("tokyo東京tower", frozenset("tokywer")))
+    [(True, 'tokyo'), (False, '東京'), (True, 'tower')]
+    """
+    run, spelt = "", True
+    for letter in word:
+        if letter.isascii() or letter in letters:
+            fits = True
+        elif unicodedata.category(letter) in ("Mn", "Mc", "Cf"):
+            fits = spelt  # a mark belongs to the letter before it
+        else:
+            fits = "LATIN" in unicodedata.name(letter, "")
+        if run and fits != spelt:
+            yield spelt, run
+            run = ""
+        run, spelt = run + letter, fits
+    yield spelt, run
+
+
+def _bases(text: str) -> set[str]:
+    """Return the characters of a text without their accents."""
+    return set(unicodedata.normalize("NFKD", text.lower()))
 
 
 def mask_digits(word: str) -> str:

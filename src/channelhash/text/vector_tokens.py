@@ -18,7 +18,7 @@ from channelhash.utils.progress import Progress
 #: SymSpell keeps about 1.2 kB for each: 3.6 GB for 3,000,000.
 SEGMENTATION_WORDS = 100_000
 
-_READING = "reading 1"  # part of a cache's key: raise the number when texts are read differently
+_READING = "reading 2"  # part of a cache's key: raise the number when texts are read differently
 
 
 def vector_reader(vectors: WordVectors, segmentation_words: int = SEGMENTATION_WORDS) -> TextReader:
