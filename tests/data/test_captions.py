@@ -32,7 +32,13 @@ def test_tables_and_lines_are_read_alike(tmp_path):
     [
         ("c.csv", "image,labels\na,b\n", r"no column for the caption; name one text or caption \(it has image, labels"),
         ("c.csv", "what,text\na,b\n", "no column for the picture"),
-        ("c.csv", "image,text\na,b,c\n", "line 2: has 3 cells"),
+        ("c.csv", "text,image\na,b,c\n", "line 2: has 3 cells"),
+        ("c.csv", 'image,text\na,"b\n', "line 2: a quotation mark is not closed"),
+        ("c.json", "[1", r"not JSON .*\.jsonl"),
+        ("c.json", '{"a.jpg": "a dog"}\n{}', r"not JSON .*\.jsonl"),
+        ("c.json", '{"annotations": [{"image_id": 1, "caption": "a"}]}', "needs id and file_name"),
+        ("c.json", '[["a.jpg", "a dog"]]', "COCO's .*, Karpathy's"),
+        ("c.txt", "A caf\udce9\n", "line 1: not UTF-8 text"),
         ("c.txt", "a.jpg words\n", "line 1: has no tab"),
         ("c.txt", "\n", "holds no captions"),
         ("c.txt", None, "no such file of captions"),
@@ -40,7 +46,7 @@ def test_tables_and_lines_are_read_alike(tmp_path):
 )
 def test_what_holds_no_captions_is_refused_in_one_line(tmp_path, name, content, says):
     if content is not None:
-        (tmp_path / name).write_text(content)
+        (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(InputError, match=says) as refused:
         read_captions(tmp_path / name)
     assert "\n" not in str(refused.value)
@@ -52,3 +58,55 @@ def test_a_caption_finds_its_image_by_the_end_of_its_path():
     found, lines = match_captions(captions, names, Path("c.csv"))
     assert found == [("one",), (), ("two",)]
     assert lines == ["c.csv: 3 captions are of 2 pictures that are not there: 1.jpg …"]
+
+
+ROWS = [("a.jpg", "a dog"), ("b.jpg", "the sea"), ("a.jpg", "it runs")]
+IMAGES = [{"id": 1, "file_name": "a.jpg"}, {"id": 2, "file_name": "b.jpg"}]
+ANNOTATIONS = [{"id": 7, "image_id": 1 + (name == "b.jpg"), "caption": text} for name, text in ROWS]
+KARPATHY = [
+    {"filename": f"{name}.jpg", "imgid": 0, "sentences": [{"raw": text, "tokens": text.split()} for text in texts]}
+    for name, texts in (("a", ["a dog", "it runs"]), ("b", ["the sea"]))
+]
+OF_THE_FIELD = {
+    "captions.txt": "image,caption\na.jpg,a dog\nb.jpg,the sea\na.jpg,it runs\n",
+    "quoted.csv": '"image";"caption"\n"a.jpg";"a dog"\n"b.jpg";"the sea"\n"a.jpg";"it runs"\n',
+    "lists.csv": 'raw,filename\n"[""a dog"", ""it runs""]",a.jpg\nthe sea,b.jpg\n',
+    "results.csv": "image_name| comment_number| comment\na.jpg| 0| a dog\na.jpg| 1   it runs\nb.jpg| 0| the sea\n",
+    "flickr.token": "a.jpg#0\ta dog\r\na.jpg#enr#1\tit runs\r\nb.jpg#0\tthe sea\r\n",
+    "captions_x.json": {"images": IMAGES, "annotations": ANNOTATIONS},
+    "dataset_x.json": {"dataset": "flickr8k", "images": KARPATHY},
+    "lists.json": EXPECTED,
+    "entries.json": [{"image": name, "caption": texts} for name, texts in EXPECTED.items()],
+    "texts.json": [{"image": name, "caption": text} for name, text in ROWS],
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_FIELD)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_files_of_the_field_are_read_as_they_are_downloaded(tmp_path, name, encoding):
+    content = OF_THE_FIELD[name]
+    (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content), encoding=encoding)
+    assert read_captions(tmp_path / name) == EXPECTED
+
+
+def test_captions_may_hold_separators_and_quotation_marks(tmp_path):
+    (tmp_path / "c.txt").write_text('image,caption\na.jpg,A dog , running\nb.jpg,"The sea, ""blue"""\n')
+    assert read_captions(tmp_path / "c.txt") == {"a.jpg": ["A dog , running"], "b.jpg": ['The sea, "blue"']}
+    (tmp_path / "c.csv").write_text('image_name| comment_number| comment\na.jpg| 0| "Go" , he | she said .\n')
+    assert read_captions(tmp_path / "c.csv") == {"a.jpg": ['"Go" , he | she said .']}
+
+
+def test_a_json_of_two_folders_names_them(tmp_path):
+    images = [{"filepath": "val2014", "filename": "1.jpg", "sentences": [{"raw": "a dog"}]}]
+    (tmp_path / "dataset_coco.json").write_text(json.dumps({"images": images}))
+    assert read_captions(tmp_path / "dataset_coco.json") == {"val2014/1.jpg": ["a dog"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("a/1.JPG", 0), ("A\\1.jpg", 0), ("1", 0), ("C:\\photos\\b\\2.png", 1), ("2.jpg", None), ("b/2", 1), ("3.jpg", 3)],
+)
+def test_names_are_compared_as_strictly_as_they_can_be(name, row):
+    found, lost = match_captions({name: ["x"]}, ["a/1.jpg", "b/2.PNG", "c/3.JPG", "d/3.jpg"], Path("c.csv"))
+    assert [place for place, texts in enumerate(found) if texts] == ([] if row is None else [row])
+    assert len(lost) == (row is None)

@@ -328,11 +328,15 @@ QUOTES = "a quotation mark is not closed, or not doubled inside a cell"
         ("x.tsv", b'id\ttext\tlabels\n1\t"a" b\tc\n', f", line 2: {QUOTES} ('\t' expected after '\"'); mend it"),
         ("x.csv", b"id;text;labels\n1;a;b\n", ": its cells are separated by ';'; save it with ','"),
         ("x.tsv", b"id,text\n1,a\n", ": its cells are separated by ','; save it with '\\t'"),
-        ("x.csv", b"id,text,labels\n1,\xff\xfe,b\n", ", line 2: not UTF-8 text; save the table as UTF-8"),
-        ("x.csv", "id,text,labels\n1,a,b\n".encode("utf-16"), ", line 1: not UTF-8 text; save the table as UTF-8"),
+        ("x.csv", b"id,text,labels\n1,\xff\xfe,b\n", ", line 2: not UTF-8 text; save the file as UTF-8"),
         ("x.jsonl", b"\n[1]\n[2]\n", ", line 2: is not a JSON object {…}; no row can be read"),
-        ("x.jsonl", b'{"id": "\xe9"}\n', ", line 1: not UTF-8 text; save the table as UTF-8"),
-        ("x.xlsx", b"", ": a table ends in .csv, .tsv, .jsonl, .parquet"),
+        ("x.jsonl", b'{"id": "\xe9"}\n', ", line 1: not UTF-8 text; save the file as UTF-8"),
+        (
+            "x.txt",
+            b"id,text\n1,a\n",
+            ": a table ends in .csv, .tsv, .jsonl, .parquet; rename it if its cells are separated by commas or tabs, "
+            "or it has one JSON object a line",
+        ),
     ],
 )
 def test_a_bad_file_is_named(tmp_path, name, content, says):

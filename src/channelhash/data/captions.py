@@ -1,26 +1,39 @@
-"""Captions of images in a file of their own: a table, or lines ``name#0<TAB>caption``."""
+"""Captions of images in a file of their own: a table, lines ``name#0<TAB>caption``, or JSON."""
 
+import csv
+import io
+import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from channelhash.data.tabular_files import ENDINGS, read_rows
+from channelhash.data.folder import IMAGE_ENDINGS
+from channelhash.data.tabular_files import read_rows
 from channelhash.errors import InputError
+from channelhash.utils.reading import read_text, reading
 
-#: Columns that may hold the image's file and the caption, in any case; the first that a table has counts.
-FILE_COLUMNS = ("image", "file", "file_name", "filename", "path", "id")
-CAPTION_COLUMNS = ("text", "caption", "captions", "description")
+#: Columns or keys that may hold the image's file and the caption, in any case; the first that is there counts.
+FILE_COLUMNS = ("image", "file", "file_name", "filename", "image_name", "image_path", "path", "filepath")
+FILE_COLUMNS += ("image_id", "id")  # an id is a path in many tables, and COCO's number of an image
+CAPTION_COLUMNS = ("text", "caption", "captions", "description", "comment", "sentence", "sentences", "raw")
 
-_NUMBERED = re.compile(r"(?P<name>.+?)(#\d+)?")
+_NUMBERED = re.compile(r"(?P<name>.+?)((#\w+)?#\d+)?")
+
+Pairs = Iterator[tuple[str, Any]]
 
 
 def read_captions(path: Path) -> dict[str, list[str]]:
     """Read image file -> its captions, in the order of the file; empty captions are left out.
 
     Args:
-        path: a table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``) with a column of `FILE_COLUMNS` and one of
-            `CAPTION_COLUMNS`, whose cells are a caption or a list of them; or a text file of lines
-            ``name<TAB>caption`` or ``name#0<TAB>caption``, as of Flickr8k. An image may have several rows.
+        path: a table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, or a text file of other ending whose first line
+            names columns) with a column of `FILE_COLUMNS` and one of `CAPTION_COLUMNS`, whose cells are a caption or a
+            list of them; a text file of lines ``name<TAB>caption`` or ``name#0<TAB>caption``, as of Flickr8k; or JSON:
+            COCO's ``captions_*.json``, Karpathy's ``dataset_*.json``, ``{name: caption}``, ``{name: [captions]}``, or
+            a list of ``{image, caption}``. An image may have several rows.
 
     Raises:
         InputError: the file is missing, has no such columns or a line without a tab, or holds no caption.
@@ -32,11 +45,11 @@ def read_captions(path: Path) -> dict[str, list[str]]:
     ...     read_captions(tokens)
     {'a.jpg': ['A dog .', 'It runs .']}
     """
-    pairs = _of_table(path) if path.suffix.lower() in ENDINGS else _of_lines(path)
     captions: dict[str, list[str]] = {}
-    for name, caption in pairs:
-        if name and caption.strip():
-            captions.setdefault(name.removeprefix("./"), []).append(caption.strip())
+    for name, value in _pairs(path):
+        for caption in _texts(value):
+            if name and caption.strip():
+                captions.setdefault(name.strip().removeprefix("./"), []).append(caption.strip())
     if not captions:
         raise InputError(f"{path}: holds no captions")
     return captions
@@ -47,7 +60,8 @@ def match_captions(
 ) -> tuple[list[tuple[str, ...]], list[str]]:
     """Return the captions of each image, and a line if some are of images that are not there.
 
-    A caption's file is an image's path, or the end of one path only: ``1.jpg`` is ``2019/1.jpg``.
+    A caption's file is an image's path, or the end of one path only: ``1.jpg`` is ``2019/1.jpg``. Where none is the
+    same, letters are compared without their case, ``\\`` counts as ``/``, and a file without ending is any image.
 
     Args:
         captions: from `read_captions`.
@@ -58,14 +72,13 @@ def match_captions(
     ([('sea',), ()], ['c.csv: 2 captions are of 1 picture that is not there: lost.jpg'])
     """
     rows = {name: row for row, name in enumerate(names)}
-    by_ending: dict[str, list[int]] = {}
+    by_stem: dict[str, list[int]] = {}
     for name, row in rows.items():
-        by_ending.setdefault(name.rpartition("/")[2], []).append(row)
+        by_stem.setdefault(_stem(name.rpartition("/")[2]), []).append(row)
     found: list[list[str]] = [[] for _ in names]
     lost: list[str] = []
     for name, texts in captions.items():
-        alike = [row for row in by_ending.get(name.rpartition("/")[2], []) if _ends_alike(names[row], name)]
-        of = [rows[name]] if name in rows else alike
+        of = [rows[name]] if name in rows else _rows_alike(name.replace("\\", "/"), names, by_stem)
         if len(of) == 1:
             found[of[0]] += texts
         else:
@@ -79,43 +92,154 @@ def match_captions(
     return [tuple(texts) for texts in found], lines
 
 
+def _rows_alike(name: str, names: Sequence[str], by_stem: dict[str, list[int]]) -> list[int]:
+    """Return the rows whose path is ``name`` or ends so, by the strictest comparison that any passes."""
+    has_ending = _stem(name) != name.casefold()
+    forms: list[Callable[[str], str]] = [str, str.casefold] if has_ending else [str, str.casefold, _stem]
+    candidates = by_stem.get(_stem(name.rpartition("/")[2]), [])
+    for form in forms:
+        if alike := [row for row in candidates if _ends_alike(form(names[row]), form(name))]:
+            return alike
+    return []
+
+
+def _stem(name: str) -> str:
+    """Return a path without the ending of an image, in lower case."""
+    stem, ending = os.path.splitext(name.casefold())
+    return stem if ending in IMAGE_ENDINGS else name.casefold()
+
+
 def _ends_alike(one: str, other: str) -> bool:
     """Return whether one path is the end of the other."""
     return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")
 
 
-def _of_table(path: Path) -> list[tuple[str, str]]:
-    columns, _ = read_rows(path, [])
-    lower = {column.lower(): column for column in reversed(columns)}
-    file = next((lower[name] for name in FILE_COLUMNS if name in lower), None)
-    caption = next((lower[name] for name in CAPTION_COLUMNS if name in lower), None)
-    if file is None or caption is None:
-        wanted, what = (FILE_COLUMNS, "the picture") if file is None else (CAPTION_COLUMNS, "the caption")
+def _pairs(path: Path) -> Pairs:
+    """Yield (name of an image's file, its caption or captions) in the order of the file."""
+    ending = path.suffix.lower()
+    if path.is_dir() or not path.exists():
+        raise InputError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'} of captions")
+    if ending in (".jsonl", ".parquet"):
+        return _of_rows(path)
+    text = read_text(path)
+    if ending == ".json":
+        return _of_json(path, text)
+    header = text.lstrip().partition("\n")[0]
+    separator = max("\t,|;", key=header.count)
+    columns = next(csv.reader([header], delimiter=separator), [])
+    if ending in (".csv", ".tsv") or (_column(columns, FILE_COLUMNS) and _column(columns, CAPTION_COLUMNS)):
+        return _of_table(path, text, separator)
+    return _of_lines(path, text)
+
+
+def _of_table(path: Path, text: str, separator: str) -> Pairs:
+    # Captions hold quotation marks; only commas and semicolons come with cells that are quoted because of them.
+    quoting = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
+    began = 1
+    try:
+        columns = next((cells for cells in reader if cells), [])
+        file, caption = _columns(path, columns)
+        began = reader.line_num + 1
+        for cells in reader:
+            place, began = f"{path}, line {began}", reader.line_num + 1
+            if caption == len(columns) - 1 and len(cells) > len(columns):  # separators in a caption without quotes
+                cells[caption:] = [separator.join(cells[caption:])]
+            if separator == "|" and len(cells) == 2 < len(columns):  # in one row of Flickr30k "4|" lacks its bar
+                cells[1:] = cells[1].split(maxsplit=1)
+            if cells and len(cells) != len(columns):
+                raise InputError(f"{place}: has {len(cells)} cells, but the header has {len(columns)}; mend the row")
+            if cells:
+                yield cells[file], cells[caption]
+    except csv.Error as error:
         raise InputError(
-            f"{path}: has no column for {what}; name one {' or '.join(wanted[:2])} (it has {', '.join(columns)})"
-        )
-    pairs = []
+            f"{path}, line {began}: a quotation mark is not closed, or not doubled inside a cell ({error}); mend it"
+        ) from None
+
+
+def _of_rows(path: Path) -> Pairs:
+    columns, _ = read_rows(path, [])
+    file, caption = (columns[place] for place in _columns(path, columns))
     for row in read_rows(path, [file, caption])[1]:
         if row.problem:
             raise InputError(f"{path}, {row.place}: {row.problem[1]}; mend the row")
-        cell = row.cells[caption]
-        texts = cell if isinstance(cell, list) else [cell]
-        pairs += [(str(row.cells[file] or ""), str(text)) for text in texts if text is not None]
-    return pairs
+        yield str(row.cells[file] or ""), row.cells[caption]
 
 
-def _of_lines(path: Path) -> list[tuple[str, str]]:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file of captions") from None
-    except (OSError, UnicodeDecodeError):
-        raise InputError(f"{path}: not a text file in UTF-8; captions are a table or lines name<TAB>caption") from None
-    pairs = []
-    for number, line in enumerate(lines, start=1):
+def _columns(path: Path, columns: Sequence[str]) -> tuple[int, int]:
+    """Return the places of the columns of the image's file and of the caption."""
+    places = []
+    for names, what in ((FILE_COLUMNS, "picture"), (CAPTION_COLUMNS, "caption")):
+        column = _column(columns, names)
+        if column is None:
+            listed = ", ".join(columns)
+            raise InputError(
+                f"{path}: has no column for the {what}; name one {' or '.join(names[:2])} (it has {listed})"
+            )
+        places.append(columns.index(column))
+    return places[0], places[1]
+
+
+def _column(columns: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the first of ``names`` that is a column, as it is written there."""
+    lower = {column.strip().lower(): column for column in reversed(columns)}
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def _of_lines(path: Path, text: str) -> Pairs:
+    for number, line in enumerate(text.splitlines(), start=1):
         name, tab, caption = line.partition("\t")
         if line.strip() and not tab:
-            raise InputError(f"{path}, line {number}: has no tab between the picture's name and its caption")
+            raise InputError(
+                f"{path}, line {number}: has no tab between the picture's name and its caption; a table begins with a "
+                "line that names its columns, such as image,caption"
+            )
         numbered = _NUMBERED.fullmatch(name.strip())
-        pairs.append((numbered["name"] if numbered else "", caption))
-    return pairs
+        yield numbered["name"] if numbered else "", caption
+
+
+def _of_json(path: Path, text: str) -> Pairs:
+    with reading(path, "not JSON", "a file of one JSON object a line ends in .jsonl"):
+        content = json.loads(text)
+    entries, names = content, dict[Any, str]()
+    if isinstance(content, dict) and "annotations" in content:  # COCO, which names images by their numbers
+        entries = content["annotations"]
+        with reading(path, "no image of COCO's list", "it needs id and file_name"):
+            names = {image["id"]: image["file_name"] for image in content["images"]}
+    elif isinstance(content, dict) and "images" in content:
+        entries = content["images"]
+    elif isinstance(content, dict):
+        entries = [{"image": name, "caption": value} for name, value in content.items()]
+    if not isinstance(entries, list):
+        raise _unknown_json(path)
+    for entry in entries:
+        keys = list(entry) if isinstance(entry, dict) else []
+        file, caption = _column(keys, FILE_COLUMNS), _column(keys, CAPTION_COLUMNS)
+        if file is None or caption is None or not isinstance(entry[file], str | int):
+            raise _unknown_json(path)
+        name = names.get(entry[file], str(entry[file]))
+        if file == "filename" and "filepath" in entry:  # Karpathy's splits of COCO have the folder there
+            name = f"{entry['filepath']}/{name}"
+        yield name, entry[caption]
+
+
+def _unknown_json(path: Path) -> InputError:
+    return InputError(
+        f"{path}: no JSON of captions; it is COCO's (images and annotations), Karpathy's (images with sentences), "
+        "{name: caption}, or a list of {image, caption}"
+    )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the captions in a cell or under a key: a text, or a list of texts or of ``{raw: text}``."""
+    if isinstance(value, str) and value.startswith('["'):  # a list in a table's cell
+        with suppress(ValueError):
+            value = json.loads(value)
+    if isinstance(value, list):
+        for part in value:
+            yield from _texts(part)
+    elif isinstance(value, dict):
+        key = _column(list(value), CAPTION_COLUMNS)
+        yield from _texts(value[key]) if key else ()
+    elif value is not None:
+        yield str(value)

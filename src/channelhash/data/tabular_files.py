@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from channelhash.errors import InputError
 from channelhash.utils.plain_values import plain_values
-from channelhash.utils.reading import one_line, reading
+from channelhash.utils.reading import one_line, read_text, reading
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 
@@ -47,12 +47,13 @@ def read_rows(path: Path, needed: Sequence[str]) -> tuple[list[str], list[Row]]:
         needed: columns to read as far as they exist; only Parquet files can leave the others unread.
 
     Raises:
-        InputError: the file is missing, not what its ending says, damaged, not UTF-8, or has a column twice. A single
-            row that cannot be parsed has a ``problem`` instead.
+        InputError: the file is missing, not what its ending says, damaged, not UTF-8 or UTF-16, or has a column twice.
+            A single row that cannot be parsed has a ``problem`` instead.
     """
     ending = path.suffix.lower()
     if ending not in ENDINGS:
-        raise InputError(f"{path}: a table ends in {', '.join(ENDINGS)}")
+        remedy = "; rename it if its cells are separated by commas or tabs, or it has one JSON object a line"
+        raise InputError(f"{path}: a table ends in {', '.join(ENDINGS)}{remedy}")
     if not path.is_file():
         raise InputError(f"{path}: {'is a folder, not a table' if path.is_dir() else 'no such table'}")
     if ending == ".parquet":
@@ -67,7 +68,7 @@ def read_rows(path: Path, needed: Sequence[str]) -> tuple[list[str], list[Row]]:
 def _read_csv(path: Path, delimiter: str) -> tuple[list[str], list[Row]]:
     # Strict: a quotation mark out of place must not swallow the rows that follow it.
     csv.field_size_limit(_LONGEST_CELL)
-    reader = csv.reader(io.StringIO(_text(path), newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
     rows, began = [], 1
     try:
         columns = next(reader, [])
@@ -93,7 +94,7 @@ def _read_csv(path: Path, delimiter: str) -> tuple[list[str], list[Row]]:
 
 def _read_jsonl(path: Path) -> tuple[list[str], list[Row]]:
     rows = []
-    for number, line in enumerate(io.StringIO(_text(path)), start=1):
+    for number, line in enumerate(io.StringIO(read_text(path)), start=1):
         if not line.strip():
             continue
         cells: dict[str, Any] = {}
@@ -126,14 +127,6 @@ def _read_parquet(path: Path, needed: Sequence[str]) -> tuple[list[str], list[Ro
         values = [plain_values(table.column(name)) for name in names]
         cells = zip(*values, strict=True) if names else [()] * table.num_rows
         return columns, [Row(f"row {n}", dict(zip(names, row, strict=True))) for n, row in enumerate(cells, start=1)]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise InputError(f"{path}, line {line}: not UTF-8 text; save the table as UTF-8") from None
 
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:

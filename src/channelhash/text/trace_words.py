@@ -9,6 +9,7 @@ from channelhash.text.hashtag_reader import TextReader, count_outcomes, english_
 from channelhash.text.vector_tokens import vector_reader
 from channelhash.text.word_vectors import open_word_vectors
 from channelhash.utils.progress import Progress
+from channelhash.utils.reading import read_text
 
 
 def explain(
@@ -39,8 +40,5 @@ def explain(
             raise InputError("explain-text: give some words, or --file with a text a line")
         readings = reader.read(text)
         return {"words": [asdict(reading) for reading in readings], "counts": count_outcomes(readings)}
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: not a readable UTF-8 text file ({error})") from None
+    lines = read_text(file).splitlines()
     return {"words": [], "counts": count_outcomes(reading for line in lines for reading in reader.read(line))}

@@ -1,5 +1,6 @@
 """The border of every file that is read: whatever a decoder raises for damaged content becomes one line."""
 
+import codecs
 import errno
 import json
 from collections.abc import Iterator
@@ -52,6 +53,24 @@ def one_line(error: Exception) -> str:
     """
     said = f"it lacks {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
     return f"{said[:500]}…" if len(said) > 500 else said or type(error).__name__
+
+
+def read_text(path: Path) -> str:
+    """Return a text file's content: UTF-8, or UTF-16 that begins with its byte-order mark, as Excel and Windows write.
+
+    Raises:
+        InputError: the file is missing or cannot be read, or it is in another encoding; the line is named.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return content.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise InputError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from None
 
 
 def read_json(path: Path, problem: str, remedy: str = "") -> dict[str, Any]:
