@@ -109,7 +109,7 @@ def test_what_cannot_be_told_apart_or_does_not_belong_is_refused(files, tmp_path
         ([*query, *database, "--task", "image->text"], "--task: belongs to --codes, not to --query and --database"),
         ([tmp_path, "--array", "B_q=x"], "--array: belongs to --codes, not to a run's folder"),
         ([*codes, "--out", files["query"]], f"--out {files['query']}: is a file; name a folder"),
-        (["--query", files["npz"], *database], f"{files['npz']}: is no Parquet file; --codes reads a file of arrays"),
+        (["--query", files["npz"], *database], f"{files['npz']}: is no Parquet file; `channelhash evaluate --codes`"),
         ([tmp_path, "--out", tmp_path], "--out: a run's scores and plots go into its own folder"),
     ):
         assert_refused(capsys, "evaluate", *arguments, says=says)

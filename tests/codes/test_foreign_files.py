@@ -101,6 +101,37 @@ def test_the_layout_with_val_codes(tmp_path):
     assert_holds(database, {"database": BITS["B_r"]}, LABELS["L_r"])
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("tst_binary", "trn_binary", "tst_label", "trn_label"),
+        ("cifar10-0.78-tst_binary", "cifar10-0.78-trn_binary", "cifar10-0.78-tst_label", "cifar10-0.78-trn_label"),
+        ("test_code", "database_code", "test_labels", "database_labels"),
+        ("qB", "rB", "queryL", "retrievalL"),
+    ],
+)
+def test_arrays_in_files_of_their_own_are_named_by_their_words(tmp_path, names):
+    for name, ours in zip(names, ("B_q", "B_r", "L_q", "L_r"), strict=True):
+        np.save(tmp_path / f"{name}.npy", plain()[ours])
+    np.save(tmp_path / "train_codes.npy" if "database" in names[1] else tmp_path / "losses.npy", np.ones((2, 12)))
+    (tmp_path / "._tst_binary.npy").write_bytes(b"of a Mac")
+    query, database = read_export(tmp_path)
+    assert_holds(query, {"query": BITS["B_q"]}, LABELS["L_q"])
+    assert_holds(database, {"database": BITS["B_r"]}, LABELS["L_r"])
+
+
+def test_two_results_in_one_folder_are_not_mixed(tmp_path):
+    for run in "ab":
+        for name, ours in {"tst_binary": "B_q", "trn_binary": "B_r", "tst_label": "L_q", "trn_label": "L_r"}.items():
+            np.save(tmp_path / f"{run}-{name}.npy", plain()[ours])
+    with pytest.raises(InputError, match=r"needs B_q, L_q, B_r, L_r; or .*; it has a-trn_binary"):
+        read_export(tmp_path)
+    with pytest.raises(InputError, match=r"one array of four; name its folder, or save one \.npz.*B_q"):
+        read_export(tmp_path / "a-tst_binary.npy")
+    with pytest.raises(InputError, match=r"is no Parquet file; .*B_q, B_r, L_q, L_r in one \.npz.*folder of \.npy"):
+        ch.CodeSet.load(tmp_path / "a-tst_binary.npy")
+
+
 def test_arrays_of_other_names_and_the_modalities_can_be_said(tmp_path):
     export = plain()
     export["HashTest"] = export.pop("B_q")

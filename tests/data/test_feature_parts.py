@@ -139,3 +139,21 @@ def test_one_named_array_does_not_go_with_parts(tmp_path):
     assert refusal(path, image_array="vgg") == (
         f"{path}: the labels come in parts (L_tr …), but one array is named; name labels_array too, or none"
     )
+
+
+@pytest.mark.parametrize(
+    ("train", "query"),
+    [
+        ("I_train T_train L_train", "I_test T_test L_test"),
+        ("XTrain YTrain LTrain", "XTest YTest LTest"),
+        ("image_tr text_tr label_tr", "image_te text_te label_te"),
+    ],
+)
+def test_parts_have_many_names_and_may_be_stored_by_columns(tmp_path, train, query):
+    arrays = dict(zip(train.split(), (IMAGE[:5].T, TEXT[:5].T, LABELS[:5].T), strict=True))
+    arrays |= dict(zip(query.split(), (IMAGE[5:], TEXT[5:], LABELS[5:]), strict=True))
+    np.savez(tmp_path / "f.npz", **arrays)
+    records = load_features(tmp_path / "f.npz")
+    np.testing.assert_array_equal(records.items["image"], IMAGE)
+    np.testing.assert_array_equal(records.labels, LABELS)
+    assert (records.ids[0], records.ids[-1], len(records.problems)) == ("train0", "query6", 3)

@@ -258,3 +258,40 @@ def test_a_pickle_is_never_loaded(tmp_path):
     assert refusal(path) == (
         f"{path}: not a readable .npz file, perhaps truncated (Object arrays cannot be loaded when allow_pickle=False)"
     )
+
+
+@pytest.mark.parametrize(
+    ("arrays", "turned"),
+    [
+        ({"image": IMAGE.T}, ["image"]),
+        ({"image": IMAGE.T, "text": np.ones((5, 3)), "labels": LABELS.T}, ["image", "text", "labels"]),
+        ({"image": IMAGE.T, "labels": np.array([3, 7, 3])}, ["image"]),
+        ({"image": IMAGE, "text": np.ones((5, 3))}, ["text"]),
+        ({"image": np.ones((3, 3))}, []),
+    ],
+)
+def test_columns_become_rows_where_the_other_arrays_say_so(tmp_path, arrays, turned):
+    records = load_features(write(tmp_path / "f.npz", **arrays))
+    assert len(records) == 3
+    assert [line.split(": ")[1].split(" is ")[0] for line in records.problems] == turned
+    if "image" in turned:
+        np.testing.assert_array_equal(records.items["image"], IMAGE)
+
+
+def test_ids_say_which_are_the_rows_of_one_modality(tmp_path):
+    np.savez(tmp_path / "f.npz", image=IMAGE.T, id=np.array(["x", "y", "z"]))
+    assert load_features(tmp_path / "f.npz").items["image"].shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    "arrays", [{"image": np.ones((3, 3)), "text": np.ones((5, 3))}, {"image": np.ones((2, 3)), "labels": LABELS}]
+)
+def test_rows_that_cannot_be_told_from_columns_are_refused(tmp_path, arrays):
+    says = refusal(write(tmp_path / "f.npz", **arrays))
+    assert "rows cannot be told from columns (image (" in says
+    assert says.endswith("save every array with a row an item")
+
+
+def test_objects_of_matlab_are_named_with_a_remedy(tmp_path):
+    says = refusal(write(tmp_path / "f.npz", label_names=np.array("")))
+    assert says.endswith("label_names is an object or a structure; in MATLAB, save cellstr(label_names)")

@@ -25,16 +25,45 @@ def test_a_file_that_kills_its_reader_is_refused(tmp_path):
 
 def test_arrays_texts_and_structures_come_back_from_the_other_process(tmp_path):
     path = tmp_path / "f é.mat"
-    cells = np.array(["ab", "c"], dtype=object)
+    cells = np.array(["ab", "c", ""], dtype=object)
     content = {"X": np.eye(2), "S": csc_matrix(np.eye(3)), "names": cells, "struct": {"a": 1}, "text": "dog"}
     savemat(path, content, do_compression=True)
     arrays = read_arrays(path)
     assert arrays.keys() == content.keys()
     assert arrays["X"].tolist() == np.eye(2).tolist()
     assert arrays["S"].tolist() == np.eye(3).tolist()
-    assert arrays["names"].tolist() == ["ab", "c"]
+    assert arrays["names"].tolist() == ["ab", "c", ""]
     assert arrays["struct"].tolist() == ""
     assert arrays["text"].tolist() == ["dog"]
+
+
+def write_matlab(file, name, values, matlab_class, **attributes):
+    """A dataset as MATLAB writes it into a v7.3 file: columns before rows, with the class as an attribute."""
+    dataset = file.create_dataset(name, data=np.asarray(values).T)
+    dataset.attrs.update({"MATLAB_class": np.bytes_(matlab_class), **attributes})
+    return dataset.ref
+
+
+def letters(*texts):
+    return [[ord(letter) for letter in text] for text in texts]
+
+
+def test_texts_of_a_file_of_version_7_3_are_read(tmp_path):
+    with h5py.File(tmp_path / "f.mat", "w", userblock_size=512) as file:
+        write_matlab(file, "names", letters("dog ", "seal"), "char")
+        write_matlab(file, "none", np.zeros(2, np.uint64), "double", MATLAB_empty=1)
+        write_matlab(file, "strings", np.array([[0xDD000000, 2, 1]], np.uint32), "string", MATLAB_object_decode=3)
+        cells = [write_matlab(file, f"#refs#/{text}", letters(text), "char") for text in ("a dog", "Äpfel")]
+        cells.append(write_matlab(file, "#refs#/empty", np.zeros(2, np.uint64), "char", MATLAB_empty=1))
+        for name, shape in (("captions", (3, 1)), ("row", (1, 3))):
+            write_matlab(file, name, np.array(cells, h5py.ref_dtype).reshape(shape), "cell")
+        numbers = write_matlab(file, "#refs#/number", np.eye(2), "double")
+        write_matlab(file, "mixed", np.array([[cells[0], numbers]], h5py.ref_dtype), "cell")
+    arrays = {name: values.tolist() for name, values in read_arrays(tmp_path / "f.mat").items()}
+    texts = ["a dog", "Äpfel", ""]
+    assert arrays == {
+        "names": ["dog", "seal"], "none": [], "strings": "", "captions": texts, "row": texts, "mixed": ""
+    }  # fmt: skip
 
 
 def test_of_hdf5_only_numbers_and_texts_are_decoded(tmp_path, monkeypatch):

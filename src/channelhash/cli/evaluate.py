@@ -47,7 +47,9 @@ def evaluate(
     ),
     engine: EngineName = None,
     workers: Workers = None,
-    codes: Path | None = typer.Option(None, help="Instead of a run: a .mat, .npz or .h5 file with B_q, B_r, L_q, L_r."),
+    codes: Path | None = typer.Option(
+        None, help="Instead of a run: a .mat, .npz or .h5 file, or a folder of .npy files, with B_q, B_r, L_q, L_r."
+    ),
     array: list[str] = typer.Option([], help="With --codes: the file's name of an array, such as B_q=codes_test."),
     task: str | None = typer.Option(None, help='With --codes: modalities of B_q and B_r, such as "image->text".'),
     out: Path | None = typer.Option(None, help="With --query or --codes: folder for metrics.json and plots."),

@@ -1,5 +1,6 @@
-"""Hash codes of other toolboxes: one ``.mat``, ``.npz`` or ``.h5`` file that holds both sides, with their labels."""
+"""Hash codes of other toolboxes: a ``.mat``, ``.npz`` or ``.h5`` file, or ``.npy`` files, of both sides and labels."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,26 +68,35 @@ class Layout:
         return self.query.missing(arrays) + self.database.missing(arrays)
 
 
-#: What is recognised: the plain names, and those that two families of published code write:
-#: `train/hash_train.py` of github.com/QinLab-WFU/DSPH (the image half alone: github.com/Mahiro2211/DSH-pytorch), and
-#: `H000_2_demo_att.py` of github.com/christinecui/WSIH, where "val" and "te" are the queries.
+#: What is recognised: the plain names, and those of `train/hash_train.py` of github.com/QinLab-WFU/DSPH (the image half
+#: alone: github.com/Mahiro2211/DSH-pytorch).
 LAYOUTS = (
     Layout(Side({"query": "B_q"}, "L_q"), Side({"database": "B_r"}, "L_r")),
     Layout(
         Side({"image": "q_img", "text": "q_txt"}, "q_l"), Side({"image": "r_img", "text": "r_txt"}, "r_l"), plain=False
     ),
-    Layout(Side({"query": "val_B"}, "L_te"), Side({"database": "retrieval_B"}, "L_db")),
 )
+
+#: Words in names of arrays that stand for the plain names, such as ``tst_binary`` for ``B_q``. The first that occurs
+#: counts: some toolboxes call the retrieval set "train", others save the training rows beside it.
+_SIDES = {
+    "q": ("q", "query", "queries", "test", "tst", "te", "val"),
+    "r": ("r", "retrieval", "database", "db", "gallery", "base", "trn", "train", "tr"),
+}
+_KINDS = {"B": ("b", "binary", "code", "codes", "hash"), "L": ("l", "label", "labels", "target", "targets")}
 
 
 def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | None = None) -> tuple[CodeSet, CodeSet]:
     """Read queries and retrieval set from another toolbox's file, in one of the `LAYOUTS`.
 
+    Other names are read as the plain ones if their words say the side and what the array holds: ``tst_binary``,
+    ``trn_binary``, ``tst_label`` and ``trn_label``, or ``database_code``, ``qB``, ``L_te``.
+
     Codes are ``(n, k)`` of ±1 or of 0 and 1 (or bool), labels ``(n, c)`` of 0 and 1, or the numbers of classes
     ``(n,)``, of which each becomes a label of its own.
 
     Args:
-        path: the file.
+        path: the file, or the folder of ``.npy`` files, whose names are those of the arrays.
         names: name in a layout -> name in this file, where they differ.
         task: ``"image->text"``: the modalities of the codes, in a layout that does not name them.
 
@@ -106,7 +116,11 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
     >>> query.n_bits, database.ids
     (2, ('item0', 'item1'))
     """
-    arrays = _renamed(read_arrays(path), names or {}, path)
+    if path.suffix.lower() == ".npy":
+        raise InputError(
+            f"{path}: is one array of four; name its folder, or save one .npz: np.savez(…, B_q=…, B_r=…, L_q=…, L_r=…)"
+        )
+    arrays = _with_plain_names(_renamed(read_arrays(path), names or {}, path))
     layout = _with_task(_layout_of(arrays, path), task, path)
     codes = [_read_codes(arrays, side, path) for side in (layout.query, layout.database)]
     n_bits = _common_length(layout, codes, path)
@@ -156,6 +170,21 @@ def _renamed(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
         if array_name not in arrays:
             raise InputError(f"{path}: has no array {array_name!r} to read as {name}; it has {_listed(arrays)}")
     return {**arrays, **{name: arrays[array_name] for name, array_name in names.items()}}
+
+
+def _with_plain_names(arrays: Arrays) -> Arrays:
+    """Return the arrays, those under other words for the plain names also under these if they are all there."""
+    words = {name: set(re.findall(r"[A-Z]?[a-z]+|[A-Z]", name)) for name in arrays}
+    words = {name: {word.lower() for word in several} for name, several in words.items()}
+    found: Arrays = {}
+    for side, sides in _SIDES.items():
+        for kind, kinds in _KINDS.items():
+            by_word = [[name for name in arrays if word in words[name] and words[name] & {*kinds}] for word in sides]
+            first = next(filter(None, by_word), [])
+            if len(first) == 1:
+                found[f"{kind}_{side}"] = arrays[first[0]]
+    found |= arrays
+    return arrays if LAYOUTS[0].missing(found) or not LAYOUTS[1].missing(arrays) else found
 
 
 def _layout_of(arrays: Arrays, path: Path) -> Layout:

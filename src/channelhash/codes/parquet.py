@@ -16,6 +16,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.codes.column_checksums import ColumnChecksum, column_checksums
 from channelhash.errors import InputError
 from channelhash.utils.addresses import open_address
+from channelhash.utils.array_files import ENDINGS
 from channelhash.utils.checked_json import dump_checked, load_checked
 from channelhash.utils.plain_values import is_binary, is_list, plain_values
 from channelhash.utils.reading import reading
@@ -77,6 +78,11 @@ def _open(path: str | Place) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
     where = place(path)
     if not where.is_file():
         raise InputError(f"{path}: no such file of codes")
+    if where.suffix.lower() in (*ENDINGS, ".npy"):
+        raise InputError(
+            f"{path}: is no Parquet file; `channelhash evaluate --codes` reads a file of arrays, which holds both "
+            "sides (B_q, B_r, L_q, L_r in one .npz), or a folder of .npy files"
+        )
     with ExitStack() as stack:
         stack.enter_context(reading(path, "not a readable file of codes, perhaps truncated", "encode again"))
         source = where if isinstance(where, Path) else stack.enter_context(open_address(str(where)))

@@ -9,12 +9,20 @@ from numpy.typing import NDArray
 from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays
 
-_PREFIXES = {"image": ("I",), "text": ("T", "Y"), "labels": ("L",)}
+_PREFIXES = {
+    "image": ("I", "X", "image", "img"),
+    "text": ("T", "Y", "text", "txt"),
+    "labels": ("L", "label", "labels"),
+}
 #: Ending of a part's arrays -> name of the part, the prefix of its rows' ids.
-PARTS = {"tr": "train", "train": "train", "db": "database", "te": "query", "test": "query", "query": "query"}
+PARTS = {
+    **dict.fromkeys(("tr", "train"), "train"),
+    **dict.fromkeys(("db", "database", "retrieval"), "database"),
+    **dict.fromkeys(("te", "test", "query"), "query"),
+}
 
 
-def join_parts(arrays: Arrays, path: Path) -> tuple[Arrays, tuple[str, ...]]:
+def join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays, tuple[str, ...]]:
     """Join the parts of a file, one after the other.
 
     Many files repeat the training rows inside the database part. Read twice, a row and its copy could land on both
@@ -22,7 +30,8 @@ def join_parts(arrays: Arrays, path: Path) -> tuple[Arrays, tuple[str, ...]]:
 
     Args:
         arrays: a file's arrays by name.
-        path: the file, for messages.
+        path: the file, for messages. An array's name is ``I_tr``, ``ITrain`` or ``image_train``, in any case.
+        problems: gets a line for each array that was turned (`by_rows`).
 
     Returns:
         (``image``, ``text`` and ``labels`` as far as present; ids ``train0 …``, ``database0 …``, ``query0 …``, by which
@@ -32,20 +41,20 @@ def join_parts(arrays: Arrays, path: Path) -> tuple[Arrays, tuple[str, ...]]:
         InputError: a part lacks an array that another has, its rows differ in length, or it holds no numbers.
 
     >>> arrays = {f"{name}_{part}": np.eye(2) for name in "IL" for part in ("tr", "te")}
-    >>> joined, ids = join_parts(arrays, Path("f.mat"))
+    >>> joined, ids = join_parts(arrays, Path("f.mat"), [])
     >>> joined["image"].shape, ids
     ((4, 2), ('train0', 'train1', 'query0', 'query1'))
     """
-    names = {
-        ending: {
-            role: f"{prefix}_{ending}"
-            for role, prefixes in _PREFIXES.items()
-            for prefix in reversed(prefixes)  # so that T goes before Y
-            if f"{prefix}_{ending}" in arrays
-        }
-        for ending in PARTS
-    }
-    present = {ending: roles for ending, roles in names.items() if roles}
+    lower = {name.lower(): name for name in sorted(arrays)}
+    present: dict[str, dict[str, str]] = {}  # ending -> role -> array
+    for ending in PARTS:
+        for role, prefixes in _PREFIXES.items():
+            spellings = (f"{prefix}{dash}{ending}".lower() for prefix in prefixes for dash in ("_", ""))
+            if name := next((lower[spelling] for spelling in spellings if spelling in lower), None):
+                present.setdefault(ending, {})[role] = name
+    for roles in present.values():
+        turned = by_rows({role: arrays[name] for role, name in roles.items()}, path, problems)
+        arrays = arrays | {name: turned[role] for role, name in roles.items()}
     _check_alike(present, arrays, path)
     parts: dict[str, Arrays] = {}
     for ending, roles in present.items():
@@ -64,6 +73,37 @@ def join_parts(arrays: Arrays, path: Path) -> tuple[Arrays, tuple[str, ...]]:
         role: np.concatenate([values[role] for values in parts.values()]) for role in next(iter(parts.values()), {})
     }
     return joined, tuple(name for part in ids.values() for name in part)
+
+
+def by_rows(arrays: Arrays, path: Path, problems: list[str]) -> Arrays:
+    """Turn arrays that are stored ``(d, n)`` to ``(n, d)``, where the number of rows follows from all of them.
+
+    Args:
+        arrays: role -> array, of the same rows.
+        path: the file, for messages.
+        problems: gets a line for each array that is turned.
+
+    Raises:
+        InputError: rows and columns cannot be told apart.
+
+    >>> turned = by_rows({"image": np.zeros((9, 3)), "labels": np.zeros((3, 2))}, Path("f.mat"), [])
+    >>> turned["image"].shape
+    (3, 9)
+    """
+    shapes = {role: values.shape for role, values in arrays.items() if values.ndim in (1, 2)}
+    if len({shape[0] for shape in shapes.values()}) == 1 or len(shapes) < len(arrays):
+        return arrays
+    common = set[int].intersection(*map(set, shapes.values()))
+    if not common:
+        return arrays
+    is_square = any(len(shape) == 2 and shape[0] == shape[1] for shape in shapes.values())
+    if len(common) > 1 or is_square:
+        listed = ", ".join(f"{role} {shape}" for role, shape in shapes.items())
+        raise InputError(f"{path}: rows cannot be told from columns ({listed}); save every array with a row an item")
+    (n,) = common
+    turned = {role: values.T for role, values in arrays.items() if len(values) != n}
+    problems += [f"{path}: {role} is {shapes[role]}, read with its columns as rows" for role in turned]
+    return arrays | turned
 
 
 def _check_alike(present: dict[str, dict[str, str]], arrays: Arrays, path: Path) -> None:

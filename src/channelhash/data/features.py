@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.data.feature_parts import join_parts
+from channelhash.data.feature_parts import by_rows, join_parts
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays, read_arrays
@@ -34,6 +34,8 @@ def load_features(
 ) -> Records:
     """Read features of images and texts ``(n, d)`` (or bags of words), and labels ``(n, c)`` where the file has any.
 
+    Arrays that are stored ``(d, n)``, as MATLAB's users often do, are turned where ``n`` follows from the others.
+
     Recognised names are ``image, text, labels``; ``IAll, TAll`` or ``YAll, LAll``; and parted sets ``I_tr, T_tr, L_tr``
     with ``I_te`` or ``I_db`` and so on (`feature_parts.join_parts`), whose rows have the ids ``train0 …, query0 …``:
     partitions are drawn anew, or with ``data.split_method: given`` as in the file. One modality alone is enough.
@@ -57,7 +59,9 @@ def load_features(
             of rows; features are not finite; labels are not 0 or 1; an id or a label's name occurs twice.
     """
     arrays = read_arrays(path)
-    by_role, ids = _arrays_by_role(arrays, {"image": image_array, "text": text_array, "labels": labels_array}, path)
+    names = {"image": image_array, "text": text_array, "labels": labels_array}
+    turned: list[str] = []
+    by_role, ids = _arrays_by_role(arrays, names, path, turned)
     parted = bool(ids)
     n = len(np.atleast_1d(next(by_role[role] for role in ("labels", *_MODALITIES) if role in by_role)))
     labels, label_names = _labels(by_role, arrays, n, path)
@@ -74,12 +78,15 @@ def load_features(
     if not len(good):
         raise InputError(f"{path}: no usable row is left of {n}; the first problem is {problems[0]}")
     removed = {"features not finite": len(problems)} if problems else {}
-    records = Records(ids, dict(items), labels, label_names, removed, tuple(problems), found=n, display=display)
+    lines = (*turned, *problems)
+    records = Records(ids, dict(items), labels, label_names, removed, lines, found=n, display=display)
     return records.take(good) if problems else records
 
 
-def _arrays_by_role(arrays: Arrays, names: dict[str, str | None], path: Path) -> tuple[Arrays, tuple[str, ...]]:
-    """Return (image, text and labels by role; the ids of the rows if the file comes in parts)."""
+def _arrays_by_role(
+    arrays: Arrays, names: dict[str, str | None], path: Path, problems: list[str]
+) -> tuple[Arrays, tuple[str, ...]]:
+    """Return (image, text and labels by role, a row an item; the ids of the rows if the file comes in parts)."""
     for role, name in names.items():
         if name is not None and name not in arrays:
             raise InputError(f"{path}: has no array {name!r} ({role}); it has {', '.join(sorted(arrays))}")
@@ -90,7 +97,7 @@ def _arrays_by_role(arrays: Arrays, names: dict[str, str | None], path: Path) ->
         if name is not None:
             by_role[role] = arrays[name]
     if "labels" not in by_role:
-        joined, ids = join_parts(arrays, path)
+        joined, ids = join_parts(arrays, path, problems)
         if joined and any(names.values()):
             raise InputError(
                 f"{path}: the labels come in parts (L_tr …), but one array is named; name labels_array too, or none"
@@ -101,6 +108,11 @@ def _arrays_by_role(arrays: Arrays, names: dict[str, str | None], path: Path) ->
         raise InputError(f"{path}: needs the arrays {expected}; it has {', '.join(sorted(arrays)) or 'none'}")
     if "labels" not in by_role:
         _refuse_near_labels(arrays, path)
+    if not ids:
+        same_rows = {"id": arrays["id"].ravel()} if "id" in arrays else {}
+        by_role = {
+            role: values for role, values in by_rows(by_role | same_rows, path, problems).items() if role != "id"
+        }
     return by_role, ids
 
 
@@ -134,6 +146,8 @@ def texts_of(values: NDArray[Any], name: str, path: Path) -> tuple[str, ...]:
     >>> texts_of(np.array([b"dog", b"sea"]), "label_names", Path("f.npz"))
     ('dog', 'sea')
     """
+    if values.shape == () and values.dtype.kind == "U":
+        raise InputError(f"{path}: {name} is an object or a structure; in MATLAB, save cellstr({name})")
     try:
         texts = [entry.decode() if isinstance(entry, bytes) else entry for entry in values.ravel().tolist()]
     except UnicodeDecodeError:

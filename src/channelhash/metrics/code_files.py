@@ -10,7 +10,6 @@ from channelhash.codes.foreign_files import read_export
 from channelhash.errors import InputError
 from channelhash.metrics import HammingHistogram, TaskReport
 from channelhash.metrics.report import DEFAULT_CUTOFFS, evaluate_tasks
-from channelhash.utils import array_files
 from channelhash.utils.files import write_text
 from channelhash.utils.optional_imports import naming_extra
 from channelhash.utils.remote_paths import Place
@@ -70,9 +69,6 @@ def evaluate_code_files(
     Raises:
         InputError: a file cannot be read or is empty, or the two do not fit together.
     """
-    for path in (query, database):
-        if path.suffix.lower() in array_files.ENDINGS:
-            raise InputError(f"{path}: is no Parquet file; --codes reads a file of arrays, which holds both sides")
     sets = {path: CodeSet.load(path) for path in (query, database)}
     for path, codes in sets.items():
         if not len(codes):
