@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from channelhash.data.coco import load_coco
+from channelhash.data.settings import read_data_section
 from channelhash.errors import InputError
 
 INSTANCES = {
@@ -161,3 +162,49 @@ def test_missing_and_broken_files_are_named(tmp_path):
         with pytest.raises(InputError) as caught:
             load_coco(path)
         assert str(caught.value) == f"{path}: {says}"
+
+
+def write_two_parts(root, categories=INSTANCES["categories"]):
+    """The images 9 and 4 in two parts, as COCO's train2014 and val2014."""
+    (root / "annotations").mkdir()
+    for part, image, own in (("train2014", 9, INSTANCES["categories"]), ("val2014", 4, categories)):
+        (root / part).mkdir()
+        Image.new("RGB", (8, 8)).save(root / part / f"{image}.jpg")
+        instances = {
+            "images": [entry for entry in INSTANCES["images"] if entry["id"] == image],
+            "annotations": [entry for entry in INSTANCES["annotations"] if entry["image_id"] == image],
+            "categories": own,
+        }
+        captions = {"annotations": [entry for entry in CAPTIONS["annotations"] if entry["image_id"] == image]}
+        for kind, document in (("instances", instances), ("captions", captions)):
+            (root / "annotations" / f"{kind}_{part}.json").write_text(json.dumps(document))
+    return [[root / "annotations" / f"{kind}_{part}2014.json" for part in ("train", "val")] for kind in KINDS]
+
+
+KINDS = ("instances", "captions")
+
+
+@pytest.mark.parametrize("with_root", [True, False])
+def test_two_parts_are_one_collection(tmp_path, with_root):
+    records = load_coco(*write_two_parts(tmp_path), root=tmp_path if with_root else None)
+    assert (records.ids, records.found, records.problems) == (("9", "4"), 2, ())
+    assert records.items["image"] == (tmp_path / "train2014" / "9.jpg", tmp_path / "val2014" / "4.jpg")
+    assert records.items["text"] == ("A dog in a car.", "An empty street.")
+    assert records.labels.tolist() == [[False, True, True], [False, False, False]]
+
+
+def test_two_parts_must_not_contradict_each_other(tmp_path):
+    instances, captions = write_two_parts(tmp_path, [{"id": 1, "name": "cat"}])
+    with pytest.raises(InputError, match=r"val2014\.json: category 1 is 'cat', in another file 'dog'"):
+        load_coco(instances, captions)
+    with pytest.raises(InputError, match="the image id 9 occurs twice"):
+        load_coco([instances[0], instances[0]])
+    with pytest.raises(InputError, match="lists no file"):
+        load_coco([])
+
+
+def test_the_configuration_takes_a_file_or_a_list(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    for value, expected in (("a.json", first), ("[a.json, b.json]", [first, second])):
+        assert read_data_section("coco", [f"instances={value}"])[0].instances == expected

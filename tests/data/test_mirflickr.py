@@ -83,3 +83,52 @@ def test_what_is_missing_is_named(root, tmp_path_factory):
 def test_a_filter_that_leaves_nothing_is_refused(root):
     with pytest.raises(InputError, match="no usable sample is left of 10: "):
         load_mirflickr(root, min_tag_count=99)
+
+
+def leave_potential_labels_alone(root):
+    (root / "mirflickr25k_annotations_v080" / "sea_r1.txt").unlink()
+
+
+def nest_with_leftovers_of_a_mac(root):
+    (root / "__MACOSX" / "mirflickr").mkdir(parents=True)
+    (root / "__MACOSX" / "mirflickr" / "im1.jpg").write_bytes(b"")
+    for folder in ("mirflickr", "mirflickr/meta/tags", "mirflickr25k_annotations_v080"):
+        (root / folder / ".DS_Store").write_bytes(b"\0")
+    (root / "mirflickr" / "._im1.jpg").write_bytes(b"\0")
+    (root / "mirflickr" / "meta" / "tags" / "._tags1.txt").write_bytes(b"\xff")
+    (root / "mirflickr25k_annotations_v080" / "._sea.txt").write_bytes(b"\xff")
+    (root / "downloads").mkdir()
+    (root / "mirflickr").rename(root / "downloads" / "mirflickr")
+    (root / "mirflickr25k_annotations_v080").rename(root / "downloads" / "annotations")
+
+
+def write_in_other_capitals(root):
+    pictures = root / "mirflickr"
+    for path in pictures.glob("*.jpg"):
+        path.rename(path.with_suffix(".JPG"))
+    (pictures / "meta" / "tags").rename(pictures / "meta" / "Tags")
+    pictures.rename(root / "MIRFlickr")
+    labels = root / "mirflickr25k_annotations_v080"
+    (labels / "sea.txt").rename(labels / "Sea.TXT")
+    (labels / "sea_r1.txt").rename(labels / "Sea_R1.txt")
+    labels.rename(root / "Annotations")
+
+
+@pytest.mark.parametrize(
+    "change", [leave_potential_labels_alone, nest_with_leftovers_of_a_mac, write_in_other_capitals]
+)
+def test_a_tree_as_others_unpack_it_is_the_same(root, change):
+    change(root)
+    records = load_mirflickr(root, min_tag_count=2)
+    assert (records.ids, records.items["text"], records.removed) == (tree.USABLE, tree.TEXTS, tree.REMOVED)
+    assert records.label_names == ("night", "plant_life", "sea", "sky")
+    assert len(records.problems) == 1
+
+
+def test_tags_of_numbers_are_no_labels_and_relevant_labels_are_not_enough(root):
+    (root / "mirflickr" / "meta" / "tags" / "tags1.txt").write_text("2007\n")
+    labels = root / "mirflickr25k_annotations_v080"
+    for name in tree.LABELS:
+        (labels / f"{name}.txt").unlink()
+    with pytest.raises(InputError, match=r"has only \*_r1\.txt files, of relevant labels; add .*sky\.txt"):
+        load_mirflickr(root)

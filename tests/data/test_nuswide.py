@@ -101,3 +101,17 @@ def test_files_that_leave_nothing_are_refused(root):
         path.unlink()
     with pytest.raises(InputError, match=r"no files Labels_<name>\.txt; unpack Groundtruth\.zip"):
         load_nuswide(root)
+
+
+def test_other_capitals_folders_and_leftovers_of_a_mac_do_not_matter(tmp_path):
+    root = tree.write_tree(tmp_path)
+    (root / "Groundtruth" / "AllLabels" / "._Labels_sky.txt").write_bytes(b"\0\5")
+    (root / "Groundtruth" / "AllLabels" / ".DS_Store").write_bytes(b"\0\5")
+    (root / "lists").mkdir()
+    (root / "ImageList" / "Imagelist.txt").rename(root / "lists" / "ImageList.txt")
+    (root / "Groundtruth").rename(root / "GroundTruth")
+    (root / "NUS_WID_Tags").rename(root / "tags")
+    for path in root.glob("Flickr/*/*.jpg"):
+        path.rename(path.with_suffix(".JPG"))
+    records = load_nuswide(root, n_labels=3)
+    assert (records.ids, records.items["text"], records.removed) == (tree.USABLE, tree.TEXTS, tree.REMOVED)

@@ -117,6 +117,15 @@ def test_a_misspelt_column_that_may_be_absent_is_a_problem(root):
     assert load_table(path).problems == (f"{path}: has no column 'text'; if that is 'txet', say text_column=txet",)
 
 
+@pytest.mark.parametrize("name", ["sub\\a.jpg", "sub/a.JPG", "sub\\a.Jpg"])
+def test_image_names_of_other_systems_are_found(tmp_path, name):
+    (tmp_path / "sub").mkdir()
+    picture = tmp_path / "sub" / ("a.JPG" if name.endswith("Jpg") else "a.jpg")
+    Image.new("RGB", (4, 4)).save(picture, "jpeg")
+    records = load_table(write(tmp_path, [{"id": "1", "image": name, "labels": "x"}]))
+    assert records.items["image"] == (picture,)
+
+
 def test_zeros_are_values(tmp_path):
     records = load_table(
         write(tmp_path, [{"id": 0, "text": 0, "labels": 0}, {"id": 1, "text": 1, "labels": [0, 1]}], "jsonl")
@@ -129,6 +138,9 @@ def test_a_byte_order_mark_windows_lines_and_quoted_newlines_are_read(tmp_path):
     path = tmp_path / "items.csv"
     path.write_bytes('\ufeffid,text,labels\r\n1,"héllo ""you""\r\nthere",x\r\n\r\n1,again,x\r\n'.encode())
     records = load_table(path, skip_bad=True)
+    wide = tmp_path / "wide.csv"
+    wide.write_bytes(path.read_bytes().decode("utf-8-sig").encode("utf-16"))
+    assert load_table(wide, skip_bad=True).items["text"] == records.items["text"]
     assert (records.ids, records.items["text"]) == (("1",), ('héllo "you"\r\nthere',))
     assert records.problems == (f"{path}, line 5 (id 1): the id '1' is already that of line 2",)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from channelhash.data.images import image_problem
+from channelhash.data.images import image_problem, locate_image
 from channelhash.data.records import Items, Problems, Records, labels_from_names
 from channelhash.errors import InputError
 from channelhash.utils.reading import read_json
@@ -22,75 +22,116 @@ _REMEDY = "mend it, or leave such entries out with --skip-bad"
 
 
 def load_coco(
-    instances: Path,
-    captions: Path | None = None,
+    instances: Path | list[Path],
+    captions: Path | list[Path] | None = None,
     root: Path | None = None,
     all_captions: bool = False,
     skip_bad: bool = False,
 ) -> Records:
     """Read COCO-style JSON files; the labels of an image are the names of the categories in it.
 
-    An image without annotations is kept: it is similar to nothing (`describe` counts such images).
+    An image without annotations is kept: it is similar to nothing (`describe` counts such images). Several files, such
+    as those of train2014 and val2014, are one collection, in their order.
 
     Args:
-        instances: JSON with ``images``, ``annotations`` (``image_id``, ``category_id``) and ``categories``.
-        captions: JSON with ``annotations`` (``image_id``, ``caption``); None for a collection of images alone.
-        root: folder of the images; the folder of ``instances`` if None.
+        instances: JSON with ``images``, ``annotations`` (``image_id``, ``category_id``) and ``categories``; one file or
+            a list.
+        captions: JSON with ``annotations`` (``image_id``, ``caption``), likewise; None for images alone.
+        root: folder of the images; the folder of ``instances`` if None. Images of ``instances_val2014.json`` may be in
+            a folder ``val2014`` there, or beside the folder of the annotations.
         all_captions: take all captions of an image as its text, not only the first.
         skip_bad: leave out images that are missing or have no caption, and annotations of unknown images; count and
             list them.
 
     Raises:
         InputError: a file is missing or not such JSON, or an entry lacks a key; an id occurs twice; an annotation names
-            an unknown image or category; an image is missing or empty or has no caption.
+            an unknown image or category, or files name a category differently; an image is missing or empty or has no
+            caption.
     """
-    document = _read(instances, {"images": _IMAGES, "annotations": _INSTANCES, "categories": _CATEGORIES})
-    folder = instances.parent if root is None else root
+    files = [instances] if isinstance(instances, Path) else instances
+    if not files:
+        raise InputError("data.instances: lists no file; name at least one")
     problems = Problems(skip_bad)
-    files = _files(document["images"], instances, problems)
-    categories = _categories(document["categories"], instances)
-    labels = _labels(document["annotations"], files, categories, instances, problems)
-    texts = _texts(captions, files, instances, problems) if captions is not None else None
-    usable = []
-    for image, file_name in files.items():
-        if problem := image_problem(folder / file_name, whole=False):
-            reason = "unreadable picture" if (folder / file_name).is_file() else "missing picture"
-            problems.add(f"{instances}: image {image}: {problem}", _REMEDY, reason)
-        elif texts is not None and not texts[image]:
-            problems.add(f"{captions}: image {image} has no caption", _REMEDY, "empty text")
-        else:
-            usable.append(image)
+    paths: dict[Any, Path] = {}  # image id -> its file
+    sources: dict[Any, Path] = {}  # image id -> the file of instances that lists it
+    categories: dict[Any, str] = {}
+    labels: dict[Any, set[str]] = {}
+    found = 0
+    for file in files:
+        document = _read(file, {"images": _IMAGES, "annotations": _INSTANCES, "categories": _CATEGORIES})
+        found += len(document["images"])
+        names = _files(document["images"], file, paths, problems)
+        folder = _image_folder(root or file.parent, file, list(names.values()))
+        paths |= {image: locate_image(folder, name) for image, name in names.items()}
+        sources |= dict.fromkeys(names, file)
+        _add_categories(categories, document["categories"], file)
+        labels |= _labels(document["annotations"], names, categories, file, problems)
+    texts = None
+    if captions is not None:
+        several = [captions] if isinstance(captions, Path) else captions
+        texts = _texts(several, paths, " and ".join(file.name for file in files), problems)
+    usable = _usable(paths, sources, texts, captions, problems)
     if not usable:
         first = f"; the first problem is {problems.lines[0]}" if problems.lines else ""
-        raise InputError(f"{instances}: no usable image is left of {len(files)}{first}")
-    names = [sorted(labels[image]) for image in usable]
-    matrix, columns = labels_from_names(names, sorted(set(categories.values())), str(instances))
-    items: dict[str, Items] = {"image": tuple(folder / files[image] for image in usable)}
+        raise InputError(f"{files[0]}: no usable image is left of {len(paths)}{first}")
+    matrix, columns = labels_from_names(
+        [sorted(labels[image]) for image in usable], sorted(set(categories.values())), str(files[0])
+    )
+    items: dict[str, Items] = {"image": tuple(paths[image] for image in usable)}
     if texts is not None:
         items["text"] = tuple(" ".join(texts[image] if all_captions else texts[image][:1]) for image in usable)
-    found = len(document["images"])
     return Records(tuple(map(str, usable)), items, matrix, columns, problems.removed, tuple(problems.lines), found)
 
 
-def _files(images: Entries, instances: Path, problems: Problems) -> dict[Any, str]:
-    """Return image id -> file name."""
+def _image_folder(root: Path, instances: Path, names: list[str]) -> Path:
+    """Return where the images of a file are: in ``root``, or in the folder of its part, such as ``val2014``."""
+    part = instances.stem.rpartition("_")[2]
+    folders = (root, root / part, root / "images" / part, root.parent / part, root.parent / "images" / part)
+    return next((folder for folder in folders if names and locate_image(folder, names[0]).is_file()), root)
+
+
+def _usable(
+    paths: Mapping[Any, Path],
+    sources: Mapping[Any, Path],
+    texts: Mapping[Any, list[str]] | None,
+    captions: Path | list[Path] | None,
+    problems: Problems,
+) -> list[Any]:
+    """Return the ids of the images that are there and have a caption if there are any; add the others to problems."""
+    usable = []
+    where = " and ".join(map(str, captions)) if isinstance(captions, list) else captions
+    for image, path in paths.items():
+        if problem := image_problem(path, whole=False):
+            reason = "unreadable picture" if path.is_file() else "missing picture"
+            problems.add(f"{sources[image]}: image {image}: {problem}", _REMEDY, reason)
+        elif texts is not None and not texts[image]:
+            problems.add(f"{where}: image {image} has no caption", _REMEDY, "empty text")
+        else:
+            usable.append(image)
+    return usable
+
+
+def _files(images: Entries, instances: Path, others: Mapping[Any, Path], problems: Problems) -> dict[Any, str]:
+    """Return image id -> file name of the images that no other file lists."""
     files: dict[Any, str] = {}
     for image in images:
-        if image["id"] in files:
+        if image["id"] in files or image["id"] in others:
             problems.add(f"{instances}: the image id {image['id']} occurs twice", _REMEDY, "duplicate id")
         else:
             files[image["id"]] = image["file_name"]
     return files
 
 
-def _categories(entries: Entries, instances: Path) -> dict[Any, str]:
-    """Return category id -> name."""
-    categories: dict[Any, str] = {}
+def _add_categories(categories: dict[Any, str], entries: Entries, instances: Path) -> None:
+    """Add category id -> name; another file may have the same ones."""
+    seen = set[Any]()
     for category in entries:
-        if category["id"] in categories:
-            raise InputError(f"{instances}: the category id {category['id']} occurs twice; mend it")
-        categories[category["id"]] = category["name"]
-    return categories
+        number, name = category["id"], category["name"]
+        if number in seen:
+            raise InputError(f"{instances}: the category id {number} occurs twice; mend it")
+        if categories.setdefault(number, name) != name:
+            raise InputError(f"{instances}: category {number} is {name!r}, in another file {categories[number]!r}")
+        seen.add(number)
 
 
 def _labels(
@@ -111,16 +152,17 @@ def _labels(
     return labels
 
 
-def _texts(captions: Path, files: dict[Any, str], instances: Path, problems: Problems) -> dict[Any, list[str]]:
+def _texts(captions: list[Path], images: Mapping[Any, Path], listed: str, problems: Problems) -> dict[Any, list[str]]:
     """Return image id -> captions that are not empty."""
-    texts: dict[Any, list[str]] = {image: [] for image in files}
-    for annotation in _read(captions, {"annotations": _CAPTIONS})["annotations"]:
-        image = annotation["image_id"]
-        if image not in files:
-            line = f"{captions}: a caption is for image {image}, which {instances.name} does not list"
-            problems.add(line, _REMEDY, "caption of a missing image")
-        elif caption := annotation["caption"].strip():
-            texts[image].append(caption)
+    texts: dict[Any, list[str]] = {image: [] for image in images}
+    for file in captions:
+        for annotation in _read(file, {"annotations": _CAPTIONS})["annotations"]:
+            image = annotation["image_id"]
+            if image not in images:
+                line = f"{file}: a caption is for image {image}, which {listed} does not list"
+                problems.add(line, _REMEDY, "caption of a missing image")
+            elif caption := annotation["caption"].strip():
+                texts[image].append(caption)
     return texts
 
 

@@ -1,7 +1,9 @@
 """Read image files, and find those that cannot be used."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -79,6 +81,41 @@ def image_problem(path: Path, whole: bool = True) -> str | None:
     except OSError as error:
         return f"unreadable picture {path} ({error})"
     return None
+
+
+def locate_image(folder: Path, name: str) -> Path:
+    """Return the file that a list names, if need be with ``\\`` as ``/`` or its ending in other case.
+
+    It is ``folder / name`` where there is none.
+
+    >>> locate_image(Path("photos"), "a.jpg").name
+    'a.jpg'
+    """
+    slashed = folder / name.replace("\\", "/")
+    endings = (slashed.suffix.lower(), slashed.suffix.upper())
+    others = (slashed, *(slashed.with_suffix(ending) for ending in endings if slashed.name))
+    return next((path for path in (folder / name, *others) if path.is_file()), folder / name)
+
+
+def visible_folders(root: Path, depth: int = 4) -> dict[Path, list[str]]:
+    """Return ``root`` and the folders below it, nearest first, each with its files' names in order.
+
+    Hidden files and folders are left out, and ``__MACOSX``, which macOS adds to archives.
+    """
+    folders: dict[Path, list[str]] = {}
+    level = [root] if root.is_dir() else []
+    for _ in range(depth + 1):
+        below: list[Path] = []
+        for folder in level:
+            try:
+                entries = sorted(os.scandir(folder), key=attrgetter("name"))
+            except OSError as error:
+                raise InputError(f"{folder}: cannot be read ({error.strerror})") from None
+            visible = [entry for entry in entries if not entry.name.startswith(".")]
+            folders[folder] = [entry.name for entry in visible if entry.is_file()]
+            below += [Path(entry.path) for entry in visible if entry.is_dir() and entry.name != "__MACOSX"]
+        level = below
+    return folders
 
 
 @dataclass(frozen=True)

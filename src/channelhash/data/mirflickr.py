@@ -2,18 +2,17 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from channelhash.data.images import visible_folders
 from channelhash.data.records import Items, Problems, Records, labels_from_names
 from channelhash.errors import InputError
 from channelhash.utils.typed_settings import unknown
 
-_IMAGE = re.compile(r"im(\d+)\.jpg$")
-_VERSIONED = "mirflickr25k_annotations_v080"
-_NAMES = ("annotations", f"annotations/{_VERSIONED}", _VERSIONED, "mirflickr25k_annotations")
-_IMAGE_FOLDERS = (".", "mirflickr", "mirflickr25k", "pictures/mirflickr", "pictures")
-_LABEL_FOLDERS = (*_NAMES, ".", *(f"../{name}" for name in _NAMES))
+_IMAGE = re.compile(r"im(\d+)\.jpe?g", re.IGNORECASE)
+_TAGS = re.compile(r"tags(\d+)\.txt", re.IGNORECASE)
+_LABELS = re.compile(r"(?!readme)(.*[^\d])\.txt", re.IGNORECASE)  # not tags1.txt, nor sky_r1.txt of "relevant" labels
 
 
 def load_mirflickr(
@@ -32,9 +31,10 @@ def load_mirflickr(
     rare tags stay in the text of a usable sample.
 
     Args:
-        root: folder with ``im1.jpg …`` and ``meta/tags``, or one that holds it as ``mirflickr/`` or ``pictures/``.
-        annotations: folder with the label files of annotations v080; None looks for ``annotations`` or
-            ``mirflickr25k_annotations_v080``, in or beside ``root``.
+        root: folder with ``im1.jpg …`` and ``meta/tags``, or one that holds it at some depth; hidden files and what
+            macOS adds to archives are left out, and capitals do not matter.
+        annotations: folder with the label files of annotations v080 (the ``*_r1.txt`` files of relevant labels are not
+            needed); None looks below ``root``, and in folders beside it with "annotations" in their names.
         min_tag_count: how often one of a sample's tags must occur.
         top_tags: instead, one of a sample's tags must be among this many most frequent ones (the paper's text says
             20, which leaves another number of samples).
@@ -45,16 +45,27 @@ def load_mirflickr(
     Raises:
         InputError: a folder or file is missing, or a line of a label file is not the number of an image.
     """
-    image_folder = _folder(root, _IMAGE_FOLDERS, "im*.jpg", "pictures im1.jpg …")
-    images = {int(match[1]): path for path in image_folder.iterdir() if (match := _IMAGE.fullmatch(path.name))}
-    tag_folder = image_folder / "meta" / ("tags_raw" if raw_tags else "tags")
-    if not tag_folder.is_dir():
-        raise InputError(f"{tag_folder}: no such folder; unpack mirflickr25k.zip with its meta folder")
-    label_folder = annotations or _folder(root, _LABEL_FOLDERS, "*_r1.txt", "label files (annotations v080)")
+    folders = visible_folders(root)
+    image_folder, images = _numbered(folders, _IMAGE)
+    if not images:
+        raise InputError(f"{root}: no pictures im1.jpg … here or in a folder below; unpack mirflickr25k.zip there")
+    name = "tags_raw" if raw_tags else "tags"
+    tag_folders = {path: files for path, files in folders.items() if path.name.lower() == name}
+    tag_folder, tag_files = _numbered(tag_folders, _TAGS)
+    if not tag_files:
+        missing = image_folder / "meta" / name
+        raise InputError(f"{missing}: no such folder; unpack mirflickr25k.zip with its meta folder")
+    label_files = _label_files(root, folders, annotations)
+    label_folder = label_files[0].parent
     problems = Problems(skip_bad)
-    labels = _read_labels(label_folder, images.keys(), label_names, problems)
-    tags = {number: _read_tags(tag_folder, number, problems) for number in sorted(images)}
-    _check_tag_files(tag_folder, images.keys(), problems)
+    labels = _read_labels(label_files, images.keys(), label_names, problems)
+    expected = {number: tag_folder / f"tags{number}.txt" for number in sorted(images)}
+    tags = {number: _read_tags(tag_files.get(number, path), problems) for number, path in expected.items()}
+    if lost := sorted(tag_files.keys() - images.keys()):  # a part of the archive is missing
+        problems.lines.append(
+            f"{image_folder}: {len(lost)} tag files have no picture, the first is tags{lost[0]}.txt; "
+            "unpack mirflickr25k.zip again"
+        )
     frequent, rare = _frequent_tags(tags.values(), min_tag_count, top_tags)
     rows: dict[int, list[str]] = {}  # number -> its labels
     for number, words in tags.items():
@@ -72,26 +83,38 @@ def load_mirflickr(
     return Records(ids, items, matrix, columns, problems.removed, tuple(problems.lines), found=len(images))
 
 
-def _folder(root: Path, candidates: Sequence[str], pattern: str, content: str) -> Path:
-    for candidate in candidates:
-        folder = root / candidate
-        if folder.is_dir() and next(folder.glob(pattern), None):
-            return folder
-    raise InputError(f"{root}: no {content} here or in {', '.join(c for c in candidates if c != '.')}")
+def _numbered(folders: Mapping[Path, Sequence[str]], form: re.Pattern[str]) -> tuple[Path, dict[int, Path]]:
+    """Return the first folder that has files of this form, and these by their numbers; no files if there is none."""
+    for folder, names in folders.items():
+        if files := {int(match[1]): folder / name for name in names if (match := form.fullmatch(name))}:
+            return folder, files
+    return Path(), {}
+
+
+def _label_files(root: Path, folders: Mapping[Path, Sequence[str]], annotations: Path | None) -> list[Path]:
+    """Return the files of the potential labels: the first folder's whose text files begin with a number."""
+    if annotations is not None:
+        folders = visible_folders(annotations)
+    else:
+        beside = sorted(path for path in root.resolve().parent.iterdir() if "annotation" in path.name.lower())
+        folders = {**folders, **{path: names for one in beside for path, names in visible_folders(one).items()}}
+    for folder, names in folders.items():
+        files = [folder / name for name in names if _LABELS.fullmatch(name)]
+        if any(re.match(rb"\s*\d+\s", path.read_bytes()) for path in files):
+            return files
+    where = annotations or root
+    if any(name.lower().endswith("_r1.txt") for names in folders.values() for name in names):
+        raise InputError(f"{where}: has only *_r1.txt files, of relevant labels; add sky.txt …, of potential ones")
+    raise InputError(f"{where}: no label files (annotations v080) here, below, or in annotations beside it")
 
 
 def _read_labels(
-    folder: Path, images: Collection[int], label_names: list[str] | None, problems: Problems
+    files: Sequence[Path], images: Collection[int], label_names: list[str] | None, problems: Problems
 ) -> dict[str, set[int]]:
-    """Return label name -> numbers of images, for ``label_names`` or all labels.
-
-    ``README*`` and the ``*_r1.txt`` files of relevant labels are not read.
-    """
+    """Return label name -> numbers of images, for ``label_names`` or all labels."""
     labels: dict[str, set[int]] = {}
-    for path in sorted(folder.glob("*.txt")):
-        if path.name.lower().startswith("readme") or path.stem.endswith("_r1"):
-            continue
-        numbers = labels.setdefault(path.stem, set())
+    for path in files:
+        numbers = labels.setdefault(path.stem.lower(), set())
         for place, line in enumerate(_decode(path, problems).splitlines(), start=1):
             text = line.strip()
             if text.isdecimal() and int(text) in images:
@@ -101,33 +124,19 @@ def _read_labels(
                     f"picture {text} is not there" if text.isdecimal() else f"{text!r} is not the number of a picture"
                 )
                 problems.add(f"{path}, line {place}: {what}", "mend it, or skip such lines with --skip-bad")
-    if not labels:
-        raise InputError(f"{folder}: no label files")
     for name in label_names or []:
         if name not in labels:
-            raise InputError(f"{folder}: {unknown(f'label {name!r}', name, sorted(labels))}")
+            raise InputError(f"{files[0].parent}: {unknown(f'label {name!r}', name, sorted(labels))}")
     return {name: labels[name] for name in label_names or sorted(labels)}
 
 
-def _read_tags(folder: Path, number: int, problems: Problems) -> list[str]:
+def _read_tags(path: Path, problems: Problems) -> list[str]:
     """Return the tags of an image in the file's order, each once, without machine tags."""
-    path = folder / f"tags{number}.txt"
     if not path.exists():
         problems.add(f"{path}: no such tag file", "unpack the archive again, or use --skip-bad")
         return []
     lines = (line.strip() for line in _decode(path, problems).splitlines())
     return list(dict.fromkeys(line for line in lines if line and "=" not in line))
-
-
-def _check_tag_files(folder: Path, images: Collection[int], problems: Problems) -> None:
-    """List tag files without an image: a part of the archive is missing."""
-    matches = (re.fullmatch(r"tags(\d+)\.txt", path.name) for path in folder.iterdir())
-    missing = sorted({int(match[1]) for match in matches if match} - set(images))
-    if missing:
-        problems.lines.append(
-            f"{folder.parents[1]}: {len(missing)} tag files have no picture, the first is tags{missing[0]}.txt; "
-            "unpack mirflickr25k.zip again"
-        )
 
 
 def _frequent_tags(tags: Iterable[list[str]], min_tag_count: int, top_tags: int | None) -> tuple[set[str], str]:

@@ -1,11 +1,13 @@
 """NUS-WIDE, read from the official lists (Chua et al. 2009; layout in ``protocol.md`` § 1)."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from channelhash.data.images import locate_image, visible_folders
 from channelhash.data.records import Items, Problems, Records
 from channelhash.errors import InputError
 
@@ -24,6 +26,8 @@ IMAGE_LAYOUTS = (
     "images/{id}.jpg",
     "Flickr/{id}.jpg",
 )
+
+_LABELS = re.compile(r"labels_(.+)\.txt", re.IGNORECASE)
 
 
 def load_nuswide(
@@ -85,7 +89,7 @@ def find_image(root: Path, listed: str, name: str) -> Path | None:
     """Return the file of an image-list entry in any of the recognised layouts, or None."""
     folder, _, file_name = listed.replace("\\", "/").rpartition("/")
     for layout in IMAGE_LAYOUTS:
-        path = root / layout.format(folder=folder, name=file_name, id=name)
+        path = locate_image(root, layout.format(folder=folder, name=file_name, id=name))
         if path.is_file():
             return path
     return None
@@ -116,7 +120,8 @@ def _read_labels(
     folder: Path, n: int, n_labels: int, label_names: list[str] | None
 ) -> tuple[tuple[str, ...], NDArray[np.bool_]]:
     """Return the names and columns of the chosen labels."""
-    files = {path.stem.removeprefix("Labels_"): path for path in sorted(folder.glob("Labels_*.txt"))}
+    listed = ((_LABELS.fullmatch(path.name), path) for path in sorted(folder.iterdir()))
+    files = {match[1]: path for match, path in listed if match}
     if not files:
         raise InputError(f"{folder}: no files Labels_<name>.txt; unpack Groundtruth.zip there")
     missing = [name for name in label_names or [] if name not in files]
@@ -143,9 +148,15 @@ def _read_column(path: Path, n: int) -> NDArray[np.bool_]:
 
 
 def _find(root: Path, names: tuple[str, ...]) -> Path:
+    """Return the first of ``names`` that is there, or what has its last name in other capitals or another folder."""
     for name in names:
         if (root / name).exists():
             return root / name
+    last = Path(names[0]).name.lower()
+    for folder, files in visible_folders(root).items():
+        for path in (folder, *(folder / file for file in files)):
+            if path.name.lower() == last:
+                return path
     raise InputError(f"{root}: no {' or '.join(names)}; get it with `channelhash data download nuswide`")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from channelhash.data.images import image_problem
+from channelhash.data.images import image_problem, locate_image
 from channelhash.data.records import Items, Problems, Records, labels_from_names
 from channelhash.data.tabular_files import Row, read_rows
 from channelhash.errors import InputError
@@ -151,7 +151,7 @@ def _ids_and_items(
     """Return ids, and modality -> texts, or paths of images below ``folder``."""
     items: dict[str, Items] = {modality: tuple(row[modality] for row in rows) for modality in modalities}
     if "image" in items:
-        items["image"] = tuple(folder / row["image"] for row in rows)
+        items["image"] = tuple(locate_image(folder, row["image"]) for row in rows)
     return tuple(row["id"] for row in rows), items
 
 
@@ -167,7 +167,7 @@ def _usable_samples(
             if place := places.get(values["id"]):
                 raise _BadRowError("duplicate id", f"the id {values['id']!r} is already that of {place}")
             if "image" in values:
-                _check_image(row_format.folder / values["image"], row_format.verify_images)
+                _check_image(locate_image(row_format.folder, values["image"]), row_format.verify_images)
             samples.append((values, row_format.labels.read(row)))
             places[values["id"]] = row.place
         except _BadRowError as bad:

@@ -135,5 +135,10 @@ def read_both(
 
 def absolute(settings: SettingsType) -> SettingsType:
     """Return settings with absolute paths, so that a run's folder can be used from anywhere."""
-    paths = {name: value.resolve() for name, value in vars(settings).items() if isinstance(value, Path)}
-    return settings.model_copy(update=paths)
+    return settings.model_copy(update={name: _absolute(value) for name, value in vars(settings).items()})
+
+
+def _absolute(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_absolute(part) for part in value]
+    return value.resolve() if isinstance(value, Path) else value
