@@ -295,12 +295,13 @@ def test_new_items_need_no_labels_and_may_be_skipped(pictures, tmp_path, capsys)
     run = tmp_path / "run"
     run_command("train", table_config(tmp_path / "c.yaml", pictures / "items.csv"), "--out", run)
     table, out = tmp_path / "new.csv", tmp_path / "new.parquet"
-    table.write_text("id,image,text\nx,0.png,words\ny,gone.png,words\n")
+    (tmp_path / "broken.png").write_bytes((pictures / "0.png").read_bytes()[:60])
+    table.write_text(f"id,image,text\nx,0.png,words\ny,gone.png,words\nz,{tmp_path / 'broken.png'},words\n")
     arguments = ["encode", run, "--data", table, "--root", pictures, "--out", out]
     assert_refused(capsys, *arguments, says="line 3 (id y): no such picture")
     assert not out.exists()
     assert run_command(*arguments, "--skip-bad", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["removed"] == {"missing picture": 1}
+    assert json.loads(capsys.readouterr().out)["removed"] == {"missing picture": 1, "unreadable picture": 1}
     codes = ch.CodeSet.load(out)
     assert (codes.ids, codes.labels) == (("x",), None)
     assert_refused(capsys, "encode", run, "--data", tmp_path / "gone", "--out", out, says="no such file or folder")
@@ -460,13 +461,16 @@ def test_benchmarks_of_evaluation_and_losses_print_a_table_or_json(capsys, monke
 
 def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, capsys):
     table = tmp_path / "items.csv"
-    table.write_text((pictures / "items.csv").read_text() + "\n80,gone.png,a word,red\n3,3.png,a word,red\n")
+    (tmp_path / "broken.png").write_bytes((pictures / "0.png").read_bytes()[:60])
+    bad = f"\n80,gone.png,a word,red\n3,3.png,a word,red\n81,{tmp_path / 'broken.png'},a word,red\n"
+    table.write_text((pictures / "items.csv").read_text() + bad)
     config = table_config(tmp_path / "c.yaml", table)
     override = ["--set", f"data.root={pictures}"]
     assert_refused(capsys, "train", config, *override, "--out", tmp_path / "a", says="line 82 (id 80): no such picture")
     assert run_command("train", config, *override, "--out", tmp_path / "b", "--skip-bad", "--json") == 0
     problems = json.loads(capsys.readouterr().out)["problems"]
-    assert len(problems) == 2
+    assert len(problems) == 3
+    assert problems[2].startswith(f"id 81: unreadable picture {tmp_path / 'broken.png'} (")
     assert (tmp_path / "b" / "problems.txt").read_text().splitlines() == problems
 
 

@@ -4,10 +4,11 @@ import tarfile
 
 import numpy as np
 import pytest
-from PIL import UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from channelhash.data.bulk import tar
 from channelhash.data.bulk.batches import RawBatch
+from channelhash.data.collection import DataSource, readable
 from channelhash.data.content_hash import collection_hash
 from channelhash.data.folder import first_images, load_any, load_folder
 from channelhash.data.images import load_pixels
@@ -45,6 +46,20 @@ def test_folders_without_usable_images_are_refused(tmp_path):
         load_folder(tmp_path)
     with pytest.raises(InputError, match="no such file or folder"):
         load_any(tmp_path / "lost")
+
+
+def test_images_that_cannot_be_decoded_are_left_out_of_every_kind(tmp_path):
+    for name in ("a", "b"):
+        Image.new("RGB", (64, 64)).save(tmp_path / f"{name}.jpg")
+    (tmp_path / "b.jpg").write_bytes((tmp_path / "b.jpg").read_bytes()[:300])
+    (tmp_path / "t.csv").write_text("id,image,text,labels\n1,a.jpg,x,y\n2,b.jpg,x,y\n3,b.jpg,z,y\n4,a.jpg,z,y\n")
+    source = DataSource("table", {"path": tmp_path / "t.csv", "skip_bad": True})
+    records, again = source.load(), source.load()
+    assert (records.ids, records.removed, records.found) == (("1", "4"), {"unreadable picture": 2}, 4)
+    assert [line.split(": ")[0] for line in records.problems] == ["id 2", "id 3"]
+    assert records.content_hash() == again.content_hash()
+    with pytest.raises(InputError, match=r"no picture of 2 rows can be read; the first problem is id 2: unreadable"):
+        readable(DataSource("table", {"path": tmp_path / "t.csv"}).load().take([1, 2]))
 
 
 def test_a_missing_image_is_named(tmp_path):

@@ -75,7 +75,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="Use a small data set and f
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 Sheet = Annotated[Path | None, typer.Option(help="Also draw the result as a PNG file with this name.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip bad rows; they are counted and listed.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out bad rows and unreadable pictures, and list them.")]
 StoreModel = Annotated[Path | None, typer.Option(help="Run or saved model that made the codes, if the store has none.")]
 TableRoot = Annotated[Path | None, typer.Option(help="Folder that a table's picture paths are relative to.")]
 TrustCode = Annotated[

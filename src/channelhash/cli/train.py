@@ -46,7 +46,7 @@ def train(
 
     Example: channelhash train --data items.csv --images photos --out runs/mine
 
-    Example: channelhash train --preset photo --data captions.csv
+    Example: channelhash train --preset photo --data captions.csv --skip-bad
 
     Example: channelhash train --data features.npz --set loss.name=sch --epochs 10
     """
