@@ -33,7 +33,7 @@ from channelhash.cli import (
 )
 from channelhash.cli.help import GroupedCommands, context_settings
 from channelhash.cli.stopping import next_command, obey_signals
-from channelhash.errors import InputError, JobError, NoSpaceError
+from channelhash.errors import InputError, JobError, NoSpaceError, check_address, hide_secrets
 from channelhash.utils.optional_imports import naming_extra
 
 #: Heading -> what stands under it in the help, in this order; a group of commands by its name.
@@ -108,6 +108,8 @@ def main() -> None:
     if debug:  # anywhere on the command line
         sys.argv = [sys.argv[0], *[argument for argument in sys.argv[1:] if argument != "--debug"]]
     try:
+        for argument in sys.argv:
+            check_address(argument)  # before anything repeats it
         with obey_signals(), naming_extra():
             app()
     except InputError as error:
@@ -134,8 +136,8 @@ def _write_every_sign(stream: object) -> None:
 
 def _fail(message: str, status: int, debug: bool) -> None:
     if debug:
-        traceback.print_exc()
-    typer.echo(f"error: {' '.join(message.split())}", err=True)
+        typer.echo(hide_secrets(traceback.format_exc()), err=True, nl=False)
+    typer.echo(f"error: {hide_secrets(' '.join(message.split()))}", err=True)
     sys.exit(status)
 
 

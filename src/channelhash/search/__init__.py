@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.errors import InputError
+from channelhash.errors import InputError, check_address
 from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.store import Answers, Item, Store
 from channelhash.search.validation import check_count
@@ -39,8 +39,8 @@ def open_store(
             search it have them in memory once. Nobody else may write to these files. Other stores take no notice.
 
     Raises:
-        InputError: there is something else at that address, or a store of another code length or model, or without
-            projections or stems.
+        InputError: the address holds a password, or there is something else at it, or a store of another code length or
+            model, or without projections or stems.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -52,6 +52,7 @@ def open_store(
     from channelhash.search.local.store import open_codes, open_folder  # compiled code, seconds to load
 
     text = str(address)
+    check_address(text)
     if stem not in STEMS:
         raise InputError(f"stem {stem!r}: words are stemmed in {' or '.join(filter(None, STEMS))} alone; leave it out")
     if n_bits is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from channelhash.errors import InputError
+from channelhash.errors import InputError, check_address
 from channelhash.models.exported import ExportedModel
 from channelhash.search import STORES, open_store
 from channelhash.search.photo_folders import find_or_keep
@@ -45,6 +45,7 @@ def open_app(
         InputError: there is no such store, its codes are another model's, or a token is given for a store that can only
             be read.
     """
+    check_address(address)
     is_path = not address.startswith(tuple(STORES))
     if is_path and not Path(address).exists():
         raise InputError(f"{address}: no such store; make one with `channelhash index create {address} --model RUN`")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
-from channelhash.errors import InputError, JobError
+from channelhash.errors import InputError, JobError, check_address
 from channelhash.utils.optional_imports import library
 from channelhash.utils.path_patterns import star_expression
 from channelhash.utils.reading import one_line
@@ -125,8 +125,9 @@ def open_system(address: str) -> tuple["AbstractFileSystem", str]:
     """Return the file system of an address, and the path in it.
 
     Raises:
-        InputError: the protocol is unknown, or its library is not installed.
+        InputError: the address holds a password, the protocol is unknown, or its library is not installed.
     """
+    check_address(address)
     if address.startswith(("s3://", "s3a://")):
         library("s3fs", "s3")
     from fsspec.core import url_to_fs  # takes longer than all that a search imports

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from channelhash.errors import InputError
+from channelhash.errors import InputError, check_address
 from channelhash.utils.addresses import is_remote, open_system, reaching, read_bytes
 from channelhash.utils.files import atomic_path
 from channelhash.utils.path_patterns import star_expression
@@ -137,6 +137,7 @@ def place(address: str | Path | RemotePath) -> Place:
     """
     if isinstance(address, RemotePath):
         return address
+    check_address(str(address))
     if is_remote(str(address)):
         return RemotePath(str(address))
     return Path(str(address).removeprefix("file://").removeprefix("local://"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from channelhash.errors import InputError
+from channelhash.errors import InputError, check_address
 from channelhash.utils.optional_imports import library
 from channelhash.utils.typed_settings import unknown
 
@@ -67,18 +67,16 @@ def parse_address(text: str) -> MilvusAddress:
     >>> parse_address("milvus+http://localhost:19530/photos").collection
     'photos'
     """
+    check_address(text)
     rest = text.removeprefix("milvus+")
     if not rest.startswith(("http://", "https://")):
         raise InputError(f"{text}: write it as milvus+http://HOST:PORT/COLLECTION; in a file, use a store's folder")
-    parts = urlsplit(rest)
-    if "@" in parts.netloc:  # and do not repeat it
-        raise InputError(f"milvus+{parts.scheme}://…: put the token into the variable {TOKEN_VARIABLE}, not here")
-    name = parts.path.strip("/")
     try:
+        parts = urlsplit(rest)
         server_is_named = bool(parts.hostname and parts.port)
     except ValueError:
         server_is_named = False
-    if not server_is_named or not name or parts.fragment:
+    if not server_is_named or not (name := parts.path.strip("/")) or parts.fragment:
         raise InputError(f"{text}: write it as milvus+http://HOST:PORT/COLLECTION")
     _check_collection(text, name)
     return MilvusAddress(text, f"{parts.scheme}://{parts.netloc}", name, _index(text, parts.query))

@@ -2,9 +2,9 @@
 
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from channelhash.errors import InputError
+from channelhash.errors import InputError, check_address
 
 DEFAULT_STORE = "channelhash"
 
@@ -45,10 +45,13 @@ def parse_address(text: str) -> PostgresAddress:
     >>> parse_address("postgresql://localhost/photos?store=holidays&sslmode=require")[1:3]
     ('postgresql://localhost/photos?sslmode=require', 'holidays')
     """
-    parts = urlsplit(text)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if parts.netloc.rpartition("@")[0].partition(":")[2] or "password" in options:  # and do not repeat it
-        raise InputError("postgresql://…: put the password into the variable PGPASSWORD or ~/.pgpass, not here")
+    check_address(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise InputError(f"{text}: {error}; write it as postgresql://USER@HOST:PORT/DATABASE") from None
+    # To libpq a + is no space.
+    options = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
     schema = options.pop("store", DEFAULT_STORE)
     if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", schema) or schema in ("public", "information_schema"):
         raise InputError(
@@ -63,5 +66,5 @@ def parse_address(text: str) -> PostgresAddress:
     value = ef_search or str(EF_SEARCH)
     if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= MOST_EF_SEARCH:
         raise InputError(f"{text}: ef_search is {value!r}; a whole number from 1 to {MOST_EF_SEARCH} is expected")
-    database = urlunsplit(parts._replace(query=urlencode(options)))
+    database = urlunsplit(parts._replace(query=urlencode(options, quote_via=quote)))
     return PostgresAddress(text, database, schema, int(value) if index else 0)

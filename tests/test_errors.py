@@ -1,0 +1,87 @@
+"""No error repeats a password, however the address that holds it is written."""
+
+import pickle
+import traceback
+
+import pytest
+
+import channelhash as ch
+from channelhash.errors import InputError, JobError, check_address, hide_secrets
+from channelhash.utils.addresses import list_files
+from channelhash.utils.remote_paths import place
+from small_runs import run_command
+
+SECRET = "2secret"
+USER_INFO = [
+    *(f"postgresql://u:hunter{odd}{SECRET}@127.0.0.1:1/db" for odd in ("", *"#/?[]@:&=;%'\"\\\n ")),
+    *(f"postgresql://u:12{odd}{SECRET}@127.0.0.1:1/db" for odd in "#/?["),
+    *(f"{scheme}u:{SECRET}@h/d" for scheme in ("postgres://", "POSTGRESQL://", "postgresql+psycopg://", "postgresql:")),
+    *(f"{scheme}u:{SECRET}@h/d" for scheme in ("postgres:/", "postgresql:///", "jdbc:postgresql://", "mysql://")),
+    f"postgresql://u%3A{SECRET}@h/d",
+    f"milvus+http://u:hunter#{SECRET}@127.0.0.1:1/c",
+    f"milvus+http://{SECRET}@127.0.0.1:1/c",
+    f"s3://key:a/b+{SECRET}@bucket/x",
+    f"https://u:{SECRET}@host/x.tar",
+]
+OPTIONS = [
+    *(
+        f"postgresql://u@127.0.0.1:1/d?{name}={SECRET}"
+        for name in ("password", "PASSWORD", "p%61ssword", "sslpassword")
+    ),
+    f"postgresql://h1:1,h2:2/d?sslmode=require&oauth_client_secret={SECRET}",
+    f"milvus+https://127.0.0.1:1/c?Token=root:{SECRET}",
+    f"s3://bucket/x?secret_key={SECRET}",
+    f"host=h user=u password={SECRET}",
+    f"host=h dbname=d password = '{SECRET}'",
+]
+HARMLESS = [
+    "postgresql://postgres:@/postgres?host=/tmp/x&store=a", "postgresql://h:5432/d?user=me@tenant", "postgresql:///d",
+    "postgresql://me@h1:1,h2:2/d?sslkey=/a/b&passfile=/x&keepalives=1", "postgresql://[::1]:5432/d",
+    "milvus+http://localhost:19530/photos?index=BIN_IVF_FLAT&nlist=10", "s3://bucket/a@2x.png", "s3://bucket/a:b@c",
+    "https://h:8080/a@2x.png", "file:///a:b@c", "C:/a:b@c", "sftp://me@h:22/a@b", "hdfs://nn:8020/a@b", "a dog: b/c@d",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", USER_INFO + OPTIONS)
+def test_an_address_with_a_secret_is_refused_and_not_repeated(address):
+    with pytest.raises(InputError, match="not here") as refused:
+        ch.open_store(address)
+    assert SECRET not in "".join(traceback.format_exception(refused.value))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("address", [address for address in USER_INFO + OPTIONS if not set(address) & {" ", "\n"}])
+def test_no_error_repeats_it(address):
+    for error in (InputError, JobError):
+        assert SECRET not in str(pickle.loads(pickle.dumps(error(f"{address}: no such file ({address!r}); look"))))
+
+
+@pytest.mark.parametrize("address", HARMLESS)
+def test_other_addresses_are_taken_and_printed(address):
+    check_address(address)
+    assert str(InputError(f"{address}: no such file")) == f"{address}: no such file"
+
+
+def test_what_signs_a_web_address_is_taken_but_not_printed():
+    signed = f"https://127.0.0.1:1/a.tar?X-Amz-Date=1&X-Amz-Signature={SECRET}"
+    check_address(signed)
+    assert hide_secrets(f"{signed}: no") == "https://127.0.0.1:1/a.tar?X-Amz-Date=1&X-Amz-Signature=…: no"
+    with pytest.raises((InputError, JobError)) as failed:
+        list(list_files(signed))
+    assert SECRET not in str(failed.value)
+
+
+def test_files_in_an_object_store_are_not_asked_for_with_a_key():
+    for ask in (place, lambda address: list(list_files(address))):
+        with pytest.raises(InputError, match="AWS_SECRET_ACCESS_KEY"):
+            ask(f"s3://key:{SECRET}@bucket/x")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("serve",), ("search",), ("--debug", "index", "info"), ("evaluate", "a", "--no")]
+)
+def test_no_command_repeats_it(capsys, arguments):
+    assert run_command(*arguments, f"postgres://u:{SECRET}@h/d") == 2
+    out, error = capsys.readouterr()
+    assert SECRET not in out + error
+    assert "error: postgres://…: " in error.splitlines()[-1]
