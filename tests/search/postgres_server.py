@@ -7,6 +7,8 @@ import uuid
 import warnings
 from pathlib import Path
 
+import psycopg
+
 
 @functools.cache
 def database() -> str:
@@ -23,7 +25,11 @@ def database() -> str:
         folder.cleanup()
 
     atexit.register(end)
-    return str(server.get_uri())
+    address = str(server.get_uri())
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET fsync = off")  # nothing of it outlives the tests
+        connection.execute("SELECT pg_reload_conf()")
+    return address
 
 
 def postgres_address(folder: Path) -> str:

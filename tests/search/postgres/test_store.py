@@ -98,7 +98,7 @@ def test_what_is_there_is_opened_as_it_was_made(full):
 
 def test_a_foreign_schema_is_left_alone(address):
     schema = parse_address(address).schema
-    ask(f"CREATE SCHEMA {schema}")
+    ask(f"CREATE SCHEMA {schema} CREATE TABLE other ()")
     with pytest.raises(InputError, match="was not made by channelhash"):
         ch.open_store(address)
     ask(f"CREATE TABLE {schema}.facts AS SELECT 'channelhash postgres 9' AS format, 8 AS n_bits, '' AS model,"

@@ -10,6 +10,7 @@ from channelhash.search.filters import Filter
 from channelhash.search.postgres.address import MOST_EF_SEARCH
 from channelhash.search.postgres.filters import to_postgres
 from channelhash.search.postgres.rows import Bits
+from channelhash.search.postgres.tables import Database
 
 
 class Found(NamedTuple):
@@ -30,6 +31,7 @@ class Searched(NamedTuple):
 
     Attributes:
         table: the items.
+        database: that has them.
         n_bits: code length.
         modality: whose codes.
         where: which items.
@@ -37,6 +39,7 @@ class Searched(NamedTuple):
     """
 
     table: str
+    database: Database
     n_bits: int
     modality: str
     where: Filter | None
@@ -47,30 +50,36 @@ def compare(cursor: Any, searched: Searched, query: PackedCodes, count: int | No
     """Find the first ``count`` items, or all, within a radius, or at any distance: exactly."""
     condition, beside = to_postgres(searched.where), _beside(searched)
     # No index orders by a distance that is cast, so every code is compared, also where there is an index.
-    distance = f'("code_{searched.modality}" <~> %s)::integer'
+    distance = f"({_distance(searched)})::integer"
     code = Bits(searched.n_bits, query.tobytes())
     within, bound = ("", ()) if radius is None else (f"AND {distance} <= %s", (code, min(radius, searched.n_bits)))
     cursor.execute(
         f"SELECT id, {distance} AS distance, {beside} FROM {searched.table}"
-        f' WHERE "code_{searched.modality}" IS NOT NULL AND {condition.sql} {within} ORDER BY distance, id LIMIT %s',
+        f' WHERE "code_{searched.modality}" IS NOT NULL AND {condition.sql} {within}'
+        f" ORDER BY distance, {searched.database.order} LIMIT %s",
         (code, *condition.parameters, *bound, count),
     )
     return _found(cursor.fetchall())
 
 
 def ask_index(cursor: Any, searched: Searched, query: PackedCodes, count: int, ef_search: int) -> Found:
-    """Find ``count`` items by the index HNSW: nearly the nearest."""
+    """Find ``count`` items by the index HNSW: nearly the nearest.
+
+    The index gives up after some 20,000 codes (``hnsw.max_scan_tuples``). Where it has found too few by then that pass
+    the filter, every code is compared.
+    """
     condition, beside = to_postgres(searched.where), _beside(searched)
     cursor.execute(f"SET LOCAL hnsw.ef_search = {min(max(count, ef_search), MOST_EF_SEARCH)}")
-    cursor.execute("SET LOCAL hnsw.iterative_scan = strict_order")  # goes on until a filter has let enough pass
-    column, code = f'"code_{searched.modality}"', Bits(searched.n_bits, query.tobytes())
+    cursor.execute("SET LOCAL hnsw.iterative_scan = strict_order")
+    distance, code = _distance(searched), Bits(searched.n_bits, query.tobytes())
     cursor.execute(
-        f"SELECT id, distance::integer, beside FROM (SELECT id, {column} <~> %s AS distance, {beside} AS beside"
-        f" FROM {searched.table} WHERE {column} IS NOT NULL AND {condition.sql} ORDER BY {column} <~> %s LIMIT %s)"
-        " AS nearest ORDER BY distance, id",
+        f"SELECT id, distance::integer, beside FROM (SELECT id, {distance} AS distance, {beside} AS beside"
+        f' FROM {searched.table} WHERE "code_{searched.modality}" IS NOT NULL AND {condition.sql} ORDER BY {distance}'
+        f" LIMIT %s) AS nearest ORDER BY distance, {searched.database.order}",
         (code, *condition.parameters, code, count),
     )
-    return _found(cursor.fetchall())
+    found = _found(cursor.fetchall())
+    return found if len(found.ids) == count else compare(cursor, searched, query, count, None)
 
 
 def has_at_most(cursor: Any, searched: Searched, count: int) -> bool:
@@ -81,6 +90,11 @@ def has_at_most(cursor: Any, searched: Searched, count: int) -> bool:
         (*condition.parameters, count + 1),
     )
     return len(cursor.fetchall()) <= count
+
+
+def _distance(searched: Searched) -> str:
+    vector = searched.database.vector.replace("%", "%%")
+    return f'"code_{searched.modality}" OPERATOR({vector}.<~>) %s'
 
 
 def _beside(searched: Searched) -> str:

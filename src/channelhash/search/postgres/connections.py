@@ -16,7 +16,9 @@ _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 
 class Connections:
-    """Connections to a database: as many as threads have needed at a time. What PostgreSQL refuses is a `JobError`.
+    """Connections to a database: as many as threads have needed at a time.
+
+    What PostgreSQL refuses is a `JobError`; what its encoding cannot hold or this user may not do, an `InputError`.
 
     Args:
         address: of the store.
@@ -62,6 +64,12 @@ class Connections:
             with connection.cursor(binary=True) as cursor:
                 yield cursor
             connection.execute("COMMIT")
+        except self._psycopg.errors.UntranslatableCharacter as error:
+            remedy = "keep the store in a database of UTF-8: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+            raise InputError(f"{self._address.text}: {error.diag.message_primary}; {remedy}") from None
+        except self._psycopg.errors.InsufficientPrivilege as error:
+            remedy = "open it as its owner, or let the owner GRANT this to the user"
+            raise InputError(f"{self._address.text}: {_line(error)}; {remedy}") from None
         except self._psycopg.Error as error:
             raise JobError(f"{self._address.text}: {_line(error)}; see the log of the server") from None
         finally:

@@ -92,6 +92,8 @@ def _any_label(test: Test) -> SqlCondition:
 
 def _test(value: str, test: Test) -> SqlCondition:
     literals = tuple(_sent(literal) for literal in literals_of(test))
+    if value != "id" and isinstance(test, Compare | Between) and isinstance(literals[0], str):
+        return _compare_text(value, test, literals)
     match test:
         case Compare(operator=sign):
             return SqlCondition(f"({value} {sign} %s)", literals)
@@ -103,6 +105,13 @@ def _test(value: str, test: Test) -> SqlCondition:
             return SqlCondition(f"({value} LIKE %s ESCAPE '')", literals)
         case Known():
             return SqlCondition(f"({value} IS NOT NULL)", ())
+
+
+def _compare_text(value: str, test: Compare | Between, literals: tuple[Any, ...]) -> SqlCondition:
+    """Compare by code points; the bytes of the database's own encoding may be in another order."""
+    sent = "convert_to(%s, 'UTF8')"
+    compared = f"{test.operator} {sent}" if isinstance(test, Compare) else f"BETWEEN {sent} AND {sent}"
+    return SqlCondition(f"(convert_to({value}, 'UTF8') {compared})", literals)
 
 
 def _sent(literal: Literal) -> Any:

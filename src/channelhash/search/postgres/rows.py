@@ -33,6 +33,9 @@ class Bits(NamedTuple):
 def connect(database: str) -> Any:
     """Open a connection that commits every statement on its own, and sends `Bits` as codes, metadata by `as_jsonb`.
 
+    Strings are sent as UTF-8, whatever the database's encoding is. No statement is prepared on the server: a pool of
+    connections (PgBouncer) may send the next one to another.
+
     Raises:
         InputError: psycopg is missing.
     """
@@ -45,7 +48,14 @@ def connect(database: str) -> Any:
         def dump(self, code: Bits) -> bytes:
             return code.n_bits.to_bytes(_LENGTH_BYTES, "big") + code.packed
 
-    connection = psycopg.connect(database, autocommit=True, application_name="channelhash", connect_timeout=10)
+    connection = psycopg.connect(
+        database,
+        autocommit=True,
+        prepare_threshold=None,
+        application_name="channelhash",
+        client_encoding="UTF8",
+        connect_timeout=10,
+    )
     connection.adapters.register_dumper(Bits, BitsDumper)
     library("psycopg.types.json", "postgres").set_json_dumps(as_jsonb, connection)
     return connection

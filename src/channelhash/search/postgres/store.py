@@ -16,12 +16,15 @@ from channelhash.search.postgres.connections import Connections
 from channelhash.search.postgres.filters import to_postgres
 from channelhash.search.postgres.rows import check_storable, is_storable, to_code, to_codes
 from channelhash.search.postgres.tables import (
+    Database,
     Facts,
     add_columns,
     add_hnsw,
     code_columns,
+    lacking_hnsw,
     lock_writers,
     make_tables,
+    read_database,
     read_facts,
     write_items,
 )
@@ -55,7 +58,7 @@ class PostgresStore(Store):
         self._parsed, self._schema = address, address.schema
         self._new = Facts(n_bits or 0, model, projections)
         self._items = f"{self._schema}.items"
-        self._stored: Facts | None = None
+        self._stored: tuple[Facts, Database] | None = None
         self._connections = Connections(address)
         tell_of_fork(self)
         try:
@@ -76,6 +79,11 @@ class PostgresStore(Store):
     @property
     def projected(self) -> bool:
         return (self._look() or self._new).projected
+
+    @property
+    def writable(self) -> bool:
+        """Whether this user may add items, as it was when the store was opened; where none is there, `add` will see."""
+        return self._look() is None or self._database().writable
 
     @property
     def modalities(self) -> tuple[str, ...]:
@@ -99,8 +107,8 @@ class PostgresStore(Store):
     def label_counts(self) -> dict[str, int]:
         """Read the labels of all items."""
         labels = f"{self._items}, LATERAL (SELECT DISTINCT jsonb_array_elements_text(metadata -> 'labels') AS label)"
-        sql = f'SELECT label, count(*) FROM {labels} GROUP BY 1 ORDER BY 2 DESC, label COLLATE "C"'
-        return dict(self._rows(sql)) if self._look() else {}
+        rows = self._rows(f"SELECT label, count(*) FROM {labels} GROUP BY 1") if self._look() else []
+        return dict(sorted(rows, key=lambda row: (-row[1], row[0])))
 
     def make(self) -> None:
         """Make the tables of a new store of known code length now."""
@@ -120,16 +128,14 @@ class PostgresStore(Store):
 
     def _ids(self, where: Filter | None) -> list[str]:
         condition = to_postgres(where)
-        sql = f"SELECT id FROM {self._items} WHERE {condition.sql} ORDER BY id"
-        return [name for (name,) in self._rows(sql, *condition.parameters)] if self._look() else []
+        sql = f"SELECT id FROM {self._items} WHERE {condition.sql}"
+        return sorted(name for (name,) in self._rows(sql, *condition.parameters)) if self._look() else []
 
     def _get(self, ids: list[str]) -> Mapping[str, Item]:
         if not self._look():
             return {}
         with self._connections.reading() as cursor:
-            # Not prepared: another process may add a column.
-            sql = f"SELECT * FROM {self._items} WHERE id = ANY(%s)"
-            cursor.execute(sql, (list(filter(is_storable, ids)),), prepare=False)
+            cursor.execute(f"SELECT * FROM {self._items} WHERE id = ANY(%s)", (list(filter(is_storable, ids)),))
             names = [column.name for column in cursor.description]
             rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         return {row["id"]: _to_item(row) for row in rows}
@@ -165,7 +171,7 @@ class PostgresStore(Store):
             lock_writers(cursor, self._schema, sorted(keys))
             add_columns(cursor, self._schema, self.address, sorted(codes), facts)
             if self._parsed.ef_search:
-                add_hnsw(cursor, self._schema)
+                add_hnsw(cursor, self._schema, self._database().vector)
             for modality in () if replace else sorted(codes):
                 sql = f'SELECT id FROM {self._items} WHERE id = ANY(%s) AND "code_{modality}" IS NOT NULL LIMIT 1'
                 for (name,) in cursor.execute(sql, (ids,)).fetchall():
@@ -229,8 +235,8 @@ class PostgresStore(Store):
 
     def _all_codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
         column, condition = f'"code_{modality}"', to_postgres(where)
-        sql = f"SELECT id, {column} FROM {self._items} WHERE {column} IS NOT NULL AND {condition.sql} ORDER BY id"
-        rows = self._rows(sql, *condition.parameters)
+        sql = f"SELECT id, {column} FROM {self._items} WHERE {column} IS NOT NULL AND {condition.sql}"
+        rows = sorted(self._rows(sql, *condition.parameters))
         return [name for name, _ in rows], to_codes([code for _, code in rows], self.n_bits or 0)
 
     def _facts(self) -> dict[str, Any]:
@@ -254,7 +260,7 @@ class PostgresStore(Store):
             return [compare(cursor, searched, query, count, radius) for query in queries]
 
     def _searched(self, modality: str, where: Filter | None, beside: str = "") -> Searched:
-        return Searched(self._items, self.n_bits or 0, modality, where, beside)
+        return Searched(self._items, self._database(), self.n_bits or 0, modality, where, beside)
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with self._connections.reading() as cursor:
@@ -265,14 +271,32 @@ class PostgresStore(Store):
         if self._stored is None:
             with self._connections.reading() as cursor:
                 facts = read_facts(cursor, self._schema, self.address)
-            if facts is not None:
-                self._check(facts)
-                if self._parsed.ef_search:
-                    with self._connections.writing() as cursor:
-                        lock_writers(cursor, self._schema)
-                        add_hnsw(cursor, self._schema)
-                self._stored = facts
-        return self._stored
+                if facts is None:
+                    return None
+                database = read_database(cursor, self._schema, self.address)
+                lacks_hnsw = bool(self._parsed.ef_search and lacking_hnsw(cursor, self._schema))
+            self._check(facts)
+            if lacks_hnsw:
+                if not database.writable:
+                    raise InputError(
+                        f"{self.address}: has no index HNSW; open it once as its owner, or without index=hnsw"
+                    )
+                with self._connections.writing() as cursor:
+                    lock_writers(cursor, self._schema)
+                    add_hnsw(cursor, self._schema, database.vector)
+            self._stored = facts, database
+        return self._stored[0]
+
+    def _database(self) -> Database:
+        assert self._stored is not None
+        return self._stored[1]
+
+    def _check_writable(self) -> None:
+        if not self.writable:
+            raise InputError(
+                f"{self.address}: this user or server can only read it; let the owner GRANT INSERT, UPDATE, DELETE ON"
+                f" ALL TABLES IN SCHEMA {self._schema} to the user"
+            )
 
     def _check(self, facts: Facts) -> None:
         check_opened_as(self.address, (facts.n_bits, facts.model), self._new.n_bits or None, self._new.model)

@@ -19,6 +19,8 @@ from channelhash.search.validation import Metadata
 
 _FORMAT = "channelhash postgres 1"
 _LEAST_PGVECTOR = (0, 8)
+# Encodings whose bytes, by which COLLATE "C" compares, are in the order of the code points.
+_BY_CODE_POINTS = ("UTF8", "LATIN1", "SQL_ASCII")
 # An identifier of PostgreSQL has up to 63 bytes.
 _MAX_NAME = 63
 
@@ -45,14 +47,12 @@ def read_facts(cursor: Any, schema: str, address: str) -> Facts | None:
     """
     # Not by to_regclass, which may not see yet what another process has made since the transaction began.
     cursor.execute(
-        "SELECT relname FROM pg_namespace AS n LEFT JOIN pg_class ON relnamespace = n.oid AND relname = 'facts'"
-        " WHERE nspname = %s",
-        (schema,),
+        "SELECT relname FROM pg_namespace AS n JOIN pg_class ON relnamespace = n.oid WHERE nspname = %s", (schema,)
     )
-    found = cursor.fetchall()
-    if not found:
+    names = [name for (name,) in cursor.fetchall()]
+    if not names:  # nor is a schema without a table: an administrator may have made it for a user who may make none
         return None
-    if found == [(None,)]:
+    if "facts" not in names:
         raise InputError(f"{address}: the schema {schema} was not made by channelhash; choose another store=")
     cursor.execute(f"SELECT format, n_bits, model, projections FROM {schema}.facts")
     [(written_as, *values)] = cursor.fetchall()
@@ -61,17 +61,62 @@ def read_facts(cursor: Any, schema: str, address: str) -> Facts | None:
     return Facts(*values)
 
 
+class Database(NamedTuple):
+    """What a database is like that holds a store.
+
+    Attributes:
+        vector: the schema of pgvector, as SQL writes it; hosted databases have it in one of its own.
+        order: SQL by which ids are in the order of their code points.
+        writable: whether this user may write to the store.
+    """
+
+    vector: str
+    order: str
+    writable: bool
+
+
+def read_database(cursor: Any, schema: str, address: str) -> Database:
+    """Return what the database of a store is like.
+
+    Raises:
+        InputError: it has no pgvector any more.
+    """
+    cursor.execute(
+        "SELECT (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace"
+        " WHERE extname = 'vector'), getdatabaseencoding(), NOT pg_is_in_recovery()"
+        " AND has_table_privilege(items, 'INSERT') AND has_table_privilege(items, 'UPDATE')"
+        " AND has_table_privilege(facts, 'UPDATE')"
+        " FROM (SELECT %s::regclass AS items, %s::regclass AS facts) AS tables",
+        (f"{schema}.items", f"{schema}.facts"),
+    )
+    [(vector, encoding, writable)] = cursor.fetchall()
+    if vector is None:
+        raise InputError(
+            f"{address}: the database has no pgvector any more; let an administrator CREATE EXTENSION vector"
+        )
+    order = "id" if encoding in _BY_CODE_POINTS else "convert_to(id, 'UTF8')"
+    return Database(vector, order, writable)
+
+
 def make_tables(cursor: Any, schema: str, address: str, facts: Facts) -> None:
     """Make a store, unless another process has made it meanwhile.
 
     Raises:
-        InputError: the database has no pgvector, or an older one.
+        InputError: the database has no pgvector, or an older one, or this user may make no schema.
     """
     cursor.execute("SELECT pg_advisory_xact_lock(hashtext('channelhash'))")
     if read_facts(cursor, schema, address):
         return
     check_pgvector(cursor, address)
-    cursor.execute(f"CREATE SCHEMA {schema}")
+    sql = "SELECT has_database_privilege(current_database(), 'CREATE'), current_user, to_regnamespace(%s) IS NULL"
+    [(allowed, user, is_new)] = cursor.execute(sql, (schema,)).fetchall()
+    if is_new and not allowed:
+        raise InputError(
+            f"{address}: {user} may make no schema here; let an administrator run:"
+            f" CREATE SCHEMA {schema} AUTHORIZATION {user}"
+        )
+    if is_new:
+        cursor.execute(f"CREATE SCHEMA {schema}")
     cursor.execute(
         f"CREATE TABLE {schema}.facts (format text NOT NULL, n_bits integer NOT NULL, model text NOT NULL,"
         " projections boolean NOT NULL, keys text[] NOT NULL, version bigint NOT NULL)"
@@ -124,15 +169,20 @@ def add_columns(cursor: Any, schema: str, address: str, modalities: Sequence[str
                 cursor.execute(f'ALTER TABLE {schema}.items ADD COLUMN "projection_{modality}" bytea')
 
 
-def add_hnsw(cursor: Any, schema: str) -> None:
-    """Make the index of every modality that has none yet; nobody can write meanwhile."""
+def lacking_hnsw(cursor: Any, schema: str) -> list[str]:
+    """Return the modalities that have no index yet. To ask is left to everybody, to make one to the owner."""
+    cursor.execute("SELECT indexname FROM pg_indexes WHERE schemaname = %s", (schema,))
+    there = {name for (name,) in cursor.fetchall()}
+    return [modality for modality in code_columns(cursor, schema) if f"hnsw_{modality}" not in there]
+
+
+def add_hnsw(cursor: Any, schema: str, vector: str) -> None:
+    """Make the index of every modality that has none yet; nobody can write meanwhile. ``vector`` as in `Database`."""
     # What does not fit here is built many times slower; 64 MB, the server's own value, hold about 150,000 codes.
     cursor.execute("SET LOCAL maintenance_work_mem = '1GB'")
-    for modality in code_columns(cursor, schema):
-        cursor.execute(
-            f'CREATE INDEX IF NOT EXISTS "hnsw_{modality}" ON {schema}.items'
-            f' USING hnsw ("code_{modality}" bit_hamming_ops)'
-        )
+    for modality in lacking_hnsw(cursor, schema):
+        name, column = f'"hnsw_{modality}"', f'"code_{modality}"'
+        cursor.execute(f"CREATE INDEX {name} ON {schema}.items USING hnsw ({column} {vector}.bit_hamming_ops)")
 
 
 def lock_writers(cursor: Any, schema: str, keys: Sequence[str] = ()) -> None:
