@@ -17,7 +17,7 @@ from channelhash.serve.auth import BEARER, Tokens
 from channelhash.serve.error_handlers import TOKEN_PROBLEM, handle_errors
 from channelhash.serve.limits import Limits
 from channelhash.serve.metrics import measure_requests
-from channelhash.serve.middleware import add_security_headers, check_host
+from channelhash.serve.middleware import add_security_headers, answer_without_body, check_host
 from channelhash.serve.routes import browse as browse_routes
 from channelhash.serve.routes import duplicates as duplicate_routes
 from channelhash.serve.routes import explain as explain_routes
@@ -75,6 +75,7 @@ def create_app(
     app.state.service = service
     _include_routes(app, tokens)
     # The last one is the outermost.
+    app.add_middleware(answer_without_body)
     app.add_middleware(check_host, hosts=hosts)
     app.add_middleware(measure_requests, metrics=service.metrics)
     app.add_middleware(add_security_headers)
@@ -104,4 +105,5 @@ def _include_routes(app: FastAPI, tokens: Tokens) -> None:
 def _allowed_methods(routers: Sequence[APIRouter], path: str) -> set[str]:
     """Return the methods of all routes whose pattern a path matches."""
     routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
-    return {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+    methods = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+    return methods | {"HEAD"} if "GET" in methods else methods

@@ -1,5 +1,6 @@
 """Stored items as responses: images by the address of a thumbnail, never by a path."""
 
+import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -76,6 +77,15 @@ def format_code(code: PackedCodes) -> str:
     '0f01'
     """
     return code.tobytes().hex()
+
+
+def content_tag(content: bytes) -> str:
+    """Return the header ``ETag`` of a response's content.
+
+    >>> content_tag(b"body {}")
+    '"62368a1a29259b30"'
+    """
+    return f'"{hashlib.sha256(content).hexdigest()[:16]}"'
 
 
 def _photograph(metadata: Mapping[str, Any], path: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Requests and responses of the HTTP API, from which its description (``/openapi.json``) is made."""
 
+from itertools import combinations
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, JsonValue
@@ -27,15 +28,19 @@ MONTH = r"^\d{4}(-\d\d){0,2}$"
 
 
 _QUERIES = ("text", "id", "code")
-#: Exactly one of text, id and code; the others may be null.
-_ONE_QUERY: list[JsonValue] = [
-    {"required": [name], "properties": {other: {"type": "string" if other == name else "null"} for other in _QUERIES}}
-    for name in _QUERIES
-]
-
-
-#: At least one of them.
-_ANY_QUERY: list[JsonValue] = [{"required": [name], "properties": {name: {"type": "string"}}} for name in _QUERIES]
+# Generators of clients take each entry of "anyOf" or "oneOf" for a whole request, so neither is used.
+#: Not all of text, id and code are left out or null.
+_ANY_QUERY: dict[str, JsonValue] = {"not": {"properties": {name: {"type": "null"} for name in _QUERIES}}}
+#: Nor are two of them strings.
+_ONE_QUERY: dict[str, JsonValue] = {
+    "allOf": [
+        _ANY_QUERY,
+        *(
+            {"not": {"required": [*pair], "properties": {name: {"type": "string"} for name in pair}}}
+            for pair in combinations(_QUERIES, 2)
+        ),
+    ]
+}
 
 
 class _Request(BaseModel):
@@ -87,7 +92,7 @@ class SearchRequest(SearchOptions):
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
-            "anyOf": _ANY_QUERY,
+            **_ANY_QUERY,
             "examples": [{"text": "a dog on a beach -people", "k": 5}, {"id": "17", "text": "at night"}],
         },
     )
@@ -176,7 +181,7 @@ class DuplicatesResponse(BaseModel):
 class ExplainItem(_Request):
     """One item of a pair: exactly one of ``text``, ``id`` and ``code``."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"oneOf": _ONE_QUERY})
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_ONE_QUERY)
 
     text: Text | None = Field(None, description="Words.")
     id: Text | None = Field(None, description="An item that is in the store.")

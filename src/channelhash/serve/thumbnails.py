@@ -30,15 +30,18 @@ class Thumbnails:
         self._max_pixels, self._large = max_pixels, Lock()
         self._cached = lru_cache(maxsize=_CACHED)(self._draw)
 
-    def jpeg(self, path: Path, size: int) -> bytes:
-        """Return an image upright, its long side at most ``size`` pixels; drawn again when the file changes.
+    def jpeg(self, path: Path, size: int) -> tuple[bytes, float]:
+        """Return an image upright, its long side at most ``size`` pixels, and the time of its file's last change.
 
         Raises:
             HTTPException: 404, the file is missing, not an image, damaged or too large; no response names its path.
         """
         try:
-            changed = path.stat().st_mtime_ns
-            return self._cached(path, size, changed) if size <= _KEPT else self._draw(path, size, changed)
+            status = path.stat()
+            # An editor may put the time of the content back, but not that of the last change.
+            changed = max(status.st_mtime_ns, status.st_ctime_ns)
+            draw = self._cached if size <= _KEPT else self._draw
+            return draw(path, size, changed), changed / 1e9
         except ImageError as error:
             raise HTTPException(404, f"the picture of this item cannot be read: {error}") from None
         except OSError:

@@ -10,7 +10,11 @@ from PIL import Image
 from channelhash.utils.image_decoding import decode
 from channelhash.utils.image_files import FORMATS, open_image
 
-UploadedImage = Annotated[UploadFile, File(description="A picture: JPEG, PNG, WebP, GIF, BMP or TIFF.")]
+UploadedImage = Annotated[
+    UploadFile,
+    # OpenAPI 3.1 says "contentMediaType", but generators of clients look for what 3.0 said.
+    File(description="A picture: JPEG, PNG, WebP, GIF, BMP or TIFF.", json_schema_extra={"format": "binary"}),
+]
 
 
 def open_upload(content: bytes, max_pixels: float, max_side: int, formats: Sequence[str] = FORMATS) -> Image.Image:

@@ -59,6 +59,8 @@ router.add_api_route(
     "/metrics",
     metrics,
     response_class=Response,
-    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus's text format."}},
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus's text format."}
+    },
     route_class_override=MonitoringRoute,
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from email.utils import formatdate
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -18,7 +19,7 @@ from channelhash.serve.batching import Outputs
 from channelhash.serve.error_handlers import PROBLEMS, WRITE_PROBLEMS
 from channelhash.serve.json_bodies import check_shape
 from channelhash.serve.limits import METADATA, check_length, check_number
-from channelhash.serve.responses import make_item_response
+from channelhash.serve.responses import content_tag, make_item_response
 from channelhash.serve.routing import Route, WriteRoute
 from channelhash.serve.schemas import ItemResponse, Metadata, NewItem, NewItems, WriteResponse
 from channelhash.serve.service import CurrentService, Service
@@ -41,6 +42,9 @@ class _AnyText(Convertor[str]):
 
 
 register_url_convertor("id", _AnyText())
+_CACHED = {"Cache-Control": "private, max-age=300"}
+_FILE = {"schema": {"type": "string", "format": "binary"}}
+_UNCHANGED = {"description": "The client has it already, as its header If-None-Match or If-Modified-Since says."}
 readers = APIRouter(tags=["items"], responses=PROBLEMS, route_class=Route)
 writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS, route_class=WriteRoute)
 
@@ -54,7 +58,7 @@ def get_item(item_id: str, service: CurrentService) -> ItemResponse:
 @readers.get(
     "/images/{item_id:id}",
     response_class=Response,
-    responses={200: {"content": {"image/jpeg": {}}, "description": "A JPEG file."}},
+    responses={200: {"content": {"image/jpeg": _FILE}, "description": "A JPEG file."}, 304: _UNCHANGED},
 )
 async def get_image(
     item_id: str,
@@ -63,20 +67,21 @@ async def get_image(
 ) -> Response:
     """Return the thumbnail of a stored item's picture."""
 
-    def draw() -> bytes:
+    def draw() -> Response:
         path = service.get_item(item_id).metadata.get("image")
         if not isinstance(path, str) or not path:
             raise HTTPException(404, "this item has no picture")
-        return service.thumbnails.jpeg(Path(path), size)
+        content, changed = service.thumbnails.jpeg(Path(path), size)
+        headers = {**_CACHED, "ETag": content_tag(content), "Last-Modified": formatdate(changed, usegmt=True)}
+        return Response(content, media_type="image/jpeg", headers=headers)
 
-    content = await run_sync(draw, limiter=service.drawing)
-    return Response(content, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=300"})
+    return await run_sync(draw, limiter=service.drawing)
 
 
 @readers.get(
     "/originals/{item_id:id}",
     response_class=Response,
-    responses={200: {"content": {"image/*": {}}, "description": "The file as it is stored."}},
+    responses={200: {"content": {"image/*": _FILE}, "description": "The file as it is stored."}, 304: _UNCHANGED},
 )
 def get_original(item_id: str, service: CurrentService) -> Response:
     """Return the file of a stored item's picture, with all that its camera wrote into it."""
@@ -88,7 +93,7 @@ def get_original(item_id: str, service: CurrentService) -> Response:
             media_type = Image.MIME.get(name, "application/octet-stream")
     except OSError:
         raise HTTPException(404, "this item has no picture, or it cannot be read any more") from None
-    return FileResponse(str(path), media_type=media_type, headers={"Cache-Control": "private, max-age=300"})
+    return FileResponse(str(path), media_type=media_type, headers=_CACHED)
 
 
 @writers.post("/items", status_code=201)

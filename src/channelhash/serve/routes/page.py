@@ -4,6 +4,8 @@ from importlib.resources import files
 
 from fastapi import APIRouter, Response
 
+from channelhash.serve.responses import content_tag
+
 _FILES = {
     "/": ("index.html", "text/html"),
     "/docs": ("docs.html", "text/html"),
@@ -40,7 +42,9 @@ def make_page_router() -> APIRouter:
 
 
 def _sender(content: bytes, media_type: str):  # type: ignore[no-untyped-def]
+    tag = content_tag(content)
+
     async def send() -> Response:
-        return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
+        return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache", "ETag": tag})
 
     return send
