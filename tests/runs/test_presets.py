@@ -63,7 +63,5 @@ def test_a_ready_configuration_takes_the_recommended_weights_by_one_setting(tmp_
 def test_a_configuration_that_ships_is_found_without_the_repository(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert read_sections(Path("configs/features.yaml")) == read_sections(preset_path("features"))
-    with pytest.raises(
-        InputError, match=r"feature\.yaml: no such configuration file; `channelhash config list`"
-    ):
+    with pytest.raises(InputError, match=r"feature\.yaml: no such configuration file; `channelhash config list`"):
         read_sections(Path("configs/feature.yaml"))
