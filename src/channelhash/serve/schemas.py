@@ -31,16 +31,12 @@ _QUERIES = ("text", "id", "code")
 # Generators of clients take each entry of "anyOf" or "oneOf" for a whole request, so neither is used.
 #: Not all of text, id and code are left out or null.
 _ANY_QUERY: dict[str, JsonValue] = {"not": {"properties": {name: {"type": "null"} for name in _QUERIES}}}
+_TWO_QUERIES: list[JsonValue] = [
+    {"not": {"required": [*pair], "properties": {name: {"type": "string"} for name in pair}}}
+    for pair in combinations(_QUERIES, 2)
+]
 #: Nor are two of them strings.
-_ONE_QUERY: dict[str, JsonValue] = {
-    "allOf": [
-        _ANY_QUERY,
-        *(
-            {"not": {"required": [*pair], "properties": {name: {"type": "string"} for name in pair}}}
-            for pair in combinations(_QUERIES, 2)
-        ),
-    ]
-}
+_ONE_QUERY: dict[str, JsonValue] = {"allOf": [_ANY_QUERY, *_TWO_QUERIES]}
 
 
 class _Request(BaseModel):
