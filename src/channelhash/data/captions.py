@@ -8,16 +8,19 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from channelhash.data.folder import IMAGE_ENDINGS
 from channelhash.data.tabular_files import read_rows
 from channelhash.errors import InputError
 from channelhash.utils.reading import read_text, reading
 
-#: Columns or keys that may hold the image's file and the caption, in any case; the first that is there counts.
-FILE_COLUMNS = ("image", "file", "file_name", "filename", "image_name", "image_path", "path", "filepath")
-FILE_COLUMNS += ("image_id", "id")  # an id is a path in many tables, and COCO's number of an image
+#: Columns or keys that may hold the image's file and the caption, in any case; the first that is there counts. An id is
+#: a path in many tables, and COCO's number of an image.
+FILE_COLUMNS = (
+    *("image", "file", "file_name", "filename", "image_name", "image_path", "path", "filepath"),
+    *("image_id", "id"),
+)
 CAPTION_COLUMNS = ("text", "caption", "captions", "description", "comment", "sentence", "sentences", "raw")
 
 _NUMBERED = re.compile(r"(?P<name>.+?)((#\w+)?#\d+)?")
@@ -134,7 +137,7 @@ def _pairs(path: Path) -> Pairs:
 
 def _of_table(path: Path, text: str, separator: str) -> Pairs:
     # Captions hold quotation marks; only commas and semicolons come with cells that are quoted because of them.
-    quoting = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
     began = 1
     try:
