@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import ExifTags, Image, ImageEnhance
+from PIL import ExifTags, Image, ImageDraw, ImageEnhance, ImageFont
 
 import channelhash as ch
 from channelhash.search import alike as module
-from channelhash.search.alike import alike, read_grey, read_greys, split_alike
+from channelhash.search.alike import Copy, alike, read_copies, read_copy, split_alike
 from channelhash.search.duplicates import default_radius, find_duplicates
 from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.utils.seeds import generator
@@ -22,49 +22,139 @@ def photograph(number):
     return Image.fromarray(pixels).resize((180, 150), Image.Resampling.BICUBIC)
 
 
-def greys_of(draws, n):
-    """Grey copies of few kinds: of what is drawn, noise added; and two that are not known."""
-    kinds = generator(0, "greys", draws).integers(0, 256, (3, 256))
-    noise = generator(1, "greys", draws).normal(0, 30, (n, 256))
+def copies_of(draws, n):
+    """Copies of few kinds: noise is added to what is drawn."""
+    kinds = generator(0, "greys", draws).integers(0, 256, (3, 16, 16))
+    noise = generator(1, "greys", draws).normal(0, 30, (n, 16, 16))
+    colours = generator(2, "greys", draws).integers(0, 256, (n, 4, 4, 3), dtype=np.uint8)
     greys = [np.clip(kinds[i % 3] + noise[i], 0, 255).astype(np.uint8) for i in range(n)]
-    return [*greys[:-2], *[None] * min(2, n)]
+    return [Copy("", grey, colour // 2, False) for grey, colour in zip(greys, colours, strict=True)]
 
 
-def literally_alike(a, b):
-    if a is None or b is None:
-        return a is b
-    a, b = (without_means(grey) for grey in (a, b))
+def literally_alike(one, other, least=0.85):
+    a, b = (without_means(copy.grey) for copy in (one, other))
     covariance, variances = (a * b).mean(), [(side**2).mean() for side in (a, b)]
-    return (covariance + 4) / np.sqrt((variances[0] + 4) * (variances[1] + 4)) >= 0.85
+    levels = np.sqrt(((one.colour.astype(float) - other.colour) ** 2).mean())
+    shape = (covariance + 4) / np.sqrt((variances[0] + 4) * (variances[1] + 4))
+    return shape >= least and levels <= 32 + 2 * np.sqrt(min(variances))
 
 
 def without_means(grey):
-    image = grey.reshape(16, 16).astype(float)
-    image -= [[row.mean()] for row in image]
-    return image - [column.mean() for column in image.T]
+    image = grey.astype(float)
+    image -= image.mean(axis=1, keepdims=True)
+    return image - image.mean(axis=0, keepdims=True)
 
 
 @settings(max_examples=30)
 @given(st.integers(0, 1000), st.integers(1, 12))
-def test_alike_is_the_correlation_that_it_says(draws, n):
-    greys = greys_of(draws, n)
-    assert alike(greys, greys[::-1]).tolist() == [[literally_alike(a, b) for b in greys[::-1]] for a in greys]
+def test_alike_is_the_correlation_and_the_colours_that_it_says(draws, n):
+    copies = copies_of(draws, n)
+    assert alike(copies, copies[::-1]).tolist() == [[literally_alike(a, b) for b in copies[::-1]] for a in copies]
 
 
 @settings(max_examples=30)
 @given(st.integers(0, 1000), st.integers(2, 30), st.integers(0, 3))
-def test_groups_are_the_connected_components_of_all_pairs(draws, n, radius):
-    greys, codes = greys_of(draws, n), generator(2, "greys", draws).integers(0, 8, (n, 1), dtype=np.uint8)
+def test_groups_are_those_of_all_pairs_whose_pictures_are_all_alike(draws, n, radius):
+    copies, codes = copies_of(draws, n), generator(2, "greys", draws).integers(0, 8, (n, 1), dtype=np.uint8)
     sets = [{place} for place in range(n)]
     for a, b in combinations(range(n), 2):
-        if int(codes[a, 0] ^ codes[b, 0]).bit_count() <= radius and literally_alike(greys[a], greys[b]):
+        if int(codes[a, 0] ^ codes[b, 0]).bit_count() <= radius and literally_alike(copies[a], copies[b]):
             joined = next(one for one in sets if a in one) | next(one for one in sets if b in one)
             sets = [one for one in sets if not one & joined] + [joined]
-    expected = sorted(sorted(one) for one in sets if len(one) > 1)
+    expected = []
+    for connected in sets:
+        groups: list[list[int]] = []
+        for place in sorted(connected):
+            fitting = [group for group in groups if all(literally_alike(copies[place], copies[x], 0.75) for x in group)]
+            if fitting:
+                fitting[0].append(place)
+            else:
+                groups.append([place])
+        expected += [group for group in groups if len(group) > 1]
     for tile in (4, 1024):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "_TILE", tile)
-            assert sorted(group.tolist() for group in split_alike(codes, greys, radius)) == expected
+            assert sorted(group.tolist() for group in split_alike(codes, copies, radius)) == sorted(expected)
+
+
+def test_a_chain_joins_no_two_different_pictures():
+    """A picture between two others, alike to both."""
+    draw = generator(0, "chain")
+    one, other = (draw.normal(0, 40, (16, 16)) for _ in range(2))
+    greys = [(128 + one * np.cos(turn) + other * np.sin(turn)).clip(0, 255).astype(np.uint8) for turn in (0, 0.5, 1)]
+    copies = [Copy("", grey, np.zeros((4, 4, 3), np.uint8), False) for grey in greys]
+    near = alike(copies, copies)
+    assert near[0, 1]
+    assert near[1, 2]
+    assert not near[0, 2]
+    assert [group.tolist() for group in split_alike(np.zeros((3, 1), np.uint8), copies, None)] == [[0, 1]]
+
+
+def read(path):
+    copy = read_copy(str(path))
+    assert copy is not None
+    return copy
+
+
+def lines(number, width=500, height=800):
+    """A page of one layout: words of equal length at the same places, with other letters."""
+    page = Image.new("RGB", (width, height), (246, 246, 244))
+    draw, letters = ImageDraw.Draw(page), generator(0, "lines", number)
+    for y in range(60, height - 60, 36):
+        for x, length in ((30, 8), (380, 5)):
+            word = "".join(chr(ord("A") + letter) for letter in letters.integers(0, 26, length).tolist())
+            draw.text((x, y), word, font=ImageFont.load_default(22), fill="black")
+    return page
+
+
+def test_pages_of_one_layout_are_alike_only_to_their_copies(tmp_path):
+    pages = [lines(number) for number in range(3)]
+    for number, page in enumerate(pages):
+        page.save(tmp_path / f"{number}.png")
+        page.save(tmp_path / f"{number}-q30.jpg", quality=30)
+        page.resize((250, 400), Image.Resampling.LANCZOS).save(tmp_path / f"{number}-half.png")
+        ImageEnhance.Brightness(page).enhance(0.9).save(tmp_path / f"{number}-dark.webp")
+    files = sorted(tmp_path.iterdir())
+    copies = [read(file) for file in files]
+    groups = split_alike(np.zeros((len(files), 1), np.uint8), copies, None)
+    assert [[files[place].name[0] for place in group] for group in groups] == [[number] * 4 for number in "012"]
+    shapes = [copy._replace(text=False) for copy in copies]
+    assert alike(shapes, shapes).all(), "small copies alone do not tell them apart"
+
+
+def test_one_changed_line_makes_another_page(tmp_path):
+    page = lines(0)
+    page.save(tmp_path / "a.png")
+    page.paste(lines(1).crop((370, 380, 490, 410)), (370, 380))
+    page.save(tmp_path / "b.png")
+    one, other = read(tmp_path / "a.png"), read(tmp_path / "b.png")
+    assert not alike([one], [other]).any()
+    (tmp_path / "b.png").unlink()
+    module._read_detail.cache_clear()
+    assert not alike([one], [other]).any(), "it has gone since its small copy was read"
+
+
+def test_pictures_without_shape_are_compared_by_colour(tmp_path):
+    """One colour each, gradients, and their copies: removing means of rows and columns leaves nothing of them."""
+    ramp = np.linspace(0, 255, 120)
+    images = {
+        "white": np.full((120, 120, 3), 255.0),
+        "black": np.zeros((120, 120, 3)),
+        "red": np.full((120, 120, 3), (200, 0, 0)),
+        "green": np.full((120, 120, 3), (0, 102, 0)),
+        "across": np.zeros((120, 120, 3)) + ramp[None, :, None],
+        "back": np.zeros((120, 120, 3)) + ramp[None, ::-1, None],
+        "down": np.zeros((120, 120, 3)) + ramp[:, None, None],
+    }
+    for name, pixels in images.items():
+        image = Image.fromarray(pixels.astype(np.uint8))
+        image.save(tmp_path / f"{name}.png")
+        image.resize((60, 60)).save(tmp_path / f"{name}-half.jpg", quality=50)
+    files = sorted(tmp_path.iterdir())
+    groups = split_alike(np.zeros((len(files), 1), np.uint8), [read(file) for file in files], None)
+    assert sorted([files[place].name for place in group] for group in groups) == [
+        [f"{name}-half.jpg", f"{name}.png"] for name in sorted(images)
+    ]
 
 
 def test_copies_are_alike_and_other_photographs_are_not(tmp_path):
@@ -84,39 +174,30 @@ def test_copies_are_alike_and_other_photographs_are_not(tmp_path):
     exif[ExifTags.Base.Orientation] = 6
     turned.save(tmp_path / "telephone.jpg", exif=exif)
     turned.save(tmp_path / "lying.png")
-    itself = [read_grey(str(tmp_path / "itself.png"))]
-    paths = [str(tmp_path / name) for name in (*copies, "telephone.jpg")]
-    assert alike(itself, read_greys(paths)).all()
+    itself = [read(tmp_path / "itself.png")]
+    assert alike(itself, [read(tmp_path / name) for name in (*copies, "telephone.jpg")]).all()
     for number in range(1, 9):
         photograph(number).save(tmp_path / f"{number}.png")
-    others = read_greys([str(tmp_path / f"{number}.png") for number in range(1, 9)])
-    assert not alike([*itself, read_grey(str(tmp_path / "lying.png"))], others).any()
+    others = [read(tmp_path / f"{number}.png") for number in range(1, 9)]
+    assert not alike([*itself, read(tmp_path / "lying.png")], others).any()
 
 
 @pytest.mark.parametrize("size", [(1024, 32), (32, 1024)])
 def test_a_panorama_is_alike_to_its_jpeg(tmp_path, size):
     for name in ("a.png", "a.jpg"):
         photograph(3).resize(size).save(tmp_path / name)
-    assert alike([read_grey(str(tmp_path / "a.png"))], [read_grey(str(tmp_path / "a.jpg"))]).all()
-
-
-def test_pictures_without_contrast_are_alike_and_like_no_others():
-    flat = [np.full(256, value, np.uint8) for value in (0, 90, 255)]
-    pale = flat[1] + generator(0, "pale").integers(0, 2, 256, dtype=np.uint8)
-    assert alike([*flat, pale], flat).all()
-    assert not alike([greys_of(0, 9)[0]], [*flat, pale]).any()
-    assert not alike([*flat, pale], [None]).any(), "nor like one that is not known"
+    assert alike([read(tmp_path / "a.png")], [read(tmp_path / "a.jpg")]).all()
 
 
 def test_what_cannot_be_read_is_not_known_and_what_changes_is_read_again(tmp_path):
     file = tmp_path / "a.png"
     photograph(0).save(file)
-    first = read_grey(str(file))
+    first = read(file)
     photograph(1).save(file)
-    assert not alike([first], [read_grey(str(file))]).any()
+    assert not alike([first], [read(file)]).any()
     file.write_bytes(file.read_bytes()[:200])
     (tmp_path / "a.eps").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
-    assert read_greys([str(file), str(tmp_path / "gone.png"), str(tmp_path / "a.eps"), ""]) == [None] * 4
+    assert read_copies([str(file), str(tmp_path / "gone.png"), str(tmp_path / "a.eps"), ""]) == [None] * 4
 
 
 @pytest.fixture
@@ -145,6 +226,7 @@ def test_near_codes_of_different_photographs_are_no_duplicates(store, tmp_path):
     assert ids(find_duplicates(store, modality="text")) == [["a", "b", "b2", "b3", "c"]], "pictures are not what counts"
     assert ids(find_duplicates(store, radius=5)) == [["b", "b2", "b3"]]
     (tmp_path / "c.png").unlink()
+    assert ids(find_duplicates(store)) == [["b", "b2", "b3"]], "within 4 bits by codes alone"
     assert ids(find_duplicates(store, radius=5)) == [["b", "b2", "b3"], ["c", "z"]], (
         "codes are all that is left of both"
     )

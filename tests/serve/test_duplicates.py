@@ -17,7 +17,9 @@ def test_groups_are_those_of_the_store(client):
     everything = client.get("/duplicates", params={"where": "year < 2010", "modality": "text"}).json()
     expected = find_duplicates(client.app_store, modality="text", where="year < 2010")
     assert everything["groups"] == [group.ids for group in expected]
-    assert everything["radius"] == 3
+    assert everything["radius"] is None
+    wide = client.get("/duplicates", params={"radius": N_BITS, "pictures": False}).json()
+    assert (wide["radius"], wide["sizes"]) == (N_BITS, [len(client.app_store.ids())]), "as wide as the command's"
 
 
 def test_items_whose_pictures_differ_are_none(client):
@@ -32,7 +34,6 @@ def test_items_whose_pictures_differ_are_none(client):
 @pytest.mark.parametrize(
     ("params", "problem"),
     [
-        ({"radius": N_BITS}, "radius"),
         ({"radius": -1}, "radius"),
         ({"k": 100_000}, "k"),
         ({"where": "x" * 3000}, "where"),

@@ -648,7 +648,7 @@ def test_why_of_an_item_that_has_gone_gives_the_servers_words(page, address):
 
 def test_copies_stand_side_by_side(page, address, folder):
     page.goto(f"{address}duplicates.html")
-    expect(page.locator("#status")).to_have_text("No two items are so near.")
+    expect(page.locator("#status")).to_have_text("No two items are near-duplicates.")
     with closing(open_store(folder / "store")) as store:
         names = find_duplicates(store, 1, pictures=False)[0].ids[:2]
         first, second = (Path(str(item.metadata["image"])) for item in store.get(names))

@@ -19,32 +19,33 @@ def duplicates(
     store: SearchableStore,
     radius: int | None = typer.Option(
         None,
-        help="Bits in which near-duplicates differ at most; 0 for equal codes. By default a 16th of all, at least 3.",
+        help="Bits in which codes differ at most; 0 for equal ones. By default any number where pictures decide, "
+        "elsewhere a 16th of all, at least 3.",
     ),
     modality: Modality | None = typer.Option(None, help="Modality whose codes count; images if there are any."),
     where: Where = None,
-    pictures: bool = typer.Option(True, help="Compare pictures, too; without, near codes are enough."),
+    pictures: bool = typer.Option(True, help="Compare pictures; without, near codes are enough."),
     sheet: Sheet = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find groups of near-duplicates: items connected by steps of a few bits between pictures that look alike.
+    """Find groups of near-duplicates: pictures that are copies of each other.
 
     The largest group comes first. Example: channelhash duplicates photos.store --sheet groups.png
     """
-    from channelhash.search.duplicates import default_radius, draw_groups, find_duplicates
+    from channelhash.search.duplicates import draw_groups, find_duplicates
 
     opened, _ = open_searched(store)
     groups = find_duplicates(opened, radius, modality.value if modality else None, where, pictures)
     if sheet and groups:
         draw_groups(opened, groups[:_GROUPS], sheet, _IDS)
-    within = default_radius(opened.n_bits or 0) if radius is None else radius
     opened.close()
     if as_json:
         print_json({"groups": [group.ids for group in groups], "distances": [group.distances for group in groups]})
         return
     if not groups:
-        typer.echo(f"No near-duplicates within {within} bits in {store}")
+        within = "" if radius is None else f" within {radius} bits"
+        typer.echo(f"No near-duplicates{within} in {store}")
         return
     _print_groups(groups)
     if sheet:

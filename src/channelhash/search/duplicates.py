@@ -1,20 +1,19 @@
-"""Near-duplicates of a store: groups of items with near codes and pictures that are alike."""
+"""Near-duplicates of a store: groups of items with pictures that are alike, or with near codes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
-from channelhash.search.alike import read_greys, split_alike
+from channelhash.search.alike import read_copies, split_alike
 from channelhash.search.store import Item, Store
 from channelhash.search.validation import check_count
 from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
 
-# Bits of a code for one of the radius, unless another is asked for, and the least; items that are read at a time.
+# Bits of a code for one of the radius of codes alone, and the least; items that are read at a time.
 _BITS, _LEAST, _ITEMS = 16, 3, 1000
 
 
@@ -35,7 +34,7 @@ class DuplicateGroup:
 
 
 def default_radius(n_bits: int) -> int:
-    """Return the bits within which two items may be near-duplicates, unless another number is asked for.
+    """Return the bits within which codes alone make near-duplicates, unless another number is asked for.
 
     >>> default_radius(256), default_radius(32)
     (16, 3)
@@ -50,21 +49,24 @@ def find_duplicates(
     where: str | None = None,
     pictures: bool = True,
 ) -> list[DuplicateGroup]:
-    """Find all groups of items that are connected by steps of at most ``radius`` bits between alike pictures.
+    """Find the groups of items whose pictures are all alike, or, where there are none to compare, whose codes are near.
 
-    The ends of a chain may be farther apart than the radius: `DuplicateGroup.distances` show it.
+    Codes of a small copy are often far from the original's, so by default pictures alone decide
+    (`channelhash.search.alike`). Groups by codes alone are connected by steps of at most ``radius`` bits: the ends of a
+    chain may be farther apart, as `DuplicateGroup.distances` show.
 
     Args:
         store: the store to look through.
-        radius: in bits, inclusive; 0 finds equal codes. By default a 16th of the bits, and at least 3.
+        radius: in bits, inclusive; 0 finds equal codes. Left out, codes do not matter where pictures are compared, and
+            elsewhere it is a 16th of the bits, at least 3. With it, only pictures of items with near codes are read.
         modality: modality whose codes count; images if the store has any, else its only modality.
         where: filter that items must pass, see `channelhash.search.filters`.
-        pictures: of image codes, compare the pictures, too (`channelhash.search.alike`). Items whose picture is not
-            there or cannot be read are near-duplicates of such items only, by codes alone.
+        pictures: compare the pictures of items with image codes. Items whose picture is not there or cannot be read are
+            near-duplicates of such items only, by codes alone.
 
     Returns:
-        The largest group first, equally large ones by their first id. Time and memory as in
-        `channelhash.search.index.duplicates.duplicate_groups`; pictures are read of items with near codes alone.
+        The largest group first, equally large ones by their first id. Pictures take O(n²) time and are read once;
+        codes alone take what `channelhash.search.index.duplicates.duplicate_groups` says.
 
     Raises:
         InputError: ``radius`` is below 0, the store has no such codes, or the filter is wrong.
@@ -75,16 +77,15 @@ def find_duplicates(
     >>> [group.ids for group in find_duplicates(open_codes(ch.CodeSet(["a", "b", "c"], codes, None, n_bits=8)))]
     [['a', 'b']]
     """
-    from channelhash.search.index.duplicates import duplicate_groups  # compiled code, seconds to load
-
-    given = None if radius is None else check_count(radius, "radius", 0)
+    if radius is not None:
+        check_count(radius, "radius", 0)
     ids, codes = store.codes(modality, where)
     if not ids or store.n_bits is None:
         return []
-    n_apart = default_radius(store.n_bits) if given is None else given
-    groups = duplicate_groups(codes, store.n_bits, n_apart)
-    if pictures and groups and store.choose_modality(modality) == "image":
-        groups = _split(store, ids, codes, groups, n_apart)
+    if pictures and store.choose_modality(modality) == "image":
+        groups = _by_pictures(store, ids, codes, radius)
+    else:
+        groups = _by_codes(codes, store.n_bits, radius)
     return [
         DuplicateGroup([ids[row] for row in rows], hamming_distances(codes[rows[:1]], codes[rows])[0].tolist())
         for rows in map(np.ndarray.tolist, groups)
@@ -96,21 +97,32 @@ def image_path(item: Item) -> str:
     return str(item.metadata.get("image") or "")
 
 
-def _split(
-    store: Store, ids: list[str], codes: PackedCodes, groups: list[NDArray[np.int64]], radius: int
-) -> list[NDArray[np.int64]]:
-    """Split groups of near codes into those of pictures that are alike, in the order of `duplicate_groups`."""
-    rows = np.concatenate(groups)
+def _by_codes(codes: PackedCodes, n_bits: int, radius: int | None) -> list[NDArray[np.int64]]:
+    from channelhash.search.index.duplicates import duplicate_groups  # compiled code, seconds to load
+
+    return duplicate_groups(codes, n_bits, default_radius(n_bits) if radius is None else radius)
+
+
+def _by_pictures(store: Store, ids: list[str], codes: PackedCodes, radius: int | None) -> list[NDArray[np.int64]]:
+    """Return the groups of rows whose pictures are alike, and, of those without a picture, whose codes are near."""
+    n_bits = store.n_bits or 0
+    near = [np.arange(len(ids))] if radius is None else _by_codes(codes, n_bits, radius)
+    rows = [row for group in near for row in group.tolist()]
     paths = [
         image_path(item)
         for start in range(0, len(rows), _ITEMS)
-        for item in store.get([ids[row] for row in rows[start : start + _ITEMS].tolist()])
+        for item in store.get([ids[row] for row in rows[start : start + _ITEMS]])
     ]
-    greys = iter(read_greys(paths))
-    split = []
-    for group in groups:
-        split += [group[places] for places in split_alike(codes[group], list(islice(greys, len(group))), radius)]
-    return sorted(split, key=lambda group: (-len(group), int(group[0])))
+    copies = dict(zip(rows, read_copies(paths), strict=True))
+    groups = []
+    for group in near:
+        seen = [copy for row in group.tolist() if (copy := copies[row]) is not None]
+        is_seen = np.array([copies[row] is not None for row in group.tolist()])
+        pictured, others = group[is_seen], group[~is_seen]
+        groups += [pictured[places] for places in split_alike(codes[pictured], seen, radius)]
+        if len(others) > 1:
+            groups += [others[places] for places in _by_codes(codes[others], n_bits, radius)]
+    return sorted(groups, key=lambda group: (-len(group), int(group[0])))
 
 
 def draw_groups(store: Store, groups: Sequence[DuplicateGroup], path: Path, most: int = 8) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
-from channelhash.search.alike import alike, read_grey
+from channelhash.search.alike import alike, read_copy
 from channelhash.search.collapse import fold
 from channelhash.search.match import find_reference, is_close, judge
 from channelhash.search.ranked_codes import rank_codes
@@ -239,7 +239,12 @@ def collapse_hits(hits: Sequence[Hit], radius: int, modality: str, most: int | N
     """
 
     def same(one: int, other: int) -> bool:
-        return modality != "image" or bool(alike([read_grey(hits[one].image)], [read_grey(hits[other].image)])[0, 0])
+        if modality != "image":
+            return True
+        first, second = read_copy(hits[one].image), read_copy(hits[other].image)
+        if first is None or second is None:
+            return first is second
+        return bool(alike([first], [second])[0, 0])
 
     folded = fold(np.stack([hit.code for hit in hits]), radius, most, same) if hits else {}
     return [replace(hits[place], duplicates=[hits[other].id for other in others]) for place, others in folded.items()]

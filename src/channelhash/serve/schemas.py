@@ -170,7 +170,7 @@ class DuplicatesResponse(BaseModel):
     sizes: list[int] = Field(description="Number of items of each group.")
     found: int = Field(description="Number of groups, also of those left out.")
     modality: str
-    radius: int
+    radius: int | None = Field(description="The radius of the request.")
     seconds: float = Field(description="Time from the request's arrival to its response.")
 
 

@@ -45,7 +45,7 @@ def test_groups_are_those_of_all_pairs(k, n, clusters, radius, seed):
 @given(st.integers(2, 70), st.integers(1, 6), st.integers(0, 2**31), st.data())
 def test_every_cut_finds_all(k, radius, seed, data):
     radius = min(radius, k - 1)
-    parts = data.draw(st.integers(radius + 1, min(k, radius + 3)), "parts")
+    parts = data.draw(st.integers(radius, min(k, radius + 3)), "parts")
     codes = draw(60, k, 3, seed)
     with pytest.MonkeyPatch.context() as patch:
         cut = lambda codes, n_bits, radius: duplicates._masks_of_cut(parts, codes.dtype, n_bits, radius)  # noqa: E731

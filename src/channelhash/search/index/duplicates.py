@@ -90,7 +90,7 @@ def _masks(codes: Words, n_bits: int, radius: int) -> list[Words]:
     sample = codes[generator(0, "duplicates", m).choice(m, min(m, _SAMPLE), replace=False)]
     best: list[Words] = []
     least = np.inf
-    for parts in range(radius + 1, min(n_bits, radius + 1 + _FURTHER) + 1):
+    for parts in range(radius, min(n_bits, radius + 1 + _FURTHER) + 1):  # of as many as the radius none need agree
         if best and comb(parts, radius) > _PASSES:
             break
         masks = _masks_of_cut(parts, codes.dtype, n_bits, radius)

@@ -22,7 +22,8 @@ async function find() {
   try {
     const found = await fetched(radius.value ? `duplicates?radius=${encodeURIComponent(radius.value)}` : "duplicates");
     const first = found.found > found.groups.length ? `, the first ${found.groups.length} of them` : "";
-    status.textContent = found.found ? `${found.found} groups within ${bitsWord(found.radius)}${first}` : "No two items are so near.";
+    const within = found.radius === null ? "" : ` within ${bitsWord(found.radius)}`;
+    status.textContent = found.found ? `${found.found} groups${within}${first}` : "No two items are near-duplicates.";
     groups.append(...found.groups.map((ids, place) => row(ids, found.distances[place], found.sizes[place])));
   } catch (problem) {
     [status.textContent, error.textContent, error.hidden] = ["", problem.message, false];

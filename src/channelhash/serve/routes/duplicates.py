@@ -7,7 +7,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query
 
 from channelhash.errors import InputError
-from channelhash.search.duplicates import default_radius, find_duplicates
+from channelhash.search.duplicates import find_duplicates
 from channelhash.serve.error_handlers import PROBLEMS
 from channelhash.serve.limits import check_length, check_number
 from channelhash.serve.routing import Route
@@ -23,21 +23,19 @@ _IDS = 100
 @router.get("/duplicates")
 async def duplicates(
     service: CurrentService,
-    radius: Annotated[int | None, Query(ge=0, description="Bits that two items are apart at most.")] = None,
+    radius: Annotated[int | None, Query(ge=0, description="Bits that codes are apart at most.")] = None,
     modality: Annotated[Modality | None, Query(description="Whose codes count; images if there are any.")] = None,
     where: Annotated[Text | None, Query(description="Filter: label = 'dog' AND year > 2015.")] = None,
     pictures: Annotated[bool, Query(description="Compare pictures, too; without, near codes are enough.")] = True,
     k: Annotated[int, Query(ge=1, description="Number of groups, at most.")] = 100,
 ) -> DuplicatesResponse:
-    """Return groups of items that are connected by steps of at most ``radius`` bits between pictures that are alike."""
+    """Return groups of items whose pictures are all alike; where there are none to compare, codes are near."""
     start = time.perf_counter()
     check_number("k", k, service.limits.k)
     check_length("where", where, service.limits.characters)
 
     def work() -> DuplicatesResponse:
         store = service.store
-        most = default_radius(store.n_bits or 0)  # farther, of many codes too many pairs would have to be compared
-        check_number("radius", radius, most)
         try:
             groups = find_duplicates(store, radius, modality, where or None, pictures)
         except InputError:  # an item may have been deleted before it was read
@@ -48,7 +46,7 @@ async def duplicates(
             sizes=[len(group.ids) for group in groups[:k]],
             found=len(groups),
             modality=modality or (store.choose_modality() if store.modalities else "image"),
-            radius=most if radius is None else radius,
+            radius=radius,
             seconds=time.perf_counter() - start,
         )
 
