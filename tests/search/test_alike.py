@@ -45,14 +45,14 @@ def without_means(grey):
     return image - image.mean(axis=0, keepdims=True)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.integers(0, 1000), st.integers(1, 12))
 def test_alike_is_the_correlation_and_the_colours_that_it_says(draws, n):
     copies = copies_of(draws, n)
     assert alike(copies, copies[::-1]).tolist() == [[literally_alike(a, b) for b in copies[::-1]] for a in copies]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.integers(0, 1000), st.integers(2, 30), st.integers(0, 3))
 def test_groups_are_those_of_all_pairs_whose_pictures_are_all_alike(draws, n, radius):
     copies, codes = copies_of(draws, n), generator(2, "greys", draws).integers(0, 8, (n, 1), dtype=np.uint8)
@@ -108,7 +108,7 @@ def lines(number, width=500, height=800):
 
 
 def test_pages_of_one_layout_are_alike_only_to_their_copies(tmp_path):
-    pages = [lines(number) for number in range(3)]
+    pages = [lines(number) for number in range(2)]
     for number, page in enumerate(pages):
         page.save(tmp_path / f"{number}.png")
         page.save(tmp_path / f"{number}-q30.jpg", quality=30)
@@ -117,7 +117,7 @@ def test_pages_of_one_layout_are_alike_only_to_their_copies(tmp_path):
     files = sorted(tmp_path.iterdir())
     copies = [read(file) for file in files]
     groups = split_alike(np.zeros((len(files), 1), np.uint8), copies, None)
-    assert [[files[place].name[0] for place in group] for group in groups] == [[number] * 4 for number in "012"]
+    assert [[files[place].name[0] for place in group] for group in groups] == [[number] * 4 for number in "01"]
     shapes = [copy._replace(text=False) for copy in copies]
     assert alike(shapes, shapes).all(), "small copies alone do not tell them apart"
 

@@ -112,7 +112,7 @@ def _read_detail(path: str, _changed: int) -> Detail:
         pixels = min(opened.size) // 2
         cells = np.asarray(_shrink(decode(opened, 2 * _FINE_SIDE).convert("L"), _FINE_SIDE), dtype=np.float32)
     for axis in (0, 1):  # what is as fine as a cell changes with the size of a copy
-        cells = (np.roll(cells, 1, axis) + 2 * cells + np.roll(cells, -1, axis)) / 4
+        cells = ((np.roll(cells, 1, axis) + 2 * cells + np.roll(cells, -1, axis)) / 4).astype(np.float32)
     grid = _FINE_SIDE
     while grid > max(pixels, 2 * _CELLS):
         grid //= 2
