@@ -4,7 +4,7 @@ import tarfile
 
 import numpy as np
 import pytest
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from channelhash.data.bulk import tar
 from channelhash.data.bulk.batches import RawBatch
@@ -14,6 +14,7 @@ from channelhash.data.folder import first_images, load_any, load_folder
 from channelhash.data.images import load_pixels
 from channelhash.data.records import Problems, Records, labels_from_names
 from channelhash.errors import InputError
+from channelhash.utils.image_files import ImageError
 
 LABELS = np.ones((2, 1), dtype=bool)
 
@@ -70,7 +71,7 @@ def test_a_missing_image_is_named(tmp_path):
 
 
 def test_bytes_that_are_no_image_cannot_become_records():
-    with pytest.raises(UnidentifiedImageError):
+    with pytest.raises(ImageError):
         RawBatch(["a"], {"image": [b"not a JPEG"]}, [[]], None, []).records([])
 
 

@@ -50,6 +50,7 @@ class Thumbnails:
     def draw_upload(self, content: bytes) -> bytes:
         """Return the copy of an upload to keep, 640 pixels; `uploads.open_upload` has checked the upload.
 
+        >>> from PIL import Image
         >>> file = io.BytesIO()
         >>> Image.new("RGB", (1000, 500)).save(file, "PNG")
         >>> open_image(io.BytesIO(Thumbnails(max_pixels=10**6).draw_upload(file.getvalue()))).size
