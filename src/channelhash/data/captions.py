@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from channelhash.data.folder import IMAGE_ENDINGS
+from channelhash.data.image_endings import IMAGE_ENDINGS
 from channelhash.data.tabular_files import read_rows
 from channelhash.errors import InputError
 from channelhash.utils.reading import read_text, reading
