@@ -38,6 +38,16 @@ def test_equal_label_sets_have_similarity_exactly_one(labels):
     assert similarity.max() <= 1
 
 
+@pytest.mark.parametrize("labels", [[[1, -1]], [[0.5, math.nan]], [[math.inf, 0]], [[0], [3]], [1, 2]], ids=str)
+def test_similarity_is_of_labels_alone(labels):
+    wrong = torch.tensor(labels)
+    for compare in (label_similarity, similarity_ratio):
+        with pytest.raises(ValueError, match="labels"):
+            compare(wrong)
+    with pytest.raises(ValueError, match="labels"):
+        label_similarity(torch.ones(1, wrong.shape[-1], dtype=torch.bool), wrong)
+
+
 @given(arrays(bool, st.tuples(st.integers(1, 6), st.just(19))), arrays(bool, st.tuples(st.integers(1, 6), st.just(19))))
 def test_relaxed_distance_of_binary_codes_is_the_hamming_distance(a, b):
     relaxed = ch.channels.relaxed_hamming(torch.from_numpy(a * 2.0 - 1), torch.from_numpy(b * 2.0 - 1))

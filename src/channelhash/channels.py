@@ -11,6 +11,8 @@ from torch import Tensor
 
 # Rows of pairs at a time.
 _BLOCK = 1024
+# Blended labels are above 1 by rounding.
+_ROUNDING = 1 + 1e-3
 # Below this norm a row has no direction: its cosine to anything is 0 and its gradient stays finite.
 _SMALLEST_NORM = 1e-12
 
@@ -22,6 +24,9 @@ def label_similarity(labels: Tensor, others: Tensor | None = None) -> Tensor:
         labels: ``(n, c)`` bool or non-negative numbers (one-hot or multi-hot).
         others: ``(m, c)``, labels of other samples; None compares the samples with each other.
 
+    Raises:
+        ValueError: as `check_labels`.
+
     Returns:
         ``(n, n)``, or ``(n, m)`` with ``others``, in [0, 1], float32 (float64 for float64 labels). A sample without
         labels has similarity 0 to all others, and 1 to itself (``protocol.md`` § 5). Samples with the same label set
@@ -29,6 +34,53 @@ def label_similarity(labels: Tensor, others: Tensor | None = None) -> Tensor:
 
     >>> label_similarity(torch.tensor([[1, 1, 0], [1, 1, 0], [0, 0, 1]])).tolist()
     [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    for side in (labels, others):
+        if side is not None:
+            check_labels(torch.as_tensor(side))
+    return label_cosines(labels, others)
+
+
+def check_labels(labels: Tensor, largest: float = math.inf) -> None:
+    """Check that labels ``(n, c)`` are bool, which costs nothing, or numbers from 0 to ``largest``.
+
+    A single column holds at most 1, since it may be one of class numbers.
+
+    Raises:
+        ValueError: another shape, or a value that is negative, too large or not finite.
+
+    >>> check_labels(torch.tensor([[1, -1]]))
+    Traceback (most recent call last):
+    ValueError: labels are 0 or more, not -1 (row 0, column 1); of labels of -1 and 1 pass labels > 0
+    """
+    if labels.ndim != 2:
+        hint = "; of class numbers pass torch.nn.functional.one_hot(labels.long())" if labels.ndim == 1 else ""
+        raise ValueError(f"labels are (n, c), not {tuple(labels.shape)}{hint}")
+    if labels.dtype == torch.bool:
+        return
+    largest = 1.0 if labels.shape[1] == 1 else largest
+    fits = (labels >= 0) & (labels <= largest * _ROUNDING) & (labels < math.inf)  # which NaN is not
+    if fits.all():
+        return
+    row, column = (~fits).nonzero()[0].tolist()
+    value = labels[row, column].item()
+    if value < 0:
+        problem, hint = "labels are 0 or more", "of labels of -1 and 1 pass labels > 0"
+    elif not math.isfinite(value):
+        problem, hint = "labels are finite numbers", "pass 0 for a label that an item lacks"
+    elif labels.shape[1] == 1:
+        problem = "a single column of labels holds 0 or 1"
+        hint = "of class numbers pass torch.nn.functional.one_hot(labels[:, 0].long())"
+    else:
+        problem, hint = "this loss takes labels from 0 to 1", "of counts pass labels > 0"
+    raise ValueError(f"{problem}, not {value} (row {row}, column {column}); {hint}")
+
+
+def label_cosines(labels: Tensor, others: Tensor | None = None) -> Tensor:
+    """Return `label_similarity` of labels that have been checked: without waiting for a GPU.
+
+    >>> label_cosines(torch.tensor([[1, 0]]), torch.tensor([[1, 0], [0, 1]])).tolist()
+    [[1.0, 0.0]]
     """
     rows = _floats(labels)
     columns = rows if others is None else _floats(others)
@@ -41,7 +93,7 @@ def label_similarity(labels: Tensor, others: Tensor | None = None) -> Tensor:
 
 
 def label_similarity_across(labels: Tensor, others: Tensor | None = None) -> Tensor:
-    """Return `label_similarity` where the modalities of a sample have labels of their own.
+    """Return `label_cosines` where the modalities of a sample have labels of their own.
 
     Args:
         labels: ``(m, n, c)`` bool or non-negative numbers, of m modalities of n samples.
@@ -57,7 +109,7 @@ def label_similarity_across(labels: Tensor, others: Tensor | None = None) -> Ten
     0.71
     """
     columns = labels if others is None else others
-    similarity = label_similarity(labels.flatten(0, 1), columns.flatten(0, 1))
+    similarity = label_cosines(labels.flatten(0, 1), columns.flatten(0, 1))
     similarity = similarity.view(*labels.shape[:2], *columns.shape[:2])
     if others is None:
         similarity.diagonal(dim1=1, dim2=3).masked_fill_(same_labels(labels), 1)
@@ -195,13 +247,15 @@ def similarity_ratio(labels: Tensor) -> float:
     >>> similarity_ratio(torch.eye(3))  # 3 pairs of a sample with itself, 6 others
     0.5
     """
-    columns = torch.as_tensor(labels).double()
+    labels = torch.as_tensor(labels)
+    check_labels(labels)
+    columns = labels.double()
     if not columns.shape[1]:  # torch.unique takes no rows of length 0
         columns = columns.new_zeros(len(columns), 1)
     rows, counts = torch.unique(columns, dim=0, return_counts=True)
     total, dissimilar = 0.0, 0
     for block, numbers in zip(rows.split(_BLOCK), counts.split(_BLOCK), strict=True):
-        similarity = label_similarity(block, rows)
+        similarity = label_cosines(block, rows)
         pairs = numbers[:, None] * counts
         total += float((similarity * pairs).sum())
         dissimilar += int(((similarity == 0) * pairs).sum())

@@ -46,6 +46,36 @@ def test_shards_add_up_and_only_a_sharded_loss_divides_its_pairs(name):
     assert all(even) != loss.sharded
 
 
+WRONG_LABELS = {
+    "labels > 0": lambda labels: 2 * labels.long() - 1,
+    "labels are finite numbers": lambda labels: labels.float().masked_fill(labels, float("nan")),
+    "one_hot": lambda labels: torch.arange(len(labels))[:, None],  # class numbers as MATLAB keeps them
+    "labels.long": lambda labels: torch.arange(len(labels)),
+}
+
+
+@pytest.mark.parametrize("remedy", WRONG_LABELS)
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_a_loss_says_what_to_pass_instead_of_labels_that_are_none(name, remedy):
+    outputs, labels = batch(16)
+    loss = loss_of(name)
+    loss(outputs, labels)  # numbers on a CPU are checked in each call
+    with pytest.raises(ValueError, match=remedy):
+        loss(outputs, WRONG_LABELS[remedy](labels))
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_only_losses_of_blended_labels_take_counts(name):
+    outputs, labels = batch(16)
+    loss = loss_of(name)
+    assert torch.isfinite(loss(outputs, labels * 0.5))
+    if loss.labels_per_modality:
+        torch.testing.assert_close(loss(outputs, labels * 3.0), loss(outputs, labels))
+    else:
+        with pytest.raises(ValueError, match="from 0 to 1, not 3"):
+            loss(outputs, labels * 3.0)
+
+
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_a_loss_takes_labels_by_modality_or_refuses_them(name):
     outputs, labels = batch(16)

@@ -1,5 +1,6 @@
 """The contract of every loss: what it computes from, and what it declares to its callers."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from channelhash.channels import label_similarity, label_similarity_across, same_labels, unit_rows
+from channelhash.channels import label_cosines, label_similarity_across, same_labels, unit_rows
 from channelhash.losses.functional import (
     Outputs,
     channel_error,
@@ -80,6 +81,7 @@ class HashLoss(nn.Module, ABC):
     sharded: bool = False
     needs_rows: ClassVar[bool] = False
     needs_teacher: ClassVar[bool] = False
+    _saw_labels = False
 
     @abstractmethod
     def compute(self, batch: Batch) -> Tensor:
@@ -98,8 +100,9 @@ class HashLoss(nn.Module, ABC):
 
         Args:
             outputs: modality -> ``(n, k)`` real-valued codes; one, two or more modalities.
-            labels: ``(n, c)`` bool or non-negative numbers, or a mapping modality -> ``(n, c)`` for a loss that takes
-                labels per modality; ``(n, m, k)`` outputs of the teacher for a loss that needs one.
+            labels: ``(n, c)`` bool or numbers from 0 to 1; for a loss that takes labels per modality any non-negative
+                numbers, or a mapping modality -> ``(n, c)``; ``(n, m, k)`` outputs of the teacher for a loss that
+                needs one. Numbers on a GPU are checked on the first call only, as each check waits for the GPU.
             anchor: the modality to train, for a loss that trains one at a time; None sums over all anchors.
             rows: ``(n,)`` which training rows these are; losses that do not need them ignore them.
             shard: the part of the loss to compute; the parts add up in value and in gradient.
@@ -108,8 +111,8 @@ class HashLoss(nn.Module, ABC):
             A scalar, computed in float32 (float64 for float64 outputs) also under autocast.
 
         Raises:
-            ValueError: the shapes of outputs and labels do not fit together, or the loss does not take what it is
-                given or misses what it needs.
+            ValueError: the shapes of outputs and labels do not fit together, labels have other values, or the loss
+                does not take what it is given or misses what it needs.
         """
         outputs = checked_outputs(outputs)
         codes = next(iter(outputs.values()))
@@ -121,12 +124,15 @@ class HashLoss(nn.Module, ABC):
             raise ValueError(f"{type(self).__name__} needs the numbers of the batch's training rows; give rows")
         if isinstance(labels, Mapping) and not self.labels_per_modality:
             raise ValueError("this loss takes one (n, c) tensor of labels for all modalities, not one for each")
+        largest = math.inf if self.labels_per_modality else 1.0
+        limit = None if self._saw_labels and codes.is_cuda else largest
         if isinstance(labels, Mapping):
-            values = _stacked_labels(labels, outputs)
+            values = _stacked_labels(labels, outputs, limit)
         elif self.needs_teacher:
             values = torch.as_tensor(labels, device=codes.device)
         else:
-            values = checked_labels(labels, codes)
+            values = checked_labels(labels, codes, limit)
+        self._saw_labels = True
         with torch.autocast(codes.device.type, enabled=False):
             value = self.compute_shard(Batch(outputs, values, anchor, rows, shard))
         if not isinstance(value, Tensor) or value.ndim:
@@ -206,7 +212,7 @@ class ChannelLoss(HashLoss):
         stacked = batch.codes
         check_width(stacked[0], self.n_bits)
         labels, n = batch.labels.to(stacked), stacked.shape[1]
-        similarity_of = label_similarity if labels.ndim == 2 else label_similarity_across
+        similarity_of = label_cosines if labels.ndim == 2 else label_similarity_across
         bounds = self.bounds_for(batch.labels.flatten(0, -2))
         directions = unit_rows(stacked.flatten(0, 1)).view_as(stacked)
 
@@ -234,11 +240,11 @@ class ChannelLoss(HashLoss):
         return channel_error(a, b, (bounds or self.bounds)(similarity), weights, self.gamma_l)
 
 
-def _stacked_labels(labels: Mapping[str, Tensor], outputs: Outputs) -> Tensor:
+def _stacked_labels(labels: Mapping[str, Tensor], outputs: Outputs, largest: float | None) -> Tensor:
     """Return labels by modality as ``(m, n, c)``, in the order of the outputs."""
     if missing := sorted(outputs.keys() - labels.keys()):
         raise ValueError(f"labels are per modality, but there are none for {', '.join(missing)}")
-    each = [checked_labels(labels[modality], codes) for modality, codes in outputs.items()]
+    each = [checked_labels(labels[modality], codes, largest) for modality, codes in outputs.items()]
     if len({values.shape[1] for values in each}) > 1:
         raise ValueError(f"labels are (n, c) with one c, not {[tuple(values.shape) for values in each]}")
     return torch.stack(each)

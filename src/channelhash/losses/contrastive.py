@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.channels import label_similarity, unit_rows
+from channelhash.channels import label_cosines, unit_rows
 from channelhash.losses.base import Batch, HashLoss
 from channelhash.losses.functional import Outputs, checked_batch
 
@@ -35,7 +35,8 @@ def contrastive_term(outputs: Outputs, labels: Tensor, temperature: float = 0.07
         for m modalities.
 
     Raises:
-        ValueError: there is one modality, or the shapes of outputs and labels do not fit together.
+        ValueError: there is one modality, or the shapes of outputs and labels do not fit together, or labels are
+            no numbers of 0 or more.
 
     >>> codes = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
     >>> round(contrastive_term({"image": codes, "text": codes}, torch.eye(2)).item(), 4)
@@ -46,7 +47,7 @@ def contrastive_term(outputs: Outputs, labels: Tensor, temperature: float = 0.07
         raise ValueError(f"a contrastive term is between modalities, the outputs are of {', '.join(outputs)} alone")
     first = next(iter(outputs.values()))
     with torch.autocast(first.device.type, enabled=False):
-        same = label_similarity(labels.to(first)) == 1
+        same = label_cosines(labels.to(first)) == 1
         left_out = same.fill_diagonal_(False)
         partner = torch.arange(len(first), device=first.device)
         directions = {modality: unit_rows(codes) for modality, codes in outputs.items()}

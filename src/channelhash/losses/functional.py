@@ -1,7 +1,11 @@
 """Pure functions of outputs and labels that the losses are built from."""
 
+import math
+
 import torch
 from torch import Tensor
+
+from channelhash.channels import check_labels
 
 #: Modality -> ``(n, k)`` real-valued codes.
 Outputs = dict[str, Tensor]
@@ -33,19 +37,26 @@ def checked_outputs(outputs: Outputs) -> Outputs:
     return {m: codes if codes.dtype == torch.float64 else codes.float() for m, codes in outputs.items()}
 
 
-def checked_labels(labels: Tensor, codes: Tensor) -> Tensor:
+def checked_labels(labels: Tensor, codes: Tensor, largest: float | None = math.inf) -> Tensor:
     """Return ``(n, c)`` labels on the device of the ``(n, k)`` codes.
+
+    Args:
+        labels: as in `channels.check_labels`.
+        codes: the outputs of one modality.
+        largest: likewise; None checks no values.
 
     >>> checked_labels(torch.eye(2), torch.zeros(2, 8)).shape
     torch.Size([2, 2])
 
     Raises:
-        ValueError: there is not one row of labels for each code.
+        ValueError: there is not one row of labels for each code, or as `channels.check_labels`.
     """
-    labels = torch.as_tensor(labels, device=codes.device)
+    labels = torch.as_tensor(labels)
+    if largest is not None:
+        check_labels(labels, largest)
     if labels.ndim != 2 or len(labels) != len(codes):
         raise ValueError(f"labels are (n, c) with n = {len(codes)} as the outputs, not {tuple(labels.shape)}")
-    return labels
+    return labels.to(codes.device)
 
 
 def check_width(codes: Tensor, n_bits: int) -> None:

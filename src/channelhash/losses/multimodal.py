@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from channelhash.channels import label_similarity
+from channelhash.channels import label_cosines
 from channelhash.losses.base import Batch
 from channelhash.losses.functional import check_width
 
@@ -45,7 +45,7 @@ class Items:
     def similarity(self) -> Tensor:
         """Return S of all pairs, ``(N, N)`` in [0, 1]."""
         samples = self.labels[: self.n_samples]
-        return label_similarity(samples).to(self.codes).repeat(self.n_modalities, self.n_modalities)
+        return label_cosines(samples).to(self.codes).repeat(self.n_modalities, self.n_modalities)
 
     def halves(self) -> tuple[Tensor, Tensor]:
         """Return the numbers of the first half of the items and of the others: image and text of two modalities.

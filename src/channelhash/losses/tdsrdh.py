@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from channelhash.channels import label_similarity
+from channelhash.channels import label_cosines
 from channelhash.losses.base import Batch, HashLoss
 from channelhash.losses.functional import Outputs, sign
 
@@ -39,7 +39,7 @@ class TDSRDHLoss(HashLoss):
 
     def compute(self, batch: Batch) -> Tensor:
         """Return the loss of the batch's anchor, or the sum over all of them."""
-        related = (label_similarity(batch.labels) > 0).to(batch.codes)
+        related = (label_cosines(batch.labels) > 0).to(batch.codes)
         anchors = batch.outputs if batch.anchor is None else [batch.anchor]
         return torch.stack([self._one_anchor(batch.outputs, related, name) for name in anchors]).sum()
 
