@@ -70,9 +70,24 @@ def test_odd_yaml_is_refused_with_the_file(tmp_path, text):
 
 
 @pytest.mark.parametrize("value", ["2020-13-45", "[" * 9000, "[1"])
-def test_an_odd_override_is_refused(value):
-    with pytest.raises(InputError, match="is not a YAML value"):
-        apply_override({}, f"train.epochs={value}")
+def test_an_odd_override_is_refused(tmp_path, value):
+    path = tmp_path / "c.yaml"
+    path.write_text("data: {kind: table, path: t.csv}\nmodel: {name: small}\nloss: {name: sch}")
+    with pytest.raises(InputError, match=r"train\.epochs: input should be a valid integer"):
+        read_config(path, [f"train.epochs={value}"])
+    with pytest.raises(InputError, match=r"--set \"data\.text_column='…'\" gives a text"):
+        read_config(path, ["data.text_column=no"])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [(sign, sign) for sign in (",", "|", " ", "#", "\t", ";", ", ", "-", ">", "&", "*", ":", "?", "!", "@", "%")]
+    + [("{", "{"), ("'no'", "no"), ("'1e3'", "1e3"), ("1e-4", 1e-4), ("-1", -1), ("~", None), ("", None), ("[]", [])],
+)
+def test_an_override_of_signs_alone_is_a_text(text, value):
+    values = {}
+    apply_override(values, f"data.label_separator={text}")
+    assert values == {"data": {"label_separator": value}}
 
 
 @pytest.mark.parametrize("value", ["1e308", "nan", "inf", "-1"])

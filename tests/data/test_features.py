@@ -66,8 +66,10 @@ def test_captions_and_pictures_are_shown_and_not_learned_from(tmp_path):
     assert (plain.display_values("text"), plain.display_values("image")) == (None, None)
 
 
-def test_one_dimension_of_labels_are_class_numbers(tmp_path):
-    records = load_features(write(tmp_path / "f.npz", labels=np.array([7, -1, 7])))
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (1, 3)])
+@pytest.mark.parametrize("number", [int, float])
+def test_one_dimension_of_labels_are_class_numbers(tmp_path, shape, number):
+    records = load_features(write(tmp_path / "f.npz", labels=np.array([7, -1, 7], number).reshape(shape)))
     assert records.label_names == ("label -1", "label 7")
     np.testing.assert_array_equal(records.labels, [[0, 1], [1, 0], [0, 1]])
 
@@ -86,7 +88,8 @@ INFINITE = np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])
         ({"labels": np.array([1, np.nan, 2])}, ": labels[1] is nan, expected the number of a class"),
         ({"labels": np.array([1, 2, 0.5])}, ": labels[2] is 0.5, expected the number of a class"),
         ({"labels": np.array([1, 2, np.inf])}, ": labels[2] is inf, expected the number of a class"),
-        ({"labels": np.array([[1], [2], [0]])}, ": labels[1, 0] is 2, expected 0 or 1"),
+        ({"labels": np.array([[1], [2.5], [0]])}, ": labels[1] is 2.5, expected the number of a class"),
+        ({"labels": np.array([[1, 0], [2, 0], [0, 0]])}, ": labels[1, 0] is 2, expected 0 or 1"),
         (
             {"image": INFINITE},
             ", row 1 (id 1): image features are not finite, and so are those of 1 more; mend them, or leave such rows "

@@ -194,7 +194,7 @@ def print_trained(result: Mapping[str, Any], folder: Path) -> None:
     """Print the result of a training, and the next command."""
     typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f}. The run is in {folder}")
     if result["problems"]:
-        typer.echo(f"{len(result['problems'])} rows were skipped or repaired, listed in {folder / 'problems.txt'}")
+        typer.echo(f"{len(result['problems'])} problems of the data, listed in {folder / 'problems.txt'}")
     if result["validation"]:
         rows = [[_arrow(task), percent(value)] for task, value in result["validation"].items()]
         from channelhash.training.trainer import MEASURES  # PyTorch, which has just trained

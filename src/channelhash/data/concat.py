@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.data.records import Items, Records
+from channelhash.data.records import Items, Records, label_name
 from channelhash.data.splits import Splits
 from channelhash.errors import InputError
 
@@ -50,9 +50,9 @@ def choose_by_labels(
 
 def _columns(records: Records, names: Sequence[str], key: str) -> list[int]:
     for name in names:
-        if name not in records.label_names:
+        if label_name(name) not in records.label_names:
             raise InputError(f"{key}: the collection has no label {name!r}; it has {', '.join(records.label_names)}")
-    return [records.label_names.index(name) for name in names]
+    return [records.label_names.index(label_name(name)) for name in names]
 
 
 def join_records(parts: Sequence[Records]) -> Records:

@@ -1,6 +1,7 @@
 """Describe a collection: its counts and its problems."""
 
 import hashlib
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def _count_problems(counts: dict[str, int], expected: dict[str, int]) -> list[st
 
 
 def _row_problems(records: Records) -> list[str]:
-    """Return a line for rows without labels, and for each unused label and repeated id."""
+    """Return a line for rows without labels, and for each unused label, repeated id, and label in several spellings."""
     problems = []
     unlabelled = int((~records.labels.any(axis=1)).sum())
     if unlabelled and records.label_names:
@@ -94,6 +95,15 @@ def _row_problems(records: Records) -> list[str]:
     for name, count in zip(records.label_names, records.labels.sum(axis=0), strict=True):
         if count == 0:
             problems.append(f"label {name!r} never occurs; leave it out of the labels")
+    spellings = defaultdict[str, list[str]](list)
+    for name in records.label_names:
+        spellings[" ".join(name.casefold().split())].append(name)
+    problems += [
+        f"labels {' and '.join(map(repr, names))} differ in capitals or blanks only; if they are one label, write it "
+        "one way"
+        for names in spellings.values()
+        if len(names) > 1
+    ]
     ids, counts = np.unique(np.asarray(records.ids, dtype=str), return_counts=True)
     if not records.label_names and len(records.items) < 2:
         problems.append("no labels and no pairs of an image and a text: nothing can be learned or measured; add either")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.data.feature_parts import by_rows, join_parts
-from channelhash.data.records import Records
+from channelhash.data.records import Records, label_name
 from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays, read_arrays
 
@@ -185,7 +185,7 @@ def read_labels(labels: NDArray[Any], arrays: Arrays, path: Path) -> tuple[NDArr
     """
     matrix, names = _label_matrix(labels, path)
     if "label_names" in arrays:
-        names = texts_of(arrays["label_names"], "label_names", path)
+        names = tuple(map(label_name, texts_of(arrays["label_names"], "label_names", path)))
     if len(names) != matrix.shape[1]:
         raise InputError(f"{path}: {len(names)} label_names, but labels have {matrix.shape[1]} columns")
     if columns := _first_repeated(names):
@@ -202,9 +202,8 @@ def _label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], 
     """Return labels as a Boolean matrix, and default names of its columns."""
     if labels.dtype.kind not in "biuf":
         raise InputError(f"{path}: labels are {labels.dtype}, expected numbers")
-    is_mat = path.suffix.lower() == ".mat"
-    if is_mat and labels.ndim == 2 and 1 in labels.shape and not np.isin(labels, (0, 1)).all():
-        labels = labels.ravel()
+    if labels.ndim == 2 and 1 in labels.shape and not np.isin(labels, (0, 1)).all():
+        labels = labels.ravel()  # numbers of classes, as MATLAB keeps them
     if labels.ndim == 1 and labels.size and labels.dtype.kind in "iuf":
         wrong = np.flatnonzero(~np.isfinite(labels) | (labels != np.round(labels)))
         if len(wrong):

@@ -1,5 +1,6 @@
 """Records: the form that every data set is read into."""
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -144,10 +145,19 @@ def pairs_by_image(ids: Sequence[str], images: Sequence[str]) -> tuple[str, ...]
     return tuple(first[image] for image in images)
 
 
+def label_name(name: str) -> str:
+    """Return the name of a label without blanks around it, each accented letter as one character (NFC).
+
+    >>> label_name(" cafe\N{COMBINING ACUTE ACCENT} ") == "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
+    True
+    """
+    return unicodedata.normalize("NFC", name.strip())
+
+
 def labels_from_names(
     rows: Sequence[Sequence[str]], label_names: Sequence[str] | None, where: str
 ) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """Convert the label names of each row to a Boolean matrix ``(n, c)`` and its column names.
+    """Convert the label names of each row to a Boolean matrix ``(n, c)`` and its column names, as of `label_name`.
 
     Args:
         rows: label names of each row.
@@ -161,14 +171,17 @@ def labels_from_names(
     >>> names, labels.tolist()
     (('dog', 'sea'), [[False, True], [True, True], [False, False]])
     """
-    names = tuple(label_names) if label_names is not None else tuple(sorted({name for row in rows for name in row}))
+    occurring = {name: label_name(name) for name in {name for row in rows for name in row}}
+    names = tuple(
+        sorted(set(occurring.values())) if label_names is None else dict.fromkeys(map(label_name, label_names))
+    )
     column = {name: j for j, name in enumerate(names)}
     labels = np.zeros((len(rows), len(names)), dtype=bool)
     for i, row in enumerate(rows):
         for name in row:
-            if name not in column:
+            if occurring[name] not in column:
                 raise InputError(
                     f"{where}: row {i + 1} has the unknown label {name!r}; known labels are {', '.join(names)}"
                 )
-            labels[i, column[name]] = True
+            labels[i, column[occurring[name]]] = True
     return labels, names

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from channelhash.data.images import image_problem, locate_image
-from channelhash.data.records import Items, Problems, Records, labels_from_names
+from channelhash.data.label_cells import label_doubts, split_labels
+from channelhash.data.records import Items, Problems, Records, label_name, labels_from_names
 from channelhash.data.tabular_files import Row, read_rows
 from channelhash.errors import InputError
 from channelhash.utils.plain_values import text_of
@@ -46,13 +47,13 @@ class _LabelFormat(NamedTuple):
         if not self.separator:
             raise InputError("label_separator: is empty; give the character between two labels")
         for key, names in (("label_columns", self.columns), ("label_names", self.names)):
-            if names and (most := Counter(names).most_common(1)[0])[1] > 1:
+            if names and (most := Counter(map(label_name, names)).most_common(1)[0])[1] > 1:
                 raise InputError(f"{key}: lists {most[0]!r} twice; remove one")
 
     def read(self, row: Row) -> list[str]:
         """Return the labels of a row, from one column or from several."""
         if self.columns is not None:
-            labels = [column for column in self.columns if _is_set(row, column)]
+            labels = [label_name(column) for column in self.columns if _is_set(row, column)]
         else:
             try:
                 labels = split_labels(row.cells[self.column], self.separator)
@@ -99,8 +100,8 @@ def load_table(
         image_column: column of image paths; ``image`` may be absent from a collection of texts, and None reads the
             texts of a table whose images are not here.
         text_column: column of texts; ``text`` may be absent from a collection of images, None leaves it out.
-        labels_column: column of all labels of a row, separated by ``label_separator`` (or a list); ``labels`` may be
-            absent from a collection without labels.
+        labels_column: column of all labels of a row, separated by ``label_separator`` or a list, also one that Python
+            or JSON printed; ``labels`` may be absent from a collection without labels.
         label_columns: instead, one column of 0 and 1 for each label; an empty list for a table without labels.
         label_separator: character between two labels.
         label_names: the allowed labels; None takes all that occur.
@@ -113,7 +114,9 @@ def load_table(
             id or a repeated one, missing or unreadable image, empty text, value that is no text, label that is unknown
             or not 0 or 1.
     """
-    labels = _LabelFormat(labels_column, label_columns, label_separator, label_names)
+    if label_names is not None:
+        label_names = [label_name(name) for name in label_names]
+    labels = _LabelFormat(labels_column, label_columns, label_separator.replace("\\t", "\t"), label_names)
     labels.check()
     cells = [id_column, *labels.cells]
     wanted = {name: column for name, column in (("image", image_column), ("text", text_column)) if column is not None}
@@ -131,7 +134,10 @@ def load_table(
         raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
     ids, items = _ids_and_items([values for values, _ in samples], modalities, row_format.folder)
     allowed = label_columns if label_names is None else label_names
-    matrix, names = labels_from_names([row_labels for _, row_labels in samples], allowed, str(path))
+    names_of_rows = [row_labels for _, row_labels in samples]
+    matrix, names = labels_from_names(names_of_rows, allowed, str(path))
+    if labels.columns is None and label_names is None:
+        problems.lines += label_doubts(names_of_rows, labels.separator, f"{path}: the column {labels_column!r}")
     return Records(ids, items, matrix, names, problems.removed, tuple(problems.lines), found=len(rows))
 
 
@@ -285,19 +291,6 @@ def image_of(value: Any) -> bytes | str:
     except UnicodeDecodeError:
         return value
     return path if path.isprintable() else value
-
-
-def split_labels(value: Any, separator: str = ";") -> list[str]:
-    """Return the label names in a cell: a list, a text with separators, or the number of a class.
-
-    >>> split_labels("dog; sea"), split_labels(["dog", None]), split_labels(1.0), split_labels(float("nan"))
-    (['dog', 'sea'], ['dog'], ['1'], [])
-
-    Raises:
-        ValueError: the cell or an entry of its list is no text and no number.
-    """
-    parts = value if isinstance(value, list) else text_of(value).split(separator)
-    return [text for part in parts if (text := text_of(part).strip())]
 
 
 def _is_set(row: Row, column: str) -> bool:

@@ -1,5 +1,6 @@
 """A run's folder: held while a job works in it, claimed by one configuration, and described."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from channelhash.utils.environment import environment, record_environment
 from channelhash.utils.files import locked, sweep, write_text
 from channelhash.utils.python_names import python_names, trusting
 
+_log = logging.getLogger("channelhash.train")
+
 
 @dataclass(frozen=True)
 class Run:
@@ -37,7 +40,7 @@ class Run:
         epochs: number of epochs.
         loss: mean loss of the last epoch.
         validation: task -> score of the last validation, with ``train.keep: best`` of the best; empty without any.
-        problems: a line for each row that was left out or repaired.
+        problems: a line for each row that was left out or repaired, and for each doubt about the collection.
         measure: what validation measures, ``map_tie_aware`` or without labels ``recall_at_10``.
 
     >>> Run(Path("runs/a"), epochs=3, loss=0.5, validation={}, problems=()).as_dict()
@@ -149,9 +152,12 @@ def keep_splits(folder: Path, records: Records, draw: Callable[[], Splits], sett
 
 
 def describe_run(config: RunConfig, folder: Path, problems: Sequence[str]) -> None:
-    """Write ``problems.txt`` and ``environment.json``."""
+    """Write ``problems.txt`` and ``environment.json``, and say before the training that there are problems."""
     if rank() == 0:
-        write_text(folder / "problems.txt", "".join(f"{line}\n" for line in problems))
+        file = folder / "problems.txt"
+        write_text(file, "".join(f"{line}\n" for line in problems))
+        if problems:  # the last ones are about the collection, not about a row
+            _log.warning("problems of the data: %d, listed in %s; the last is: %s", len(problems), file, problems[-1])
         device = local_device(pick_device(config.train.device))
         record_environment(folder / "environment.json", environment(device, world_size()))
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,20 @@ import yaml
 from channelhash.errors import InputError
 from channelhash.utils.python_names import is_python_name
 
+#: A separator of labels and the like: to YAML a comment, a list of nothing, or no value.
+_SIGNS = re.compile(r"[^\w\[\]{}\"'~]+")
+
 
 def apply_override(values: dict[str, Any], override: str) -> None:
-    """Put ``"section.key=value"``, the value in YAML, into nested ``values``.
+    """Put ``"section.key=value"`` into nested ``values``: in YAML, or as it is where it is no YAML or signs alone.
 
     >>> values = {"train": {"epochs": 3}}
     >>> apply_override(values, "train.learning_rate=1e-4")
     >>> values
     {'train': {'epochs': 3, 'learning_rate': 0.0001}}
+    >>> apply_override(values, "data.label_separator=|")
+    >>> values["data"]
+    {'label_separator': '|'}
 
     Raises:
         InputError: the override has another form.
@@ -27,13 +34,13 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     section, dot, key = path.strip().partition(".")
     if not separator or not dot or not key:
         raise InputError(f"--set {override}: write it as section.key=value, e.g. --set train.epochs=30")
-    try:
-        value = text if is_python_name(text) else yaml.safe_load(text)  # YAML reads `python:` as a mapping
-    except (yaml.YAMLError, ValueError, RecursionError):  # of dates that are none, and of too many brackets
-        raise InputError(f"--set {override}: {text!r} is not a YAML value") from None
-    if isinstance(value, str):
+    value: Any = text
+    if not is_python_name(text) and not _SIGNS.fullmatch(text):  # YAML reads `python:` as a mapping
+        with suppress(yaml.YAMLError, ValueError, RecursionError):  # of dates that are none, of too many brackets
+            value = yaml.safe_load(text)
+    if value == text.strip():
         with suppress(ValueError):  # YAML 1.1 reads 1e-4 as a string; a number is what a person means
-            value = float(value)
+            value = float(text)
     values.setdefault(section, {})[key] = value
 
 

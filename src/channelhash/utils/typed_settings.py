@@ -74,7 +74,8 @@ def read_settings(kind: type[SettingsType], values: Mapping[str, Any], where: st
             raise InputError(unknown(f"key {key}", str(first["loc"][-1]), list(kind.model_fields))) from None
         if first["type"] == "missing":
             raise InputError(f"{key}: is missing and has no default") from None
-        raise InputError(f"{key}: {first['msg'].lower()}, got {first['input']!r}") from None
+        quotes = f"; --set \"{key}='…'\" gives a text" if first["type"] == "string_type" else ""
+        raise InputError(f"{key}: {first['msg'].lower()}, got {first['input']!r}{quotes}") from None
 
 
 def read_fields(kind: Callable[..., FieldsType], values: Mapping[str, Any], where: str) -> FieldsType:

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard, fetch
-from channelhash.data.table import image_of, split_labels
+from channelhash.data.label_cells import split_labels
+from channelhash.data.table import image_of
 from channelhash.errors import InputError
 from channelhash.utils.addresses import File, open_address
 from channelhash.utils.plain_values import is_binary, is_list, plain_values, text_of

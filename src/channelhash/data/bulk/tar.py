@@ -16,7 +16,7 @@ from typing import Any
 
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard
 from channelhash.data.image_endings import IMAGE_ENDINGS
-from channelhash.data.table import split_labels
+from channelhash.data.label_cells import split_labels
 from channelhash.errors import InputError
 from channelhash.utils.addresses import File, open_address
 from channelhash.utils.plain_values import text_of
