@@ -459,7 +459,7 @@ def test_benchmarks_of_evaluation_and_losses_print_a_table_or_json(capsys, monke
         assert result["machine"] in capsys.readouterr().out
 
 
-def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, capsys):
+def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, capsys, caplog):
     table = tmp_path / "items.csv"
     (tmp_path / "broken.png").write_bytes((pictures / "0.png").read_bytes()[:60])
     bad = f"\n80,gone.png,a word,red\n3,3.png,a word,red\n81,{tmp_path / 'broken.png'},a word,red\n"
@@ -472,6 +472,8 @@ def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, caps
     assert len(problems) == 3
     assert problems[2].startswith(f"id 81: unreadable picture {tmp_path / 'broken.png'} (")
     assert (tmp_path / "b" / "problems.txt").read_text().splitlines() == problems
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "channelhash.train")
+    assert line.endswith(f"the last is: {problems[-1]}")
 
 
 def test_describe_counts_and_names_problems(pictures, capsys):

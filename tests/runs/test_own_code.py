@@ -1,6 +1,8 @@
 """A loss, a model and a data set of one's own, named by ``python:``, through a run."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from channelhash.runs.evaluate import evaluate
 from channelhash.runs.folder import open_run
 from channelhash.runs.train import start_run
 from channelhash.utils.python_names import check_trusted, python_names, trusting
+from small_runs import assert_refused, run_command
 
 OWN = """
 import numpy as np
@@ -119,3 +122,104 @@ def test_names_are_found_at_any_depth_and_in_circles(tmp_path):
             check_trusted(values, tmp_path)
     with pytest.raises(InputError, match="names python:"):
         check_trusted(values, tmp_path)
+
+
+BROKEN = """
+from channelhash.losses import HashLoss
+from channelhash.models import ModelKind
+
+class Divides(HashLoss):
+    def compute(self, batch):
+        return batch.codes.sum() / (1 // 0)  # line 7
+
+class Multiplies(HashLoss):
+    def compute(self, batch):
+        return (batch.codes @ batch.codes).sum()  # line 11: PyTorch raises below it
+
+class Number(HashLoss):  # line 13
+    def compute(self, batch):
+        return 3.0
+
+class Built(HashLoss):
+    def __init__(self):
+        raise KeyError("part")  # line 19
+    def compute(self, batch):
+        return batch.codes.sum()
+
+def create(train, n_bits):
+    return {}["width"]  # line 24
+
+def nothing(path: str = ""):  # line 26
+    return None
+
+def no_file(path: str = ""):
+    return open("gone.txt")  # line 30
+
+MODEL = ModelKind(create, create)
+"""
+
+
+@pytest.fixture
+def broken(in_folder, monkeypatch):
+    monkeypatch.delitem(sys.modules, "broken_code", raising=False)
+    (in_folder / "broken_code.py").write_text(BROKEN)
+    (in_folder / "raises.py").write_text("\n1 / 0\n")
+    (in_folder / "unfinished.py").write_text("\n\ndef f(:\n")
+    (in_folder / "imports.py").write_text("import no_such_module_at_all\n")
+    (in_folder / "own.yaml").write_text(json.dumps(SECTIONS))
+    return in_folder / "broken_code.py"
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "says"),
+    [
+        ("loss.name", "Divides", ", line 7, in Divides.compute: ZeroDivisionError: "),
+        ("loss.name", "Multiplies", ", line 11, in Multiplies.compute: RuntimeError: "),
+        ("loss.name", "Built", ", line 19, in Built.__init__: KeyError: 'part'; "),
+        ("model.name", "MODEL", ", line 24, in create: KeyError: 'width'; "),
+        ("data.kind", "no_file", ", line 30, in no_file: FileNotFoundError: "),
+    ],
+)
+def test_an_error_in_ones_own_code_has_its_line(broken, capsys, key, name, says):
+    error = failure(capsys, key, f"python:broken_code:{name}")
+    assert error.startswith(f"error: in {broken}{says}")
+    assert f"your python:broken_code:{name} failed" in error
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "says", "line"),
+    [
+        ("loss.name", "Number", "Number.compute has to return a scalar tensor, not 3.0", 13),
+        ("data.kind", "nothing", "TypeError: ", 26),
+    ],
+)
+def test_a_wrong_result_of_ones_own_code_is_blamed_on_it(broken, capsys, key, name, says, line):
+    error = failure(capsys, key, f"python:broken_code:{name}")
+    assert says in error
+    assert f"python:broken_code:{name} ({broken}, line {line})" in error
+
+
+def failure(capsys, key, name):
+    """Return what a training says whose loss, model or data are ``name``; those of `OWN` otherwise."""
+    settings = [f"{key}={name}"]
+    others = [section for section in ("data", "model", "loss") if not key.startswith(section)]
+    sections = {section: SECTIONS[section] for section in (*others, "train")}
+    sections[key.partition(".")[0]] = {}
+    Path("own.yaml").write_text(json.dumps(sections))
+    assert run_command("train", "own.yaml", "--set", *settings, "--out", "failed") == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "this is a bug" not in error
+    return error
+
+
+@pytest.mark.parametrize(
+    ("module", "says"),
+    [
+        ("raises", "raises.py, line 2: ZeroDivisionError: division by zero; mend it"),
+        ("unfinished", "unfinished.py, line 3: SyntaxError: "),
+        ("imports", "imports.py, line 1: ModuleNotFoundError: No module named 'no_such_module_at_all'; mend it"),
+    ],
+)
+def test_a_module_that_does_not_run_has_its_line(broken, capsys, module, says):
+    assert_refused(capsys, "train", "own.yaml", "--set", f"loss.name=python:{module}:X", says=says)

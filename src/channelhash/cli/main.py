@@ -35,6 +35,7 @@ from channelhash.cli.help import GroupedCommands, context_settings
 from channelhash.cli.stopping import next_command, obey_signals
 from channelhash.errors import InputError, JobError, NoSpaceError, check_address, hide_secrets
 from channelhash.utils.optional_imports import naming_extra
+from channelhash.utils.python_names import failing_code, failing_line, resolved
 
 #: Heading -> what stands under it in the help, in this order; a group of commands by its name.
 _COMMANDS: dict[str, Sequence[tuple[str, Callable[..., None] | typer.Typer]]] = {
@@ -107,6 +108,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     if debug:  # anywhere on the command line
         sys.argv = [sys.argv[0], *[argument for argument in sys.argv[1:] if argument != "--debug"]]
+    resolved.clear()
     try:
         for argument in sys.argv:
             check_address(argument)  # before anything repeats it
@@ -120,12 +122,14 @@ def main() -> None:
         _fail(str(error), 1, debug)
     except OSError as error:
         file = f"{error.filename}: " if error.filename else ""
-        _fail(f"{file}{error.strerror or error}", 1, debug)
+        _fail(failing_line(error) or f"{file}{error.strerror or error}", 1, debug)
     except MemoryError as error:
         reason = f" ({error})" if str(error) else ""
         _fail(f"out of memory{reason}; take a smaller input, or a machine with more memory", 1, debug)
     except Exception as error:
-        _fail(f"{type(error).__name__}: {error}; this is a bug, please report it; --debug shows where", 1, debug)
+        cause = failing_line(error) or failing_code(error)
+        cause = cause or f"{type(error).__name__}: {error}; this is a bug, please report it"
+        _fail(f"{cause}; --debug shows where", 1, debug)
 
 
 def _write_every_sign(stream: object) -> None:

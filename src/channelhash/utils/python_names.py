@@ -6,9 +6,11 @@ consent: whatever reads such a file calls `check_trusted`, and a person consents
 """
 
 import importlib
+import inspect
 import sys
+import traceback
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ _PREFIX = "python:"
 #: The names that saved files may hold: all of them, or these.
 Trust = bool | Collection[str]
 
+#: Names that this command has resolved, with their objects.
+resolved: dict[str, Any] = {}
 _trusted: ContextVar[tuple[Trust, ...]] = ContextVar("trusted", default=())
 
 
@@ -64,16 +68,63 @@ def resolve(name: str) -> Any:
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:  # the module is someone's own code, which may raise anything
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise InputError(
-            f"the module cannot be imported ({reason}); put its file into this folder, install it, or put its folder "
-            "on PYTHONPATH"
-        ) from error
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise InputError(
+                f"the module cannot be imported ({error}); put its file into this folder, install it, or put its "
+                "folder on PYTHONPATH"
+            ) from error
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        is_syntax = isinstance(error, SyntaxError)
+        file, line = (error.filename, error.lineno) if is_syntax else (frame.filename, frame.lineno)
+        raise InputError(f"the module cannot be imported: in {file}, line {line}: {_reason(error)}; mend it") from error
     for part in path.split("."):
         if not hasattr(found, part):
             raise InputError(f"the module {module_name} has no {path!r}")
         found = getattr(found, part)
+    resolved[name] = found
     return found
+
+
+def failing_line(error: BaseException) -> str:
+    """Return where a person's own code, or what it called, raised ``error``; empty if none of it was running."""
+    of_file: dict[str, list[str]] = {}
+    for name in _own_names():
+        module = sys.modules.get(split_python_name(name)[0])
+        of_file.setdefault(getattr(module, "__file__", None) or "", []).append(name)
+    folders = {str(Path(file).parent) for file in of_file if file}
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        code = frame.f_code
+        if str(Path(code.co_filename).parent) in folders:
+            names = of_file.get(code.co_filename) or _own_names()
+            owner = code.co_qualname.partition(".")[0]
+            name = next((name for name in names if split_python_name(name)[1] == owner), names[0])
+            return f"in {code.co_filename}, line {line}, in {code.co_qualname}: {_reason(error)}; your {name} failed"
+    return ""
+
+
+def failing_code(error: BaseException) -> str:
+    """Return a line about an error in whose process a person's own code takes part; empty if there is none."""
+    places = []
+    for name in _own_names():
+        target = resolved[name]
+        target = target if inspect.isclass(target) or inspect.isfunction(target) else type(target)
+        module = sys.modules.get(split_python_name(name)[0])
+        place = getattr(module, "__file__", None) or "no file"
+        if target.__module__ == split_python_name(name)[0]:
+            with suppress(OSError):  # no source: a notebook, or a file that is gone
+                place += f", line {inspect.getsourcelines(target)[1]}"
+        places.append(f"{name} ({place})")
+    return f"{_reason(error)}; probably the fault of your {' or '.join(places)}" if places else ""
+
+
+def _own_names() -> list[str]:
+    """Return the resolved names of code that is not of this package."""
+    return [name for name in resolved if split_python_name(name)[0].partition(".")[0] != "channelhash"]
+
+
+def _reason(error: BaseException) -> str:
+    """Return type and message of an error."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def look_up(registry: Mapping[str, Any], name: Any, where: str) -> Any:

@@ -28,7 +28,7 @@ from channelhash.runs.train import start_run
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked, sweep, write_text
 from channelhash.utils.processes import interrupts_held, process_pool
-from channelhash.utils.python_names import check_trusted, python_names, trusting
+from channelhash.utils.python_names import check_trusted, failing_line, python_names, trusting
 from channelhash.utils.reading import parse_yaml
 
 Notify = Callable[[str], None]
@@ -146,7 +146,7 @@ def run_and_evaluate(name: str, configuration: str, folder: Path, teacher: Path 
             epochs = _evaluate(config, run)
         write_result(run, epochs, round(time.perf_counter() - start, 2))
     except Exception as error:  # whatever it is, the other runs go on and the tables show it
-        line = " ".join(f"{type(error).__name__}: {error}".split())
+        line = " ".join((failing_line(error) or f"{type(error).__name__}: {error}").split())
         write_text(run / "failed.txt", line)
         return line
     return ""
