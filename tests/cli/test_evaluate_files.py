@@ -204,3 +204,23 @@ def test_the_commands_conventions_are_those_of_the_package():
     from channelhash.metrics.conventions import CONVENTIONS
 
     assert [name.value for name in ConventionName] == list(CONVENTIONS)
+
+
+def test_items_that_search_themselves_are_left_out_of_files_shards_and_exports(tmp_path, capsys):
+    codes = code_set(30, 0)
+    codes.save(tmp_path / "codes.parquet")
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    for number, rows in enumerate((range(11), range(11, 30))):
+        codes.take(rows).save(shards / f"shard-{number:06}.parquet")
+    whole = evaluated(capsys, "--query", tmp_path / "codes.parquet", "--database", tmp_path / "codes.parquet")
+    parts = evaluated(capsys, "--query", tmp_path / "codes.parquet", "--database", shards)
+    signs = np.unpackbits(codes.codes["image"], axis=1)[:, : codes.n_bits]
+    np.savez(tmp_path / "e.npz", B_q=signs, B_r=signs, L_q=codes.labels, L_r=codes.labels)
+    export = evaluated(capsys, "--codes", tmp_path / "e.npz", "--task", "image->image")
+    reports = whole["tasks"]["image->image"], parts["tasks"]["image->image"], export["tasks"]["image->image"]
+    for report in reports:
+        assert report["own_left_out"] == 30
+        assert report["map_tie_aware"] == reports[0]["map_tie_aware"]
+    assert run_command("evaluate", "--codes", tmp_path / "e.npz") == 0
+    assert "30 times a query was in the database itself" in capsys.readouterr().out

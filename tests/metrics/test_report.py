@@ -142,3 +142,52 @@ def test_roc_auc_is_left_open_where_every_item_is_relevant():
         assert report["map_tie_aware"] == pytest.approx(1.0)
         assert report["roc_auc_micro"] is report["roc_auc_macro"] is None
         assert report["roc_auc_macro_queries"] == 0
+
+
+def many(n: int, seed: int, ids: str = "photo") -> ch.CodeSet:
+    random = np.random.default_rng(seed)
+    codes = {name: random.integers(0, 4, (n, 1), dtype=np.uint8) for name in ("image", "text")}  # many ties
+    return ch.CodeSet([f"{ids}{row}" for row in range(n)], codes, random.random((n, 5)) < 0.4, 8)
+
+
+def test_no_item_is_an_answer_to_itself():
+    """The scores are the means over queries that search all others, one by one."""
+    items = many(24, 0)
+    queries = items.take(range(3, 17))
+    names = ["map_tie_aware", "map_lower", "map_upper", "map_in_order", "ndcg", "ndcg_graded", "chance"]
+    each: dict[str, list[list[float]]] = {task: [] for task in TASKS}
+    for row in range(3, 17):
+        others = items.take([other for other in range(24) if other != row])
+        if items.labels[row].any() and (others.labels & items.labels[row]).any():
+            for task, report in ch.metrics.evaluate(items.take([row]), others, (5, 23), conventions=["sch"]).items():
+                sch = report["conventions"]["sch"]["map"]
+                figures = [report[name] for name in names] + [report["precision_at"]["23"], report["map_at"]["5"]]
+                each[task].append([*figures, sch["in_order"], sch["lower"], *report["by_radius"]["precision"]])
+    reports = ch.metrics.evaluate(queries, items, (5, 23, 24), conventions=["sch"])
+    for task, report in reports.items():
+        assert (report["queries"], report["own_left_out"]) == (len(each[task]), 14)
+        assert list(report["map_at"]) == ["5", "23"]
+        share = report["queries"] / 14
+        sch = report["conventions"]["sch"]["map"]
+        figures = [report[name] for name in names] + [report["precision_at"]["23"], report["map_at"]["5"]]
+        figures += [sch["in_order"] / share, sch["lower"] / share, *report["by_radius"]["precision"]]
+        assert figures == pytest.approx(np.mean(each[task], axis=0).tolist())
+
+
+def test_items_that_are_no_queries_change_nothing():
+    query, database = many(9, 0, "query"), many(30, 1)
+    assert all("own_left_out" not in report for report in ch.metrics.evaluate(query, database).values())
+
+
+def test_all_rows_of_a_querys_id_are_left_out():
+    items = many(6, 0)
+    twice = dataclasses.replace(items, ids=["a", "a", "b", "c", "d", "e"])
+    assert ch.metrics.evaluate(twice, twice)["text->text"]["own_left_out"] == 8
+
+
+def test_numbers_that_count_rows_are_not_the_same_items():
+    query, database = many(9, 0, ""), many(30, 1, "")
+    assert "own_left_out" not in ch.metrics.evaluate(query, database)["text->text"]
+    assert ch.metrics.evaluate(database.take(range(9)), database)["text->text"]["own_left_out"] == 9
+    with pytest.raises(ValueError, match="the id 'photo0' is of a query and of a database item with other labels"):
+        ch.metrics.evaluate(many(9, 0), many(30, 1))

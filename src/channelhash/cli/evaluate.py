@@ -106,6 +106,8 @@ def _print_result(result: dict[str, Any], title: str, written: str) -> None:
         typer.echo("No labels: each query's own counterpart is searched (Recall@K, median rank); mAP needs labels")
         written = written.split(", plots")[0] if written.startswith("Scores") else ""
     print_scores(f"{title}, {result['n_bits']} bits, in %", result["tasks"])
+    if left_out := max(report.get("own_left_out", 0) for report in result["tasks"].values()):
+        typer.echo(f"{left_out:,} times a query was in the database itself (same id): left out, as no answer to itself")
     if written:
         typer.echo(written)
 

@@ -101,7 +101,8 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
         task: ``"image->text"``: the modalities of the codes, in a layout that does not name them.
 
     Returns:
-        (queries, retrieval set), of the same labels and code length, neither empty.
+        (queries, retrieval set), of the same labels and code length, neither empty; with the same ids where both sides
+        are the same arrays, so that no item is an answer to itself.
 
     Raises:
         InputError: the file cannot be read, lacks an array or holds two layouts; codes and labels differ in length;
@@ -125,9 +126,13 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
     codes = [_read_codes(arrays, side, path) for side in (layout.query, layout.database)]
     n_bits = _common_length(layout, codes, path)
     labels = _read_labels(arrays, layout, [len(next(iter(side.values()))) for side in codes], path)
+    # Sides of several modalities have the same names for them, those of one need not.
+    arrays_of = [list(side.values()) for side in codes]
+    once = np.array_equal(*labels) and len(arrays_of[0]) == len(arrays_of[1])
+    once = once and all(map(np.array_equal, *arrays_of))
     query, database = (
         CodeSet(
-            [f"{role}{row}" for row in range(len(sets))],
+            [f"{'item' if once else role}{row}" for row in range(len(sets))],
             {modality: pack(bits) for modality, bits in side.items()},
             sets,
             n_bits,

@@ -35,7 +35,7 @@ def evaluate_sets(
         InputError: the sets do not fit together, or there is nothing to average; see `metrics.evaluate`.
 
     >>> import numpy as np
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
     >>> scores, histograms = evaluate_sets(codes, codes, "toy codes")
     >>> scores["image->image"]["map_tie_aware"]
     1.0

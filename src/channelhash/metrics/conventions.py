@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.metrics.ap_at_k import average_precision_at_bounds
-from channelhash.metrics.count_distances import Labels
+from channelhash.metrics.count_distances import Labels, RowPairs
 from channelhash.metrics.histogram import HammingHistogram
 from channelhash.metrics.ranking import Scores, average_precision_bounds
 from channelhash.utils.typed_settings import pick
@@ -59,13 +59,16 @@ class ConventionScore(TypedDict):
 Pairs = tuple[PackedCodes, PackedCodes, Labels, Labels]
 
 
-def convention_scores(name: str, histogram: HammingHistogram, pairs: Pairs | None = None) -> dict[str, ConventionScore]:
+def convention_scores(
+    name: str, histogram: HammingHistogram, pairs: Pairs | None = None, own: RowPairs | None = None
+) -> dict[str, ConventionScore]:
     """Compute what the toolboxes of a convention print: ``"map"``, ``"map@50"`` and so on, up to the database's size.
 
     Args:
         name: one of `CONVENTIONS`.
         histogram: of the same queries and database as ``pairs``.
         pairs: codes of queries and database, and labels of both; None leaves ``in_order`` open.
+        own: as in `hamming_histogram`.
 
     Raises:
         InputError: there is no such convention.
@@ -79,7 +82,7 @@ def convention_scores(name: str, histogram: HammingHistogram, pairs: Pairs | Non
     size = histogram.total.sum(axis=1).max(initial=0)
     convention = pick(CONVENTIONS, name, "convention")
     convention = convention._replace(cutoffs=tuple(z for z in convention.cutoffs if z is None or z <= size))
-    in_order = None if pairs is None else average_precisions_cut(*pairs, convention)
+    in_order = None if pairs is None else average_precisions_cut(*pairs, convention, own)
     scores = {}
     for place, z in enumerate(convention.cutoffs):
         lower, upper = (_over_all_queries(bound) for bound in cut_bounds(histogram, z, convention.of_relevant))
@@ -111,6 +114,7 @@ def average_precisions_cut(
     query_labels: Labels,
     database_labels: Labels,
     convention: Convention,
+    own: RowPairs | None = None,
 ) -> Scores:
     """Compute AP at each cut-off of a convention, ties in the order of the database.
 
@@ -120,6 +124,7 @@ def average_precisions_cut(
         query_labels: likewise.
         database_labels: likewise.
         convention: cut-offs, and what they count.
+        own: as in `hamming_histogram`.
 
     Returns:
         ``(nq, cut-offs)`` in [0, 1]; 0 where no relevant item is found. Costs a radix sort of the database a query.
@@ -128,19 +133,26 @@ def average_precisions_cut(
     >>> average_precisions_cut(codes[1:2], codes, labels[1:2], labels, Convention((1, 2))).tolist()
     [[0.0, 0.5]]
     """
-    ranks = _ranks_of_relevant(query_codes, database_codes, query_labels, database_labels)
+    ranks = _ranks_of_relevant(query_codes, database_codes, query_labels, database_labels, own)
     return np.array([[_average_precision(row, z, convention.of_relevant) for z in convention.cutoffs] for row in ranks])
 
 
 def _ranks_of_relevant(
-    query_codes: PackedCodes, database_codes: PackedCodes, query_labels: Labels, database_labels: Labels
+    query_codes: PackedCodes,
+    database_codes: PackedCodes,
+    query_labels: Labels,
+    database_labels: Labels,
+    own: RowPairs | None,
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the ranks 1 … nd of each query's relevant items under a stable sort, rising."""
     columns = np.ascontiguousarray(np.asarray(database_labels, dtype=bool).T)
-    for code, labels in zip(query_codes, np.asarray(query_labels, dtype=bool), strict=True):
+    for row, (code, labels) in enumerate(zip(query_codes, np.asarray(query_labels, dtype=bool), strict=True)):
         distances = hamming_distances(code[None], database_codes)[0].astype(np.uint16)  # which NumPy sorts by radix
         relevant = np.logical_or.reduce(columns[labels], axis=0)
-        yield np.flatnonzero(relevant[np.argsort(distances, kind="stable")]) + 1
+        order = np.argsort(distances, kind="stable")
+        if own is not None:
+            order = order[~np.isin(order, own[own[:, 0] == row, 1])]
+        yield np.flatnonzero(relevant[order]) + 1
 
 
 def _average_precision(ranks: NDArray[np.int64], z: int | None, of_relevant: bool) -> float:

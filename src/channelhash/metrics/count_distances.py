@@ -13,6 +13,8 @@ from channelhash.metrics.numba_kernels import Pairs, Totals
 
 Labels = NDArray[np.bool_]
 Words = NDArray[np.uint64]
+#: ``(p, 2)`` rows of a query and of an item.
+RowPairs = NDArray[np.int64]
 
 # Cells of the counts by shared labels that are held at once: 32 MB.
 _CELLS = 1 << 22
@@ -117,6 +119,36 @@ def count_distances(
         kernel.count_by_distance(pairs, widths[rows], segments.ends, units, group, totals, shared)
         lists.append(gain_lists(shared, units, first))
     return DistanceCounts(total, relevant, label_gains(gained, lists))
+
+
+def without_pairs(
+    counts: DistanceCounts,
+    query_codes: PackedCodes,
+    database_codes: PackedCodes,
+    query_labels: Labels,
+    database_labels: Labels,
+    pairs: RowPairs,
+) -> DistanceCounts:
+    """Return counts without those of ``pairs`` ``(p, 2)`` of a query and an item; other arguments as they were counted.
+
+    >>> codes, labels = np.array([[0], [255]], np.uint8), np.eye(2) > 0
+    >>> counts = count_distances(codes, codes, labels, labels, n_bits=8)
+    >>> without_pairs(counts, codes, codes, labels, labels, np.array([[0, 0]])).total[0].tolist()
+    [0, 0, 0, 0, 0, 0, 0, 0, 1]
+    """
+    query, item = pairs.T
+    distance = np.bitwise_count(query_codes[query] ^ database_codes[item]).sum(axis=1, dtype=np.int64)
+    shared = (query_labels[query] & database_labels[item]).sum(axis=1)
+    size = database_labels[item].sum(axis=1)
+    units = gain_units(np.arange(size.max(initial=0) + 1), int(shared.max(initial=0)) + 1)
+    gain = units[size, shared]
+    total, relevant, gained = (part.copy() for part in (counts.total, counts.relevant, counts.gains.by_distance))
+    np.subtract.at(total, (query, distance), 1)
+    np.subtract.at(relevant, (query, distance), shared > 0)
+    np.subtract.at(gained, (query, distance), gain)
+    left_out = (query[shared > 0], gain[shared > 0], np.full(int((shared > 0).sum()), -1, dtype=np.int64))
+    gains = counts.gains
+    return DistanceCounts(total, relevant, label_gains(gained, [(gains.query, gains.gain, gains.count), left_out]))
 
 
 def count_jointly(

@@ -83,7 +83,9 @@ def gain_lists(shared: Counts, units: Counts, first: int) -> GainLists:
 
 
 def label_gains(by_distance: Counts, lists: Sequence[GainLists]) -> LabelGains:
-    """Make gains from their sums by distance and from lists, each in order, in which a gain may come several times.
+    """Make gains from their sums by distance and from lists in which a gain may come several times.
+
+    A single list is in order. Counts may be negative, to take items away; gains of no item are not listed.
 
     >>> lists = [(np.array([0, 0]), np.array([5, 5]), np.array([1, 2]))]
     >>> label_gains(np.array([[15, 0]]), lists).count.tolist()
@@ -97,4 +99,6 @@ def label_gains(by_distance: Counts, lists: Sequence[GainLists]) -> LabelGains:
     new = np.ones(len(query), dtype=bool)
     new[1:] = (np.diff(query) != 0) | (np.diff(gain) != 0)
     starts = np.flatnonzero(new)
-    return LabelGains(by_distance, query[new], gain[new], np.add.reduceat(count, starts) if len(starts) else count)
+    counts = np.add.reduceat(count, starts) if len(starts) else count
+    some = counts != 0
+    return LabelGains(by_distance, query[new][some], gain[new][some], counts[some])

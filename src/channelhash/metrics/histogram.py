@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.metrics import ranking
 from channelhash.metrics.ap_at_k import average_precision_at
-from channelhash.metrics.count_distances import checked_pairs, count_distances
+from channelhash.metrics.count_distances import RowPairs, checked_pairs, count_distances, without_pairs
 from channelhash.metrics.graded_relevance import LabelGains
 
 
@@ -168,6 +168,7 @@ def hamming_histogram(
     database_labels: NDArray[Any],
     n_bits: int,
     device: str = "cpu",
+    own: RowPairs | None = None,
 ) -> HammingHistogram:
     """Count, for every query, the items and the relevant items at each Hamming distance.
 
@@ -181,6 +182,7 @@ def hamming_histogram(
         database_labels: ``(nd, c)`` bool or 0/1.
         n_bits: code length k, at least 1.
         device: ``"cpu"`` for the compiled pass, or a device of PyTorch (``"cuda"``): the same counts.
+        own: ``(p, 2)`` pairs (query, item) that are one and the same and are not counted; all pairs count if None.
 
     Raises:
         ValueError: lengths or widths do not fit, labels are neither bool nor 0 and 1, or the database is empty.
@@ -191,9 +193,11 @@ def hamming_histogram(
     """
     query_sets, database_sets = checked_pairs(query_codes, database_codes, query_labels, database_labels, n_bits)
     if device == "cpu":
-        return HammingHistogram(*count_distances(query_codes, database_codes, query_sets, database_sets, n_bits))
-    from channelhash.metrics import torch_kernels as torch_counting
+        counts = count_distances(query_codes, database_codes, query_sets, database_sets, n_bits)
+    else:
+        from channelhash.metrics import torch_kernels as torch_counting
 
-    return HammingHistogram(
-        *torch_counting.count_distances(query_codes, database_codes, query_sets, database_sets, n_bits, device)
-    )
+        counts = torch_counting.count_distances(query_codes, database_codes, query_sets, database_sets, n_bits, device)
+    if own is not None and len(own):
+        counts = without_pairs(counts, query_codes, database_codes, query_sets, database_sets, own)
+    return HammingHistogram(*counts)

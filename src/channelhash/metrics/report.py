@@ -9,9 +9,11 @@ import numpy as np
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.metrics.conventions import ConventionScore, Pairs, convention_scores
+from channelhash.metrics.count_distances import RowPairs
 from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
 from channelhash.metrics.instances import instance_recall
 from channelhash.metrics.ranking import Scores
+from channelhash.metrics.recall import counterparts
 from channelhash.metrics.significance import bootstrap_interval
 from channelhash.metrics.tie_oblivious import average_precisions_in_order
 
@@ -42,10 +44,11 @@ class TaskReport(TypedDict):
         median_rank: median rank of the counterpart.
         recall_items: number of items that counterparts are searched among.
         conventions: convention -> what its toolboxes print (`conventions.convention_scores`), where asked for.
+        own_left_out: number of pairs of a query with itself in the database, which are left out; where there are any.
 
-    Without labels the last three, ``queries`` and ``skipped`` are all there is, and count counterparts.
+    Without labels, ``recall_at``, the next two, ``queries`` and ``skipped`` are all there is, and count counterparts.
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
     >>> sorted(evaluate(codes, codes)["image->image"])[:3]
     ['by_radius', 'chance', 'map_at']
     """
@@ -73,6 +76,7 @@ class TaskReport(TypedDict):
     median_rank: NotRequired[float]
     recall_items: NotRequired[int]
     conventions: NotRequired[dict[str, dict[str, ConventionScore]]]
+    own_left_out: NotRequired[int]
 
 
 def evaluate(
@@ -84,6 +88,8 @@ def evaluate(
 ) -> dict[str, TaskReport]:
     """Compute every score of every task, keyed by name: ``"image->text"`` searches the texts with the images.
 
+    An item is no answer to itself: items with the id of the query are left out of its ranking (``own_left_out``).
+
     Args:
         query: queries; without labels only cross-modal tasks are evaluated, by instance retrieval.
         database: what is searched, with the same labels and code length.
@@ -94,9 +100,9 @@ def evaluate(
     Raises:
         InputError: there is no such convention, or there are no labels that it needs.
         ValueError: code lengths, label names or models differ, there are neither labels nor pairs of an image and a
-            text, or in some task no query has a relevant item.
+            text, one id stands for items with different labels, or in some task no query has a relevant item.
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
     >>> evaluate(codes, codes)["image->image"]["map_tie_aware"]
     1.0
     """
@@ -107,7 +113,7 @@ def evaluate(
 class TaskEvaluation(NamedTuple):
     """The counts of one task, for plots, and its scores; None without labels to count by.
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
     >>> evaluate_tasks(codes, codes)["image->image"].histogram.n_bits
     8
     """
@@ -127,7 +133,7 @@ def evaluate_tasks(
 
     Cross-modal tasks come first.
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
     >>> evaluate_tasks(codes, codes)["image->image"].report["queries"]
     2
     """
@@ -139,24 +145,29 @@ def evaluate_tasks(
                 f"convention {conventions[0]}: its mAP needs labels, and these codes have none; leave it out"
             )
         return {task: TaskEvaluation(None, cast(TaskReport, report)) for task, report in instances.items()}
+    own = own_pairs(query, database)
     for task, pairs in _pairs(query, database).items():
-        histogram = hamming_histogram(*pairs, n_bits=query.n_bits, device=device)
-        counted[task] = histogram, average_precisions_in_order(*pairs, histogram, device)
+        histogram = hamming_histogram(*pairs, n_bits=query.n_bits, device=device, own=own)
+        counted[task] = histogram, average_precisions_in_order(*pairs, histogram, device, own)
     evaluations = report_tasks(counted, cutoffs)
+    add_own_left_out(evaluations, len(database))
     for task, found in instance_recall(query, database).items():
         for key in ("recall_at", "median_rank", "recall_items"):
             evaluations[task].report[key] = found[key]
     if conventions:
-        add_conventions(evaluations, conventions, _pairs(query, database))
+        add_conventions(evaluations, conventions, _pairs(query, database), own)
     return evaluations
 
 
 def add_conventions(
-    evaluations: Mapping[str, TaskEvaluation], names: Sequence[str], pairs: Mapping[str, Pairs] | None = None
+    evaluations: Mapping[str, TaskEvaluation],
+    names: Sequence[str],
+    pairs: Mapping[str, Pairs] | None = None,
+    own: RowPairs | None = None,
 ) -> None:
-    """Add the figures of ``names`` to the report of each task; ``pairs`` as in `convention_scores`, by task.
+    """Add the figures of ``names`` to the report of each task; ``pairs``, by task, and ``own``: `convention_scores`.
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
     >>> evaluations = evaluate_tasks(codes, codes)
     >>> add_conventions(evaluations, ["sch"])
     >>> evaluations["image->image"].report["conventions"]["sch"]["map"]["upper"]
@@ -165,7 +176,7 @@ def add_conventions(
     for task, (histogram, report) in evaluations.items():
         if histogram is not None:
             of_task = pairs[task] if pairs else None
-            report["conventions"] = {name: convention_scores(name, histogram, of_task) for name in names}
+            report["conventions"] = {name: convention_scores(name, histogram, of_task, own) for name in names}
 
 
 def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram]:
@@ -174,12 +185,55 @@ def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram
     Raises:
         ValueError: as `evaluate`, but not for queries without relevant items.
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
     >>> count_tasks(codes, codes)["image->image"].total[0].tolist()
-    [1, 0, 0, 0, 0, 0, 0, 0, 1]
+    [0, 0, 0, 0, 0, 0, 0, 0, 1]
     """
-    pairs = _pairs(query, database)
-    return {task: hamming_histogram(*pairs[task], n_bits=query.n_bits) for task in pairs}
+    pairs, own = _pairs(query, database), own_pairs(query, database)
+    return {task: hamming_histogram(*pairs[task], n_bits=query.n_bits, own=own) for task in pairs}
+
+
+def own_pairs(query: CodeSet, database: CodeSet) -> RowPairs | None:
+    """Return the rows ``(p, 2)`` of queries and of items with the same id; None if there are none.
+
+    Numbers as ids may be those of rows on each side: they mean the same items where all of these have the same labels.
+
+    Raises:
+        ValueError: items with the id of a query, which is no number, all have other labels.
+
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> own_pairs(codes, codes.take([1])).tolist()
+    [[1, 0]]
+    """
+    ids = set(query.ids)
+    shared = [row for row, name in enumerate(database.ids) if name in ids]
+    if not shared:
+        return None
+    rows = counterparts(query.ids, [database.ids[row] for row in shared])
+    queries, places = np.nonzero(rows >= 0)
+    items = np.array(shared, dtype=np.int64)[rows[queries, places]]
+    sides = query.labels, database.labels
+    if sides[0] is not None and sides[1] is not None and sides[0].shape[1] == sides[1].shape[1]:
+        same = (sides[0][queries] == sides[1][items]).all(axis=1)
+        differing = np.setdiff1d(queries, queries[same])
+        if len(differing) and all(query.ids[row].isdecimal() for row in differing):
+            return None
+        if len(differing):
+            raise ValueError(
+                f"the id {query.ids[differing[0]]!r} is of a query and of a database item with other labels; an item "
+                "has one id on both sides and different items have different ids"
+            )
+    return np.stack([queries, items], axis=1)
+
+
+def add_own_left_out(evaluations: Mapping[str, TaskEvaluation], n_items: int) -> None:
+    """Add to each report how many pairs were left out of the counts over ``n_items``, if any.
+
+    >>> add_own_left_out({}, n_items=3)
+    """
+    for histogram, report in evaluations.values():
+        if histogram is not None and (left_out := n_items * len(histogram.total) - int(histogram.total.sum())):
+            report["own_left_out"] = left_out
 
 
 def _pairs(query: CodeSet, database: CodeSet) -> dict[str, Pairs]:
@@ -226,10 +280,10 @@ def report_tasks(
     Raises:
         ValueError: in some task no query has a relevant item.
 
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
+    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
     >>> counts = count_tasks(codes, codes)["image->image"]
     >>> report_tasks({"image->image": (counts, None)})["image->image"].report["chance"]
-    0.5
+    1.0
     """
     # Counting keeps all cores busy, the scores of a task only one.
     with ThreadPoolExecutor(max_workers=len(counted)) as threads:

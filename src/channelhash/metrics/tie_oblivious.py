@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
-from channelhash.metrics.count_distances import checked_pairs, precisions_in_order
+from channelhash.metrics.conventions import Convention, average_precisions_cut
+from channelhash.metrics.count_distances import RowPairs, checked_pairs, precisions_in_order
 from channelhash.metrics.histogram import HammingHistogram
 from channelhash.metrics.ranking import Scores, divide
 
@@ -18,6 +19,7 @@ def average_precisions_in_order(
     database_labels: NDArray[Any],
     histogram: HammingHistogram,
     device: str = "cpu",
+    own: RowPairs | None = None,
 ) -> Scores:
     """Compute `ranking.average_precision_in_order` of every query, in a second pass over the pairs.
 
@@ -32,6 +34,7 @@ def average_precisions_in_order(
         database_labels: likewise.
         histogram: `hamming_histogram` of exactly these.
         device: as in `hamming_histogram`.
+        own: likewise, where the histogram was made with it; a query that has any costs a sort of the database.
 
     Returns:
         ``(nq,)`` in [0, 1]; NaN for a query without relevant items.
@@ -48,11 +51,18 @@ def average_precisions_in_order(
     query_sets, database_sets = checked_pairs(
         query_codes, database_codes, query_labels, database_labels, histogram.n_bits
     )
-    if len(histogram.total) != len(query_codes) or (histogram.total.sum(axis=1) != len(database_codes)).any():
+    own = np.empty((0, 2), dtype=np.int64) if own is None else own
+    items = len(database_codes) - np.bincount(own[:, 0], minlength=len(query_codes))
+    if len(histogram.total) != len(query_codes) or (histogram.total.sum(axis=1) != items).any():
         raise ValueError(
             f"the histogram is not of these {len(query_codes)} queries over these {len(database_codes)} items"
         )
     positives = histogram.relevant.sum(axis=1)
+    if len(own):
+        scores = average_precisions_cut(
+            query_codes, database_codes, query_sets, database_sets, Convention((None,)), own
+        )[:, 0]
+        return np.where(positives > 0, scores, np.nan)
     if device == "cpu":
         sums = precisions_in_order(
             query_codes, database_codes, query_sets, database_sets, histogram.total, histogram.relevant

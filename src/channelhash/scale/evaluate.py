@@ -10,7 +10,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.code_files import save_scores
-from channelhash.metrics.report import add_conventions, count_tasks, report_tasks
+from channelhash.metrics.report import add_conventions, add_own_left_out, count_tasks, report_tasks
 from channelhash.scale.engines import LOCAL, Workers
 from channelhash.scale.job import shard_files
 from channelhash.utils.path_patterns import star_expression
@@ -82,6 +82,7 @@ def evaluate_shards(
         reports = report_tasks({task: (histogram, None) for task, histogram in total.counts.items()})
     except ValueError as error:
         raise InputError(f"{query} and {database}: {error}") from None
+    add_own_left_out(reports, total.items)
     if conventions:
         add_conventions(reports, conventions)
     result = {

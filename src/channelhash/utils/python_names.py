@@ -74,8 +74,9 @@ def resolve(name: str) -> Any:
                 "folder on PYTHONPATH"
             ) from error
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        is_syntax = isinstance(error, SyntaxError)
-        file, line = (error.filename, error.lineno) if is_syntax else (frame.filename, frame.lineno)
+        file, line = frame.filename, frame.lineno
+        if isinstance(error, SyntaxError):
+            file, line = error.filename or file, error.lineno
         raise InputError(f"the module cannot be imported: in {file}, line {line}: {_reason(error)}; mend it") from error
     for part in path.split("."):
         if not hasattr(found, part):
