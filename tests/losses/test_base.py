@@ -191,7 +191,7 @@ def test_a_loss_of_ones_own_is_resolved_and_made(in_folder):
     [
         ("dcsh", "unknown loss.name 'dcsh'; did you mean 'dsch'?"),
         ("python:no_such_module:X", "loss.name python:no_such_module:X: the module cannot be imported"),
-        ("python:broken_losses:X", "the module cannot be imported (division by zero)"),
+        ("python:broken_losses:X", "broken_losses.py, line 1: ZeroDivisionError: division by zero; mend it"),
         ("python:losses_of_mine:Gone", "loss.name python:losses_of_mine:Gone: the module losses_of_mine has no 'Gone'"),
         ("python:losses_of_mine", "write it as python:package.module:Name"),
         ("python:losses_of_mine:Plain", "is not a loss; derive it from channelhash.losses.HashLoss"),

@@ -128,8 +128,8 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
     labels = _read_labels(arrays, layout, [len(next(iter(side.values()))) for side in codes], path)
     # Sides of several modalities have the same names for them, those of one need not.
     arrays_of = [list(side.values()) for side in codes]
-    once = np.array_equal(*labels) and len(arrays_of[0]) == len(arrays_of[1])
-    once = once and all(map(np.array_equal, *arrays_of))
+    once = np.array_equal(labels[0], labels[1]) and len(arrays_of[0]) == len(arrays_of[1])
+    once = once and all(np.array_equal(query, item) for query, item in zip(*arrays_of, strict=True))
     query, database = (
         CodeSet(
             [f"{'item' if once else role}{row}" for row in range(len(sets))],
