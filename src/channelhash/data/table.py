@@ -50,6 +50,12 @@ class _LabelFormat(NamedTuple):
             if names and (most := Counter(map(label_name, names)).most_common(1)[0])[1] > 1:
                 raise InputError(f"{key}: lists {most[0]!r} twice; remove one")
 
+    def doubts(self, labels: Sequence[Sequence[str]], path: Path) -> list[str]:
+        """Return `label_doubts` of a column of any names."""
+        if self.columns is not None or self.names is not None:
+            return []
+        return label_doubts(labels, self.separator, f"{path}: the column {self.column!r}")
+
     def read(self, row: Row) -> list[str]:
         """Return the labels of a row, from one column or from several."""
         if self.columns is not None:
@@ -60,7 +66,7 @@ class _LabelFormat(NamedTuple):
             except ValueError as error:
                 raise _BadRowError("not a text", f"the column {self.column!r} {error}") from None
         for label in labels:
-            if self.names is not None and label not in self.names:
+            if self.names is not None and label not in map(label_name, self.names):
                 raise _BadRowError("unknown label", unknown(f"label {label!r}", label, self.names))
         return labels
 
@@ -111,11 +117,8 @@ def load_table(
 
     Raises:
         InputError: the file cannot be read, a column is missing, or a row is bad: wrong number of cells, not JSON, no
-            id or a repeated one, missing or unreadable image, empty text, value that is no text, label that is unknown
-            or not 0 or 1.
+            id or a repeated one, missing or unreadable image, empty or no text, label that is unknown or not 0 or 1.
     """
-    if label_names is not None:
-        label_names = [label_name(name) for name in label_names]
     labels = _LabelFormat(labels_column, label_columns, label_separator.replace("\\t", "\t"), label_names)
     labels.check()
     cells = [id_column, *labels.cells]
@@ -132,12 +135,10 @@ def load_table(
     samples = _usable_samples(path, rows, row_format, problems, progress)
     if not samples:
         raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
-    ids, items = _ids_and_items([values for values, _ in samples], modalities, row_format.folder)
-    allowed = label_columns if label_names is None else label_names
-    names_of_rows = [row_labels for _, row_labels in samples]
-    matrix, names = labels_from_names(names_of_rows, allowed, str(path))
-    if labels.columns is None and label_names is None:
-        problems.lines += label_doubts(names_of_rows, labels.separator, f"{path}: the column {labels_column!r}")
+    values, names_of_rows = zip(*samples, strict=True)
+    ids, items = _ids_and_items(values, modalities, row_format.folder)
+    matrix, names = labels_from_names(names_of_rows, label_columns if label_names is None else label_names, str(path))
+    problems.lines += labels.doubts(names_of_rows, path)
     return Records(ids, items, matrix, names, problems.removed, tuple(problems.lines), found=len(rows))
 
 

@@ -59,10 +59,8 @@ def average_precisions_in_order(
         )
     positives = histogram.relevant.sum(axis=1)
     if len(own):
-        scores = average_precisions_cut(
-            query_codes, database_codes, query_sets, database_sets, Convention((None,)), own
-        )[:, 0]
-        return np.where(positives > 0, scores, np.nan)
+        pairs = query_codes, database_codes, query_sets, database_sets
+        return np.where(positives > 0, average_precisions_cut(*pairs, Convention((None,)), own)[:, 0], np.nan)
     if device == "cpu":
         sums = precisions_in_order(
             query_codes, database_codes, query_sets, database_sets, histogram.total, histogram.relevant
