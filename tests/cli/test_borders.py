@@ -27,13 +27,15 @@ def bad_utf8(n: int) -> pa.Array:
 
 
 @pytest.mark.parametrize("column", ["id", "text", "labels"])
-def test_parquet_that_is_not_utf8_is_refused(tmp_path, capsys, column):
+def test_rows_of_parquet_that_are_not_utf8_are_named(tmp_path, capsys, column):
     path = tmp_path / "items.parquet"
     table = pa.table({"id": ["a", "b"], "text": ["x", "y"], "labels": ["u", "v"]})
     pq.write_table(table.set_column(table.column_names.index(column), column, bad_utf8(2)), path)
-    assert_refused(capsys, "data", "describe", "table", "--path", path, says="items.parquet: not a readable Parquet")
-    with pytest.raises(InputError, match=r"items\.parquet: not a readable Parquet"):
-        read_all("parquet", path, ("text",))
+    says = f"the column '{column}' is not UTF-8 text; mend the row"
+    assert_refused(capsys, "data", "describe", "table", "--path", path, says=says)
+    (batch,) = read_all("parquet", path, ("text",))
+    assert (batch.ids, len(batch.bad)) == ([], 2)
+    assert all("is not UTF-8 text" in bad.reason for bad in batch.bad)
 
 
 def read_all(kind: str, path, modalities) -> list:

@@ -178,7 +178,7 @@ def _usable_samples(
             samples.append((values, row_format.labels.read(row)))
             places[values["id"]] = row.place
         except _BadRowError as bad:
-            identity = str(row.cells.get(row_format.columns["id"]) or "").strip()
+            identity = str(row.cells.get(row_format.columns["id"]) or "").encode(errors="replace").decode().strip()
             line = f"{path}, {row.place}{f' (id {identity})' if identity else ''}: {bad}"
             problems.add(line, "mend the row, or leave such rows out with --skip-bad", bad.reason)
         if progress and (number % _PROGRESS_EVERY == 0 or number == len(rows)):
