@@ -53,6 +53,7 @@ class SharedCache(caching.UserWideCacheLocator):
         return super().from_function(py_func, py_file)  # type: ignore[no-untyped-call]
 
 
+_numba_njit: Any = numba.njit
 _locators = getattr(caching, "CacheImpl" if hasattr(caching, "CacheImpl") else "_CacheImpl")._locator_classes
 if SharedCache not in _locators:
     _locators.insert(0, SharedCache)
@@ -63,10 +64,10 @@ def njit(*signature: str, **options: Any) -> Callable[[Callable[..., Any]], Any]
 
     def compiled(function: Callable[..., Any]) -> Any:
         try:
-            return numba.njit(*signature, **options)(function)
+            return _numba_njit(*signature, **options)(function)
         except (InputError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and "no locator" not in str(error):
                 raise
-            return numba.njit(*signature, **options | {"cache": False})(function)
+            return _numba_njit(*signature, **options | {"cache": False})(function)
 
     return compiled
