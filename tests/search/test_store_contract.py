@@ -1,7 +1,10 @@
 """What is promised of all stores, of each of them."""
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, example, given, settings
 from tests.search.contract import (
     FILTERS,
     KINDS,
@@ -15,9 +18,12 @@ from tests.search.contract import (
     check_contents,
     packed,
 )
+from tests.search.filter_trees import TREES, items_of, truth, written
 
 from channelhash.errors import InputError
 from channelhash.search.store import Store
+
+ODD_ITEMS = items_of(150)
 
 
 @pytest.fixture(params=KINDS)
@@ -80,6 +86,63 @@ def test_a_filter_comes_before_the_ranking(store, kind, where):
     queries = bits_of(np.random.default_rng(2), 3)
     there = expected.having("image", passes)
     check_answers(kind, store.search(packed(queries), 4, where=where), queries, there, 4, None)
+
+
+@pytest.fixture(scope="module")
+def odd_stores(tmp_path_factory) -> Iterator[Callable[[Kind], Store]]:
+    """Kind -> its store of the items of `ODD_ITEMS`."""
+    stores: dict[Kind, Store] = {}
+
+    def store_of(kind: Kind) -> Store:
+        if kind not in stores:
+            stores[kind] = store = kind.open(tmp_path_factory.mktemp("odd"))
+            metadata = [{key: value for key, value in item.items() if key != "id"} for item in ODD_ITEMS]
+            store.add([item["id"] for item in ODD_ITEMS], np.zeros((len(ODD_ITEMS), 2), np.uint8), metadata=metadata)
+        return stores[kind]
+
+    yield store_of
+    for store in stores.values():
+        store.close()
+
+
+@settings(max_examples=100, derandomize=True, suppress_health_check=list(HealthCheck), deadline=None)
+@given(tree=TREES)
+@example(tree=("LIKE", "text", ("Sea%",)))
+@example(tree=("NOT", ("LIKE", "label", ("sea_",))))
+@example(tree=("LIKE", "id", ("[%",)))
+@example(tree=("IN", "score", (2**60, 2.0**53)))
+def test_a_filter_means_the_same_in_every_store(odd_stores, kind, tree):
+    store, where = odd_stores(kind), written(tree)
+    expected = sorted(item["id"] for item in ODD_ITEMS if truth(tree, item))
+    assert store.ids(where) == expected
+    if kind.ties_by_id:
+        assert store.search(np.zeros((1, 2), np.uint8), len(ODD_ITEMS), where=where).ids[0] == expected
+
+
+def test_odd_values_come_back(odd_stores, kind):
+    store = odd_stores(kind)
+    for item in ODD_ITEMS:
+        values = {key: value for key, value in item.items() if key != "id"}
+        [stored] = store.get([item["id"]])
+        kinds = {key: type(value) for key, value in values.items()}
+        assert (stored.metadata, {key: type(value) for key, value in stored.metadata.items()}) == (values, kinds)
+
+
+@pytest.mark.parametrize("call", ["add", "upsert", "update"])
+def test_none_takes_a_key_away(store, call):
+    codes = np.zeros((2, 2), np.uint8)
+    store.add(["a", "b"], codes, metadata=[{"year": 1, "text": "sea", "labels": ["dog"]}] * 2)
+    metadata = [{"year": None, "labels": None, "place": "Rome"}, {"text": None, "new": None}]
+    if call == "update":
+        store.update(["a", "b"], metadata)
+    else:
+        getattr(store, call)(["a", "b"], codes, "text", metadata)
+    stored = {item.id: item.metadata for item in store.get(["a", "b"])}
+    assert stored == {"a": {"text": "sea", "place": "Rome"}, "b": {"year": 1, "labels": ["dog"]}}
+    assert store.ids("year IS NULL AND label IS NULL AND NOT label LIKE 'd%'") == ["a"]
+    assert store.label_counts() == {"dog": 1}
+    with pytest.raises(InputError, match="unknown key 'new'"):
+        store.ids("new = 1")
 
 
 def test_a_refused_call_changes_nothing(store):

@@ -100,7 +100,7 @@ class _Reader:
             if not isinstance(pattern, str):
                 raise _error(f"{_shown(node)}: LIKE takes a string")
             test = Like(pattern)
-        elif isinstance(node, exp.Between):
+        elif isinstance(node, exp.Between) and not node.args.get("symmetric"):
             test = Between(_literal(node.args["low"]), _literal(node.args["high"]))
         elif isinstance(node, exp.In) and node.expressions:
             test = Among(tuple(_literal(value) for value in node.expressions))

@@ -182,8 +182,12 @@ def like_expression(pattern: str) -> re.Pattern[str]:
     >>> bool(like_expression("%sea_").fullmatch("the seas"))
     True
     """
-    parts = ({"%": ".*", "_": "."}.get(character, re.escape(character)) for character in pattern)
-    return re.compile("".join(parts), re.DOTALL)
+    first, *others = ("".join("." if it == "_" else re.escape(it) for it in part) for part in pattern.split("%"))
+    if not others:
+        return re.compile(first, re.DOTALL)
+    # The first place where a part fits will do: trying the others would take exponential time.
+    middle = "".join(f"(?>.*?{part})" for part in others[:-1])
+    return re.compile(f"{first}{middle}.*{others[-1]}", re.DOTALL)
 
 
 def literals_of(test: Test) -> tuple[Literal, ...]:

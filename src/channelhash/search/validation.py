@@ -37,7 +37,8 @@ def check_ids(ids: Sequence[str]) -> list[str]:
         if not is_text(name):
             raise InputError(f"ids: {name!r} (row {row}) {_NO_TEXT}")
     if len(set(names)) < len(names):
-        row, name = next((row, name) for row, name in enumerate(names) if names.index(name) < row)
+        first = {name: row for row, name in reversed([*enumerate(names)])}
+        row, name = next((row, name) for row, name in enumerate(names) if first[name] < row)
         raise InputError(f"ids: {name!r} (row {row}) occurs twice; an item is given once")
     return names
 

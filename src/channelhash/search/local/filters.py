@@ -78,8 +78,17 @@ def _test_sql(value: str, test: Test) -> SqlCondition:
             sql = f"{value} IN ({', '.join('?' * len(values))})"
         case Between():
             sql = f"{value} BETWEEN ? AND ?"
-        case Like():
-            sql = f"{value} LIKE ?"
+        case Like(pattern=pattern):
+            return SqlCondition(f"{value} GLOB ?", (_glob(pattern),))
         case Known():
             sql = f"{value} IS NOT NULL"
     return SqlCondition(sql, literals_of(test))
+
+
+# SQLite's LIKE takes no notice of upper and lower case, its GLOB does.
+_GLOB = str.maketrans({"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"})
+
+
+def _glob(pattern: str) -> str:
+    """Translate a pattern of LIKE into one of GLOB."""
+    return pattern.translate(_GLOB)

@@ -49,7 +49,8 @@ def read_metadata(
 def write_labels(connection: sqlite3.Connection, numbers: Sequence[int], metadata: Sequence[Metadata]) -> None:
     """Set the labels of those items whose metadata has any, and note every key of it."""
     execute = connection.executemany
-    execute("INSERT OR IGNORE INTO keys VALUES (?)", zip({key for values in metadata for key in values}))
+    keys = {key for values in metadata for key, value in values.items() if value is not None}
+    execute("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys))
     given = {number: of["labels"] for number, of in zip(numbers, metadata, strict=True) if "labels" in of}
     execute("DELETE FROM labels WHERE item = ?", zip(given))
     rows = ((label, number) for number, labels in given.items() if isinstance(labels, list) for label in labels)

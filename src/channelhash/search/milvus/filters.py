@@ -1,10 +1,8 @@
 """Filters of searches (see `search.filters`) as Milvus writes them: https://milvus.io/docs/boolean.md."""
 
 import json
-import re
 from collections.abc import Callable, Collection, Iterable
 
-from channelhash.errors import InputError
 from channelhash.search.filters import (
     Among,
     And,
@@ -16,15 +14,16 @@ from channelhash.search.filters import (
     Like,
     Literal,
     Test,
-    like_expression,
+    literals_of,
 )
 
-#: Key, and what a whole string is to match -> ids of the items whose string under that key does.
-Matching = Callable[[str, "re.Pattern[str]"], Iterable[str]]
+#: A condition -> ids of the items that pass it.
+Matching = Callable[[Condition], Iterable[str]]
 
 #: Every row has a text in ``keys``, so these hold for all rows, and for none.
 ALL, NONE = 'keys != ""', 'keys == ""'
 
+_EXACT = 2**53
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -52,13 +51,10 @@ def to_milvus(tree: Filter, key_sets: Collection[str], matching: Matching) -> st
     Args:
         tree: the filter.
         key_sets: the different values of the field ``keys`` in the collection: metadata keys as a JSON list.
-        matching: what finds strings by more than their beginning, which not every Milvus can.
-
-    Raises:
-        InputError: the filter asks what Milvus cannot answer.
+        matching: what compares items here, where not every Milvus can.
 
     >>> from channelhash.search.filters import parse_filter
-    >>> to_milvus(parse_filter("year > 2000", ["year"]), set(), lambda key, expression: [])
+    >>> to_milvus(parse_filter("year > 2000", ["year"]), set(), lambda condition: [])
     '(metadata["year"] > 2000)'
     """
     if isinstance(tree, Condition):
@@ -79,22 +75,33 @@ def listed(texts: Iterable[str]) -> str:
 def _condition(condition: Condition, key_sets: Collection[str], matching: Matching) -> str:
     key, test, negated = condition.key, condition.test, condition.negated
     if key == "label":
-        return f"not ({_label(test)})" if negated else _label(test)
+        return f"not ({_label(test, matching)})" if negated else _label(test, matching)
     if key == "id" and isinstance(test, Known):
         return NONE if negated else ALL
     if isinstance(test, Known):
         having = [text for text in sorted(key_sets) if key in json.loads(text)]
         return f"keys {'not in' if negated else 'in'} {listed(having)}" if having else (ALL if negated else NONE)
+    if _is_for_us(test):
+        return _among(matching(condition))
+    return _like(key, test.pattern, negated) if isinstance(test, Like) else _value(key, test, negated)
+
+
+def _is_for_us(test: Test) -> bool:
+    """Return whether items are compared here.
+
+    Before 2.4 Milvus finds strings by their beginning alone, and what it makes of ``_`` and of backslashes differs. It
+    compares whole numbers with others as floats, which tell them apart up to 2⁵³.
+    """
     if isinstance(test, Like):
-        return _like(key, test.pattern, negated, matching)
-    return _value(key, test, negated)
+        return bool(set(test.pattern.removesuffix("%")) & set("%_\\"))
+    return any(not isinstance(value, str) and abs(value) >= _EXACT for value in literals_of(test))
 
 
 def _path(key: str) -> str:
     return "id" if key == "id" else f'metadata["{key}"]'
 
 
-def _label(test: Test) -> str:
+def _label(test: Test, matching: Matching) -> str:
     """Require that any label satisfies ``test``."""
     match test:
         case Compare(operator="=", value=str(value)):
@@ -103,21 +110,19 @@ def _label(test: Test) -> str:
             return " or ".join(f"array_contains(labels, {quote(str(value))})" for value in values)
         case Known():
             return 'labels[0] >= ""'
-    raise InputError("where: Milvus compares label with = and IN only; for items without a label write NOT label = '…'")
+    return _among(matching(Condition("label", test)))
 
 
-def _like(key: str, pattern: str, negated: bool, matching: Matching) -> str:
-    """Require a string that fits a pattern, or one that does not.
+def _among(ids: Iterable[str]) -> str:
+    found = listed(ids)
+    return f"id in {found}" if found != "[]" else NONE
 
-    Before 2.4 Milvus finds strings by their beginning alone, and what it makes of ``_`` and of backslashes differs, so
-    that other patterns are compared here.
-    """
+
+def _like(key: str, pattern: str, negated: bool) -> str:
+    """Require a string that begins as a pattern does, or one that does not."""
     is_string, beginning = f'{_path(key)} >= ""', pattern.removesuffix("%")
     if not beginning:
         fits = is_string if pattern else f'{_path(key)} == ""'
-    elif set(beginning) & set("%_\\"):
-        found = listed(matching(key, like_expression(pattern)))
-        fits = f"id in {found}" if found != "[]" else NONE
     else:
         fits = f"{_path(key)} like {quote(pattern)}" if beginning != pattern else f"{_path(key)} == {quote(pattern)}"
     return f"{is_string} and not ({fits})" if negated else fits

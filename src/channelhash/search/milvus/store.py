@@ -1,6 +1,5 @@
 """The store in a collection of Milvus."""
 
-import re
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
-from channelhash.search.filters import Filter
+from channelhash.search.filters import Condition, Filter, passes
 from channelhash.search.milvus.address import Index, MilvusAddress, connect, parse_address
 from channelhash.search.milvus.collection import MAX_ANSWERS, CollectionFacts, MilvusCollection
 from channelhash.search.milvus.filters import ALL, known_keys, listed, quote, to_milvus
@@ -188,11 +187,10 @@ class MilvusStore(Store):
     def _expression(self, where: Filter | None) -> str:
         """Translate a filter into a Milvus expression."""
 
-        def matching(key: str, expression: re.Pattern[str]) -> Iterator[str]:
-            for row in self._collection.walk(_ITEMS, ["key", "metadata"]):
+        def matching(condition: Condition) -> Iterator[str]:
+            for row in self._collection.walk(_ITEMS, ["key", "labels", "metadata"]):
                 name = id_of(row["key"])
-                value = name if key == "id" else row["metadata"].get(key)
-                if isinstance(value, str) and expression.fullmatch(value):
+                if passes(condition, name, {**row["metadata"], "labels": row["labels"]}):
                     yield name
 
         return ALL if where is None else to_milvus(where, self._key_sets, matching)

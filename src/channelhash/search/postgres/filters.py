@@ -1,6 +1,5 @@
 """Filters of searches (see `search.filters`) as PostgreSQL writes them."""
 
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 from channelhash.search.filters import (
@@ -17,6 +16,7 @@ from channelhash.search.filters import (
     kind_of,
     literals_of,
 )
+from channelhash.search.postgres.rows import as_decimal
 
 
 class SqlCondition(NamedTuple):
@@ -116,6 +116,4 @@ def _compare_text(value: str, test: Compare | Between, literals: tuple[Any, ...]
 
 def _sent(literal: Literal) -> Any:
     """Return a literal as psycopg is to send it: numbers as they are written, not as the nearest of 64 bits."""
-    if isinstance(literal, bool | str):
-        return literal
-    return Decimal(literal) if isinstance(literal, int) else Decimal(repr(literal))
+    return literal if isinstance(literal, bool | str) else as_decimal(literal)

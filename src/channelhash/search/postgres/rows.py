@@ -15,7 +15,8 @@ _BIT_OID = 1560  # of the type bit(n), https://www.postgresql.org/docs/current/c
 _LENGTH_BYTES = 4  # the number of bits, before the bits
 # An entry of a B-tree has up to 2,704 bytes, some of which are PostgreSQL's own.
 _MAX_ID = 2_600
-# From here on Python writes a float with an exponent, which jsonb would return as a whole number of other digits.
+# From here on Python writes a float with an exponent and rounds it to 17 digits, which jsonb would return as a whole
+# number of other digits.
 _EXPONENT = 1e16
 
 
@@ -90,6 +91,16 @@ def as_jsonb(metadata: Metadata) -> str:
     return f"{{{', '.join(fields)}}}"
 
 
+def as_decimal(value: float) -> Decimal:
+    """Return the number that stands for a whole number or a float in jsonb, and in comparisons with it.
+
+    >>> as_decimal(0.1), as_decimal(1e16)
+    (Decimal('0.1'), Decimal('10000000000000000'))
+    """
+    exact = isinstance(value, int) or abs(value) >= _EXPONENT
+    return Decimal(value) if exact else Decimal(float.__repr__(value))
+
+
 def is_storable(item_id: str) -> bool:
     """Return whether an item can have this id.
 
@@ -111,5 +122,5 @@ def check_storable(address: str, ids: list[str]) -> None:
 
 def _literal(value: Any) -> str:
     if isinstance(value, float) and abs(value) >= _EXPONENT:
-        return f"{Decimal(repr(value)):f}.0"
+        return f"{as_decimal(value):f}.0"
     return json.dumps(value, ensure_ascii=False)

@@ -215,15 +215,16 @@ def write_items(
         copy.set_types([kind for kind, _ in columns.values()])
         for row in zip(*(values for _, values in columns.values()), strict=True):
             copy.write_row(row)
-    merged = "metadata = jsonb_strip_nulls(items.metadata || {new}.metadata)"
+    merged = "jsonb_strip_nulls(coalesce(items.metadata, '{}') || incoming.metadata)"  # a null takes its key away
     if not codes:  # of items that are there; one that was deleted meanwhile does not come back
-        merged = merged.format(new="incoming")
-        cursor.execute(f"UPDATE {schema}.items SET {merged} FROM pg_temp.incoming WHERE items.id = incoming.id")
+        cursor.execute(
+            f"UPDATE {schema}.items SET metadata = {merged} FROM pg_temp.incoming WHERE items.id = incoming.id"
+        )
         return
-    replaced = [f"{name} = EXCLUDED.{name}" for name in columns if name not in ("id", "metadata")]
-    replaced += [merged.format(new="EXCLUDED")] if metadata else []
-    stripped = names.replace("metadata", "jsonb_strip_nulls(metadata)", 1)
+    replaced = [f"{name} = EXCLUDED.{name}" for name in columns if name != "id" and (name != "metadata" or metadata)]
+    values = ", ".join(merged if name == "metadata" else f"incoming.{name}" for name in columns)
     cursor.execute(
-        f"INSERT INTO {schema}.items ({names}) SELECT {stripped} FROM pg_temp.incoming"
+        f"INSERT INTO {schema}.items ({names}) SELECT {values}"
+        f" FROM pg_temp.incoming LEFT JOIN {schema}.items ON items.id = incoming.id"
         f" ON CONFLICT (id) DO UPDATE SET {', '.join(replaced)}"
     )
