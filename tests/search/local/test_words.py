@@ -111,6 +111,55 @@ def test_names_labels_and_dates_are_words_and_filters_and_phrases_cut(tmp_path):
     store.close()
 
 
+UNSPACED = {
+    "ja": "黒い猫が庭で寝ている、今日。本とﾃﾚﾋﾞ",
+    "zh": "一只黑狗在花园里睡觉 2019年 iPhone照片 𠮷野家",
+    "th": "แมวดำนอนในบ้าน ข่าว",
+    "lo": "ແມວດຳນອນຢູ່",
+    "km": "ឆ្មាខ្មៅ\u200bកំពុងដេក",
+    "my": "ကြောင်မည်းအိပ်နေသည်",
+    "ko": "검은 길고양이가 정원에서 잔다",
+    "hi": "काली बिल्ली सो रही है",
+    "en": "a black cat, and a category",
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "queries"),
+    [
+        ("ja", ["猫", "黒い猫", "テレビ", "ﾃﾚﾋﾞ", "今日"]),
+        ("zh", ["黑狗", "花园", "2019", "照片", "iphone", "𠮷野家"]),
+        ("th", ["แมว", "แมวดำ", "ข่าว"]),
+        ("lo", ["ແມວ"]),
+        ("km", ["ឆ្មា", "ខ្មៅកំពុង"]),
+        ("my", ["ကြောင်"]),
+        ("ko", ["고양이", "길고양이가", unicodedata.normalize("NFD", "고양이"), "정원"]),
+        ("hi", ["बिल्ली"]),
+        ("en", ["cat", "black", "犬 cat"]),
+        ("ja zh", ["黑狗 猫"]),
+        ("", ["日本", "猫黒", "鳥", "狗黑", "吉野家", "ขาว", "หมา", "ໝາ", "ឆ្កែ", "ခွေး", "양고", "बिल्", "ब", "at"]),
+    ],
+)
+def test_words_are_found_in_scripts_without_spaces(unspaced_store, found, queries):
+    for query in queries:
+        assert sorted(unspaced_store.search_words(query).ids) == found.split(), query
+        left = unspaced_store.search_words("cat 猫", without=[query]).ids
+        assert sorted(left) == sorted({"en", "ja"} - set(found.split() if " " not in query else [])), query
+
+
+@pytest.fixture(scope="module")
+def unspaced_store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("stores") / "store"
+    with closing(ch.open_store(path, n_bits=8, stem="english")) as store:
+        metadata = [{"text": text} for text in UNSPACED.values()]
+        store.add(list(UNSPACED), np.zeros((len(UNSPACED), 1), np.uint8), metadata=metadata)
+        store.add(["gone"], np.zeros((1, 1), np.uint8), metadata=metadata[:1])
+        store.delete(["gone"])
+    assert check_store(path) == []
+    with closing(ch.open_store(path)) as store:
+        yield store
+
+
 @given(st.text(max_size=40))
 @settings(max_examples=60)
 def test_any_text_can_be_asked_for(words_store, text):

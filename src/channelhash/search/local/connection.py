@@ -7,12 +7,21 @@ from pathlib import Path
 from urllib.parse import quote
 
 from channelhash.errors import InputError, NoSpaceError
+from channelhash.search.local.unspaced import separate
 
 #: How long a call waits for another writer before it gives up.
 BUSY_SECONDS = 30.0
 
 #: How SQLite files of a store are told from others: "chst".
 APPLICATION = 0x63687374
+
+_SETTINGS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "cache_size = -65536",
+    "cell_size_check = ON",
+    "trusted_schema = ON",  # views may call `separate`
+)
 
 
 def connect(path: Path | None, create: bool = False) -> sqlite3.Connection:
@@ -29,8 +38,9 @@ def connect(path: Path | None, create: bool = False) -> sqlite3.Connection:
     if path is not None:
         name = f"file:{quote(str(path.absolute()))}?mode={'rwc' if create else 'rw'}"
     connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
-    for setting in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -65536", "cell_size_check = ON"):
+    for setting in _SETTINGS:
         connection.execute(f"PRAGMA {setting}")
+    connection.create_function("separate", 1, separate, deterministic=True)  # for the view of `words`
     return connection
 
 

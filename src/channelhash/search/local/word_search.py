@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from channelhash.search.fusion import Ranking
 from channelhash.search.local.filters import SqlCondition
+from channelhash.search.local.unspaced import take_phrases
 from channelhash.search.local.words import tokenizer
 
 # Words of a question that are looked for.
@@ -46,8 +47,9 @@ class WordSearch:
         connection: to the database, for reading.
         stem: as of `make_words`.
 
+    >>> from channelhash.search.local.connection import connect
     >>> from channelhash.search.local.words import add_words, make_words
-    >>> connection = sqlite3.connect(":memory:")
+    >>> connection = connect(None)
     >>> _ = connection.execute("CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT, metadata TEXT)")
     >>> make_words(connection)
     >>> _ = connection.execute("INSERT INTO items VALUES (1, 'cat.jpg', '{}'), (2, '2019/dog.jpg', '{}')")
@@ -127,8 +129,10 @@ class WordSearch:
     def _split_anew(self, text: str) -> list[str]:
         """Return the first different words of a text, as FTS5 splits it; of those with one stem, the first as it is.
 
-        For FTS5 stems what it looks for, and the stem of a stem may be another.
+        For FTS5 stems what it looks for, and the stem of a stem may be another. What is written without spaces is one
+        word: a phrase of letters.
         """
+        spaced, phrases = take_phrases(text)
         tokenizers = {"words": tokenizer(), "stems": tokenizer(self._stem)} if self._stem else {"words": tokenizer()}
         if self._splitting is None:
             self._splitting = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -138,13 +142,13 @@ class WordSearch:
         places = []
         for table in tokenizers:
             self._splitting.execute(f"DELETE FROM {table}")
-            self._splitting.execute(f"INSERT INTO {table} VALUES (?)", (text,))
+            self._splitting.execute(f"INSERT INTO {table} VALUES (?)", (spaced,))
             places.append(dict(self._splitting.execute(f"SELECT offset, term FROM {table}_found ORDER BY offset")))
         words, stems = places[0], places[-1]
         first: dict[str, str] = {}
         for place, word in words.items():
             first.setdefault(stems[place], word)
-        return list(first.values())[:_WORDS]
+        return [*first.values(), *dict.fromkeys(phrases)][:_WORDS]
 
     def _weights(self, words: Sequence[str]) -> dict[str, float]:
         """Return the weights of those words that are somewhere, rarest first, without those that are everywhere."""

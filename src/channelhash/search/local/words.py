@@ -1,8 +1,9 @@
 """Full-text search in what is known of items: SQLite's FTS5 beside the items, written in the same transaction.
 
 The words of an item are those of its id (the path of its file), its text, its labels, its image's file name and its
-date (``taken``, with the month's name). The index holds no copy of them. The view ``described`` says what they are; it
-is part of the database, so that what is taken out of the index is always what was put in.
+date (``taken``, with the month's name), separated as `unspaced` says. The index holds no copy of them. The view
+``described`` says what they are; it is part of the database, so that what is taken out of the index is always what was
+put in.
 """
 
 import json
@@ -31,16 +32,16 @@ _MONTHS = (
 )
 # FTS5 reads a view, but no table-valued functions in it. JSON's punctuation separates labels as spaces do.
 _VIEW = f"""
-CREATE VIEW described AS SELECT number, id || ' ' || coalesce(json_extract(metadata, '$.text'), '')
+CREATE VIEW described AS SELECT number, separate(id || ' ' || coalesce(json_extract(metadata, '$.text'), '')
     || ' ' || coalesce(json_extract(metadata, '$.labels'), '')
     || ' ' || coalesce(replace(image, rtrim(image, replace(image, '/', '')), ''), '')
     || ' ' || coalesce(taken, '') || ' ' || CASE substr(taken, 6, 2)
-    {" ".join(f"WHEN '{number:02}' THEN '{name}'" for number, name in enumerate(_MONTHS, start=1))} ELSE '' END AS text
+    {" ".join(f"WHEN '{number:02}' THEN '{name}'" for number, name in enumerate(_MONTHS, start=1))} ELSE '' END) AS text
 FROM (SELECT *, json_extract(metadata, '$.image') AS image, json_extract(metadata, '$.taken') AS taken FROM items)
 """
 _TABLE = """
 CREATE VIRTUAL TABLE words USING fts5(
-    text, content='described', content_rowid='number', columnsize=0, detail=none, tokenize='{tokenizer}'
+    text, content='described', content_rowid='number', columnsize=0, tokenize='{tokenizer}'
 )
 """
 _AMONG = "number IN (SELECT value FROM json_each(?))"
@@ -61,7 +62,7 @@ def make_words(connection: sqlite3.Connection, stem: str = "") -> None:
     6 s a million items.
 
     Args:
-        connection: to the database.
+        connection: to the database, as `connection.connect` opens it.
         stem: the language whose words are stemmed, ``"english"`` by Porter's rules (1980); none if empty.
     """
     if has_fts5(connection):
