@@ -13,6 +13,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.models.fitted import MIN_PAIRS
+from channelhash.search.local.folder import StoreFolder
 from small_runs import assert_refused, run_command
 
 
@@ -69,6 +70,15 @@ def test_one_command_indexes_a_folder_and_answers(photos, tmp_path, capsys):
     assert ch.open_store(photos).ids() == sorted(f"{i}.png" for i in range(N))
     # Nothing has changed: nothing is said, and encoder and captions are those of the first time.
     assert search(capsys, photos, "red", "-k", "20", "--trust-code") == (ids, "")
+
+
+def test_a_store_that_can_only_be_read_answers_as_it_is(photos, capsys, monkeypatch):
+    ids, _ = search(capsys, photos, "--image", photos / "0.png", *ENCODER)
+    draw(photos / "new.png", "red", 0)
+    monkeypatch.setattr(StoreFolder, "writable", False)
+    found, said = search(capsys, photos, "--image", photos / "0.png", "--trust-code")
+    assert found == ids
+    assert said == f"{photos / '.channelhash'}: can only be read, so that new pictures are not found"
 
 
 def test_later_only_what_changed_is_indexed(photos, capsys):

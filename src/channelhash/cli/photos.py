@@ -52,17 +52,23 @@ def bring_up_to_date(store: str, model: Path | None, encoder: Sequence[str], cap
     """Make a store of a plain folder of photographs, or bring its store up to date.
 
     Returns:
-        The store; None for other addresses, and of a folder whose store lacks nothing, to be opened by its address.
+        The store; None for other addresses, and of a folder whose store lacks nothing or can only be read, to be opened
+        by its address.
 
     Raises:
         InputError: an encoder or captions are given for anything but a plain folder; or as `indexing.stores.index`.
     """
-    from channelhash.search.photo_folders import holds_files
+    from channelhash.search.local.folder import StoreFolder
+    from channelhash.search.photo_folders import find_store, holds_files
 
     if not holds_files(store):
         if encoder or captions is not None:
             given = "--encoder" if encoder else "--captions"
             raise InputError(f"{given}: goes with a plain folder of pictures, {store} is none; leave it out")
+        return None
+    place = find_store(Path(store))
+    if place is not None and not StoreFolder(place).writable:
+        typer.echo(f"{place}: can only be read, so that new pictures are not found", err=True)
         return None
     if model is None and not encoder and captions is None and _answers_as_it_is(Path(store)):
         return None

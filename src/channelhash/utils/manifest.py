@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from channelhash.utils.exhausted import check_exhausted
+
 _THREADS = 4
 
 
@@ -89,6 +91,7 @@ def find_damaged(folder: Path, files: Files) -> list[str]:
         try:
             return None if _digest(path) == facts.sha256 else f"{name}: has changed since it was written"
         except OSError as error:
+            check_exhausted(error, path)
             return f"{name}: cannot be read ({error.strerror})"
 
     with ThreadPoolExecutor(_THREADS) as pool:

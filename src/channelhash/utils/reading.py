@@ -19,7 +19,7 @@ _DEEP = 500
 _OTHERS = (InputError, JobError, MemoryError)
 
 
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE)
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from channelhash.search.local.guard import MAGIC, open_lock, seal_differs
 from channelhash.search.local.seal import read_seal
 from channelhash.search.local.snapshots import check_snapshot
 from channelhash.search.local.tables import read_state
+from channelhash.utils.exhausted import check_exhausted
 from channelhash.utils.file_locks import lock_shared
 from channelhash.utils.files import locked
 from channelhash.utils.held_file import HeldFile
@@ -33,7 +34,7 @@ def check_store(path: Path) -> list[Finding]:
     >>> import numpy as np
     >>> from channelhash import open_store
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = open_store(folder)
+    ...     store = open_store(folder, n_bits=8)
     ...     store.add(["a"], np.array([[7]], np.uint8))
     ...     store.close()
     ...     check_store(Path(folder))
@@ -118,6 +119,7 @@ def find_damage(folder: StoreFolder, facts: Facts | None) -> Iterator[Finding]:
             with closing(connect(folder.database)) as connection:
                 yield from check_database(connection, facts)
     except OSError as error:
+        check_exhausted(error, folder.database)
         yield Finding(name, f"cannot be read ({error.strerror})")
     except sqlite3.DatabaseError as error:
         yield Finding(name, " ".join(str(error).split()))

@@ -69,7 +69,7 @@ class ItemsDatabase:
         self._guard = guard
         self._totals = Totals(0, 0, 0, 0)
         with one_line_errors(self._name):
-            self._connection = connect(path, create=guard is None)
+            self._connection = connect(path, create=guard is None, read_only=guard is not None and guard.read_only)
             if guard is None:
                 self._create(stem)
             if self._rows("PRAGMA application_id") != [(APPLICATION,)]:

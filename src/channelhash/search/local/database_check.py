@@ -1,6 +1,7 @@
 """Check all that a store's database holds: its trees, every row, and that its tables agree with each other."""
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -184,7 +185,7 @@ def _check_words(connection: sqlite3.Connection) -> Iterator[Finding]:
         finally:
             connection.execute("ROLLBACK")
     except sqlite3.DatabaseError as error:
-        if "locked" not in str(error):
+        if not re.search("locked|readonly", str(error)):
             yield Finding(_DATABASE, f"the index of words does not agree with the items ({error})")
 
 

@@ -10,11 +10,16 @@ from typing import NamedTuple
 from channelhash.errors import InputError
 from channelhash.search.validation import check_opened_as
 from channelhash.utils.checked_json import dump_checked, load_checked
+from channelhash.utils.exhausted import check_exhausted
 from channelhash.utils.files import write_text
 
 _FORMAT = "channelhash store 1"
 # Of a store with projections, which earlier versions do not read.
 _PROJECTED = "channelhash store 2"
+
+
+# Windows knows no other than the process's own user.
+_EFFECTIVE = os.access in os.supports_effective_ids
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,12 @@ class StoreFolder:
     def run_lock(self) -> Path:
         """Held by the indexing run that writes `run`."""
         return self.path / ".indexing"
+
+    @property
+    def writable(self) -> bool:
+        """Whether the files can be written to, or are yet to be made."""
+        needed = (self.path, self.database, self.in_use)
+        return all(os.access(path, os.W_OK, effective_ids=_EFFECTIVE) for path in needed if path.exists())
 
     def check_own(self) -> None:
         """Raise `InputError` if the folder holds something else than a store."""
@@ -166,6 +177,7 @@ def read_facts(folder: StoreFolder) -> Facts:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         whole, written_as = False, _FORMAT
     except OSError as error:
+        check_exhausted(error, folder.description)
         raise folder.damaged(f"cannot be read ({error.strerror})") from None
     if written_as not in (_FORMAT, _PROJECTED):
         raise InputError(

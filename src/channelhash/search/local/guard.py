@@ -7,7 +7,7 @@ the database, the last seals it.
 import os
 import sqlite3
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from channelhash.search.local.database_check import Finding, check_database
 from channelhash.search.local.folder import Facts, StoreFolder, write_facts
 from channelhash.search.local.seal import Seal, read_seal, renew_seal, write_seal
 from channelhash.search.local.tables import bring_up_to_date, is_up_to_date, read_state
+from channelhash.utils.exhausted import check_exhausted
 from channelhash.utils.file_locks import lock_alone, lock_shared, unlock
 from channelhash.utils.files import locked, remove_leftovers
 from channelhash.utils.held_file import HeldFile
@@ -35,12 +36,17 @@ class Guard:
     * Not sealed, and nobody has it open: a process was killed, or version 0.1 made it. All is checked, see
       `check_database`, and the database is sealed.
     * Not sealed, and others have it open: they have checked it.
+    * It can only be read: it is checked in the same way, and neither locked nor sealed. Reading ends when somebody else
+      has changed the file.
 
     A store of an earlier version is first brought up to date, see `tables.bring_up_to_date`, by whoever has it alone.
 
     Args:
         folder: of the store, which is there.
         facts: what its description says.
+
+    Attributes:
+        read_only: whether the store can only be read.
 
     Raises:
         InputError: the database is damaged, or lacks what was written to it; or a process of an earlier version has it
@@ -50,6 +56,7 @@ class Guard:
 
     def __init__(self, folder: StoreFolder, facts: Facts) -> None:
         self._folder, self._facts = folder, facts
+        self.read_only = not folder.writable
         self._path = str(folder.database)
         self._pid = os.getpid()
         self._bound: int | None = None
@@ -57,14 +64,18 @@ class Guard:
         try:
             self._file = HeldFile(folder.database)
         except OSError as error:
+            check_exhausted(error, folder.database)
             raise InputError(f"{folder.database}: cannot be read ({error.strerror}); restore it") from None
         self._in_use = -1
         try:
-            self._in_use = open_lock(folder)
+            if not self.read_only:
+                self._in_use = open_lock(folder)
             with one_line_errors(str(folder.database)):
-                self._enter()
+                self._check_magic()
+                self._look() if self.read_only else self._enter()
         except OSError as error:
             self.release()
+            check_exhausted(error, folder.path)
             raise InputError(f"{folder.path}: cannot be opened ({error.strerror}: {error.filename})") from None
         except BaseException:
             self.release()
@@ -84,6 +95,8 @@ class Guard:
         if os.getpid() != self._pid:
             raise InputError(f"{self._folder.path}: was opened before this process was forked; open it in each process")
         if changed != self._changed:
+            if self.read_only:
+                raise JobError(f"{self._folder.path}: was written to while it was open; open it again")
             self._check_change()
             self._changed = changed
 
@@ -109,7 +122,7 @@ class Guard:
     def seal(self, connection: sqlite3.Connection) -> None:
         """Seal the database if somebody has written to it and nobody else has it open."""
         seal = read_seal(self._folder.seal)
-        if os.getpid() != self._pid or self._file.changed(self._path) is None:
+        if self.read_only or os.getpid() != self._pid or self._file.changed(self._path) is None:
             return
         if (seal is None or not seal.closed) and alone(self._in_use):
             seal_database(self._folder, self._facts, connection, self._file)
@@ -131,18 +144,32 @@ class Guard:
             os.close(self._in_use)
         self._in_use = -1
 
-    def _enter(self) -> None:
-        if (
-            self._file.read(len(MAGIC)) != MAGIC
-        ):  # beside an empty file SQLite throws the log away, with what is in there
+    def _check_magic(self) -> None:
+        # Beside an empty file SQLite throws the log away, with what is in there.
+        if self._file.read(len(MAGIC)) != MAGIC:
             raise damaged(str(self._folder.database), "it does not begin as an SQLite file")
+
+    def _look(self) -> None:
+        """Check a store that can only be read."""
+        self._changed = self._file.changed(self._path)
+        seal = self._read_seal()
+        if seal and seal.closed and self._is_as_sealed(seal):
+            return
+        with closing(connect(self._folder.database, read_only=True)) as connection:
+            self._check_database(connection, seal)
+
+    def _read_seal(self) -> Seal | None:
+        seal = read_seal(self._folder.seal)
+        if seal and seal.facts != self._facts:
+            raise self._folder.damaged("is another store's, or items.seal is")
+        return seal
+
+    def _enter(self) -> None:
         outdated = 0.0  # since when it is known to be
         while True:
             with locked(self._folder.gate):
                 lock_shared(self._in_use)
-                seal = read_seal(self._folder.seal)
-                if seal and seal.facts != self._facts:
-                    raise self._folder.damaged("is another store's, or items.seal is")
+                seal = self._read_seal()
                 if (seal is None or not seal.closed or outdated) and alone(self._in_use):
                     self._check_all(seal)
                     lock_shared(self._in_use)
@@ -183,12 +210,7 @@ class Guard:
         remove_leftovers(self._folder.seal)
         connection = connect(self._folder.database)
         try:
-            if seal is not None:
-                _check_bound(self._folder, connection, seal)
-            findings = list(islice(check_database(connection, self._facts), 2))
-            if findings:
-                raise _damaged(self._folder, findings)
-            connection.text_factory = str
+            self._check_database(connection, seal)
             if not is_up_to_date(connection):
                 if seal is not None and seal.closed:  # else one that is killed here leaves what is not as sealed
                     write_seal(self._folder.seal, Seal(seal.version, self._facts))
@@ -199,6 +221,13 @@ class Guard:
             seal_database(self._folder, self._facts, connection, self._file)
         finally:
             connection.close()
+
+    def _check_database(self, connection: sqlite3.Connection, seal: Seal | None) -> None:
+        if seal is not None:
+            _check_bound(self._folder, connection, seal)
+        if findings := list(islice(check_database(connection, self._facts), 2)):
+            raise _damaged(self._folder, findings)
+        connection.text_factory = str
 
     def _check_version(self, seal: Seal | None) -> bool:
         """Return whether the database is up to date, unless it lacks writes."""

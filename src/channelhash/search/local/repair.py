@@ -23,6 +23,7 @@ from channelhash.search.local.guard import MAGIC, alone, open_lock, seal_databas
 from channelhash.search.local.seal import read_seal
 from channelhash.search.local.store import open_folder
 from channelhash.search.local.tables import has_checksums, projection_column
+from channelhash.utils.exhausted import check_exhausted
 from channelhash.utils.files import locked, sync_folder
 from channelhash.utils.held_file import HeldFile
 
@@ -114,7 +115,10 @@ def _make_readable(folder: StoreFolder) -> None:
                 os.truncate(folder.database, n_bytes)
             with closing(connect(folder.database)) as connection:
                 connection.execute("SELECT * FROM sqlite_master").fetchall()
-    except (OSError, sqlite3.DatabaseError) as error:
+    except OSError as error:
+        check_exhausted(error, folder.database)
+        raise _unreadable(folder, str(error)) from None
+    except sqlite3.DatabaseError as error:
         raise _unreadable(folder, str(error)) from None
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from channelhash.errors import InputError
 from channelhash.search.local.sorted_codes import SortedCodes
+from channelhash.utils.exhausted import check_exhausted
 from channelhash.utils.manifest import Files, find_damaged, find_lost, list_files, parse_files, read_checked
 from channelhash.utils.npy_files import array_from_npy
 
@@ -86,7 +87,10 @@ class Snapshot(Mapping[str, SortedCodes]):
                 for name, content in zip(names, contents, strict=True)
             }
             codes = SortedCodes.from_arrays(arrays)
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            check_exhausted(error, self.path)
+            raise DamagedSnapshotError(f"{self.path}: {error}") from None
+        except ValueError as error:
             raise DamagedSnapshotError(f"{self.path}: {error}") from None
         if (codes.index.n_bits, len(codes)) != (self.n_bits, self.counts[modality]):
             raise DamagedSnapshotError(f"{self.path}: {len(codes)} {modality} codes of {codes.index.n_bits} bits")
@@ -142,7 +146,10 @@ def open_snapshot(path: Path) -> Snapshot:
     """
     try:
         snapshot = _read_manifest(path)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        check_exhausted(error, path)
+        raise DamagedSnapshotError(f"{path}: {error}") from None
+    except ValueError as error:
         raise DamagedSnapshotError(f"{path}: {error}") from None
     if lost := find_lost(path, snapshot.files):
         raise DamagedSnapshotError(f"{path}: {lost[0]}")
@@ -164,7 +171,10 @@ def damaged_files(path: Path) -> list[str]:
         snapshot = _read_manifest(path)
     except FileNotFoundError:
         return [f"{path.name}: is missing" if not path.is_dir() else f"{path.name}/{_MANIFEST}: is missing"]
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        check_exhausted(error, path)
+        return [f"{path.name}/{_MANIFEST}: {error}"]
+    except ValueError as error:
         return [f"{path.name}/{_MANIFEST}: {error}"]
     return [f"{path.name}/{line}" for line in find_damaged(path, snapshot.files)]
 

@@ -143,6 +143,8 @@ class CodeLayers:
             OSError, InputError, JobError: it cannot be written, or the database is damaged or being written to.
         """
         assert self._folder is not None
+        if not self._folder.writable:
+            raise PermissionError(f"{self._folder.path}: can only be read")
         if not self._folder.description.exists():
             raise FileNotFoundError(f"{self._folder.path}: has been removed")
         with locked(self._folder.lock):
@@ -166,7 +168,7 @@ class CodeLayers:
 
     def remove_leftovers(self) -> None:
         """Remove what killed processes have left of snapshots, unless it is in use or cannot be removed."""
-        if self._folder is not None and any(self._folder.path.glob(f"{PREFIX}*")):
+        if self._folder is not None and self._folder.writable and any(self._folder.path.glob(f"{PREFIX}*")):
             with suppress(OSError), locked(self._folder.lock, wait=False), self._database.reading() as state:
                 remove_others(self._folder.path, state.snapshot)
 

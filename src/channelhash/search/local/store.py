@@ -103,7 +103,7 @@ class EmbeddedStore(Store):
 
     @property
     def writable(self) -> bool:
-        return self._folder is not None
+        return self._folder is not None and self._folder.writable
 
     @property
     def version(self) -> int:
