@@ -35,14 +35,14 @@ def batch(number: int) -> tuple[list[str], np.ndarray, list[dict[str, object]]]:
 
 def fill(folder: Path, acknowledge: Callable[[str], None]) -> None:
     """Add all batches, with snapshots in between, replace the first and delete the second."""
-    store = open_store(folder)
+    store = open_store(folder, n_bits=16)
     for number in range(BATCHES):
         ids, packed, metadata = batch(number)
         store.add(ids, {"image": packed, "text": packed}, metadata=metadata)
         acknowledge(f"add {number}")
         if number == 2:
             store.close()  # makes a snapshot
-            store = open_store(folder)
+            store = open_store(folder, n_bits=16)
     store.upsert(batch(0)[0], ~batch(0)[1])
     acknowledge("upsert 0")
     store.delete(batch(1)[0])

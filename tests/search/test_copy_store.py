@@ -94,7 +94,7 @@ def test_a_killed_push_goes_on_where_it_was(tmp_path, target, monkeypatch):
 @pytest.mark.parametrize("name", ["embedded", "postgres"])
 def test_projections_arrive_where_they_can_be_kept(tmp_path, name):
     outputs = np.random.default_rng(0).normal(size=(5, 64))
-    store = open_store(tmp_path / "projected", projections=True)
+    store = open_store(tmp_path / "projected", n_bits=64, projections=True)
     store.add([str(row) for row in range(5)], ch.codes.pack(outputs >= 0), projections=outputs)
     store.close()
     targets = {"embedded": str(tmp_path / "target"), "postgres": postgres_address(tmp_path)}

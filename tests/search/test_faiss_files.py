@@ -154,7 +154,7 @@ def test_what_cannot_be_read(store, tmp_path):
 
 def test_nothing_to_export(tmp_path):
     with pytest.raises(InputError, match="holds no codes to export"):
-        export_faiss(open_store(tmp_path / "empty"), tmp_path / "codes.faiss")
+        export_faiss(open_store(tmp_path / "empty", n_bits=8), tmp_path / "codes.faiss")
     assert not (tmp_path / "codes.faiss").exists()
 
 

@@ -22,7 +22,7 @@ def photos(tmp_path, monkeypatch) -> Path:
 
 
 def fill(place: Path) -> None:
-    store = ch.open_store(place)
+    store = ch.open_store(place, n_bits=8)
     store.add(["a.jpg"], np.array([[7]], np.uint8))
     store.close()
 

@@ -19,7 +19,9 @@ from tests.search.contract import (
     packed,
 )
 from tests.search.filter_trees import TREES, items_of, truth, written
+from tests.search.postgres_server import postgres_address
 
+import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.store import Store
 
@@ -126,6 +128,21 @@ def test_odd_values_come_back(odd_stores, kind):
         [stored] = store.get([item["id"]])
         kinds = {key: type(value) for key, value in values.items()}
         assert (stored.metadata, {key: type(value) for key, value in stored.metadata.items()}) == (values, kinds)
+
+
+@pytest.mark.parametrize("address_of", [lambda folder: folder / "store", postgres_address])
+def test_an_address_where_no_store_is_opens_none_unless_one_is_to_be_made(tmp_path, address_of):
+    address = address_of(tmp_path)
+    for options in ({}, {"model": "abc"}, {"projections": True}):
+        with pytest.raises(InputError, match="no store at ") as refused:
+            ch.open_store(address, **options)
+        assert "\n" not in str(refused.value)
+    assert not (tmp_path / "store").exists()
+    with ch.open_store(address, n_bits=8) as store:
+        assert len(store) == 0
+        store.add(["a"], np.zeros((1, 1), np.uint8))
+    with ch.open_store(address) as store:
+        assert (store.n_bits, store.ids()) == (8, ["a"])
 
 
 @pytest.mark.parametrize("call", ["add", "upsert", "update"])

@@ -30,6 +30,7 @@ from channelhash.search.local.indexing_run import told
 from channelhash.search.photo_folders import choose_place, find_or_keep, find_store, is_store
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.store import Store
+from channelhash.search.validation import NoStoreError
 from channelhash.utils.device import pick_device
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.python_names import trusting
@@ -191,11 +192,11 @@ def _holds_items(address: str) -> bool:
     """Return whether there is a store at an address."""
     if not address.startswith(tuple(STORES)):
         return is_store(Path(address))
-    store = open_store(address)
     try:
-        return len(store) > 0
-    finally:
-        store.close()
+        with closing(open_store(address)) as store:
+            return len(store) > 0
+    except NoStoreError:
+        return False
 
 
 def check_encoder(address: str, word: Word) -> None:

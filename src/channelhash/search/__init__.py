@@ -5,9 +5,10 @@ from pathlib import Path
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, check_address
-from channelhash.search.photo_folders import find_or_keep
+from channelhash.search.index import CodeIndex
+from channelhash.search.photo_folders import find_or_keep, is_store
 from channelhash.search.store import Answers, Item, Store
-from channelhash.search.validation import check_count
+from channelhash.search.validation import NoStoreError, check_count
 
 Opener = Callable[..., Store]
 
@@ -26,10 +27,10 @@ def open_store(
     """Open a store of codes to add to and to search in.
 
     Args:
-        address: a folder, made at the first `Store.add`; a folder of photographs that `channelhash.index` has made a
+        address: a folder; a folder of photographs that `channelhash.index` has made a
             store of; or, to be read only, a run's folder (its retrieval set) or a Parquet file of codes; or what begins
             with one of `STORES`.
-        n_bits: code length of a new store; of its first codes, 8 bits a byte, if left out.
+        n_bits: code length, with which a store that is not there is made at the first `Store.add`.
         model: fingerprint of the model whose codes go in.
         projections: a new store keeps projections beside its codes (see `Store.search_projections`), which one in a
             folder or in PostgreSQL can; and one that is there must keep them.
@@ -39,8 +40,8 @@ def open_store(
             search it have them in memory once. Nobody else may write to these files. Other stores take no notice.
 
     Raises:
-        InputError: the address holds a password, or there is something else at it, or a store of another code length or
-            model, or without projections or stems.
+        InputError: the address holds a password; or there is something else at it, or nothing and no ``n_bits`` is
+            given, or a store of another code length or model, or without projections or stems.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +63,7 @@ def open_store(
             if stem or (projections and scheme not in KEEP_PROJECTIONS):
                 lacks = "stems no words" if stem else "keeps no projections"
                 raise InputError(f"{text}: {lacks}; make a store in a folder, or search codes alone")
-            return opener(text, n_bits, model, *([True] if projections else []))
+            return _existing(opener(text, n_bits, model, *([True] if projections else [])), n_bits)
     if "://" in text:
         schemes = ", ".join(STORES) or "none"
         raise InputError(
@@ -73,7 +74,20 @@ def open_store(
         if projections or stem:
             raise InputError(f"{path}: holds codes without projections or stems; make a store in a folder")
         return open_codes(CodeSet.load(codes), text, path if codes != path else None, n_bits, model)
-    return open_folder(path, Facts(n_bits or 0, model, projections, stem), mapped)
+    store = open_folder(path, Facts(n_bits or 0, model, projections, stem), mapped)
+    return store if is_store(path) else _existing(store, n_bits)
+
+
+def _existing(store: Store, n_bits: int | None) -> Store:
+    """Return a store that is there, or of which a code length is given."""
+    if n_bits is None and store.n_bits is None:
+        store.close()
+        pictures = ", or put pictures into it" if Path(store.address).is_dir() else ""
+        raise NoStoreError(
+            f"no store at {store.address}: neither a run's folder nor a Parquet file of codes nor a store; make a store"
+            f" with `channelhash index create`{pictures}; in Python, give n_bits"
+        )
+    return store
 
 
 def _codes_at(path: Path) -> Path | None:
@@ -107,4 +121,4 @@ STORES: dict[str, Opener] = {
 #: Those whose opener takes ``projections`` as its last argument.
 KEEP_PROJECTIONS = ("postgresql://",)
 
-__all__ = ["KEEP_PROJECTIONS", "STORES", "Answers", "Item", "Store", "open_store"]
+__all__ = ["KEEP_PROJECTIONS", "STORES", "Answers", "CodeIndex", "Item", "Store", "open_store"]

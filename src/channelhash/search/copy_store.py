@@ -14,6 +14,7 @@ from channelhash.search.local.folder import Facts, StoreFolder, read_facts
 from channelhash.search.local.store import open_folder
 from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.store import Item, Store
+from channelhash.search.validation import NoStoreError
 from channelhash.utils.files import content_hash, locked, remove_leftovers, write_text
 from channelhash.utils.progress import Progress
 
@@ -60,7 +61,7 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     source = open_store(f"{folder}/a.store")
+    ...     source = open_store(f"{folder}/a.store", n_bits=8)
     ...     source.add(["a"], np.array([[7]], np.uint8))
     ...     source.close()
     ...     push(Path(folder) / "a.store", f"{folder}/b.store").target_items
@@ -91,11 +92,11 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
 def _kept(target: str, facts: Facts) -> tuple[()] | tuple[bool, str]:
     """Return what a new target keeps beside codes, as the source does; of one that is there, nothing is asked."""
     if target.startswith(KEEP_PROJECTIONS):
-        store = open_store(target)
         try:
-            return () if store.n_bits else (facts.projected, "")
-        finally:
-            store.close()
+            open_store(target).close()
+        except NoStoreError:
+            return facts.projected, ""
+        return ()
     is_new = "://" not in target and not (Path(target) / "store.json").exists()
     return (facts.projected, facts.stem) if is_new else ()
 

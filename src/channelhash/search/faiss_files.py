@@ -21,7 +21,7 @@ from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.search.store import Store
-from channelhash.search.validation import DEFAULT_MODALITY, Metadata
+from channelhash.search.validation import DEFAULT_MODALITY, Metadata, NoStoreError
 from channelhash.utils.files import atomic_path
 from channelhash.utils.optional_imports import library
 from channelhash.utils.progress import Progress
@@ -100,11 +100,11 @@ def import_faiss(
     """
     codes, numbers = _read_index(file)
     listed = _read_items(items_file(file), numbers)
-    store = open_store(target, listed.n_bits, listed.model)
     try:
-        if store.n_bits is None:
-            store.close()
-            store = open_store(target, 8 * codes.shape[1])
+        store = open_store(target, listed.n_bits, listed.model)
+    except NoStoreError:
+        store = open_store(target, 8 * codes.shape[1])
+    try:
         chosen = modality or listed.modality
         for start in range(0, len(codes), _BATCH):
             part = slice(start, start + _BATCH)

@@ -253,10 +253,5 @@ def open_filled_store(address: str | Path) -> Store:
     """
     store = open_store(address)
     if not len(store):
-        if store.model_folder is not None or store.n_bits is not None:
-            raise InputError(f"{address}: this store has no items yet; add some with `channelhash index add`")
-        raise InputError(
-            f"{address}: neither a run's folder nor a Parquet file of codes nor a store; make a store with "
-            f"`channelhash index create`{', or put pictures into it' if Path(address).is_dir() else ''}"
-        )
+        raise InputError(f"{address}: this store has no items yet; add some with `channelhash index add`")
     return store

@@ -1,7 +1,7 @@
 """The store of codes: what every store can do."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +35,15 @@ class Store(Backend):
     The public methods check their arguments, once for all stores: a call that cannot be carried out raises `InputError`
     and changes nothing. A store implements the methods of `Backend`: see "Add a store".
 
+    A store is a context manager, which closes it.
+
     Attributes:
         address: what `open_store` was given.
 
     >>> import tempfile
     >>> from channelhash.search import open_store
     >>> folder = tempfile.TemporaryDirectory()
-    >>> store = open_store(folder.name)
+    >>> store = open_store(folder.name, n_bits=8)
     >>> store.add(["a", "b"], np.array([[0], [7]], np.uint8), metadata=[{"year": 2019}, {"year": 2020}])
     >>> store.search(np.array([[6]], np.uint8), k=2).ids
     [['b', 'a']]
@@ -50,6 +52,12 @@ class Store(Backend):
     >>> store.close()
     >>> folder.cleanup()
     """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __contains__(self, item_id: object) -> bool:
         return isinstance(item_id, str) and is_text(item_id) and item_id in self._get([item_id])
@@ -335,7 +343,7 @@ class Store(Backend):
 
     def _check_writable(self) -> None:
         if not self.writable:
-            raise InputError(f"{self.address}: can only be read; add items to a store's folder")
+            raise InputError(f"{self.address}: can only be read; add items to a store that you may write to")
 
     def _checked_search(
         self, codes: PackedCodes, modality: str | None, where: str | None

@@ -18,6 +18,11 @@ DEFAULT_MODALITY = "image"
 #: Distances are counted with 16 bits, the highest number of which means that there is none.
 MOST_BITS = 2**16 - 2
 
+
+class NoStoreError(InputError):
+    """There is no store at an address, and nothing says what a new one would be."""
+
+
 _NO_TEXT = "holds half a surrogate pair, which is no character"
 _INTEGERS = range(-(2**63), 2**63)
 

@@ -21,7 +21,7 @@ import sys
 import numpy as np
 import channelhash as ch
 
-store = ch.open_store(sys.argv[1])
+store = ch.open_store(sys.argv[1], n_bits=16)
 for batch in range(10_000):
     ids = [f"{batch:05d}-{row}" for row in range(20)]
     store.add(ids, {"image": np.full((20, 2), batch % 251, np.uint8)}, metadata=[{"batch": batch}] * 20)

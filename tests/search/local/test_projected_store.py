@@ -135,7 +135,7 @@ def test_a_damaged_projection_is_found_not_answered_and_lost_in_a_repair(folder,
 
 
 def test_a_projection_in_a_store_without_is_damage(tmp_path):
-    store = ch.open_store(tmp_path / "store")
+    store = ch.open_store(tmp_path / "store", n_bits=N_BITS)
     store.add(NAMES[:2], CODES[:2])
     store.close()
     change(tmp_path / "store", "UPDATE codes SET projection = x'01' WHERE serial = 1")

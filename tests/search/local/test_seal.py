@@ -31,7 +31,7 @@ METADATA = [{"labels": [f"l{row % 3}"], "text": "x" * (row % 70), "row": row} fo
 
 def fill(folder: Path) -> ch.Store:
     """A store of all items but the first, which was written and deleted."""
-    store = ch.open_store(folder)
+    store = ch.open_store(folder, n_bits=16)
     for start in range(0, N, 40):
         rows = slice(start, start + 40)
         store.add(NAMES[rows], {"image": CODES[rows], "text": ~CODES[rows]}, metadata=METADATA[rows])
@@ -105,7 +105,8 @@ def test_a_store_is_sealed_when_the_last_who_has_it_open_closes_it(tmp_path):
 
 def test_a_store_that_nobody_closes_is_sealed_when_the_process_ends(tmp_path):
     program = (
-        "import sys, numpy, channelhash as ch; s = ch.open_store(sys.argv[1]); s.add(['a'], numpy.zeros((1, 2), 'u1'))"
+        "import sys, numpy, channelhash as ch; s = ch.open_store(sys.argv[1], 16)\n"
+        "s.add(['a'], numpy.zeros((1, 2), 'u1'))"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "store")], check=True)
     assert seal_of(tmp_path / "store").closed
@@ -284,7 +285,7 @@ def test_a_file_that_another_program_changes_is_noticed_while_it_is_read(closed)
 
 @pytest.mark.parametrize("name", ["store.json", "items.seal", "items.sqlite"])
 def test_a_file_of_another_store_is_noticed(closed, tmp_path, name):
-    other = ch.open_store(tmp_path / "other", model="abc")
+    other = ch.open_store(tmp_path / "other", n_bits=16, model="abc")
     other.add(["a"], CODES[:1])
     other.close()
     own = (closed / "store.json").read_bytes()

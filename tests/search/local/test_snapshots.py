@@ -39,7 +39,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "store"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers, "_LEAST_IN_SNAPSHOT", 6)
-        store = ch.open_store(folder, projections=True)
+        store = ch.open_store(folder, n_bits=16, projections=True)
         names, metadata = [f"i{row} é" for row in range(N)], [{"row": row} for row in range(N)]
         store.add(names, CODES, metadata=metadata, projections=OUTPUTS)
         store.close()

@@ -45,7 +45,7 @@ def test_items_come_by_the_weight_of_their_words(tmp_path_factory, texts, data):
     texts = [" ".join(words) for words in texts]
     question = " ".join(data.draw(st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=5)))
     k, coverage = data.draw(st.integers(1, 25)), data.draw(st.sampled_from([0, 0.3, 0.5, 1]))
-    store = ch.open_store(tmp_path_factory.mktemp("stores") / "store")
+    store = ch.open_store(tmp_path_factory.mktemp("stores") / "store", n_bits=8)
     add(store, texts)
     found = store.search_words(question, k, coverage=coverage)
     names, scores = by_counting(texts, question, k, coverage)
@@ -54,7 +54,7 @@ def test_items_come_by_the_weight_of_their_words(tmp_path_factory, texts, data):
 
 
 def test_how_many_items_have_a_word_is_known_anew_after_each_write(tmp_path):
-    store, other = (ch.open_store(tmp_path / "store") for _ in range(2))
+    store, other = (ch.open_store(tmp_path / "store", n_bits=8) for _ in range(2))
     texts: list[str] = []
     for writer, more in ((store, ["dog", "man"]), (other, ["dog", "two dog"]), (store, ["two"])):
         add(writer, more, start=len(texts))
@@ -69,7 +69,7 @@ def test_how_many_items_have_a_word_is_known_anew_after_each_write(tmp_path):
 
 def test_frequent_words_are_found_with_rare_ones_and_without(tmp_path, monkeypatch):
     monkeypatch.setattr(word_search, "_ROWS", 5)
-    store = ch.open_store(tmp_path / "store")
+    store = ch.open_store(tmp_path / "store", n_bits=8)
     texts = ["dog beach"] * 9 + ["dog"] * 9 + ["beach man"] * 9 + ["kite dog beach", "kite"]
     add(store, texts)
     assert store.search_words("dog beach kite", 99).ids[:2] == ["027", "028"]
@@ -80,7 +80,7 @@ def test_frequent_words_are_found_with_rare_ones_and_without(tmp_path, monkeypat
 
 
 def test_names_labels_and_dates_are_words_and_filters_and_phrases_cut(tmp_path):
-    store = ch.open_store(tmp_path / "store")
+    store = ch.open_store(tmp_path / "store", n_bits=8)
     metadata = [
         {"text": "Ein Café", "labels": ["traffic light", "dog"], "image": "/home/a/IMG_1.jpg", "year": 1},
         {"text": "a beach ball", "taken": "2019-07-14T10:00:00", "year": 2},
@@ -169,14 +169,14 @@ def test_any_text_can_be_asked_for(words_store, text):
 
 @pytest.fixture(scope="module")
 def words_store(tmp_path_factory):
-    store = ch.open_store(tmp_path_factory.mktemp("stores") / "store")
+    store = ch.open_store(tmp_path_factory.mktemp("stores") / "store", n_bits=8)
     add(store, ["dog", "cat"])
     yield store
     store.close()
 
 
 def test_every_letter_is_split_as_the_index_splits_it(tmp_path):
-    store = ch.open_store(tmp_path / "store")
+    store = ch.open_store(tmp_path / "store", n_bits=8)
     letters = [chr(n) for n in (*range(1, 0x300), *range(0x300, 0x20000, 211)) if unicodedata.category(chr(n)) != "Cs"]
     add(store, [f"{n}x{letter}y" for n, letter in enumerate(letters)])
     lost = [letter for n, letter in enumerate(letters) if store.search_words(f"{n}x{letter}y", 1).ids != [f"{n:03}"]]
@@ -185,7 +185,7 @@ def test_every_letter_is_split_as_the_index_splits_it(tmp_path):
 
 
 def test_the_index_follows_changes_and_is_checked_and_repaired(tmp_path):
-    store = ch.open_store(tmp_path / "store")
+    store = ch.open_store(tmp_path / "store", n_bits=8)
     add(store, ["a dog", "a cat", "a bird"])
     add(store, ["a kite"])
     store.delete(["001"])
@@ -201,17 +201,17 @@ def test_the_index_follows_changes_and_is_checked_and_repaired(tmp_path):
     connection.close()
     (tmp_path / "store" / "items.seal").unlink()
     with pytest.raises(InputError, match="index of words does not agree"):
-        ch.open_store(tmp_path / "store")
+        ch.open_store(tmp_path / "store", n_bits=8)
     assert any("index of words" in finding.what for finding in check_store(tmp_path / "store"))
     assert repair_store(tmp_path / "store").lost == []
-    repaired = ch.open_store(tmp_path / "store")
+    repaired = ch.open_store(tmp_path / "store", n_bits=8)
     assert [repaired.search_words(word).ids for word in ("whale", "kite")] == [[], ["000"]]
     repaired.close()
 
 
 def test_a_store_without_words_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("channelhash.search.local.database.has_fts5", lambda _: False)
-    store = ch.open_store(tmp_path / "store")
+    store = ch.open_store(tmp_path / "store", n_bits=8)
     add(store, ["a dog"])
     assert not store.has_words
     with pytest.raises(InputError, match="has no index of words"):
@@ -241,7 +241,7 @@ STEM_OF = dict(zip(FORMS, stems(FORMS), strict=True))
 def test_a_store_that_stems_counts_stems(tmp_path_factory, texts, data):
     question = data.draw(st.lists(st.sampled_from(FORMS), min_size=1, max_size=5))
     k, coverage = data.draw(st.integers(1, 25)), data.draw(st.sampled_from([0, 0.5, 1]))
-    with closing(ch.open_store(tmp_path_factory.mktemp("stores") / "store", stem="english")) as store:
+    with closing(ch.open_store(tmp_path_factory.mktemp("stores") / "store", n_bits=8, stem="english")) as store:
         add(store, [" ".join(words) for words in texts])
         found = store.search_words(" ".join(question), k, coverage=coverage)
         unwanted = store.search_words(" ".join(question), k, without=[question[0]])
@@ -253,10 +253,10 @@ def test_a_store_that_stems_counts_stems(tmp_path_factory, texts, data):
 
 def test_stems_are_a_fact_of_a_store_that_copies_keep(tmp_path):
     path = tmp_path / "store"
-    with closing(ch.open_store(path, stem="english")) as store:
+    with closing(ch.open_store(path, n_bits=8, stem="english")) as store:
         add(store, ["two horses", "it was agreed", "a dog"])
         assert store.info()["stem"] == "english"
-    with closing(ch.open_store(path, stem="english")) as store:
+    with closing(ch.open_store(path, n_bits=8, stem="english")) as store:
         assert [store.search_words(word).ids for word in ("horse", "agreeing", "dogs")] == [["000"], ["001"], ["002"]]
         add(store, ["a kite"])
         assert [store.search_words(word).ids for word in ("horse", "kites")] == [[], ["000"]]
@@ -275,7 +275,7 @@ def test_stems_are_a_fact_of_a_store_that_copies_keep(tmp_path):
 
 
 def test_where_stems_are_not_to_be_had_one_line_says_so(tmp_path):
-    with closing(ch.open_store(tmp_path / "store")) as store:
+    with closing(ch.open_store(tmp_path / "store", n_bits=8)) as store:
         add(store, ["two horses"])
         assert "stem" not in store.info()
         assert store.search_words("horse").ids == []

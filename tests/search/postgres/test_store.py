@@ -30,8 +30,8 @@ def codes(n: int, n_bits: int = 64, seed: int = 0) -> np.ndarray:
 
 
 @contextmanager
-def opened(address: str, **options: object) -> Store:
-    store = ch.open_store(address, **options)
+def opened(address: str, n_bits: int = 64) -> Store:
+    store = ch.open_store(address, n_bits)
     try:
         yield store
     finally:
@@ -262,7 +262,7 @@ def test_a_forked_child_has_connections_of_its_own(full):
 def test_a_killed_writer_leaves_whole_calls(address):
     program = """
 import sys, numpy, channelhash
-store = channelhash.open_store(sys.argv[1])
+store = channelhash.open_store(sys.argv[1], n_bits=64)
 for call in range(10**6):
     ids = [f"{call}-{row}" for row in range(50)]
     store.add(ids, numpy.zeros((50, 8), numpy.uint8), metadata=[{"call": call}] * 50)

@@ -41,7 +41,7 @@ def backup_store(path: Path, target: Path) -> BackedUp:
     >>> import numpy as np, tempfile
     >>> from channelhash import open_store
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = open_store(f"{folder}/a.store")
+    ...     store = open_store(f"{folder}/a.store", n_bits=8)
     ...     store.add(["a"], np.array([[7]], np.uint8))
     ...     backup_store(Path(folder, "a.store"), Path(folder, "b.store")).n_items
     1
