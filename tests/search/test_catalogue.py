@@ -11,7 +11,7 @@ from channelhash.search.catalogue import KEYS, date_of, file_date, make_catalogu
 from channelhash.search.filters import parse_filter, passes
 
 DATES = st.sampled_from(["2019-07-14 10:20:30", "2019-07", "2019", "14.7.2019", "2020-01-01", 2019, None])
-METADATA = st.fixed_dictionaries({}, optional={"date": DATES, "taken": DATES, "encoded_from": st.just("9 99 x")})
+METADATA = st.fixed_dictionaries({}, optional={"date": DATES, "taken": DATES, "encoded_from": st.just("9 99 98 x")})
 ITEMS = st.dictionaries(st.text("ab/", min_size=1, max_size=5), METADATA, max_size=12).map(lambda of: list(of.items()))
 
 
@@ -60,9 +60,12 @@ def test_a_link_to_a_page_in_random_order_shows_the_same_items_in_the_next_versi
 
 
 def test_without_a_written_date_the_time_of_the_file_counts():
-    assert date_of({"encoded_from": "12 1563099630000000000 0123"}) == file_date(1563099630 * 10**9)
+    assert date_of({"encoded_from": "12 1563099630000000000 1563099630000000000 0123"}) == file_date(1563099630 * 10**9)
     assert date_of({"encoded_from": "0123"}) == ""
-    assert make_catalogue([("a", {"encoded_from": "1 5 0"})]).months == {}
+    for seconds in (0, -1, -11_644_473_600, 253_402_300_800 + 86_400, 2**62 // 10**9 * 10**9):
+        assert file_date(seconds * 10**9) is None
+        assert date_of({"encoded_from": f"12 {seconds * 10**9} 0 0123"}) == ""
+    assert make_catalogue([("a", {"encoded_from": "1 5 5 0"})]).months == {}
 
 
 @pytest.mark.parametrize("kind", KINDS)

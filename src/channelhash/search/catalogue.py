@@ -112,16 +112,21 @@ def date_of(metadata: Metadata) -> str:
     if written := _written_date(metadata):
         return written
     parts = str(metadata.get(_STATE) or "").split()
-    return file_date(int(parts[1])) if len(parts) == 3 and parts[1].isdecimal() else ""
+    return (file_date(int(parts[1])) if len(parts) == 4 and parts[1].isdecimal() else None) or ""
 
 
-def file_date(changed_ns: int) -> str:
+def file_date(changed_ns: int) -> str | None:
     """Return a file's time as a date, in the time zone of this machine, as cameras write theirs.
 
-    >>> len(file_date(1_563_099_630_000_000_000))
-    19
+    A time before 1970 or at its beginning, which programs write for none, is no date, nor is one after the year 9999.
+
+    >>> file_date(1_563_099_630_000_000_000)[:4], file_date(0)
+    ('2019', None)
     """
-    return str(datetime.fromtimestamp(changed_ns // 10**9))
+    try:
+        return str(datetime.fromtimestamp(changed_ns // 10**9)) if changed_ns > 0 else None
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def month_filter(month: str, date_keys: Collection[str]) -> str:

@@ -1,6 +1,7 @@
 """Open image files and read from their headers size and date; nothing else in the package opens an image."""
 
 import os
+import re
 import struct
 import warnings
 import zlib
@@ -51,6 +52,12 @@ _MOST_MILLIONS = 179  # where Pillow refuses, too
 
 # Damaged blocks count as none, and large images are bounded here; Pillow would tell of each on the way.
 warnings.filterwarnings("ignore", module=r"PIL\.")
+_DATE_TAGS = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized, ExifTags.Base.DateTime)
+_XMP_DATES = ("exif:DateTimeOriginal", "photoshop:DateCreated", "exif:DateTimeDigitized", "xmp:CreateDate")
+_XMP_DATE = re.compile(rf"({'|'.join(_XMP_DATES)})(?:\s*=\s*[\"']|>)\s*([^\"'<]+)")
+# Year, month and day, then perhaps hour, minute and perhaps second, each but the year of one or two digits.
+_DATE = re.compile(r"\s*(\d{4})[^\d]?(\d\d?)[^\d]?(\d\d?)(?:[T\s]+(\d\d?)[^\d]?(\d\d?)(?:[^\d]?(\d\d?))?)?", re.ASCII)
+_FIRST_PHOTOGRAPH = 1826
 
 
 class ImageError(OSError):
@@ -142,16 +149,46 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
 
 
 def date_taken(image: Image.Image) -> str | None:
-    """Return when an opened image was taken (EXIF ``DateTimeOriginal``), as ``"2019-07-14 10:20:30"``, or None.
+    """Return when an opened image was taken, as ``"2019-07-14 10:20:30"``, or None.
+
+    The first usable one counts of EXIF's ``DateTimeOriginal``, ``DateTimeDigitized`` and ``DateTime``, then of the same
+    in XMP.
 
     >>> date_taken(Image.new("RGB", (4, 3))) is None
     True
     """
+    exif = _exif(image)
     try:
-        written = _exif(image).get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
-        return str(datetime.strptime(str(written)[:19], "%Y:%m:%d %H:%M:%S"))
+        inner = exif.get_ifd(ExifTags.IFD.Exif)
     except DECODER_ERRORS:
+        inner = {}
+    written = [block.get(tag) for tag in _DATE_TAGS for block in (inner, exif)]
+    xmp = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp") or ""
+    found = dict(_XMP_DATE.findall(xmp.decode(errors="replace") if isinstance(xmp, bytes) else str(xmp)))
+    written += [found.get(name) for name in _XMP_DATES]
+    return next((date for date in map(parse_date, written) if date), None)
+
+
+def parse_date(written: object) -> str | None:
+    """Return a camera's date as ``"2019-07-14 10:20:30"``; None for zeros, spaces and dates that cannot be.
+
+    Any separators do, and seconds or the whole time may be missing. Time zones and fractions of seconds are left out, a
+    time that cannot be, too. Hour 24 is how some telephones write the first hour of a day.
+
+    >>> parse_date("2019:07:14 10:20"), parse_date("2019-07-14T24:20:30.5+02:00"), parse_date("0000:00:00 00:00:00")
+    ('2019-07-14 10:20:00', '2019-07-14 00:20:30', None)
+    """
+    text = written.decode(errors="replace") if isinstance(written, bytes) else str(written)
+    if not (found := _DATE.match(text)):
         return None
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups())
+    try:
+        date = datetime(year, month, day)
+    except ValueError:
+        return None
+    if hour <= 24 and minute < 60 and second <= 60:
+        date = date.replace(hour=hour % 24, minute=minute, second=min(second, 59))
+    return str(date) if year >= _FIRST_PHOTOGRAPH else None
 
 
 def _exif(image: Image.Image) -> Any:
