@@ -298,7 +298,7 @@ def test_what_is_no_input_is_refused(tmp_path):
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "mixed" / "a.parquet").read_bytes()[:-30])
     pq.write_table(pa.table({"id": ["a"], "picture": ["p"]}), tmp_path / "other.parquet")
     for address, says in (
-        ("none", "no such file or folder"),
+        ("none", "no such folder or file"),
         ("empty", "no files to encode; they end in .parquet, .tar, "),
         ("mixed", "name one kind, such as "),
         ("cut.tar", "not a readable tar file, perhaps truncated"),

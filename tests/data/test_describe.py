@@ -108,7 +108,7 @@ def test_a_folder_of_pictures_at_any_depth(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no pictures"):
         load_folder(tmp_path / "empty")
-    with pytest.raises(InputError, match="no such file or folder"):
+    with pytest.raises(InputError, match="no such folder or file"):
         load_any(tmp_path / "gone")
 
 

@@ -45,7 +45,7 @@ def test_folders_without_usable_images_are_refused(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"not a JPEG")
     with pytest.raises(InputError, match=r"unreadable picture .*a\.jpg .*--skip-bad"):
         load_folder(tmp_path)
-    with pytest.raises(InputError, match="no such file or folder"):
+    with pytest.raises(InputError, match="no such folder or file"):
         load_any(tmp_path / "lost")
 
 

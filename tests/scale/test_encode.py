@@ -182,7 +182,7 @@ def test_what_cannot_be_begun_leaves_nothing(features, tmp_path, capsys):
     taken = tmp_path / "taken"
     write_feature_parquet(taken / "x.parquet")
     for arguments, says in (
-        ([model, "--data", tmp_path / "none", "--out", tmp_path / "new"], "none: no such file or folder"),
+        ([model, "--data", tmp_path / "none", "--out", tmp_path / "new"], "none: no such folder or file"),
         ([model, "--data", data, "--out", taken], f"{taken}: holds Parquet files, but no job/manifest.json"),
         ([model, "--data", data, "--out", tmp_path / "c.parquet", "--engine", "local"], "--engine: is for shards"),
         ([model, "--data", data, "--out", tmp_path / "new", "--skip-bad"], "--skip-bad: bad items never stop"),

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -63,8 +64,9 @@ def match_captions(
 ) -> tuple[list[tuple[str, ...]], list[str]]:
     """Return the captions of each image, and a line if some are of images that are not there.
 
-    A caption's file is an image's path, or the end of one path only: ``1.jpg`` is ``2019/1.jpg``. Where none is the
-    same, letters are compared without their case, ``\\`` counts as ``/``, and a file without ending is any image.
+    A caption's file is an image's path, or the end of one path only: ``1.jpg`` is ``2019/1.jpg``. Letters with accents
+    may be written in either form of Unicode. Where none is the same, letters are compared without their case, ``\\``
+    counts as ``/``, and a file without ending is any image.
 
     Args:
         captions: from `read_captions`.
@@ -75,13 +77,15 @@ def match_captions(
     ([('sea',), ()], ['c.csv: 2 captions are of 1 picture that is not there: lost.jpg'])
     """
     rows = {name: row for row, name in enumerate(names)}
+    composed = [unicodedata.normalize("NFC", name) for name in names]
     by_stem: dict[str, list[int]] = {}
-    for name, row in rows.items():
+    for row, name in enumerate(composed):
         by_stem.setdefault(_stem(name.rpartition("/")[2]), []).append(row)
     found: list[list[str]] = [[] for _ in names]
     lost: list[str] = []
     for name, texts in captions.items():
-        of = [rows[name]] if name in rows else _rows_alike(name.replace("\\", "/"), names, by_stem)
+        written = unicodedata.normalize("NFC", name).replace("\\", "/")
+        of = [rows[name]] if name in rows else _rows_alike(written, composed, by_stem)
         if len(of) == 1:
             found[of[0]] += texts
         else:
@@ -102,7 +106,7 @@ def _rows_alike(name: str, names: Sequence[str], by_stem: dict[str, list[int]]) 
     candidates = by_stem.get(_stem(name.rpartition("/")[2]), [])
     for form in forms:
         if alike := [row for row in candidates if _ends_alike(form(names[row]), form(name))]:
-            return alike
+            return [row for row in alike if form(names[row]) == form(name)] or alike
     return []
 
 

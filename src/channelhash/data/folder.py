@@ -1,6 +1,7 @@
 """Items to encode: a table, features, or simply a folder of images."""
 
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +10,43 @@ from typing import NamedTuple
 import numpy as np
 
 from channelhash.data.features import load_features
-from channelhash.data.image_endings import NOT_A_PICTURE, ending_problem
+from channelhash.data.image_endings import IMAGE_ENDINGS, NOT_A_PICTURE, ending_problem
 from channelhash.data.images import image_problem
 from channelhash.data.records import Records
 from channelhash.data.table import has_labels, load_table
 from channelhash.errors import InputError
 from channelhash.utils.array_files import ENDINGS
 from channelhash.utils.path_patterns import match_any
+
+#: The store that belongs to a folder of photographs.
+STORE_FOLDER = ".channelhash"
+#: Why something is left out that other programs made of the photographs, or keep for a while after they were deleted.
+OF_OTHERS = "thumbnails or a bin of another program"
+_HIDDEN = "hidden"
+
+# Paths longer than this may be too long for the system; only these are looked at twice.
+_LONG = 1000
+# Folders of iPhoto and Aperture that hold no originals.
+_DERIVED = ("thumbnails", "previews", "resources", "data", "data.noindex", "database", "apdb", "faces")
+# In lower case: of Synology, QNAP, Windows, Linux, macOS, Lightroom, Capture One, and in libraries of Apple's programs.
+_OTHERS = match_any(
+    [
+        "@eadir/",
+        "@recycle/",
+        "@recently-snapshot/",
+        "#recycle/",
+        "#snapshot/",
+        "$recycle.bin/",
+        "recycler/",
+        "system volume information/",
+        "lost+found/",
+        "__macosx/",
+        "*.lrdata/",
+        "captureone/",
+        *(f"**/*.photoslibrary/{part}/" for part in ("resources", "database", "private", "scopes")),
+        *(f"**/*.{kind}library/{part}/" for kind in ("photo", "migratedphoto", "ap") for part in _DERIVED),
+    ]
+)
 
 
 def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Records:
@@ -32,12 +63,21 @@ def load_any(path: Path, root: Path | None = None, skip_bad: bool = False) -> Re
         InputError: nothing is there, or it cannot be read as such records.
     """
     if not path.exists():
-        raise InputError(f"{path}: no such file or folder")
+        raise no_such(path)
     if path.is_dir():
         return load_folder(path, skip_bad)
     if path.suffix.lower() in ENDINGS:
         return load_features(path, skip_bad=skip_bad)
     return load_table(path, root, label_columns=None if has_labels(path) else [], skip_bad=skip_bad)
+
+
+def no_such(path: object) -> InputError:
+    """Return what to raise where a path leads to nothing.
+
+    >>> no_such("photos")
+    InputError('photos: no such folder or file; check the name')
+    """
+    return InputError(f"{path}: no such folder or file; check the name")
 
 
 def load_folder(root: Path, skip_bad: bool = False) -> Records:
@@ -53,13 +93,15 @@ def load_folder(root: Path, skip_bad: bool = False) -> Records:
         raise InputError(f"{next(iter(bad.values()))}; mend it, or leave such pictures out with --skip-bad")
     good = tuple(path for path in paths if path not in bad)
     if not good:
-        raise InputError(f"{root}: no picture of {len(paths)} can be read; the first problem is {bad[paths[0]]}")
+        first = bad[paths[0]] if paths else found.problems[0]
+        raise InputError(f"{root}: no picture of {len(paths)} can be read; the first problem is {first}")
+    ids = dict(zip(paths, item_ids(found.names), strict=True))
     return Records(
-        tuple(path.relative_to(root).as_posix() for path in good),
+        tuple(ids[path] for path in good),
         {"image": good},
         np.zeros((len(good), 0), dtype=bool),
         (),
-        {reason: count for reason, count in found.skipped.items() if reason != NOT_A_PICTURE}
+        {reason: count for reason, count in found.skipped.items() if reason not in (NOT_A_PICTURE, OF_OTHERS, _HIDDEN)}
         | ({"unreadable picture": len(bad)} if bad else {}),
         (*found.problems, *bad.values()),
         found=len(paths),
@@ -85,66 +127,102 @@ class Found(NamedTuple):
 
     Attributes:
         names: paths of the images, relative to the folder with ``/``, sorted.
-        skipped: reason -> number of files and folders that are left out for it; hidden ones are not counted.
-        problems: a line for each folder or name that cannot be read.
+        skipped: reason -> number of files and folders that are left out for it.
+        problems: a line for each folder or file that cannot be read.
+        unread: these, by their paths like ``names``: what lies there is unknown, not gone.
     """
 
     names: list[str]
     skipped: dict[str, int]
     problems: tuple[str, ...]
+    unread: tuple[str, ...] = ()
 
 
 def find_images(root: Path, exclude: Sequence[str] = ()) -> Found:
     """Find the image files below ``root``, at any depth, by one listing of each folder.
 
-    Hidden files and folders are left out (macOS writes ``._photo.jpg`` beside ``photo.jpg``), links to folders too.
+    Left out are hidden files and folders (macOS writes ``._photo.jpg`` beside ``photo.jpg``), links to folders, and
+    what other programs keep beside photographs: thumbnails and bins.
 
     Args:
         root: the folder.
         exclude: patterns of paths to leave out, see `path_patterns.match_any`.
 
     Raises:
-        InputError: there are no images, the folder cannot be read, or a pattern is wrong.
+        InputError: there are no images and nothing that cannot be read, the folder itself cannot be read, or a pattern
+            is wrong.
     """
-    left_out, names, skipped, problems = match_any(exclude), list[str](), Counter[str](), list[str]()
-    folders = [""]
+    left_out, names, skipped, problems = match_any(exclude), list[str](), Counter[str](), dict[str, str]()
+    where, folders = os.path.abspath(root), [""]
     while folders:
         folder = folders.pop()
         try:
-            entries = list(os.scandir(root / folder))
+            entries = list(os.scandir(os.path.join(where, folder)))
         except OSError as error:
             if not folder:
                 raise InputError(f"{root}: cannot be read ({error.strerror})") from None
-            problems.append(f"{root / folder}: cannot be read ({error.strerror})")
+            problems[folder.rstrip("/")] = f"cannot be read ({error.strerror})"
             continue
         for entry in entries:
             name, is_folder = folder + entry.name, entry.is_dir(follow_symlinks=False)
-            if entry.name.startswith("."):
-                continue
+            reason = _no_image(entry, is_folder)
             if exclude and left_out(name, is_folder):
                 skipped["excluded"] += 1
+            elif is_folder and _OTHERS(f"{os.path.basename(where)}/{name}".lower(), True):
+                skipped[OF_OTHERS] += 1
+            elif reason is not None:
+                skipped[reason] += bool(reason)
             elif is_folder:
                 folders.append(f"{name}/")
-            elif reason := _no_image(entry):
-                skipped[reason] += 1
-            elif not _is_utf8(name):
-                shown = root / os.fsencode(name).decode(errors="replace")
-                problems.append(f"{shown}: the name is not UTF-8; rename it")
+            elif problem := _no_file(entry, name):
+                problems[name] = problem
             else:
                 names.append(name)
-    if not names:
-        reasons = "".join(f"; left out: {count:,} × {reason}" for reason, count in skipped.items())
+    if not names and not problems:
+        reasons = "".join(f"; left out: {count:,} × {reason}" for reason, count in skipped.items() if count)
         raise InputError(f"{root}: no pictures in this folder or below it{reasons}")
     return Found(
-        sorted(names, key=lambda name: name.split("/")), dict(sorted(skipped.items())), tuple(sorted(problems))
+        sorted(names, key=lambda name: name.split("/")),
+        {reason: count for reason, count in sorted(skipped.items()) if count},
+        tuple(f"{root / _shown(name)}: {problem}" for name, problem in sorted(problems.items())),
+        tuple(problems),
     )
 
 
-def _is_utf8(name: str) -> bool:
-    """Return whether a name that the system gave was UTF-8; other bytes are half surrogate pairs in it."""
-    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
+def item_ids(names: Sequence[str]) -> list[str]:
+    """Return the ids of files: their names, composed (NFC) whichever form the system gives.
+
+    Of two files whose names differ only in their form, each keeps its own.
+
+    >>> item_ids(["cafe\u0301.jpg"]) == ["caf\u00e9.jpg"]
+    True
+    """
+    composed = [unicodedata.normalize("NFC", name) for name in names]
+    counts = Counter(composed)
+    return [new if counts[new] == 1 else name for name, new in zip(names, composed, strict=True)]
 
 
-def _no_image(entry: os.DirEntry[str]) -> str:
-    """Return why a file is left out, by its name; empty for an image."""
-    return NOT_A_PICTURE if entry.is_dir() else ending_problem(os.path.splitext(entry.name)[1].lower())
+def _shown(name: str) -> str:
+    """Return a name that can be printed: bytes that are not UTF-8, which are half surrogate pairs in it, as �."""
+    return os.fsencode(name).decode(errors="replace")
+
+
+def _no_image(entry: os.DirEntry[str], is_folder: bool) -> str | None:
+    """Return why a file or folder is left out, by its name, or nothing where that is not worth a line; else None."""
+    ending = os.path.splitext(entry.name)[1].lower()
+    if entry.name.startswith("."):
+        return _HIDDEN if (is_folder or ending in IMAGE_ENDINGS) and entry.name != STORE_FOLDER else ""
+    return None if is_folder else ending_problem(ending) or None
+
+
+def _no_file(entry: os.DirEntry[str], name: str) -> str:
+    """Return why the image of a name is no file that can be read; empty for a file."""
+    try:
+        if len(entry.path) > _LONG:
+            entry.stat()
+        if not entry.is_file():
+            kind = "a link to nothing or to a folder" if entry.is_symlink() else "a pipe, a socket or a device"
+            return f"is {kind}, no picture"
+    except OSError as error:  # links that lead to each other, or a path that is too long
+        return f"cannot be read ({error.strerror})"
+    return "" if _shown(name) == name else "the name is not UTF-8; rename it"

@@ -69,9 +69,14 @@ def image_problem(path: Path, whole: bool = True) -> str | None:
     >>> image_problem(Path("lost.jpg"))
     'no such picture lost.jpg'
     """
+    try:
+        is_empty = path.stat().st_size == 0
+    except OSError as error:
+        absent = isinstance(error, FileNotFoundError | NotADirectoryError)
+        return f"no such picture {path}" if absent else f"unreadable picture {path} ({error.strerror})"
     if not path.is_file():
         return f"no such picture {path}"
-    if path.stat().st_size == 0:
+    if is_empty:
         return f"empty picture {path}"
     if not whole:
         return None

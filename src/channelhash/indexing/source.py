@@ -9,7 +9,7 @@ import numpy as np
 
 from channelhash.data.captions import match_captions, read_captions
 from channelhash.data.collection import load_collection
-from channelhash.data.folder import find_images, load_any
+from channelhash.data.folder import find_images, item_ids, load_any
 from channelhash.data.records import Records
 from channelhash.data.tabular_files import ENDINGS
 from channelhash.errors import InputError
@@ -28,6 +28,7 @@ class Source:
             columns of a table.
         photos: what was read, if it is a folder of images.
         captions: of a folder, the captions of each image, if a file of them was given; an image may have none.
+        unread: of a folder, paths in it that cannot be read now: what lies there is unknown, not gone.
 
     >>> records = Records(("a",), {"text": ("a dog",)}, np.zeros((1, 0), dtype=bool), ())
     >>> Source(records, [{"text": "a dog"}]).folder is None
@@ -38,6 +39,7 @@ class Source:
     metadata: list[dict[str, Value]]
     photos: PhotoSource | None = None
     captions: list[tuple[str, ...]] | None = None
+    unread: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path | None:
@@ -110,7 +112,7 @@ def read_source(
 
 def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source:
     found, where = find_images(root, exclude), os.path.abspath(root)
-    names = found.names
+    names, ids = found.names, item_ids(found.names)
     texts, lost = (None, []) if captions is None else match_captions(read_captions(captions), names, captions)
     metadata: list[dict[str, Value]] = [{"image": os.path.join(where, name)} for name in names]
     for values, several in zip(metadata, texts or (), strict=False):
@@ -119,8 +121,8 @@ def _folder(root: Path, exclude: Sequence[str], captions: Path | None) -> Source
     images = tuple(Path(str(values["image"])) for values in metadata)
     labels = np.zeros((len(names), 0), dtype=bool)
     problems = (*found.problems, *lost)
-    records = Records(tuple(names), {"image": images}, labels, (), found.skipped, problems)
-    return Source(records, metadata, PhotoSource(Path(where), captions, tuple(exclude)), texts)
+    records = Records(tuple(ids), {"image": images}, labels, (), found.skipped, problems)
+    return Source(records, metadata, PhotoSource(Path(where), captions, tuple(exclude)), texts, found.unread)
 
 
 def _metadata(records: Records) -> list[dict[str, Value]]:

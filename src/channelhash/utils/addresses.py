@@ -60,7 +60,7 @@ def list_files(address: str) -> Iterator[File]:
             names = sorted(name for name in found if fits.fullmatch(name) and not _hidden(name.removeprefix(fixed)))
             infos = (found[name] for name in names if found[name]["type"] == "file")
         elif (info := _info(system, path)) is None:
-            raise InputError(f"{address}: no such file or folder")
+            raise InputError(f"{address}: no such folder or file")
         else:
             infos = _below(system, path) if info["type"] == "directory" else iter([info])
         for info in infos:
