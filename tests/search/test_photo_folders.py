@@ -64,8 +64,20 @@ def test_where_nothing_can_be_written_one_line_says_what_to_do(photos, monkeypat
         choose_place(photos)
 
 
-@pytest.mark.parametrize("own", ["store.json", "config.yaml", "config.json", os.path.join("model", "config.json")])
-def test_stores_runs_and_models_are_no_plain_folders(photos, own):
+OURS = {
+    "store.json": '{"format": "channelhash store 1", "n_bits": 8}',
+    "items.seal": '{"format": "channelhash seal 1"}',
+    "config.yaml": "data:\n  kind: table\nmodel:\n  name: small\nloss:\n  name: dsch\ntrain:\n  epochs: 1\n",
+    "config.json": '{"name": "small", "n_bits": 8, "architecture": {}}',
+    os.path.join("model", "config.json"): '{"name": "small", "n_bits": 8, "architecture": {}}',
+}
+
+
+@pytest.mark.parametrize("own", OURS)
+def test_stores_runs_and_models_are_no_plain_folders_and_those_of_other_programs_are(photos, own):
     (photos / own).parent.mkdir(exist_ok=True)
-    (photos / own).touch()
+    (photos / own).write_text(OURS[own])
     assert not is_plain_folder(photos)
+    for content in ("", '{"name": "gallery", "format": "store"}', "data: here\nmodel: Canon\n"):
+        (photos / own).write_text(content)
+        assert is_plain_folder(photos)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import labels_from_names
 from channelhash.explanation.bit_labels import BitLabels, bit_label_correlation
+from channelhash.search.photo_folders import is_run
 from channelhash.search.store import Store
 from channelhash.utils.files import content_hash, write_text
 
@@ -32,7 +33,7 @@ def load_bit_labels(store: Store) -> BitLabels | None:
     ``labels`` are skipped. The result is None for a store of more than 5 million items.
     """
     path = Path(store.address)
-    if (path / "config.yaml").exists():
+    if is_run(path):
         return _load_run(path)
     if path.suffix == ".parquet":
         return count_bit_labels(CodeSet.load(path))

@@ -6,7 +6,7 @@ from pathlib import Path
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, check_address
 from channelhash.search.index import CodeIndex
-from channelhash.search.photo_folders import find_or_keep, is_store
+from channelhash.search.photo_folders import find_or_keep, is_run, is_store
 from channelhash.search.store import Answers, Item, Store
 from channelhash.search.validation import NoStoreError, check_count
 
@@ -92,7 +92,7 @@ def _existing(store: Store, n_bits: int | None) -> Store:
 
 def _codes_at(path: Path) -> Path | None:
     """Return the file of codes that a run's folder holds or that ``path`` is; None for a store."""
-    if (path / "config.yaml").exists():
+    if is_run(path):
         codes = path / "codes" / "test-retrieval.parquet"
         if not codes.exists():
             raise InputError(f"{path}: this run has no codes yet; write them with `channelhash evaluate {path}`")

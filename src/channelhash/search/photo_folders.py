@@ -2,20 +2,39 @@
 
 import hashlib
 import os
+import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from channelhash.data.folder import STORE_FOLDER
 from channelhash.errors import InputError
 from channelhash.utils.files import cache_folder
 
-_NAME = ".channelhash"
-# Files of which one makes a folder a store, a run or a saved model, and so no plain folder.
-_OWN = ("store.json", "items.sqlite", "items.seal", "model/config.json", "config.yaml", "config.json")
+# What the first bytes of a store's, a model's and a run's files hold: other programs, too, write a config.json.
+_STORE = {
+    "store.json": rb'"channelhash store',
+    "items.seal": rb'"channelhash seal',
+    "items.sqlite": rb"CREATE TABLE removed \(serial",
+}
+_MODEL = rb'(?s)(?=.*"name":)(?=.*"n_bits":)(?=.*"architecture":)'
+_RUN = rb"(?ms)^data:.*^model:.*^loss:.*^train:"
+_ENOUGH = 65536
 
 
 def is_store(folder: Path) -> bool:
-    """Return whether a folder holds a store, perhaps one whose first items are yet to come."""
-    return (folder / "model" / "config.json").exists() or (folder / "store.json").exists()
+    """Return whether a folder holds a store, perhaps one whose first items are yet to come, or one that is damaged."""
+    return is_model(folder / "model") or any(_holds(folder / name, mark) for name, mark in _STORE.items())
+
+
+def is_model(folder: Path) -> bool:
+    """Return whether a folder holds a saved model."""
+    return _holds(folder / "config.json", _MODEL)
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder holds a run."""
+    return _holds(folder / "config.yaml", _RUN)
 
 
 def is_plain_folder(path: Path) -> bool:
@@ -24,7 +43,16 @@ def is_plain_folder(path: Path) -> bool:
     >>> is_plain_folder(Path(os.sep)), is_plain_folder(Path("lost.store"))
     (True, False)
     """
-    return path.is_dir() and not any((path / name).exists() for name in _OWN)
+    return path.is_dir() and not (is_store(path) or is_model(path) or is_run(path))
+
+
+def _holds(file: Path, mark: bytes) -> bool:
+    """Return whether a file begins with what only this package writes."""
+    try:
+        with open(file, "rb") as opened:
+            return re.search(mark, opened.read(_ENOUGH)) is not None
+    except OSError:
+        return False
 
 
 def holds_files(address: str) -> bool:
@@ -35,7 +63,7 @@ def holds_files(address: str) -> bool:
 
 def find_store(folder: Path) -> Path | None:
     """Return the store that was made of a plain folder: in it, or in the user's cache; None if there is none."""
-    return next((place for place in (folder / _NAME, _in_cache(folder)) if is_store(place)), None)
+    return next((place for place in _places(folder) if is_store(place)), None)
 
 
 def find_or_keep(path: Path) -> Path:
@@ -54,7 +82,7 @@ def choose_place(folder: Path) -> Path:
     ...     choose_place(Path(photos)).name
     '.channelhash'
     """
-    for place in (folder / _NAME, _in_cache(folder)):
+    for place in _places(folder):
         try:
             place.mkdir(parents=True, exist_ok=True)  # the only sure test
             if os.access(place, os.W_OK):
@@ -71,6 +99,9 @@ def choose_place(folder: Path) -> Path:
     )
 
 
-def _in_cache(folder: Path) -> Path:
+def _places(folder: Path) -> Iterator[Path]:
+    """Yield where the store of a plain folder may be: in it, or in the cache of a user who has one."""
+    yield folder / STORE_FOLDER
     where = os.path.realpath(folder)
-    return cache_folder() / f"{Path(where).name}-{hashlib.sha256(os.fsencode(where)).hexdigest()[:16]}"
+    with suppress(InputError):
+        yield cache_folder() / f"{Path(where).name}-{hashlib.sha256(os.fsencode(where)).hexdigest()[:16]}"
