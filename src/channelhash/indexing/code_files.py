@@ -80,7 +80,7 @@ def claim_folder(folder: Path) -> None:
         raise InputError(f"{folder}: already a store; add to it with `channelhash index add {folder} SOURCE`")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is a file; name a folder for the store")
-    if folder.is_dir() and any(entry.name != "model" for entry in folder.iterdir()):
+    if folder.is_dir() and any(entry.name != "model" and entry.name[0] != "." for entry in folder.iterdir()):
         raise InputError(f"{folder}: is not empty and no store; choose another folder")
 
 

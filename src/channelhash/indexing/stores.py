@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -26,7 +26,7 @@ from channelhash.models.fitted import N_BITS, Codes
 from channelhash.search import STORES, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
-from channelhash.search.local.indexing_run import told
+from channelhash.search.local.indexing_run import hold_run
 from channelhash.search.photo_folders import choose_place, find_or_keep, find_store, is_store
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.store import Store
@@ -142,16 +142,24 @@ def index(
     folder, saved = None if root is None else Path(root), None if model is None else Path(model)
     with trusting(trust_code):
         items = read_again(address, path, folder, exclude, None if captions is None else Path(captions))
-        if _holds_items(address):
-            if encoder is not None:
-                check_encoder(address, encoder)
-            with closing(open_store(address)) as there:
-                loaded = load_encoder(there, saved)
-            indexed = add_to_store(address, items, loaded, None, progress, prune)
-            return Index(open_store(address), loaded, indexed)
-        indexed = create_store(address, saved or NewCodes(encoder, codes, bits), items, None, progress)
-        opened = open_store(address)
-        return Index(opened, load_encoder(opened, saved), indexed)
+        with _only_run(address, progress) as telling:
+            if _holds_items(address):
+                if encoder is not None:
+                    check_encoder(address, encoder)
+                with closing(open_store(address)) as there:
+                    loaded = load_encoder(there, saved)
+                indexed = _add_to_store(address, items, loaded, None, telling, prune)
+                return Index(open_store(address), loaded, indexed)
+            indexed = _create_store(address, saved or NewCodes(encoder, codes, bits), items, None, telling)
+            opened = open_store(address)
+            return Index(opened, load_encoder(opened, saved), indexed)
+
+
+def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[StageProgress]:
+    """Return a block in which nobody else indexes into a store; of a store that is no folder, a block alone."""
+    if address.startswith(tuple(STORES)) or Path(address).is_file():
+        return nullcontext(progress)
+    return hold_run(find_or_keep(Path(address)), progress)
 
 
 def read_again(
@@ -182,10 +190,9 @@ def read_again(
 
 def default_address(source: Path) -> str:
     """Return the address of a source's store where none is named."""
-    beside = source.with_name(f"{source.stem if source.is_file() else source.name}.store")
-    if source.is_dir() and not is_store(beside):  # where version 0.1 made them
+    if source.is_dir():
         return str(find_store(source) or choose_place(source))
-    return str(beside)
+    return str(source.with_suffix(".store"))
 
 
 def _holds_items(address: str) -> bool:
@@ -245,6 +252,19 @@ def create_store(
         InputError: there is something at that address already, or it cannot keep projections; or as `fit_source` and
             `add_to_store`.
     """
+    with _only_run(address, progress) as telling:
+        return _create_store(address, codes, source, root, telling, projections, stem)
+
+
+def _create_store(
+    address: str,
+    codes: Path | NewCodes,
+    source: Path | Source | None,
+    root: Path | None,
+    progress: StageProgress,
+    projections: bool | None = None,
+    stem: str = "",
+) -> Indexed:
     began = time.perf_counter()
     if isinstance(codes, NewCodes) and isinstance(codes.encoder, str) and not is_encoder(codes.encoder):
         codes = Path(codes.encoder)
@@ -300,6 +320,18 @@ def add_to_store(
     """
     if not address.startswith(tuple(STORES)) and not is_store(find_or_keep(Path(address))):
         raise InputError(f"{address}: no store; make one with `channelhash index create {address} SOURCE`")
+    with _only_run(address, progress) as telling:
+        return _add_to_store(address, source, model, root, telling, prune)
+
+
+def _add_to_store(
+    address: str,
+    source: Path | Source,
+    model: Path | HashModel | None,
+    root: Path | None,
+    progress: StageProgress,
+    prune: bool,
+) -> Indexed:
     store = open_store(address)
     if not store.writable:
         raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
@@ -338,7 +370,6 @@ def _add(
         folder = find_or_keep(Path(store.address))
         if items.photos is not None:
             write_photo_source(folder, items.photos)
-        with told(folder, progress) as telling:
-            return index_source(store, codes.model, items, telling, prune, codes.ready)
+        return index_source(store, codes.model, items, progress, prune, codes.ready)
     finally:
         store.close()

@@ -1,6 +1,7 @@
-"""How far an indexing run is, told in the store's folder to whoever serves the store meanwhile."""
+"""The indexing run that writes to a store: others wait for it, and whoever serves the store sees how far it is."""
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,17 +18,47 @@ _PAUSE = 1.0
 
 
 @contextmanager
-def told(store: Path, progress: StageProgress) -> Iterator[StageProgress]:
-    """Yield a progress callback that also tells `read_run`, unless another run does so or nothing can be written."""
+def hold_run(store: Path, progress: StageProgress) -> Iterator[StageProgress]:
+    """Wait until no other run writes to a store, and yield a progress callback that also tells `read_run`.
+
+    Where nothing can be written, or the file system has no locks, nobody waits.
+
+    Args:
+        store: the store's folder, which is made, and removed again if the block leaves nothing in it.
+        progress: stage -> its callback; one stage is to wait.
+    """
     folder = StoreFolder(store)
     with ExitStack() as stack:
         try:
-            stack.enter_context(locked(folder.run_lock, wait=False))
-        except OSError:  # also where the file system has no locks
+            _lock(stack, folder, progress)
+        except OSError:
             yield progress
             return
-        stack.callback(folder.run.unlink, missing_ok=True)
+        stack.callback(_tidy, folder)
         yield lambda stage: _told(folder, stage, progress(stage))
+
+
+def _lock(stack: ExitStack, folder: StoreFolder, progress: StageProgress) -> None:
+    """Take the lock; again if another command that failed has just removed its file or folder."""
+    while True:
+        with suppress(FileNotFoundError):
+            try:
+                stack.enter_context(locked(folder.run_lock, wait=False))
+            except BlockingIOError:
+                progress(f"waiting for another command that indexes {folder.path}")(0, 0)
+                stack.enter_context(locked(folder.run_lock))
+            if folder.run_lock.exists():
+                return
+            stack.pop_all().close()
+
+
+def _tidy(folder: StoreFolder) -> None:
+    """Remove what says how far the run is; where there is no store, also the lock and its folder."""
+    folder.run.unlink(missing_ok=True)
+    with suppress(OSError):
+        if os.listdir(folder.path) == [folder.run_lock.name]:
+            folder.run_lock.unlink()  # still locked, so nobody has begun meanwhile
+            folder.path.rmdir()
 
 
 def read_run(store: Path) -> IndexingRun | None:
