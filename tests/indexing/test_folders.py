@@ -8,13 +8,16 @@ import pytest
 from PIL import ExifTags, Image
 
 import channelhash as ch
+from channelhash.data.folder import OF_OTHERS
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError
 from channelhash.indexing import encode, read_images
 from channelhash.indexing.encode import index_source
 from channelhash.indexing.source import read_source
-from channelhash.indexing.state import state_of_file
+from channelhash.indexing.state import STATE, content_of, find_changes, state_of_file
 from channelhash.search.catalogue import date_of
+from channelhash.search.query import query_like
+from channelhash.utils.progress import no_progress
 from small_stores import picture_folder
 
 
@@ -35,6 +38,8 @@ def test_moved_and_renamed_files_keep_codes_captions_and_metadata(tmp_path, mode
         assert item.codes.keys() == before[old].codes.keys()
         for modality, code in item.codes.items():
             np.testing.assert_array_equal(code, before[old].codes[modality])
+        states = [content_of(str(each.metadata.pop(STATE))) for each in (item, before[old])]
+        assert states[0] == states[1]
         assert item.metadata == before[old].metadata | {"image": str(folder / new)}
     done = index_source(store, model, read_source(folder))
     assert (done.moved, done.unchanged) == (0, 6)
@@ -89,11 +94,11 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path, model, store):
         (folder / name).write_text("no picture")
     (folder / "cut.png").write_bytes((folder / "0.png").read_bytes()[:60])
     done = index_source(store, model, read_source(folder, exclude=["*.gif", "raw/"]))
-    assert done.skipped == {"excluded": 2, "not a picture": 1}
+    assert done.skipped == {"excluded": 2, "hidden": 1, "not a picture": 1}
     assert len(done.problems) == 1
     assert "cut.png" in done.problems[0]
     assert done.items == 4
-    with pytest.raises(InputError, match=r"no pictures in this folder or below it; left out: 7 × excluded"):
+    with pytest.raises(InputError, match=r"no pictures in this folder or below it; left out: 8 × excluded"):
         read_source(folder, exclude=["*"])
     with pytest.raises(InputError, match="--exclude"):
         read_source(folder, exclude=["!a.gif"])
@@ -156,23 +161,6 @@ def test_the_date_is_the_cameras_or_else_the_files_and_the_size_is_upright(tmp_p
     assert ("date" in dated, "taken" in other) == (False, False)
     assert (date_of(dated), date_of(other)) == (dated["taken"], str(datetime.fromtimestamp(1563099630)))
     assert (other["width"], other["height"]) == Image.open(folder / "0.png").size
-
-
-def test_a_store_without_dates_gets_them_without_reading_files_again(tmp_path, model, store, no_encoding):
-    folder = picture_folder(tmp_path / "photos", 3)
-    index_source(store, model, read_source(folder))
-    before = {item.id: item.metadata for item in store.get(store.ids())}
-    store.update(
-        store.ids(), [{"date": None, "taken": "2001-01-01" if name == "0.png" else None} for name in store.ids()]
-    )
-    with no_encoding():
-        assert index_source(store, model, read_source(folder)).unchanged == 3
-        version = store.version
-        assert index_source(store, model, read_source(folder)).unchanged == 3
-    after = {item.id: item.metadata for item in store.get(store.ids())}
-    assert store.version == version
-    assert "date" not in after.pop("0.png")
-    assert after == {name: metadata for name, metadata in before.items() if name in after}
 
 
 @pytest.mark.parametrize("column", ["date", "taken"])
@@ -269,3 +257,126 @@ def test_a_write_that_fails_ends_the_job_and_keeps_whole_batches(tmp_path, model
         index_source(store, model, read_source(folder))
     assert written == [["0.png", "2.png"], ["4.png", "6.png"]]
     assert store.ids() == ["0.png", "2.png", "4.png", "6.png"]
+
+
+def test_what_other_programs_keep_beside_photographs_is_left_out(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 2)
+    for name in (
+        "@eaDir/0.png/SYNOFILE_THUMB_M.png",
+        "deep/#recycle/a.png",
+        "$RECYCLE.BIN/b.png",
+        "Catalog Previews.lrdata/c.png",
+        "__MACOSX/d.png",
+        "My.photoslibrary/resources/derivatives/e.png",
+        "Old.photolibrary/Thumbnails/f.png",
+        ".Trash-1000/g.png",
+        "._0.png",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes((folder / "0.png").read_bytes())
+    (folder / "My.photoslibrary" / "originals").mkdir()
+    (folder / "0.png").rename(folder / "My.photoslibrary" / "originals" / "0.png")
+    done = index_source(store, model, read_source(folder))
+    assert store.ids() == ["My.photoslibrary/originals/0.png", "deep/er/1.png"]
+    assert done.skipped == {"hidden": 2, OF_OTHERS: 7}
+
+
+def test_what_cannot_be_opened_is_named_and_the_rest_indexed(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 2)
+    (folder / "loop.png").symlink_to("loop.png")
+    (folder / "lost.png").symlink_to("gone.png")
+    (folder / "around").symlink_to(folder)
+    os.mkfifo(folder / "pipe.png")
+    (folder / "\udcff.png").write_bytes(b"")
+    done = index_source(store, model, read_source(folder))
+    assert done.items == 2
+    problems = (
+        "loop.png: cannot be read",
+        "lost.png: is a link to nothing",
+        "pipe.png: is a pipe",
+        "name is not UTF-8",
+    )
+    assert [problem in line for problem, line in zip(problems, done.problems, strict=True)] == [True] * 4
+
+
+def test_items_of_a_folder_that_cannot_be_read_stay(tmp_path, model, store, monkeypatch, no_encoding):
+    folder = picture_folder(tmp_path / "photos", 3)
+    index_source(store, model, read_source(folder))
+    list_folder = os.scandir
+
+    def forbidden(path):
+        if str(path).endswith("deep/"):
+            raise PermissionError(13, "Permission denied")
+        return list_folder(path)
+
+    with monkeypatch.context() as patch, no_encoding():
+        patch.setattr(os, "scandir", forbidden)
+        done = index_source(store, model, read_source(folder), prune=True)
+    assert (done.items, done.pruned, done.moved) == (3, 0, 0)
+    assert done.problems == (f"{folder}/deep: cannot be read (Permission denied)",)
+
+
+def test_pruning_removes_what_is_left_out_now(tmp_path, model, store):
+    folder = picture_folder(tmp_path / "photos", 3)
+    index_source(store, model, read_source(folder))
+    assert index_source(store, model, read_source(folder, exclude=["deep/"]), prune=True).pruned == 1
+    assert store.ids() == ["0.png", "2.png"]
+
+
+def test_a_file_that_cannot_be_read_is_tried_again_only_once_it_has_changed(tmp_path, model, store, no_encoding):
+    folder = picture_folder(tmp_path / "photos", 2)
+    content = (folder / "0.png").read_bytes()
+    for name, damaged in {"cut.png": content[:60], "empty.png": b""}.items():
+        (folder / name).write_bytes(damaged)
+    problems = index_source(store, model, read_source(folder)).problems
+    assert [name in line for name, line in zip(("cut.png", "empty.png"), problems, strict=True)] == [True, True]
+    with no_encoding():
+        again = index_source(store, model, read_source(folder))
+    assert (again.problems, again.unchanged) == (problems, 2)
+    changes = find_changes(store, read_source(folder), no_progress)
+    assert (changes.is_empty, changes.problems) == (True, problems)
+    moved = folder.rename(tmp_path / "moved")
+    assert f"{moved}/cut.png" in index_source(store, model, read_source(moved)).problems[0]
+    (moved / "cut.png").write_bytes(content)
+    assert index_source(store, model, read_source(moved)).added == 1
+
+
+def test_an_edit_that_keeps_size_and_time_is_seen_and_a_new_mode_is_not_encoded(tmp_path, model, store, no_encoding):
+    folder = picture_folder(tmp_path / "photos", 2)
+    for file, colour in ((folder / "0.bmp", "red"), (tmp_path / "new.bmp", "lime")):
+        Image.new("RGB", (40, 30), colour).save(file)
+    index_source(store, model, read_source(folder))
+    (folder / "deep" / "er" / "1.png").chmod(0o600)
+    with no_encoding():
+        assert index_source(store, model, read_source(folder)).unchanged == 3
+    file, before = folder / "0.bmp", (folder / "0.bmp").stat()
+    content = (tmp_path / "new.bmp").read_bytes()
+    assert len(content) == before.st_size
+    file.write_bytes(content)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert index_source(store, model, read_source(folder)).replaced == 1
+
+
+@pytest.mark.parametrize("seconds", [0, -11_644_473_600])
+def test_a_file_of_an_impossible_time_has_no_date(tmp_path, model, store, seconds):
+    folder = picture_folder(tmp_path / "photos", 1)
+    os.utime(folder / "0.png", (seconds, seconds))
+    assert index_source(store, model, read_source(folder)).added == 1
+    assert "date" not in store.get(["0.png"])[0].metadata
+    assert index_source(store, model, read_source(folder)).unchanged == 1
+
+
+def test_a_name_is_the_same_in_both_forms_of_unicode(tmp_path, model, store, no_encoding):
+    folder, captions = tmp_path / "photos", tmp_path / "c.csv"
+    picture_folder(folder, 1)
+    composed, decomposed = "caf\u00e9.png", "cafe\u0301.png"
+    (folder / "0.png").rename(folder / decomposed)
+    captions.write_text(f"image,caption\n{composed},blue\n")
+    done = index_source(store, model, read_source(folder, captions=captions))
+    assert (done.problems, store.ids()) == ((), [composed])
+    (folder / decomposed).rename(folder / composed)
+    with no_encoding():
+        assert index_source(store, model, read_source(folder), prune=True).items == 1
+    assert query_like(store, decomposed).code is not None
+    Image.new("RGB", (40, 30), "white").save(folder / decomposed)
+    assert read_source(folder).records.ids == (decomposed, composed)

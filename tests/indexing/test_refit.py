@@ -11,6 +11,7 @@ from channelhash.errors import InputError
 from channelhash.indexing import refit
 from channelhash.indexing.fit import NewCodes
 from channelhash.indexing.refit import refit_store
+from channelhash.indexing.state import STATE, content_of
 from channelhash.indexing.stores import create_store, fit_of
 from picture_runs import tiny_clip, write_pictures
 from small_runs import assert_refused, run_command, write_features
@@ -44,7 +45,10 @@ def place(made):
 def content(place):
     with closing(ch.open_store(place)) as store:
         items = store.get(store.ids())
-        return {item.id: ({name: code.tolist() for name, code in item.codes.items()}, item.metadata) for item in items}
+        codes = [{name: code.tolist() for name, code in item.codes.items()} for item in items]
+        # The state says when the file was last touched, which copying the images does.
+        metadata = [{**item.metadata, STATE: content_of(str(item.metadata[STATE]))} for item in items]
+        return {item.id: pair for item, *pair in zip(items, codes, metadata, strict=True)}
 
 
 def test_all_items_are_encoded_anew_and_known_again(place):

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +18,12 @@ from channelhash.indexing.indexed import Indexed
 from channelhash.indexing.moved_files import keep_moved
 from channelhash.indexing.read_images import read_images
 from channelhash.indexing.source import Source, with_modalities
-from channelhash.indexing.state import STATE, find_changes, reads_files, state_of_values
+from channelhash.indexing.state import STATE, Changes, find_changes, reads_files, state_of_values
+from channelhash.indexing.unreadable import PATH, Unreadable, write_unreadable
 from channelhash.models import HashModel
 from channelhash.models.feature_heads import FeatureRows
 from channelhash.search.catalogue import DATES
-from channelhash.search.store import Store
+from channelhash.search.store import Listed, Store
 from channelhash.search.validation import Value
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.work_behind import work_behind
@@ -70,7 +70,7 @@ def index_source(
         model: encodes every modality that it shares with the source.
         source: the items.
         progress: stage -> its callback.
-        prune: for a folder: remove the items of images that are no longer in it.
+        prune: for a folder: remove the items of images that are no longer in it, or are left out now.
         ready: batches of rows that are encoded already, see `fit.fit_source`.
 
     Raises:
@@ -86,24 +86,26 @@ def index_source(
     moved = keep_moved(store, source, [row for row in changes.todo if row not in changes.stored], changes.gone)
     todo = [row for row in changes.todo if row not in moved]
     encoding, advance = time.perf_counter(), progress("encode")
-    problems, written, done = list(source.records.problems), set[int](), 0
+    problems, failures, written, done = [*source.records.problems, *changes.problems], list[str](), set[int](), 0
     encoded = {row for batch in ready for row in batch.rows}
     rest = [row for row in todo if row not in encoded]
     every = chain((batch for batch in ready if batch.rows), encode_batches(model, source, rest))
     with closing(work_behind(every, partial(_write, store, source.records.ids))) as batches:
         for batch in batches:
-            problems += batch.problems
+            failures += batch.problems
             done += len(batch.rows) + len(batch.problems)
             written.update(batch.rows)
             advance(done, len(todo))
     encoding_seconds = time.perf_counter() - encoding
+    failed = [row for row in todo if row not in written]
+    _remember(store, source, changes, dict(zip(failed, failures, strict=True)))
     replaced = len(written & changes.stored)
     return Indexed(
         added=len(written) - replaced,
         replaced=replaced,
-        unchanged=len(source.records) - len(changes.todo),
-        pruned=_prune(store, source) if prune else 0,
-        problems=tuple(problems),
+        unchanged=len(source.records) - len(changes.todo) - len(changes.problems),
+        pruned=_prune(store, changes.gone) if prune else 0,
+        problems=(*problems, *failures),
         items=len(store),
         seconds=time.perf_counter() - began,
         rate=len(written) / encoding_seconds if written else 0.0,
@@ -204,17 +206,18 @@ def _take(source: Source, modality: str, rows: Sequence[int]) -> Any:
     return values[list(rows)] if isinstance(values, np.ndarray) else [values[row] for row in rows]
 
 
-def _prune(store: Store, source: Source) -> int:
-    """Remove the items whose image was in the folder and has been removed; return their number."""
-    other_ids = sorted(set(store.ids()).difference(source.records.ids))
-    removed = [item.id for item in store.get(other_ids) if _is_removed(item.metadata.get("image"), source.folder)]
+def _prune(store: Store, gone: Sequence[Listed]) -> int:
+    """Remove the items whose image is no longer in the folder and has not been found elsewhere; return their number."""
+    removed = [item.id for item in gone if item.id in store]
     return store.delete(removed) if removed else 0
 
 
-def _is_removed(image: Value, folder: Path | None) -> bool:
-    return (
-        isinstance(image, str)
-        and folder is not None
-        and Path(image).is_relative_to(folder)
-        and not Path(image).exists()
-    )
+def _remember(store: Store, source: Source, changes: Changes, failures: dict[int, str]) -> None:
+    """Keep which files could not be read, as they were before."""
+    if not reads_files(source):
+        return
+    news: Unreadable = {}
+    for row, problem in failures.items():
+        path = str(source.metadata[row]["image"])
+        news[source.records.ids[row]] = changes.attempts[row], problem.replace(path, PATH)
+    write_unreadable(store, changes.unreadable | news)

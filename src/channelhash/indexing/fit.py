@@ -78,7 +78,7 @@ def fit_source(source: Source, new: NewCodes, progress: Progress) -> FittedCodes
         progress: called with (done, n) while features are computed.
 
     Raises:
-        InputError: the encoder cannot be opened or does not take these items; or as `fit_codes`.
+        InputError: the encoder cannot be opened or does not take these items, or none can be read; or as `fit_codes`.
     """
     widths = feature_widths(source.records)
     encoder = open_encoder(new.encoder or (FEATURES if widths else "photo"), widths)
@@ -92,6 +92,9 @@ def fit_source(source: Source, new: NewCodes, progress: Progress) -> FittedCodes
         batches.append(batch)
         texts.append(_caption_features(extract, source, batch))
         progress(sum(len(batch.rows) + len(batch.problems) for batch in batches), len(rows))
+    if not any(batch.rows for batch in batches):
+        problems = [*(line for batch in batches for line in batch.problems), *source.records.problems]
+        raise InputError(f"{problems[0]}; none of the {len(rows):,} pictures can be read, give others")
     features = {name: values.numpy() for name, values in _features(source, encoder, batches, texts).items()}
     model = fit_codes(encoder, features, new.n_bits, new.codes, new.seed)
     return FittedCodes(model, list(_ready(model, source, batches, texts)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from channelhash.indexing.source import Source
-from channelhash.indexing.state import STATE, modalities_of, state_of_file
+from channelhash.indexing.state import STATE, content_of, modalities_of, state_of_file
 from channelhash.search.store import Listed, Store
 
 _AT_ONCE = 1000  # items renamed in two transactions, the new ones first: a killed job has both
@@ -50,7 +50,7 @@ def _is_moved(item: Listed, state: str, source: Source, row: int) -> bool:
     """Return whether an item was encoded from the content of a row, and its own file is gone."""
     text = source.metadata[row].get("text")
     return (
-        str(item.metadata.get(STATE, "")).split()[0::2] == state.split()[0::2]
+        content_of(str(item.metadata.get(STATE, ""))) == content_of(state)
         and modalities_of(source, row) <= set(item.modalities)
         and text in (None, item.metadata.get("text"))
         and not os.path.lexists(str(item.metadata["image"]))

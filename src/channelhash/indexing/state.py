@@ -2,22 +2,25 @@
 
 import hashlib
 import os
+import unicodedata
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from channelhash.data.images import image_problem
 from channelhash.errors import InputError
 from channelhash.indexing.source import Source
-from channelhash.search.catalogue import DATES, file_date
+from channelhash.indexing.unreadable import PATH, Unreadable, attempt, read_unreadable, size_and_times
 from channelhash.search.store import Listed, Store
 from channelhash.search.validation import Value
 from channelhash.utils.files import content_hash
 from channelhash.utils.progress import Progress
 
-#: Metadata key of an item's state, which identifies what it was encoded from: size, modification time and SHA-256 of
-#: its image file, or the hash of its text or features. It is written with the codes: a killed job leaves no item
-#: without it.
+#: Metadata key of an item's state, which identifies what it was encoded from: size, times (of the last modification and
+#: of the last change of the inode, which no editor can set back) and SHA-256 of its image file, or the hash of its text
+#: or features. It is written with the codes: a killed job leaves no item without it.
 STATE = "encoded_from"
 
 _LOOK = 1000  # items between two calls of a progress callback, and items updated at once
@@ -29,32 +32,44 @@ class Changes(NamedTuple):
     Attributes:
         todo: rows to encode, in order.
         stored: rows whose id the store has.
-        gone: stored items of the source's folder whose id the source lacks.
+        gone: stored items of the source's folder that are no longer among its images.
+        attempts: row of ``todo`` -> its file as it is before it is read, see `unreadable.attempt`.
+        unreadable: items that could not be read the last time, and whose files have not changed since.
+        problems: a line for each file that the system does not let be looked at, or not any more.
 
-    >>> Changes([1, 2], {0, 2}, []).todo
-    [1, 2]
+    >>> Changes([1, 2], {0, 2}, []).is_empty
+    False
     """
 
     todo: list[int]
     stored: set[int]
     gone: list[Listed]
+    attempts: dict[int, str] = {}  # noqa: RUF012 - never written to
+    unreadable: Unreadable = {}  # noqa: RUF012
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the store is as the source is, apart from what cannot be read."""
+        return not self.todo and not self.gone
 
 
 def find_changes(store: Store, source: Source, progress: Progress) -> Changes:
     """Compare a source with what is stored, by one pass over the store and a look at each file.
 
-    Where only an image's modification time is new, or its folder was moved, or copied together with the store that lies
-    in it, the store is updated here.
+    Where only an image's times are new, or its folder was moved, or copied together with the store that lies in it, the
+    store is updated here.
     """
     copied = source.folder is not None and Path(store.address).resolve().is_relative_to(source.folder.resolve())
     ids = source.records.ids
     rows = {name: row for row, name in enumerate(ids)}
+    images = {values.get("image") for values in source.metadata} if source.folder is not None else set()
     changes = Changes([], set(), [])
     touched: list[tuple[str, dict[str, Value]]] = []
     for item in store.listed():
         row = rows.get(item.id)
         if row is None:
-            if source.folder is not None and lies_in(item.metadata.get("image"), source.folder):
+            if source.folder is not None and _is_gone(item, source.folder, source.unread, images):
                 changes.gone.append(item)
             continue
         changes.stored.add(row)
@@ -70,8 +85,43 @@ def find_changes(store: Store, source: Source, progress: Progress) -> Changes:
         store.update([name for name, _ in some], [news for _, news in some])
     changes.todo.extend(row for row in range(len(ids)) if row not in changes.stored)
     changes.todo.sort()
-    progress(len(ids), len(ids))
-    return changes
+    if ids:
+        progress(len(ids), len(ids))
+    return _without_unreadable(changes, store, source) if reads_files(source) else changes
+
+
+def _without_unreadable(changes: Changes, store: Store, source: Source) -> Changes:
+    """Take files out of what is to be encoded that cannot be read, as is known from the last time or at a look."""
+    earlier, known, attempts, problems = read_unreadable(store), Unreadable(), dict[int, str](), []
+    for row in changes.todo:
+        name, path = source.records.ids[row], Path(str(source.metadata[row]["image"]))
+        try:
+            current = attempt(path)
+        except OSError:
+            if problem := image_problem(path, decode=False):
+                problems.append(problem)
+                continue
+            current = ""  # it is there again
+        if name in earlier and earlier[name][0] == current:
+            known[name] = earlier[name]
+            problems.append(earlier[name][1].replace(PATH, str(path)))
+        else:
+            attempts[row] = current
+    return changes._replace(todo=list(attempts), attempts=attempts, unreadable=known, problems=tuple(problems))
+
+
+def _is_gone(item: Listed, folder: Path, unread: Sequence[str], images: Collection[Value]) -> bool:
+    """Return whether an item's image lay in a folder and is no longer one of its ``images``.
+
+    What lies where nothing can be read now stays, and so does an item with an id of its own whose file is there.
+    """
+    image = item.metadata.get("image")
+    if not isinstance(image, str) or not lies_in(image, folder) or image in images:
+        return False
+    name = Path(image).relative_to(folder).as_posix()
+    if any(f"{name}/".startswith(f"{path}/") for path in unread):
+        return False
+    return unicodedata.normalize("NFC", name) == unicodedata.normalize("NFC", item.id) or not os.path.lexists(image)
 
 
 def lies_in(image: Value, folder: Path) -> bool:
@@ -105,10 +155,7 @@ def _news(item: Listed, source: Source, row: int, copied: bool) -> dict[str, Val
         return None
     if state is None:
         return None
-    news = differing | ({STATE: state} if state != old else {})
-    if reads_files(source) and not any(map({**item.metadata, **metadata}.get, DATES)):  # an earlier version kept none
-        news["date"] = file_date(int(state.split()[1]))
-    return news
+    return differing | ({STATE: state} if state != old else {})
 
 
 def _check_same_image(item: Listed, source: Source, row: int) -> None:
@@ -125,26 +172,34 @@ def _current_state(source: Source, row: int, old: str) -> str | None:
         return state if state == old else None
     path = str(source.metadata[row]["image"])
     try:
-        stat = os.stat(path)
-        if old.startswith(f"{stat.st_size} {stat.st_mtime_ns} "):
+        if old.startswith(f"{size_and_times(path)} "):
             return old
         state = state_of_file(Path(path))
     except OSError:
         return None  # encoding it says what is wrong
-    return state if state.split()[0::2] == old.split()[0::2] else None
+    return state if content_of(state) == content_of(old) else None
+
+
+def content_of(state: str) -> tuple[str, str]:
+    """Return size and SHA-256 of a state.
+
+    >>> content_of("12 1563099630000000000 1563099631000000000 0123")
+    ('12', '0123')
+    """
+    return state.partition(" ")[0], state.rpartition(" ")[2]
 
 
 def state_of_file(path: Path) -> str:
-    """Return ``"SIZE TIME SHA256"`` of an image file; `OSError` if it cannot be read.
+    """Return ``"SIZE MODIFIED CHANGED SHA256"`` of an image file; `OSError` if it cannot be read.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file:
     ...     state_of_file(Path(file.name)).startswith("0 ")
     True
     """
-    stat = path.stat()  # before the content: a change in between is seen the next time
+    before = size_and_times(path)  # a change in between is seen the next time
     with open(path, "rb") as file:
-        return f"{stat.st_size} {stat.st_mtime_ns} {hashlib.file_digest(file, 'sha256').hexdigest()}"
+        return f"{before} {hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def state_of_values(source: Source, row: int) -> str:

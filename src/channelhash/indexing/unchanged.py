@@ -1,8 +1,9 @@
-"""Whether a folder of photographs lies in its store as it is: said without the model that would encode what is new."""
+"""Whether a folder of photographs lies in its store as it is, as far as that is known without the model."""
 
 from contextlib import closing
 from pathlib import Path
 
+from channelhash.indexing.indexed import Indexed
 from channelhash.indexing.photo_source import read_photo_source
 from channelhash.indexing.source import read_source, with_modalities
 from channelhash.indexing.state import find_changes
@@ -12,11 +13,11 @@ from channelhash.search.photo_folders import find_store
 from channelhash.utils.progress import StageProgress, no_stage_progress
 
 
-def is_unchanged(folder: Path, progress: StageProgress = no_stage_progress) -> bool:
-    """Return whether the store of a plain folder has all of its photographs as they are, and none that are gone.
+def find_unchanged(folder: Path, progress: StageProgress = no_stage_progress) -> Indexed | None:
+    """Return what the store of a plain folder has if these are all of its photographs as they are; else None.
 
-    Only of a store with fitted codes this is known without the model. Where images alone were moved with their folder,
-    the store is updated, see `find_changes`.
+    Known only for a store with fitted codes. Photographs that could not be read and have not changed since are listed
+    as problems. Where images alone were moved with their folder, the store is updated, see `find_changes`.
 
     Args:
         folder: a plain folder.
@@ -28,14 +29,22 @@ def is_unchanged(folder: Path, progress: StageProgress = no_stage_progress) -> b
     place = find_store(folder)
     kept = None if place is None else read_photo_source(place)
     if place is None or kept is None or kept.folder.resolve() != folder.resolve():
-        return False
+        return None
     config = place / "model" / "config.json"
     description = read_description(config) if config.exists() else {}
     if description.get("name") != "fitted":
-        return False
+        return None
     source = read_source(kept.folder, None, kept.exclude, kept.captions)
     with closing(open_store(folder)) as store:
         changes = find_changes(
             store, with_modalities(source, list(description["architecture"]["widths"])), progress("look")
         )
-    return not changes.todo and not changes.gone
+        if not changes.is_empty:
+            return None
+        problems = (*source.records.problems, *changes.problems)
+        return Indexed(
+            unchanged=len(source.records) - len(changes.problems),
+            problems=problems,
+            items=len(store),
+            skipped=source.records.removed,
+        )
