@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
@@ -14,7 +15,8 @@ from channelhash.search.hits import Query, SearchOptions, judge_hits, search_hit
 from channelhash.search.local.store import open_codes
 from channelhash.search.match import FEWEST, FIRST, find_reference, is_close, learn_nonsense
 from channelhash.search.match import nonsense as nonsense_texts
-from channelhash.search.query import query_like
+from channelhash.search.query import query_like, search_store
+from small_stores import small_model
 
 N, N_BITS, TOPICS = 1200, 64, 12
 
@@ -227,3 +229,34 @@ def test_folding_is_what_a_loop_over_kept_codes_does():
             else:
                 expected[row] = []
         assert fold(codes, radius) == expected
+
+
+def test_what_nonsense_has_in_common_tells_it_in_a_store_of_few_items(tmp_path):
+    random = np.random.default_rng(1)
+    common, images = random.normal(size=N_BITS), random.normal(size=(5, N_BITS))
+    nonsense = 2 * common + random.normal(size=(300, N_BITS))
+    asked = random.normal(size=(100, N_BITS)) + 0.3 * images[0]
+    for projected in (True, False):
+        store = ch.open_store(tmp_path / f"{projected}", n_bits=N_BITS, projections=projected)
+        rows = images.astype(np.float32) if projected else None
+        store.add([f"{row}" for row in range(5)], ch.codes.pack(images >= 0), "image", projections=rows)
+        learn_nonsense(store, "text", nonsense[:200].astype(np.float32))
+
+        def closeness(rows, store=store) -> float:
+            codes = ch.codes.pack(rows >= 0)
+            return float(
+                np.mean([search_hits(store, Query(*pair, "text")).close for pair in zip(codes, rows, strict=True)])
+            )
+
+        assert closeness(nonsense[200:]) <= 0.1
+        assert closeness(asked) >= 0.95
+
+
+def test_what_an_encoder_makes_of_nonsense_is_kept_with_the_store(tmp_path):
+    model = small_model(tmp_path / "model")
+    store = ch.open_store(tmp_path / "store", model.n_bits, model.fingerprint())
+    store.add(["a"], model.encode_images([Image.new("RGB", (8, 8))]), "image")
+    model.save_pretrained(tmp_path / "store" / "model")
+    assert search_store(store, text="red", model=model).close is not None
+    (file,) = (tmp_path / "store").glob("nonsense-*.npy")
+    assert np.load(file).shape == (200, model.n_bits)

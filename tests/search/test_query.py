@@ -235,8 +235,11 @@ def test_only_the_model_of_the_codes_encodes_questions(store, tmp_path, model):
 
 
 def test_there_has_to_be_something_to_search(tmp_path, model):
-    for place in (tmp_path / "gone", tmp_path):
-        with pytest.raises(InputError, match="neither a run's folder nor a Parquet file of codes nor a store"):
+    for place, says in (
+        (tmp_path / "gone", "gone: no such folder"),
+        (tmp_path, "neither a run's folder nor a Parquet"),
+    ):
+        with pytest.raises(InputError, match=says):
             open_filled_store(place)
     model.save_pretrained(tmp_path / "store" / "model")
     with pytest.raises(InputError, match="this store has no items yet"):

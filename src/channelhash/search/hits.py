@@ -229,7 +229,7 @@ def judge_hits(
     if judged is None:
         return Hits(hits)
     found = [replace(hit, match=match) for hit, match in zip(hits, judged.matches, strict=True)]
-    return Hits(found, is_close(reference, distances if nearest is None else nearest, cosines))
+    return Hits(found, is_close(reference, distances if nearest is None else nearest, cosines, query.outputs))
 
 
 def collapse_hits(hits: Sequence[Hit], radius: int, modality: str, most: int | None = None) -> list[Hit]:

@@ -8,6 +8,8 @@ random sample of the store's own items asks for the others, texts by their text 
   to. A question whose first answers are farther than those of all but a few of them has *nothing close*.
 * A store of photographs without captions has no texts that could ask. There, texts that mean nothing do, once somebody
   has encoded them (`learn_nonsense`): a text has something close if its answers are nearer than those of nearly all.
+  Texts that mean nothing also resemble each other: what a text has in common with them counts against it, so that few
+  photographs are enough.
 """
 
 from collections.abc import Sequence
@@ -32,6 +34,8 @@ FIRST = 10
 #: Share of the store's own questions that would have nothing close.
 LOST = 0.03
 
+# Of all bits, how many a cosine of 1 counts beside distances in bits.
+_HALF = 0.5
 # A reference is made anew when the number of codes has changed by more than this share.
 _CHANGED = 0.1
 
@@ -47,6 +51,8 @@ class Reference:
             too few items that can ask.
         limits: ``(m,)``: the largest mean distance of the first 1, 2, … m answers that are close; None likewise.
         cosine_limits: ``(m,)``: the same of 1 − cosine, where the store keeps projections; they tell nonsense better.
+        common: ``(n_bits,)``: the mean direction of texts that mean nothing, where these say what is close. A text's
+            cosine to it is added to distances, as a share of half the bits, and to 1 − cosine.
     """
 
     count: int
@@ -54,6 +60,7 @@ class Reference:
     shares: NDArray[np.float64] | None = None
     limits: NDArray[np.float64] | None = None
     cosine_limits: NDArray[np.float64] | None = None
+    common: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,10 @@ def judge(reference: Reference | None, code: PackedCodes, distances: Sequence[in
 
 
 def is_close(
-    reference: Reference | None, distances: Sequence[float], cosines: Sequence[float] | None = None
+    reference: Reference | None,
+    distances: Sequence[float],
+    cosines: Sequence[float] | None = None,
+    outputs: NDArray[np.floating[Any]] | None = None,
 ) -> bool | None:
     """Return whether the first answers are as near as those of the store's own questions; None where nobody knows.
 
@@ -120,18 +130,31 @@ def is_close(
         reference: see `find_reference`.
         distances: of the answers, in any order.
         cosines: of the best answers of `Store.search_projections`, instead of distances.
+        outputs: ``(n_bits,)`` of the question; needed where texts that mean nothing say what is close.
 
     >>> limits = np.array([2.0, 3.0])
     >>> [is_close(Reference(4, np.zeros((4, 1), np.uint8), None, limits), found) for found in ([2], [2, 5], [])]
     [True, False, None]
     """
-    limits = None if reference is None else reference.limits
-    if reference is not None and reference.cosine_limits is not None and cosines is not None:
+    if reference is None:
+        return None
+    limits, common = reference.limits, reference.common
+    against = 0.0 if common is None or outputs is None else float(_cosines(outputs[None], common)[0])
+    if reference.cosine_limits is not None and cosines is not None:
         limits, distances = reference.cosine_limits, [1 - cosine for cosine in cosines]
-    if limits is None or len(distances) == 0:
+    elif common is not None:
+        against *= _HALF * len(common)
+    if limits is None or len(distances) == 0 or (common is not None and outputs is None):
         return None
     first = sorted(distances)[: len(limits)]
-    return bool(sum(first) / len(first) <= limits[len(first) - 1])
+    return bool(sum(first) / len(first) + against <= limits[len(first) - 1])
+
+
+def _cosines(outputs: NDArray[np.floating[Any]], direction: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the cosines of ``(n, n_bits)`` outputs with a direction of length 1."""
+    norms = np.linalg.norm(outputs, axis=1)
+    cosines: NDArray[np.float64] = outputs @ direction / np.where(norms > 0, norms, 1)
+    return cosines
 
 
 def find_reference(store: Store, question: str, modality: str) -> Reference | None:
@@ -193,7 +216,7 @@ def _make(store: Store, question: str, modality: str, count: int) -> Reference:
     n_bits = store.n_bits or 0
     # Of a few items, many would be a question's only answers.
     if len(names) < FEWEST or count < FEWEST:
-        return Reference(count, items, None, *_nonsense_limits(store, question, modality, count))
+        return Reference(count, items, None, *_nonsense_limits(store, question, modality))
     place = {name: row for row, name in enumerate(ids)}
     distances = hamming_distances(questions, items)
     foreign = np.ones(distances.shape, dtype=np.bool_)
@@ -221,19 +244,35 @@ def _limits(
     return limits
 
 
+def lacks_nonsense(store: Store, question: str) -> bool:
+    """Return whether `learn_nonsense` would let a store say what is close to questions of a modality."""
+    count = store.count(question)
+    return count is not None and count < FEWEST and question not in _nonsense.get(store, {})
+
+
 def _nonsense_limits(
-    store: Store, question: str, modality: str, count: int
-) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
-    """Return what distance, and what 1 - cosine, nearly all questions that mean nothing are farther than; or None."""
+    store: Store, question: str, modality: str
+) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None, NDArray[np.float64] | None]:
+    """Return what distance, and what 1 - cosine, nearly all questions that mean nothing are farther than; or None.
+
+    Both with what they have in common, which comes third.
+    """
     outputs = _nonsense.get(store, {}).get(question)
-    if outputs is None or count < FEWEST:
-        return None, None
+    if outputs is None:
+        return None, None, None
+    norms = np.linalg.norm(outputs, axis=1, keepdims=True)
+    common = (outputs / np.where(norms > 0, norms, 1)).mean(axis=0, dtype=np.float64)
+    common /= np.linalg.norm(common) or 1
+    against = _cosines(outputs, common)[:, None]
     found = store.search(pack(binarize(outputs)), FIRST, modality)
-    scored = store.search_projections(outputs, FIRST, modality).scores if store.projected else None
-    return _nearer(found.distances), None if scored is None else _nearer([1 - scores for scores in scored])
+    bits = _nearer(first_means(np.array(found.distances)) + _HALF * (store.n_bits or 0) * against)
+    if not store.projected:
+        return bits, None, common
+    scores = store.search_projections(outputs, FIRST, modality).scores
+    return bits, _nearer(first_means(1 - np.array(scores)) + against), common
 
 
-def _nearer(distances: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-    limits = np.quantile(first_means(np.array(distances)), LOST, axis=0, method="lower")
+def _nearer(means: NDArray[np.float64]) -> NDArray[np.float64]:
+    limits = np.quantile(means, LOST, axis=0, method="lower")
     nearer: NDArray[np.float64] = np.nextafter(limits, -np.inf)  # as near is not nearer
     return nearer

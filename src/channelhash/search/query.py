@@ -4,6 +4,7 @@
 does both for a single query; code that answers many loads the model once with `load_encoder`.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.codes import binarize, pack, unpack
+from channelhash.data.folder import no_such
 from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.search.fused import answer
 from channelhash.search.hits import Hit, Hits, Query, SearchOptions, draw_hits, find_image, search_hits
-from channelhash.search.query_encoder import QueryEncoder, load_encoder, load_query_encoder
+from channelhash.search.query_encoder import QueryEncoder, learn_close, load_encoder, load_query_encoder
 from channelhash.search.question import Part, check_parts, combine, parse_question, unwanted_phrases, wanted_words
 from channelhash.search.store import Item, Store
 
@@ -191,6 +193,8 @@ def search_store(
     options = options or SearchOptions()
     if text is None and image is None and like is None:
         raise InputError("search: say what to search for: words, --image or --like")
+    if not len(store):
+        raise InputError(f"{store.address}: this store has no items yet; add some with `channelhash index add`")
     store.choose_modality(options.modality)  # before a model is loaded in vain
     alone = text is None and image is None and not minus and not minus_like
     if like is not None and alone:
@@ -202,7 +206,10 @@ def search_store(
         outputs: list[NDArray[np.float32] | None] = [None] * len(parts)
     else:
         needed = {modality for modality in map(part_modality, parts) if modality}
-        outputs = encode_parts(load_query_encoder(store, model, needed) if needed else None, parts)
+        encoder = load_query_encoder(store, model, needed) if needed else None
+        outputs = encode_parts(encoder, parts)
+        if encoder is not None and "text" in needed:
+            learn_close(store, encoder)
     return answer(store, make_query(parts, outputs), replace(options, by=by))
 
 
@@ -240,9 +247,10 @@ def _stored_outputs(store: Store, item_id: str, option: str) -> NDArray[np.float
 
 
 def _item(store: Store, item_id: str, option: str) -> Item:
-    if item_id not in store:
-        raise InputError(f"{option} {item_id}: {store.address} has no item with this id")
-    return store.get([item_id])[0]
+    for name in (item_id, unicodedata.normalize("NFC", item_id)):  # a shell may complete the decomposed form
+        if name in store:
+            return store.get([name])[0]
+    raise InputError(f"{option} {item_id}: {store.address} has no item with this id")
 
 
 def open_filled_store(address: str | Path) -> Store:
@@ -251,6 +259,8 @@ def open_filled_store(address: str | Path) -> Store:
     Raises:
         InputError: there is none at that address, or it is empty; or as `channelhash.open_store`.
     """
+    if "://" not in str(address) and not Path(address).exists():
+        raise no_such(address)
     store = open_store(address)
     if not len(store):
         raise InputError(f"{address}: this store has no items yet; add some with `channelhash index add`")

@@ -1,14 +1,18 @@
 """What encodes queries to a store: its model, or the model's exported encoders, which need no PyTorch."""
 
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from channelhash.errors import InputError
 from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
+from channelhash.search.match import lacks_nonsense, learn_nonsense, nonsense
 from channelhash.search.store import Store
+from channelhash.utils.files import atomic_path
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
@@ -98,6 +102,28 @@ def load_query_encoder(
         if enough and store.model and encoder.comparable(store.model):
             return encoder
     return load_encoder(store, model, trust_code)
+
+
+def learn_close(store: Store, encoder: QueryEncoder) -> None:
+    """Let a store without captions say what is close to a text, see `channelhash.search.match`.
+
+    What the encoder makes of texts that mean nothing is kept in the store's folder.
+    """
+    if "text" not in encoder.modalities or not lacks_nonsense(store, "text"):
+        return
+    folder = store.model_folder if store.writable else None
+    file = None if folder is None else folder / f"nonsense-{encoder.fingerprint()}.npy"
+    try:
+        outputs = np.load(file) if file is not None and file.exists() else None
+    except (OSError, ValueError, EOFError):  # damaged: made again
+        outputs = None
+    if outputs is None:
+        outputs = np.asarray(encoder.outputs("text", nonsense()), np.float32)
+        with suppress(OSError):
+            if file is not None:
+                with atomic_path(file) as temporary, open(temporary, "wb") as opened:
+                    np.save(opened, outputs)
+    learn_nonsense(store, "text", outputs)
 
 
 def _check(store: Store, encoder: QueryEncoder, folder: str | Path) -> None:

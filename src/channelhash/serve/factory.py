@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from channelhash.data.folder import no_such
 from channelhash.errors import InputError, check_address
 from channelhash.models.exported import ExportedModel
 from channelhash.search import STORES, open_store
@@ -48,7 +49,7 @@ def open_app(
     check_address(address)
     is_path = not address.startswith(tuple(STORES))
     if is_path and not Path(address).exists():
-        raise InputError(f"{address}: no such store; make one with `channelhash index create {address} --model RUN`")
+        raise no_such(address)
     token = read_token(token_file) if token_file else None
     tokens = Tokens(token, read_token(read_token_file, "--read-token-file") if read_token_file else None)
     if token is not None and token == tokens.read:

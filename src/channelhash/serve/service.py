@@ -19,10 +19,9 @@ from fastapi import Depends, HTTPException, Request, Response, UploadFile
 from PIL import Image
 
 from channelhash.errors import InputError, JobError
-from channelhash.explanation.sides import encode_items
 from channelhash.search.index import compile_loops
-from channelhash.search.match import find_reference, learn_nonsense, nonsense
-from channelhash.search.query_encoder import QueryEncoder
+from channelhash.search.match import find_reference
+from channelhash.search.query_encoder import QueryEncoder, learn_close
 from channelhash.search.store import Item, Store
 from channelhash.serve.audit import AuditLog
 from channelhash.serve.auth import Tokens
@@ -263,9 +262,8 @@ def _learn_close(service: Service) -> None:
     if encoding.model is None or not store.modalities:
         return
     for modality in encoding.batchers:
-        if modality == "text" and modality not in store.modalities:
-            outputs = service.thread.submit(encode_items, encoding.model, modality, nonsense()).result()
-            learn_nonsense(store, modality, outputs)
+        if modality == "text":
+            service.thread.submit(learn_close, store, encoding.model).result()
         find_reference(store, modality, store.choose_modality())
 
 
