@@ -304,7 +304,7 @@ def test_new_items_need_no_labels_and_may_be_skipped(pictures, tmp_path, capsys)
     assert json.loads(capsys.readouterr().out)["removed"] == {"missing picture": 1, "unreadable picture": 1}
     codes = ch.CodeSet.load(out)
     assert (codes.ids, codes.labels) == (("x",), None)
-    assert_refused(capsys, "encode", run, "--data", tmp_path / "gone", "--out", out, says="no such file or folder")
+    assert_refused(capsys, "encode", run, "--data", tmp_path / "gone", "--out", out, says="no such folder or file")
 
 
 def test_weights_that_are_not_finite_give_no_codes(run, tmp_path, capsys):

@@ -27,7 +27,11 @@ def store(tmp_path):
 
 def test_groups_as_json_and_as_a_table_and_as_a_sheet(store, tmp_path, capsys):
     assert run_command("duplicates", store, "--radius", 2, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"groups": [["b", "c", "e"]], "distances": [[0, 1, 3]]}
+    assert json.loads(capsys.readouterr().out) == {
+        "groups": [["b", "c", "e"]],
+        "distances": [[0, 1, 3]],
+        "problems": [],
+    }
     assert run_command("duplicates", store, "--radius", 2, "--where", "year < 7", "--sheet", tmp_path / "g.png") == 0
     out = capsys.readouterr().out
     assert "2 items in 1 groups" in out

@@ -233,3 +233,43 @@ def test_a_folder_that_has_not_changed_is_searched_without_pytorch(tmp_path, cap
     assert searched()[-1] == "False"
     (photos / "new.png").unlink()
     assert "new.png" not in search(capsys, photos, "a red picture")[0]
+
+
+@pytest.fixture
+def few(tmp_path) -> Path:
+    for i in range(6):
+        draw(tmp_path / "few" / f"{i}.png", list(COLOURS)[i % 3], i)
+    return tmp_path / "few"
+
+
+def test_names_are_printed_as_they_are(few, monkeypatch, capsys):
+    names = ["[bold]a [i].png", ":dog: [red].png", "x" * 150 + ".png", "line\nend.png", "\u05d0\u05d1.png"]
+    for number, name in enumerate(names):
+        (few / f"{number}.png").rename(few / name)
+    (few / "[i]cut.png").write_bytes(b"")
+    assert run_command("search", few, "--image", few / names[0], "-k", N, *ENCODER) == 0
+    out, err = capsys.readouterr()
+    assert [name for name in names if name.replace("\n", "\\n") not in out] == []
+    assert f"empty picture {few}/[i]cut.png" in err
+    monkeypatch.setenv("COLUMNS", "60")
+    assert run_command("search", few, "--image", few / names[0], "-k", N, "--trust-code") == 0
+    assert "x" * 20 in capsys.readouterr().out
+
+
+def test_what_cannot_be_read_is_named_each_time_and_exclusions_are_remembered(few, capsys):
+    (few / "cut.png").write_bytes(b"")
+    for command in (["search", "--like", "0.png"], ["duplicates", "--exclude", "1.png"], ["duplicates"]):
+        consent = ENCODER if "--like" in command else ["--trust-code"]
+        assert run_command(command[0], few, *command[1:], *consent, "--json") == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out)["problems"] == [f"empty picture {few}/cut.png"]
+        assert "left out: empty picture" in err
+    assert "1.png" not in ch.open_store(few)
+
+
+def test_a_folder_of_which_nothing_can_be_read_is_one_line(tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").touch()
+    says = "a.jpg; none of the 1 pictures can be read"
+    assert_refused(capsys, "search", tmp_path / "photos", "red", *ENCODER, says=says)
+    assert not (tmp_path / "photos" / ".channelhash").exists()

@@ -287,7 +287,7 @@ def test_a_new_store_takes_the_model_of_its_first_item(tmp_path, model):
 
 
 def test_what_cannot_be_served_is_refused_in_one_line(tmp_path, model, capsys):
-    assert_refused(capsys, "serve", tmp_path / "nothing", says="no such store")
+    assert_refused(capsys, "serve", tmp_path / "nothing", says="no such folder")
     small_store(tmp_path, model).close()
     small_model(tmp_path, seed=1).save_pretrained(tmp_path / "other")
     assert_refused(
@@ -450,7 +450,7 @@ def test_what_workers_cannot_serve_is_refused_in_one_line(tmp_path, model):
     small_store(tmp_path, model).close()
     small_model(tmp_path, seed=1).save_pretrained(tmp_path / "other")
     for store, options, line in (
-        ("nothing", (), "no such store"),
+        ("nothing", (), "no such folder"),
         ("store", ("--model", tmp_path / "other"), "two models cannot"),
     ):
         command = ["channelhash.cli.main", "serve", tmp_path / store, "--port", 0, "--workers", 2, *options]

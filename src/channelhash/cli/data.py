@@ -8,7 +8,7 @@ import typer
 
 from channelhash.cli.help import GroupedCommands
 from channelhash.cli.options import AsJson, Seed, SkipBad
-from channelhash.cli.output import messages, percent, print_json, print_table, progress_bars
+from channelhash.cli.output import percent, print_json, print_table, progress_bars, say
 from channelhash.cli.stopping import when_stopped
 
 app = typer.Typer(
@@ -193,4 +193,4 @@ def _print_description(result: dict[str, Any]) -> None:
         if result[key] and (result["labels"] or key != "labels_per_item"):
             typer.echo(f"{key.replace('_', ' ')}: " + ", ".join(f"{k} {v:.1f}" for k, v in result[key].items()))
     for line in result["problems"]:
-        messages.print(f"problem: {line}")
+        say(f"problem: {line}")

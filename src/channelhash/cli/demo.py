@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from channelhash.cli.options import AsJson, Quick
-from channelhash.cli.output import messages, percent, print_json, print_table, print_tasks, progress_bars
+from channelhash.cli.output import percent, print_json, print_table, print_tasks, progress_bars, say
 from channelhash.cli.stopping import when_stopped
 
 
@@ -24,7 +24,7 @@ def demo(
 
     when_stopped(f"finished parts are kept in {out}")
     with progress_bars() as progress:
-        result = run_demo(out, quick, progress, lambda line: messages.print(line))
+        result = run_demo(out, quick, progress, say)
     if as_json:
         print_json(
             {

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from channelhash.cli.options import AsJson, Modality, SearchableStore, Sheet, TrustCode, Where
-from channelhash.cli.output import print_json, print_table
-from channelhash.cli.photos import open_searched
+from channelhash.cli.output import print_json, print_table, printable
+from channelhash.cli.photos import Exclude, open_searched
 
 if TYPE_CHECKING:
     from channelhash.search.duplicates import DuplicateGroup
@@ -25,6 +25,7 @@ def duplicates(
     modality: Modality | None = typer.Option(None, help="Modality whose codes count; images if there are any."),
     where: Where = None,
     pictures: bool = typer.Option(True, help="Compare pictures; without, near codes are enough."),
+    exclude: Exclude = [],
     sheet: Sheet = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
@@ -35,13 +36,14 @@ def duplicates(
     """
     from channelhash.search.duplicates import draw_groups, find_duplicates
 
-    opened, _ = open_searched(store)
+    opened, _, problems = open_searched(store, exclude=exclude)
     groups = find_duplicates(opened, radius, modality.value if modality else None, where, pictures)
     if sheet and groups:
         draw_groups(opened, groups[:_GROUPS], sheet, _IDS)
     opened.close()
     if as_json:
-        print_json({"groups": [group.ids for group in groups], "distances": [group.distances for group in groups]})
+        found = {"groups": [group.ids for group in groups], "distances": [group.distances for group in groups]}
+        print_json({**found, "problems": problems})
         return
     if not groups:
         within = "" if radius is None else f" within {radius} bits"
@@ -58,7 +60,7 @@ def _print_groups(groups: "list[DuplicateGroup]") -> None:
     rows = []
     for group in groups[:_GROUPS]:
         more = len(group.ids) - _IDS
-        ids = group.ids[:_IDS] + [f"… and {more} more"] * (more > 0)
+        ids = list(map(printable, group.ids[:_IDS])) + [f"… and {more} more"] * (more > 0)
         rows.append([str(len(group.ids)), str(max(group.distances)), "\n".join(ids)])
     first = f", the first {_GROUPS} of them (--json prints all)" if len(groups) > _GROUPS else ""
     print_table(f"{n_items} items in {len(groups)} groups{first}", ["items", "bits apart", "ids"], rows)

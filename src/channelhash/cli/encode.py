@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from channelhash.cli.options import AsJson, Engine, EngineName, SavedModel, SkipBad, TrustCode, Workers
-from channelhash.cli.output import messages, print_json, progress_bars
+from channelhash.cli.output import print_json, progress_bars, say_left_out
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
 from channelhash.utils.remote_paths import Place, place
@@ -77,8 +77,7 @@ def _encode_one(run: Path, data: Path, out: Place, root: Path | None, skip_bad: 
     with progress_bars() as progress:
         codes = encode_records(model, records, progress("encode"))
     codes.save(out)
-    for line in records.problems:
-        messages.print(f"left out: {line}")
+    say_left_out(records.problems)
     return {
         "out": str(out),
         "items": len(codes),

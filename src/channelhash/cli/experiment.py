@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from channelhash.cli.options import AsJson, Overrides, Quick
-from channelhash.cli.output import messages, print_json, print_plan
+from channelhash.cli.output import print_json, print_plan, say
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments.studies import EXPERIMENTS
@@ -63,7 +63,7 @@ def experiment(
     places = devices.split(",") if devices else ()
     when_stopped(f"finished runs and the last checkpoints of the others are kept in {folder}")
     with trusting(grid.python_names):
-        results = study.run(grid, folder, Execution(jobs, places, messages.print))
+        results = study.run(grid, folder, Execution(jobs, places, say))
         tables = write_outputs(study, folder)
     if as_json:
         print_json({"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]})

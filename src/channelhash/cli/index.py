@@ -10,7 +10,7 @@ from channelhash.cli.help import GroupedCommands
 from channelhash.cli.index_care import backup, check, refit, repair
 from channelhash.cli.index_transfer import export_faiss, import_faiss, push
 from channelhash.cli.options import AsJson, CodesMethod, SearchableStore, Seed, Stem, TableRoot, TrustCode, Where
-from channelhash.cli.output import messages, print_json, print_table, progress_bars
+from channelhash.cli.output import print_json, print_table, progress_bars, say, say_left_out
 from channelhash.cli.stopping import same_command, when_stopped
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
@@ -165,7 +165,7 @@ def delete(
     unknown = [name for name in ids or [] if name not in opened]
     deleted = opened.delete(list(dict.fromkeys(ids)) if ids else opened.ids(where))
     for name in unknown:
-        messages.print(f"no item has the id {name}", markup=False)
+        say(f"no item has the id {name}")
     left = len(opened)
     opened.close()
     if as_json:
@@ -215,10 +215,7 @@ def _holds_codes(source: Path, given: object) -> bool:
 
 
 def _report(store: str, done: "Indexed", as_json: bool) -> None:
-    for line in done.problems:
-        messages.print(f"left out: {line}", markup=False)
-    for reason, count in done.skipped.items():
-        messages.print(f"left out: {count:,} × {reason}", markup=False)
+    say_left_out([*done.problems, *(f"{count:,} × {reason}" for reason, count in done.skipped.items())])
     if as_json:
         print_json({"store": store, **asdict(done)})
         return

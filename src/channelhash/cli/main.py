@@ -141,7 +141,9 @@ def _write_every_sign(stream: object) -> None:
 def _fail(message: str, status: int, debug: bool) -> None:
     if debug:
         typer.echo(hide_secrets(traceback.format_exc()), err=True, nl=False)
-    typer.echo(f"error: {hide_secrets(' '.join(message.split()))}", err=True)
+    from channelhash.cli.output import printable  # rich, which commands that succeed without tables do without
+
+    typer.echo(f"error: {printable(hide_secrets(' '.join(message.split())))}", err=True)
     sys.exit(status)
 
 

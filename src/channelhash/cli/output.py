@@ -3,6 +3,7 @@
 import json
 import os
 import time
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,8 +18,11 @@ from rich.table import Table
 from channelhash.utils.progress import StageProgress
 
 #: Progress and remarks go to stderr, so that stdout holds only results.
-messages = Console(stderr=True, highlight=False)
-results = Console(highlight=False)
+#: Names and captions are text, never rich's markup or emoji codes.
+messages = Console(stderr=True, highlight=False, markup=False, emoji=False)
+results = Console(highlight=False, markup=False, emoji=False)
+# Without a terminal nothing has to fit: lines are for files and other programs.
+_wide = Console(width=10_000, highlight=False, markup=False, emoji=False)
 #: Between two lines of progress where there is no terminal.
 _SECONDS = 30.0
 
@@ -32,6 +36,29 @@ def print_json(result: Mapping[str, Any]) -> None:
     print(json.dumps(result, default=str))
 
 
+def say(line: str) -> None:
+    """Print one line of remarks on stderr, however long."""
+    messages.print(printable(line), soft_wrap=True)
+
+
+def say_left_out(problems: Sequence[str], most: int | None = None) -> None:
+    """Say what was left out, a line each; of many the first ``most``."""
+    for line in problems[:most]:
+        say(f"left out: {line}")
+    if more := len(problems[most:]) if most is not None else 0:
+        say(f"left out: {more:,} more; --json lists all")
+
+
+def printable(text: str, lines: bool = False) -> str:
+    """Return a text with control characters as escapes: names may hold line ends, and codes that steer a terminal.
+
+    >>> print(printable("a\\nb.jpg"))
+    a\\nb.jpg
+    """
+    controls = {sign for sign in text if unicodedata.category(sign) == "Cc"} - ({"\n"} if lines else set())
+    return text.translate({ord(sign): sign.encode("unicode_escape").decode() for sign in controls})
+
+
 @contextmanager
 def progress_bars() -> Iterator[StageProgress]:
     """Show the progress of a long job: bars with count, speed and time left; without a terminal a line now and then."""
@@ -39,11 +66,11 @@ def progress_bars() -> Iterator[StageProgress]:
         yield _Lines
         return
     columns = (
-        TextColumn("{task.description:<22}"),
+        TextColumn("{task.description:<22}", markup=False),
         BarColumn(bar_width=min(24, max(4, messages.width - 66))),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[speed]}", markup=False),
+        TextColumn("{task.fields[note]}", markup=False),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=messages) as bars:
@@ -54,18 +81,18 @@ class _Bar:
     """The bar of a stage; a stage that comes again (the next loss, the next part) starts a new one."""
 
     def __init__(self, bars: Progress, name: str) -> None:
-        self._bars, self._task = bars, bars.add_task(name, total=None, speed="", note="")
+        self._bars, self._task = bars, bars.add_task(printable(name), total=None, speed="", note="")
 
     def __call__(self, done: int, total: int) -> None:
         elapsed = self._bars.tasks[self._bars.task_ids.index(self._task)].elapsed or 0
         self._bars.update(self._task, completed=done, total=total, speed=_speed(done, elapsed))
 
     def note(self, text: str) -> None:
-        self._bars.update(self._task, note=text)
+        self._bars.update(self._task, note=printable(text))
 
 
 class _Lines:
-    """A line of a stage every half minute, as a log or a batch system shows it."""
+    """A line of a stage every half minute, for a log or a batch system; at once if there is nothing to count."""
 
     def __init__(self, name: str) -> None:
         self._name, self._note = name, ""
@@ -73,11 +100,13 @@ class _Lines:
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
+        if not total:
+            say(self._name)
         if now - self._printed >= _SECONDS and done:
             self._printed, seconds = now, now - self._begun
             left = timedelta(seconds=round((total - done) * seconds / done))
             said = [f"{done:,} of {total:,}", self._note, _speed(done, seconds), f"{left} left"]
-            messages.print(f"{self._name}: {', '.join(filter(None, said))}", soft_wrap=True)
+            say(f"{self._name}: {', '.join(filter(None, said))}")
 
     def note(self, text: str) -> None:
         self._note = text
@@ -102,16 +131,17 @@ def print_table(
     numeric: bool = False,
 ) -> None:
     """Print a table; ``numeric`` aligns all columns but the first to the right."""
-    results.print(title)
+    results.print(printable(title), soft_wrap=True)
     table = Table()
     for place, name in enumerate(header):
-        table.add_column(name, justify="right" if numeric and place else "left")
+        table.add_column(printable(name), justify="right" if numeric and place else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(printable(cell, lines=True) for cell in row))
     if footer:
         table.add_section()
         table.add_row(*footer)
-    results.print(table)
+    fits = results.is_terminal or "COLUMNS" in os.environ
+    (results if fits else _wide).print(table)
 
 
 def print_names(names: Mapping[str, str]) -> None:
@@ -119,7 +149,7 @@ def print_names(names: Mapping[str, str]) -> None:
     table = Table.grid(padding=(0, 2))
     for name, meaning in names.items():
         table.add_row(name, meaning)
-    results.print(table, markup=False)
+    results.print(table)
 
 
 def print_tasks(title: str, rows: Mapping[str, Mapping[str, Any]], first: str) -> None:

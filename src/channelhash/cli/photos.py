@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from channelhash.cli.output import messages, progress_bars
+from channelhash.cli.output import progress_bars, say, say_left_out
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
@@ -24,6 +24,24 @@ Encoder = Annotated[
 Captions = Annotated[
     Path | None, typer.Option(help="Of a plain folder of pictures: a file of their captions. It is remembered.")
 ]
+Exclude = Annotated[
+    list[str],
+    typer.Option(
+        metavar="PATTERN",
+        help="Of a plain folder of pictures: leave out such files or folders, as in a .gitignore: '*.gif', 'raw/'. "
+        "Repeatable, and remembered.",
+    ),
+]
+# Lines about what cannot be read that a search begins with; JSON has all.
+_MOST = 20
+
+
+class Searched(NamedTuple):
+    """What a command searches: a store, the model that encodes queries if it is known, and what cannot be read."""
+
+    store: "Store"
+    encoder: "HashModel | Path | None"
+    problems: Sequence[str] = ()
 
 
 def open_searched(
@@ -31,9 +49,10 @@ def open_searched(
     model: Path | None = None,
     encoder: Sequence[str] = (),
     captions: Path | None = None,
+    exclude: Sequence[str] = (),
     words_alone: bool = False,
-) -> tuple["Store", "HashModel | Path | None"]:
-    """Open a store that has items, and return the model that encodes queries, as far as it is known.
+) -> Searched:
+    """Open a store that has items; that of a plain folder is brought up to date first.
 
     For words alone, which need no model, the store of a folder is searched as it is.
 
@@ -42,36 +61,44 @@ def open_searched(
     from channelhash.search.photo_folders import find_store
     from channelhash.search.query import open_filled_store
 
-    if words_alone and not encoder and captions is None and find_store(Path(store)):
-        return open_filled_store(store), model
-    photos = bring_up_to_date(store, model, encoder, captions)
-    return (photos.store, photos.encoder) if photos else (open_filled_store(store), model)
+    if words_alone and not encoder and captions is None and not exclude and find_store(Path(store)):
+        return Searched(open_filled_store(store), model)
+    done, photos = bring_up_to_date(store, model, encoder, captions, exclude)
+    problems = done.problems if done else ()
+    if photos and len(photos.store):
+        return Searched(photos.store, photos.encoder, problems)
+    return Searched(open_filled_store(store), model, problems)
 
 
-def bring_up_to_date(store: str, model: Path | None, encoder: Sequence[str], captions: Path | None) -> "Index | None":
+def bring_up_to_date(
+    store: str, model: Path | None, encoder: Sequence[str], captions: Path | None, exclude: Sequence[str]
+) -> tuple["Indexed | None", "Index | None"]:
     """Make a store of a plain folder of photographs, or bring its store up to date.
 
     Returns:
-        The store; None for other addresses, and of a folder whose store lacks nothing or can only be read, to be opened
-        by its address.
+        What became of the folder's items, None for other addresses and where the store can only be read; and the store,
+        None likewise and for a folder whose store lacks nothing, to be opened by its address.
 
     Raises:
-        InputError: an encoder or captions are given for anything but a plain folder; or as `indexing.stores.index`.
+        InputError: an encoder, captions or exclusions are given for anything but a plain folder; or as
+            `indexing.stores.index`.
     """
     from channelhash.search.local.folder import StoreFolder
     from channelhash.search.photo_folders import find_store, holds_files
 
     if not holds_files(store):
-        if encoder or captions is not None:
-            given = "--encoder" if encoder else "--captions"
-            raise InputError(f"{given}: goes with a plain folder of pictures, {store} is none; leave it out")
-        return None
+        for option, value in {"--encoder": encoder, "--captions": captions, "--exclude": exclude}.items():
+            if value:
+                raise InputError(f"{option}: goes with a plain folder of pictures, {store} is none; leave it out")
+        return None, None
     place = find_store(Path(store))
     if place is not None and not StoreFolder(place).writable:
-        typer.echo(f"{place}: can only be read, so that new pictures are not found", err=True)
-        return None
-    if model is None and not encoder and captions is None and _answers_as_it_is(Path(store)):
-        return None
+        say(f"{place}: can only be read, so that new pictures are not found")
+        return None, None
+    asks_for_more = model is not None or encoder or captions is not None or exclude
+    if unchanged := None if asks_for_more else _as_it_is(Path(store)):
+        say_left_out(unchanged.problems, _MOST)
+        return unchanged, None
     from channelhash.models.encoder_words import extra_of, read_words
 
     word = read_words(list(encoder)) if encoder else None
@@ -82,36 +109,36 @@ def bring_up_to_date(store: str, model: Path | None, encoder: Sequence[str], cap
 
     when_stopped(f"{store} keeps the items indexed so far")
     with progress_bars() as progress:
-        photos = index(store, model=model, encoder=word, captions=captions, prune=True, progress=progress)
+        photos = index(
+            store, model=model, encoder=word, captions=captions, exclude=exclude, prune=True, progress=progress
+        )
     _report(photos.indexed, photos.store)
     keep_exported(find_or_keep(Path(store)), photos.encoder)
-    return photos
+    return photos.indexed, photos
 
 
-def _answers_as_it_is(folder: Path) -> bool:
-    """Return whether the store of a plain folder lacks nothing and encodes questions without PyTorch."""
-    from channelhash.indexing.unchanged import is_unchanged
+def _as_it_is(folder: Path) -> "Indexed | None":
+    """Return what the store of a plain folder has if it lacks nothing and encodes questions without PyTorch."""
+    from channelhash.indexing.unchanged import find_unchanged
     from channelhash.models.exported import FOLDER, is_exported
     from channelhash.search import open_store
     from channelhash.search.photo_folders import find_store
 
     place = find_store(folder)
     if place is None:
-        return False
+        return None
     with closing(open_store(place)) as opened:
         exported = is_exported(place / FOLDER, "text", opened.model)
     with progress_bars() as progress:
-        return exported and is_unchanged(folder, progress)
+        return find_unchanged(folder, progress) if exported else None
 
 
 def _report(done: "Indexed", store: "Store") -> None:
-    """Say what changed; nothing if nothing did."""
+    """Say what cannot be read, and what changed."""
+    say_left_out(done.problems, _MOST)
     counts = {"added": done.added, "changed": done.replaced, "moved": done.moved, "removed": done.pruned}
     if not any(counts.values()):
         return
-    for line in (*done.problems, *(f"{count:,} × {reason}" for reason, count in done.skipped.items())):
-        messages.print(f"left out: {line}", markup=False, soft_wrap=True)
+    say_left_out([f"{count:,} × {reason}" for reason, count in done.skipped.items()])
     changed = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-    messages.print(
-        f"{changed}: {done.items:,} pictures in {store.address} ({done.seconds:.0f} s)", markup=False, soft_wrap=True
-    )
+    say(f"{changed}: {done.items:,} pictures in {store.address} ({done.seconds:.0f} s)")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from channelhash.cli.options import AsJson, By, Modality, SearchableStore, Sheet, StoreModel, TrustCode, Where
-from channelhash.cli.output import messages, print_json, print_table
-from channelhash.cli.photos import Captions, Encoder, open_searched
+from channelhash.cli.output import print_json, print_table, printable, say
+from channelhash.cli.photos import Captions, Encoder, Exclude, open_searched
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def search(
     model: StoreModel = None,
     encoder: Encoder = [],
     captions: Captions = None,
+    exclude: Exclude = [],
     sheet: Sheet = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
@@ -54,7 +55,7 @@ def search(
         raise InputError("--text: the query is given twice; leave one of them out")
     text = text if question is None else question
     options = SearchOptions(k, radius, None, modality and modality.value, where, rerank)
-    opened, loaded = open_searched(store, model, encoder, captions, by is By.words)
+    opened, loaded, problems = open_searched(store, model, encoder, captions, exclude, by is By.words)
     if collapse:
         options = replace(options, collapse=default_radius(opened.n_bits or 0))
     hits = search_store(
@@ -72,9 +73,9 @@ def search(
         draw_hits(hits, text if text is not None else image or find_image(opened, like or "") or like or "", sheet)
     opened.close()
     if hits.note:
-        messages.print(hits.note, markup=False, soft_wrap=True)
+        say(hits.note)
     if as_json:
-        print_json({"results": [hit.as_dict() for hit in hits], "close": hits.close})
+        print_json({"results": [hit.as_dict() for hit in hits], "close": hits.close, "problems": problems})
     else:
         _print_answers(hits, options, store, sheet)
 
@@ -101,7 +102,7 @@ def _print_hits(hits: "Hits") -> None:
     for hit in hits:
         bits = "–" if hit.distance is None else str(hit.distance)
         match = "–" if hit.match is None else f"{100 * hit.match:.2g} %"
-        rows.append([hit.id, bits, match, hit.text, ", ".join(hit.labels)])
+        rows.append([printable(hit.id), bits, match, hit.text, ", ".join(hit.labels)])
         if hit.duplicates is not None:
             rows[-1].append(str(len(hit.duplicates) or ""))
     print_table(title, header + ["duplicates"] * (hits[0].duplicates is not None), rows)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from channelhash.cli.options import SearchableStore, StoreModel, TrustCode
-from channelhash.cli.output import messages
-from channelhash.cli.photos import Captions, Encoder, bring_up_to_date
+from channelhash.cli.output import say as say_remark
+from channelhash.cli.photos import Captions, Encoder, Exclude, bring_up_to_date
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
 
@@ -34,6 +34,7 @@ def serve(
     workers: int = typer.Option(1, min=1, help="Number of processes that answer, up to one for each core."),
     encoder: Encoder = [],
     captions: Captions = None,
+    exclude: Exclude = [],
     trust_code: TrustCode = False,
 ) -> None:
     """Serve a store, or a plain folder of pictures, over HTTP, with a search page for the browser, until Ctrl-C.
@@ -55,7 +56,8 @@ def serve(
     )
     when_stopped(f"{store} keeps every write that was answered")
     with listen(host, port) as listening:
-        if photos := bring_up_to_date(store, model, encoder, captions):
+        _, photos = bring_up_to_date(store, model, encoder, captions, exclude)
+        if photos:
             photos.store.close()
         hosts = allowed_hosts(host, allow_host)
         make = partial(open_app, store, model, limits, token_file, hosts, read_token_file, audit_log, workers > 1)
@@ -86,4 +88,4 @@ def _say_problems(encoding: "Future[Encoding]") -> None:
     for modality, problem in encoding.result().problems.items():
         alone = modality == "text" and encoding.result().words_alone
         what = "texts are searched by their words" if alone else f"no search with a new {modality}"
-        messages.print(f"{what}: {problem}", markup=False, soft_wrap=True)
+        say_remark(f"{what}: {problem}")

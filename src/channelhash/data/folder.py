@@ -153,11 +153,11 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> Found:
             is wrong.
     """
     left_out, names, skipped, problems = match_any(exclude), list[str](), Counter[str](), dict[str, str]()
-    where, folders = os.path.abspath(root), [""]
+    where, folders = Path(os.path.abspath(root)), [""]
     while folders:
         folder = folders.pop()
         try:
-            entries = list(os.scandir(os.path.join(where, folder)))
+            entries = list(os.scandir(where / folder))
         except OSError as error:
             if not folder:
                 raise InputError(f"{root}: cannot be read ({error.strerror})") from None
@@ -168,7 +168,7 @@ def find_images(root: Path, exclude: Sequence[str] = ()) -> Found:
             reason = _no_image(entry, is_folder)
             if exclude and left_out(name, is_folder):
                 skipped["excluded"] += 1
-            elif is_folder and _OTHERS(f"{os.path.basename(where)}/{name}".lower(), True):
+            elif is_folder and _OTHERS(f"{where.name}/{name}".lower(), True):
                 skipped[OF_OTHERS] += 1
             elif reason is not None:
                 skipped[reason] += bool(reason)
