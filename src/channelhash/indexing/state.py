@@ -98,7 +98,7 @@ def _without_unreadable(changes: Changes, store: Store, source: Source) -> Chang
         try:
             current = attempt(path)
         except OSError:
-            if problem := image_problem(path, decode=False):
+            if problem := image_problem(path, whole=False):
                 problems.append(problem)
                 continue
             current = ""  # it is there again
