@@ -107,7 +107,7 @@ def odd_stores(tmp_path_factory) -> Iterator[Callable[[Kind], Store]]:
         store.close()
 
 
-@settings(max_examples=100, derandomize=True, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=50, derandomize=True, suppress_health_check=list(HealthCheck), deadline=None)
 @given(tree=TREES)
 @example(tree=("LIKE", "text", ("Sea%",)))
 @example(tree=("NOT", ("LIKE", "label", ("sea_",))))

@@ -14,6 +14,7 @@ from channelhash.search import STORES, open_store
 from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.query_encoder import QueryEncoder, load_encoder, load_query_encoder
 from channelhash.search.store import Store
+from channelhash.search.validation import NoStoreError
 from channelhash.serve.app import create_app
 from channelhash.serve.audit import AuditLog
 from channelhash.serve.auth import Tokens, read_token
@@ -55,11 +56,19 @@ def open_app(
     if token is not None and token == tokens.read:
         raise InputError("--read-token-file: holds the token of --token-file, so that whoever reads could write")
     audit = AuditLog(audit_log) if audit_log else None
-    store = open_store(address, mapped=mapped)
+    encoder: QueryEncoder | None = None
+    try:
+        store = open_store(address, mapped=mapped)
+    except NoStoreError:
+        if model is None or token is None:
+            raise
+        from channelhash.models import load_model  # seconds to load
+
+        encoder = _on_device(load_model(model))  # whose first items make the store
+        store = open_store(address, encoder.n_bits, encoder.fingerprint(), mapped=mapped)
     if token is not None and not store.writable:
         raise InputError(f"--token-file: {address} can only be read; make a store with `channelhash index create`")
     folder, writes = model or store.model_folder, token is not None
-    encoder = None
     if folder and store.n_bits is None:  # the first items are this model's
         encoder = _load(store, folder, writes)
         store.close()
