@@ -41,9 +41,13 @@ def connect(path: Path | None, create: bool = False, read_only: bool = False) ->
     if path is not None:
         name = f"file:{quote(str(path.absolute()))}?mode={_read_only(path) if read_only else 'rwc' if create else 'rw'}"
     connection = sqlite3.connect(name, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
-    for setting in _SETTINGS[read_only:]:
-        connection.execute(f"PRAGMA {setting}")
-    connection.create_function("separate", 1, separate, deterministic=True)  # for the view of `words`
+    try:
+        for setting in _SETTINGS[read_only:]:
+            connection.execute(f"PRAGMA {setting}")
+        connection.create_function("separate", 1, separate, deterministic=True)  # for the view of `words`
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

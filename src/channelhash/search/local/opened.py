@@ -1,6 +1,6 @@
 """The open items of a store: its connections, the codes over them, and the hold on its database."""
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from channelhash.errors import InputError, JobError
@@ -55,12 +55,13 @@ def in_memory(facts: Facts | None) -> Opened:
 
 def in_folder(folder: StoreFolder, facts: Facts) -> Opened:
     """Open the database of a store that is there, checked as `Guard` does."""
-    guard = Guard(folder, facts)
-    try:
-        reader, writer = (ItemsDatabase(folder.database, guard, facts.stem) for _ in range(2))
-    except BaseException:
-        guard.release()
-        raise
+    with ExitStack() as stack:
+        guard = Guard(folder, facts)
+        stack.callback(guard.release)
+        reader = ItemsDatabase(folder.database, guard, facts.stem)
+        stack.callback(reader.close)
+        writer = ItemsDatabase(folder.database, guard, facts.stem)
+        stack.pop_all()
     return Opened(facts, reader, CodeLayers(reader, facts.n_bits, folder), writer, guard)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from channelhash.errors import JobError
 from channelhash.search.local.folder import Facts
 from channelhash.utils.checked_json import dump_checked, load_checked
+from channelhash.utils.exhausted import check_exhausted
 from channelhash.utils.files import atomic_path, sync_folder
 
 _FORMAT = "channelhash seal 1"
@@ -54,6 +55,9 @@ def read_seal(path: Path) -> Seal | None:
         return Seal(values["version"], facts, values["n_bytes"], values["sha256"])
     except (FileNotFoundError, ValueError, KeyError):
         return None
+    except OSError as error:
+        check_exhausted(error, path)
+        raise
 
 
 def write_seal(path: Path, seal: Seal) -> None:

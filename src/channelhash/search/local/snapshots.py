@@ -168,9 +168,12 @@ class CodeLayers:
 
     def remove_leftovers(self) -> None:
         """Remove what killed processes have left of snapshots, unless it is in use or cannot be removed."""
-        if self._folder is not None and self._folder.writable and any(self._folder.path.glob(f"{PREFIX}*")):
-            with suppress(OSError), locked(self._folder.lock, wait=False), self._database.reading() as state:
-                remove_others(self._folder.path, state.snapshot)
+        if self._folder is None or not self._folder.writable:
+            return
+        with suppress(OSError):
+            if any(self._folder.path.glob(f"{PREFIX}*")):
+                with locked(self._folder.lock, wait=False), self._database.reading() as state:
+                    remove_others(self._folder.path, state.snapshot)
 
     def _renew(self, state: State) -> bool:
         """Bring the view to ``state``. Returns False if that takes a new snapshot."""

@@ -28,6 +28,7 @@ from channelhash.search.projections import Scored
 from channelhash.search.rerank import Surest
 from channelhash.search.store import Answers, Item, Listed, Store
 from channelhash.search.validation import Metadata, check_ids
+from channelhash.utils.exhausted import check_exhausted
 from channelhash.utils.files import locked
 from channelhash.utils.forks import tell_of_fork
 
@@ -327,6 +328,7 @@ def open_folder(path: Path, new: Facts = _ANY, mapped: bool = False) -> Embedded
 
     Raises:
         InputError: the folder holds something else, is damaged, or was made otherwise.
+        JobError: too many files are open.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -335,9 +337,13 @@ def open_folder(path: Path, new: Facts = _ANY, mapped: bool = False) -> Embedded
     (0, True)
     """
     folder = StoreFolder(path, mapped)
-    folder.check_own()
-    _check_empty(folder)
-    return EmbeddedStore(str(path), folder, in_memory(None), new)
+    try:
+        folder.check_own()
+        _check_empty(folder)
+        return EmbeddedStore(str(path), folder, in_memory(None), new)
+    except OSError as error:
+        check_exhausted(error, path)
+        raise
 
 
 def open_codes(
