@@ -57,14 +57,14 @@ def test_every_point_says_its_value_on_hover():
     assert titles(line_chart("Precision, %", "recall, %", {"a": [(1 / 3, 50.0)]}).svg) == ["a: 50 at recall 0.3333"]
 
 
-def test_levels_are_marked_by_kind_beside_the_interval_of_chance():
+def test_levels_are_marked_beside_the_interval_of_chance():
     rows = {
-        "<DSCH>": [Mark(40.0, "seed 0 & <1>: 40", interval=(35.0, 45.0)), Mark(70.0, "own: 70", "ceiling")],
-        "LSH": [Mark(33.0, "lsh: 33", "floor")],
+        "<DSCH>": [Mark(40.0, "seed 0 & <1>: 40", (35.0, 45.0)), Mark(70.0, "own: 70")],
+        "LSH": [Mark(33.0, "lsh: 33")],
     }
     chart = level_chart("mAP, %", rows, {"<DSCH>": (30.0, 31.0)})
     assert sorted(titles(chart.svg)) == sorted(mark.tip for marks in rows.values() for mark in marks)
-    for word in ("<DSCH>", "LSH", "run", "floor", "ceiling", "chance"):
+    for word in ("<DSCH>", "LSH", "run", "chance"):
         assert word in words(chart.svg)
     assert "chance" not in words(level_chart("mAP, %", rows, {}).svg)
     assert "<DSCH>: seed 0 & <1>: 40, own: 70; chance 30.0 to 31.0" in chart.description

@@ -1,11 +1,8 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.lab.experiments.results import Result
-from channelhash.lab.report.standing import Standing, reference_points_of, stand_by_labels, stand_by_recall, verdict
+from channelhash.lab.report.standing import Standing, stand_by_labels, stand_by_recall, verdict
 from channelhash.metrics.report import evaluate
 from channelhash.utils.seeds import generator
 
@@ -65,21 +62,3 @@ def test_the_verdict_names_the_directions_at_chance():
     assert verdict([good, good]) == "This run is better than chance."
     assert verdict([good, bad]) == "This run is partly at chance: b → a gets 40.0 %, chance 30.0 to 40.0 %."
     assert verdict([bad, bad]).startswith("This run is at chance: b → a gets")
-
-
-def test_reference_points_are_those_of_the_same_features_length_and_seed():
-    def result(name: str, method: str, n_bits: int = 8, seed: int = 0, **loss: str) -> Result:
-        settings = {"model": {"n_bits": n_bits}, "train": {"seed": seed}, "loss": {"name": method, **loss}}
-        return Result(name, Path(), method, settings, "finished")
-
-    results = [
-        result("dsch", "DSCH"),
-        result("other", "SCH"),
-        result("lsh", "LSH", anchor="floor"),
-        result("lsh-1", "LSH", seed=1, anchor="floor"),
-        result("lsh-16", "LSH", n_bits=16, anchor="floor"),
-        result("ceiling-features", "features, cosine", seed=1, anchor="ceiling"),
-        result("ceiling-dsch", "DSCH, unquantised", anchor="ceiling"),
-        result("ceiling-other", "SCH, unquantised", anchor="ceiling"),
-    ]
-    assert [point.name for point in reference_points_of("dsch", results)] == ["lsh", "ceiling-features", "ceiling-dsch"]

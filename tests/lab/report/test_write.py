@@ -247,7 +247,6 @@ def test_a_runs_page_begins_with_how_good_it_is(run):
     page = page_of(run)
     assert in_order(page, "how-good", "retrieval-examples", "training", "plots", "scores", "data")
     assert "This run is better than chance." in page.words
-    assert "No floor or ceiling was computed" in page.words
     shuffle_labels(run)
     assert re.search(r"This run is at chance: image → text gets [\d.]+ %, chance [\d.]+ to", page_of(run).words)
 
@@ -258,25 +257,6 @@ def test_a_run_whose_loss_was_never_finite_has_a_page_without_its_chart(run):
     page = page_of(run)
     assert "last mean loss inf" in page.words
     assert "Mean loss" not in page.words
-
-
-def test_a_run_of_a_grid_stands_beside_its_floors_and_ceilings(grid):
-    tasks = json.loads((grid / "runs" / "done" / "result.json").read_text())["epochs"]["last"]["test"]
-    settings = yaml.safe_load((grid / "runs" / "done" / "config.yaml").read_text())
-    index = json.loads((grid / "grid.json").read_text())
-    for kind, method in (("floor", "LSH"), ("ceiling", "features, cosine")):
-        folder = grid / "runs" / kind
-        shutil.copytree(grid / "runs" / "done", folder)
-        point = settings | {"loss": {"name": method, "anchor": kind}}
-        (folder / "config.yaml").write_text(yaml.safe_dump(point))
-        index["runs"].append({"name": kind, "method": method, "settings": point})
-    (grid / "grid.json").write_text(json.dumps(index))
-    percent = f"{100 * tasks['image->text']['map_tie_aware']:.2f}"
-    words = page_of(grid / "runs" / "done").words
-    assert "No floor or ceiling" not in words
-    for point in ("floor LSH", "ceiling features, cosine"):
-        assert f"{point}: {percent}" in words
-    assert "0 of 1 trained runs are at chance." in page_of(grid).words
 
 
 def test_a_run_of_a_grid_has_a_page_of_its_own(grid):

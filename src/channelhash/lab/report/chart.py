@@ -33,18 +33,12 @@ class Mark:
     Attributes:
         x: where it is.
         tip: what it is, shown on hover.
-        kind: "run", "floor" or "ceiling": its mark, and its word in the legend.
         interval: ends of a line through it.
     """
 
     x: float
     tip: str
-    kind: str = "run"
     interval: tuple[float, float] | None = None
-
-
-# kind -> mark, number of its colour.
-_KINDS = {"floor": (">", 1), "ceiling": ("<", 2), "run": ("o", 0)}
 
 
 def has_points(series: Mapping[str, Points]) -> bool:
@@ -116,22 +110,18 @@ def level_chart(
         label = "chance" if place == min(bands) else None
         axes.barh(place, high - low, 0.8, low, color=_GREY, alpha=0.5, edgecolor=_GREY, linewidth=2, label=label)
         said[place] += f"; chance {low:.1f} to {high:.1f}"
-    tips: list[list[str]] = []
-    for kind, (shape, color) in _KINDS.items():
-        drawn = [(place, mark) for place, mark in marks if mark.kind == kind]
-        for place, mark in drawn:
-            if mark.interval:
-                axes.plot(mark.interval, (place, place), color=COLORS[color], linewidth=2)
-        if drawn:
-            x, y = np.array([(mark.x, place) for place, mark in drawn], dtype=float).T
-            axes.scatter(x, y, 36, COLORS[color], marker=shape, label=kind, zorder=3)
-            _add_tips(axes, x, y, len(tips))
-            tips.append([mark.tip for _, mark in drawn])
+    for place, mark in marks:
+        if mark.interval:
+            axes.plot(mark.interval, (place, place), color=COLORS[0], linewidth=2)
+    x, y = np.array([(mark.x, place) for place, mark in marks], dtype=float).T
+    axes.scatter(x, y, 36, COLORS[0], label="run", zorder=3)
+    _add_tips(axes, x, y, 0)
     axes.set_yticks(range(len(rows)), list(rows))
     axes.set_ylim(len(rows) - 0.4, -0.6)
     if whole:
         axes.set_xlim(0, 100)
-    return _finish(figure, axes, Chart(title, Markup(), f"{title}. {'. '.join(said)}."), tips)
+    chart = Chart(title, Markup(), f"{title}. {'. '.join(said)}.")
+    return _finish(figure, axes, chart, [[mark.tip for _, mark in marks]])
 
 
 _MOST_TIPS = 100

@@ -47,7 +47,7 @@ def grid_page(folder: Path) -> Page:
             if environment not in environments:
                 environments.append(environment)
     levels = _chance(results)
-    trained = [result for result in results if _last(result) and _kind(result) == "run"]
+    trained = [result for result in results if _last(result)]
     low = sum(_at_chance(result, levels) for result in trained)
     return Page(
         title=title,
@@ -94,10 +94,6 @@ def _at_chance(result: Result, levels: Mapping[str, tuple[float, float]]) -> boo
     return all(scores[task]["map_tie_aware"] <= levels[task][1] for task in levels if task in scores)
 
 
-def _kind(result: Result) -> str:
-    return str(result.settings.get("loss", {}).get("anchor", "run"))
-
-
 def _how_good(results: Sequence[Result], levels: Mapping[str, tuple[float, float]]) -> list[Block]:
     charts = []
     for task in cross_tasks(dict.fromkeys(task for result in results for task in _last(result))):
@@ -105,7 +101,7 @@ def _how_good(results: Sequence[Result], levels: Mapping[str, tuple[float, float
         for result in results:
             if task in _last(result):
                 percent = 100 * result.score(task)
-                rows.setdefault(result.method, []).append(Mark(percent, f"{result.name}: {percent:.2f}", _kind(result)))
+                rows.setdefault(result.method, []).append(Mark(percent, f"{result.name}: {percent:.2f}"))
         band = {method: (100 * levels[task][0], 100 * levels[task][1]) for method in rows if task in levels}
         charts.append(level_chart(f"Tie-aware mAP {arrow(task)}, %", rows, band, whole=False))
     note = Text("A mark a run. Chance is the 95 % interval of codes that know nothing.")

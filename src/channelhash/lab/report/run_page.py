@@ -13,13 +13,12 @@ import yaml
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_run_config
 from channelhash.errors import InputError
-from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.report.chart import Mark, has_points, level_chart, line_chart
 from channelhash.lab.report.code_health import health_blocks
 from channelhash.lab.report.examples import example_blocks
 from channelhash.lab.report.page import Block, Charts, Folded, Listing, Page, Section, Table, Text, plots_in
 from channelhash.lab.report.scores import curves, headline, print_score, read_evaluations, score_blocks
-from channelhash.lab.report.standing import Standing, reference_points_of, stand_by_labels, stand_by_recall, verdict
+from channelhash.lab.report.standing import Standing, stand_by_labels, stand_by_recall, verdict
 from channelhash.losses import ChannelLoss, resolve_loss
 from channelhash.metrics.code_health import Bounds
 from channelhash.runs.build import create_loss
@@ -69,7 +68,7 @@ def run_page(folder: Path) -> Page:
         notes=notes,
         facts=headline(evaluations),
         sections=[
-            Section("How good", _how_good(standings, _references(folder))),
+            Section("How good", _how_good(standings)),
             Section("Retrieval examples", examples),
             Section("Training", _training(log)),
             Section("Plots", [*curves(evaluations), *_folded_plots(folder)]),
@@ -195,21 +194,7 @@ def _subtitle(settings: Sections, counts: Mapping[str, int]) -> str:
     )
 
 
-def _references(folder: Path) -> dict[str, list[Mark]]:
-    """Return task -> the floors and ceilings of the run, where it is a run of a grid that has them."""
-    grid = folder.resolve().parent.parent
-    marks: dict[str, list[Mark]] = {}
-    if not (grid / "grid.json").is_file():
-        return marks
-    for point in reference_points_of(folder.resolve().name, read_grid(grid)[1]):
-        kind = str(point.settings["loss"]["anchor"])
-        for task in point.tasks():
-            percent = 100 * point.score(task)
-            marks.setdefault(task, []).append(Mark(percent, f"{kind} {point.method}: {percent:.2f}", kind))
-    return marks
-
-
-def _how_good(standings: Sequence[Standing], references: Mapping[str, Sequence[Mark]]) -> list[Block]:
+def _how_good(standings: Sequence[Standing]) -> list[Block]:
     if not standings:
         return []
     rows, chance = {}, {}
@@ -217,15 +202,11 @@ def _how_good(standings: Sequence[Standing], references: Mapping[str, Sequence[M
         ends = 100 * standing.interval[0], 100 * standing.interval[1]
         tip = f"this run: {100 * standing.score:.2f}, 95 % interval {ends[0]:.2f} to {ends[1]:.2f}"
         task = arrow(standing.task)
-        rows[task] = [Mark(100 * standing.score, tip, interval=ends), *references.get(standing.task, [])]
+        rows[task] = [Mark(100 * standing.score, tip, ends)]
         chance[task] = (100 * standing.chance[0], 100 * standing.chance[1])
-    if references:
-        beside = "Floors are codes in closed form of the same features, ceilings orders by real values."
-    else:
-        beside = "No floor or ceiling was computed; channelhash experiment baselines does."
     how = "The line is the 95 % interval over queries; chance the 95 % interval of codes that know nothing"
     chart = level_chart(f"{standings[0].measure}, %, beside chance", rows, chance)
-    return [Charts([chart]), Text(f"{how}; 100 % is every relevant item before all others. {beside}")]
+    return [Charts([chart]), Text(f"{how}; 100 % is every relevant item before all others.")]
 
 
 def _folded_plots(folder: Path) -> list[Block]:

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.lab.experiments.reference_points import FEATURES
-from channelhash.lab.experiments.results import Result
 from channelhash.metrics.histogram import hamming_histogram
 from channelhash.metrics.significance import bootstrap_interval
 from channelhash.utils.plotting import arrow
@@ -126,24 +124,3 @@ def print_range(interval: tuple[float, float]) -> str:
     '10.0 to 25.0 %'
     """
     return f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f} %"
-
-
-def reference_points_of(name: str, results: Sequence[Result]) -> list[Result]:
-    """Return the floors and ceilings that stand beside a run of a grid: those of its features, code length and seed.
-
-    >>> reference_points_of("dsch", [])
-    []
-    """
-    own = [result for result in results if result.name == name]
-    anchors = [result for result in results if result.status == "finished" and "anchor" in result.settings["loss"]]
-    return [
-        point
-        for run in own
-        for point in anchors
-        if point.n_bits == run.n_bits
-        and (
-            point.name == f"ceiling-{name}"
-            or point.method == FEATURES
-            or (point.settings["loss"]["anchor"] == "floor" and point.seed == run.seed)
-        )
-    ]
