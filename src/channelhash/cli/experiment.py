@@ -28,10 +28,6 @@ def experiment(
     losses: str | None = typer.Option(
         None, help="Compare these losses instead of the experiment's, e.g. dsch,rsch,python:mymodule:MyLoss."
     ),
-    new_labels: str | None = typer.Option(None, help="For incremental: the labels that are added later, e.g. cat,dog."),
-    student: str | None = typer.Option(
-        None, help="For distillation: small, or a YAML file with that model and, optionally, data and train."
-    ),
     dry_run: bool = typer.Option(False, "--dry-run", help="Check everything, time a few steps of a run of each model."),
     as_json: AsJson = False,
 ) -> None:
@@ -44,14 +40,14 @@ def experiment(
     from channelhash.lab.experiments.runner import Execution, plan_grid
     from channelhash.utils.python_names import trusting
 
-    study, options = load_experiment(name), {"losses": losses, "new_labels": new_labels, "student": student}
+    study = load_experiment(name)
     folder = (
         out or Path("experiments") / f"{study.name}-{config.stem if config else dataset}{'-quick' if quick else ''}"
     )
     base = base_configuration(config or dataset, folder, data, settings, quick)
-    chosen = {option: value for option, value in options.items() if value is not None}
     command = shlex.join(["channelhash", *sys.argv[1:]])
-    grid = make_grid(study, base, _numbers(bits) if bits else None, seeds, chosen, command)
+    names = losses.split(",") if losses is not None else ()
+    grid = make_grid(study, base, _numbers(bits) if bits else None, seeds, names, command)
     if dry_run:
         plans = plan_grid(grid)
         if as_json:

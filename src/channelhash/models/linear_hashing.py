@@ -1,4 +1,4 @@
-"""Linear hash functions in closed form: random projections and rotations, PCA-ITQ and CCA-ITQ.
+"""Linear hash functions in closed form: random rotations, PCA-ITQ and CCA-ITQ.
 
 Each is a function of training features and gives a `LinearMap` a modality; a code is the sign of its outputs.
 """
@@ -38,33 +38,17 @@ class LinearMap:
         return outputs
 
 
-def random_projections(features: Features, n_bits: int, seed: int, one_space: bool = False) -> dict[str, LinearMap]:
-    """Draw LSH for cosines (Charikar, STOC 2002): signs of Gaussian projections of the centred features.
+def random_rotation(features: Features, n_bits: int, seed: int, one_space: bool = False) -> dict[str, LinearMap]:
+    """Draw a random rotation of the centred features, cut to k directions; with more bits than features, a tight frame.
+
+    W has orthonormal columns, or for k > d orthonormal rows, so that the outputs keep all lengths and angles.
 
     Args:
         features: training features.
         n_bits: code length k.
-        seed: of the projections.
+        seed: of the rotation.
         one_space: the features of all modalities lie in one space and share a map. Otherwise each has a map, and codes
             of different modalities are unrelated.
-
-    >>> maps = random_projections({"image": np.eye(3), "text": np.eye(3)}, n_bits=8, seed=0, one_space=True)
-    >>> maps["image"] is maps["text"], maps["image"].weights.shape
-    (True, (3, 8))
-    """
-
-    def fit(name: str, values: Array) -> LinearMap:
-        weights = generator(seed, "random projections", name, n_bits).normal(size=(values.shape[1], n_bits))
-        return LinearMap(values.mean(axis=0), weights)
-
-    return _each(features, one_space, fit)
-
-
-def random_rotation(features: Features, n_bits: int, seed: int, one_space: bool = False) -> dict[str, LinearMap]:
-    """Draw a random rotation of the centred features, cut to k directions; with more bits than features, a tight frame.
-
-    Arguments as in `random_projections`, of which these are the better spread relatives: W has orthonormal columns, or
-    for k > d orthonormal rows, so that the outputs keep all lengths and angles.
 
     >>> weights = random_rotation({"image": np.eye(3)}, n_bits=8, seed=0)["image"].weights
     >>> bool(np.allclose(weights @ weights.T, np.eye(3)))
@@ -83,7 +67,7 @@ def random_rotation(features: Features, n_bits: int, seed: int, one_space: bool 
 def pca_itq(features: Features, n_bits: int, seed: int, one_space: bool = False) -> dict[str, LinearMap]:
     """Fit PCA-ITQ (Gong et al., TPAMI 2013, § 3): the k leading principal components, rotated by `itq_rotation`.
 
-    Arguments as in `random_projections`. With fewer features than bits, all components are rotated into all bits.
+    Arguments as in `random_rotation`. With fewer features than bits, all components are rotated into all bits.
 
     >>> features = np.random.default_rng(0).normal(size=(20, 4))
     >>> pca_itq({"image": features}, n_bits=2, seed=0)["image"](features).shape

@@ -183,14 +183,6 @@ def run_codes(
     return RunCodes(codes["query"], codes["retrieval"], np.isin(rows["retrieval"], splits.train))
 
 
-def query_outputs(folder: Path, progress: StageProgress = no_stage_progress) -> dict[str, NDArray[np.float32]]:
-    """Return modality -> real-valued outputs ``(nq, k)`` of a run's test queries, whose signs are their codes."""
-    run = open_run(folder)
-    features = collection_features(run.model, run.collection, run.config.train, progress)
-    queries, model = features.take(run.splits.query), run.model.on_features()
-    return {modality: model.outputs(modality, queries.items[modality]).numpy() for modality in model.modalities}
-
-
 def plots_folder(folder: Path, split: str, checkpoint: str, leak_free: bool) -> Path:
     """Return the folder of a run's plots; those of the scores in ``metrics.json`` are in ``plots/`` itself.
 

@@ -4,22 +4,20 @@ import tarfile
 
 import pytest
 
-from channelhash.lab.experiments import reference_points, runner, tuning
+from channelhash.lab.experiments import runner
 from channelhash.lab.experiments.results import read_grid
-from channelhash.lab.experiments.studies import baselines
 from pages import ROOT
 from small_runs import assert_refused, run_command, write_features
 
 #: What the tables held that the earlier version wrote.
 ROWS = {
     "losses": ("losses-test-last", "| image → text | SCH | **38.98** |"),
-    "baselines": ("baselines", "|  | CCA-ITQ | floor |  | 57.69 |"),
 }
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Grids of `losses` (SCH, DSCH) and of `baselines` (DNPH, DSCH), as the version of November 2026 wrote them."""
+    """A grid of `losses` (SCH, DSCH), as the version of November 2026 wrote them."""
     with tarfile.open(ROOT / "tests" / "made_by_0_1" / "grids.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     for path in (*tmp_path.rglob("*.yaml"), *tmp_path.rglob("grid.json")):
@@ -29,7 +27,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(("name", "losses"), [("losses", "sch,dsch"), ("baselines", "dnph,dsch")])
+@pytest.mark.parametrize(("name", "losses"), [("losses", "sch,dsch")])
 def test_an_old_grid_is_reported_and_goes_on(folder, monkeypatch, name, losses):
     title, before = read_grid(folder / name)
     assert {result.status for result in before} == {"finished"}
@@ -37,9 +35,6 @@ def test_an_old_grid_is_reported_and_goes_on(folder, monkeypatch, name, losses):
     assert title in (folder / name / "report.html").read_text()
 
     monkeypatch.setattr(runner, "run_and_evaluate", None)  # nothing is trained
-    monkeypatch.setattr(reference_points, "write_result", None)  # and nothing computed
-    monkeypatch.setattr(tuning, "RATE_FACTORS", (1.0,))
-    monkeypatch.setattr(baselines, "MOST_TRIALS", 1)
     command = ["experiment", name, "--losses", losses, "--config", "base.yaml", "--bits", "8", "--seeds", "1"]
     assert run_command(*command, "--out", name) == 0
     after = read_grid(folder / name)

@@ -133,7 +133,7 @@ def test_a_killed_job_fails_its_run_and_no_other(base, tmp_path, monkeypatch):
     assert dead == ["tdsrdh-k8-seed0"]
 
 
-def _dies_for_tdsrdh(name, configuration, folder, teacher):
+def _dies_for_tdsrdh(name, configuration, folder):
     if name.startswith("tdsrdh"):
         time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -151,7 +151,7 @@ def test_two_processes_and_another_configuration_are_refused(base, tmp_path):
 
 
 def test_a_name_is_given_once_and_a_grids_folder_has_an_index(base, tmp_path):
-    (run,) = small(base, tmp_path / "grid", name="reranking", options={"losses": "dsch"}).runs
+    (run,) = small(base, tmp_path / "grid", losses=["dsch"]).runs
     with pytest.raises(InputError, match="two runs of the grid are called 'dsch-k8-seed0'"):
         run_grid(Grid("losses", "", "", (run, run)), tmp_path / "grid")
     with pytest.raises(InputError, match="not a grid's folder"):

@@ -98,7 +98,6 @@ class Experiment:
         plots: draws the plots of all results, by file name.
         trials: makes the table of each folder of trials below the grid's; empty where nothing is tuned.
         splits: see `Design`.
-        options: the options of the command that only some experiments take, such as ``"student"``.
 
     >>> Experiment(name="sch", title="SCH alone", tables=lambda results: [], losses={"SCH": {"name": "sch"}}).bits
     (16, 32, 64, 128)
@@ -114,7 +113,6 @@ class Experiment:
     plots: Callable[[Sequence[Result]], dict[str, Figure]] = grid_plots
     trials: Mapping[str, Callable[[Sequence[Result]], Table]] = field(default_factory=dict)
     splits: bool = False
-    options: tuple[str, ...] = ()
 
 
 def load_experiment(name: str) -> Experiment:
@@ -138,7 +136,7 @@ def make_grid(
     base: Sections,
     bits: Sequence[int] | None = None,
     seeds: int = 3,
-    options: Mapping[str, str] | None = None,
+    losses: Sequence[str] = (),
     command: str = "",
 ) -> Grid:
     """Make the grid of an experiment.
@@ -148,28 +146,23 @@ def make_grid(
         base: see `base.base_configuration`.
         bits: code lengths; the experiment's if None.
         seeds: runs of each cell.
-        options: ``losses`` and those of `Experiment.options` that are set, by name.
+        losses: names as in `choose_losses`, instead of the experiment's.
         command: the command that makes the grid again.
 
     Raises:
-        InputError: a key is unknown, or the experiment does not take an option.
+        InputError: a key is unknown, or losses are named and the experiment compares something else.
 
     >>> from channelhash.lab.experiments.base import base_configuration
     >>> make_grid(load_experiment("losses"), base_configuration("synthetic", Path("grid")), bits=[16], seeds=1).title
     'Losses by code length, synthetic'
     """
-    options = options or {}
-    losses = experiment.losses
-    for option in options:
-        if option not in (*experiment.options, *["losses"] * bool(losses)):
-            flag = option.replace("_", "-")
-            raise InputError(f"--{flag}: experiment {experiment.name} does not take it; leave it out")
-    if "losses" in options:
-        losses = choose_losses(options["losses"].split(","), losses)
-    design = Design(base, bits or experiment.bits, range(seeds), losses, experiment.splits)
+    if losses and not experiment.losses:
+        raise InputError(f"--losses: experiment {experiment.name} does not take it; leave it out")
+    compared = choose_losses(losses, experiment.losses) if losses else experiment.losses
+    design = Design(base, bits or experiment.bits, range(seeds), compared, experiment.splits)
     trials = experiment.grid(replace(design, bits=[TRIAL_BITS], seeds=[0])) if experiment.trials else []
     title = f"{experiment.title}, {base.get('data', {}).get('kind')}"
-    return Grid(experiment.name, title, command, tuple(experiment.grid(design)), tuple(trials), options)
+    return Grid(experiment.name, title, command, tuple(experiment.grid(design)), tuple(trials))
 
 
 def choose_losses(names: Sequence[str], losses: Losses) -> Losses:

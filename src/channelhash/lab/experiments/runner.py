@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,8 @@ from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.metrics.code_files import evaluate_sets
 from channelhash.models.backbones import weights_source
-from channelhash.runs.distill import distill
 from channelhash.runs.estimate import plan_run
 from channelhash.runs.evaluate import run_codes
-from channelhash.runs.folder import open_run
 from channelhash.runs.train import start_run
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, locked, sweep, write_text
@@ -44,13 +42,11 @@ class GridRun:
         name: stable name, also of the run's folder below ``runs/``.
         method: what is compared, without code length and seed.
         config: what to train.
-        teacher: folder of the finished run whose codes are learned; None learns from labels.
     """
 
     name: str
     method: str
     config: RunConfig
-    teacher: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,6 @@ class Grid:
         command: the command that makes the grid again.
         runs: the trainings, in the order of the tables.
         trials: a run of each method, which trials of its settings start from; empty where nothing is tuned.
-        options: the options that only this experiment takes, by name.
     """
 
     name: str
@@ -71,7 +66,6 @@ class Grid:
     command: str
     runs: tuple[GridRun, ...]
     trials: tuple[GridRun, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def python_names(self) -> list[str]:
@@ -97,7 +91,7 @@ class Execution:
 def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> list[Result]:
     """Train and evaluate the runs of a grid that are not finished in ``folder``; return the results of all.
 
-    Each run is a folder ``runs/<name>`` as `start_run` or `distill` makes it, with ``result.json`` and
+    Each run is a folder ``runs/<name>`` as `start_run` makes it, with ``result.json`` and
     ``query_ap.npz``. An interrupted run goes on at its last checkpoint; a failed one is tried again by the next call.
 
     Raises:
@@ -122,11 +116,11 @@ def run_grid(grid: Grid, folder: Path, execution: Execution = Execution()) -> li
         return read_grid(folder)[1]
 
 
-def run_and_evaluate(name: str, configuration: str, folder: Path, teacher: Path | None = None) -> str:
+def run_and_evaluate(name: str, configuration: str, folder: Path) -> str:
     """Train one run and write its results; return an error in one line, or an empty string.
 
     ``configuration`` is the text of `RunConfig.to_yaml`: settings classes are made at run time and cannot be sent to
-    another process. ``teacher`` is that of `GridRun`.
+    another process.
     """
     run = folder / "runs" / name
     (run / "failed.txt").unlink(missing_ok=True)
@@ -139,10 +133,7 @@ def run_and_evaluate(name: str, configuration: str, folder: Path, teacher: Path 
         with trusting(python_names(parse_yaml(configuration))):
             check_trusted(sections, run / "config.yaml")
             config = make_config(sections)
-            if teacher is None:
-                start_run(config, run, resume=resume)
-            else:
-                distill(open_run(teacher), config, run, resume=resume)
+            start_run(config, run, resume=resume)
             epochs = _evaluate(config, run)
         write_result(run, epochs, round(time.perf_counter() - start, 2))
     except Exception as error:  # whatever it is, the other runs go on and the tables show it
@@ -208,7 +199,7 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> It
     placed = [_place(run, devices[i % len(devices)]) if devices else run for i, run in enumerate(runs)]
     if jobs == 1:
         for run in placed:
-            yield run.name, run_and_evaluate(run.name, run.config.to_yaml(), folder, run.teacher)
+            yield run.name, run_and_evaluate(run.name, run.config.to_yaml(), folder)
         return
     waiting = list(placed)
     while waiting:
@@ -217,8 +208,7 @@ def _outcomes(runs: Sequence[GridRun], folder: Path, execution: Execution) -> It
         with process_pool(jobs, _start_job, (threads,)) as pool:
             with interrupts_held():
                 started = {
-                    pool.submit(run_and_evaluate, run.name, run.config.to_yaml(), folder, run.teacher): run
-                    for run in waiting
+                    pool.submit(run_and_evaluate, run.name, run.config.to_yaml(), folder): run for run in waiting
                 }
             for future in as_completed(started):
                 run = started[future]

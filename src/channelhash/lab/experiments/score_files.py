@@ -29,8 +29,7 @@ def write_figures(results: Sequence[Result], path: Path) -> None:
             for view, tasks in views.items():
                 for task, scores in tasks.items():
                     row = [result.name, result.method, result.n_bits, result.seed, checkpoint, view, task]
-                    # Rankings by cosine have no graded NDCG.
-                    rows.append([*row, *(scores.get(name) for name in _SCORES)])
+                    rows.append([*row, *(scores[name] for name in _SCORES)])
     _write(path, ["run", "method", "n_bits", "seed", "checkpoint", "view", "task", *_SCORES], rows)
 
 

@@ -1,6 +1,6 @@
 """Settings of each method, chosen on validation with the same number of trials."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,32 +13,6 @@ from channelhash.training.trainer import selection_score
 TRIALS = "tuning"
 #: Learning rates to try first, as factors of the base configuration's: a decade down and up in half decades.
 RATE_FACTORS: tuple[float, ...] = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
-
-
-def tune(
-    grid: Grid,
-    trials: Sequence[GridRun],
-    adopt: Callable[[GridRun, Result], GridRun],
-    folder: Path,
-    execution: Execution,
-) -> Grid:
-    """Return ``grid`` with every method's settings taken from the best of its ``trials``.
-
-    A method without trials stays as it is.
-
-    Args:
-        grid: what is tuned.
-        trials: several of each method, with different settings; of equals the first one is the best.
-        adopt: a run of the grid and its method's best trial -> the run with that trial's settings.
-        folder: the folder of the trials.
-        execution: how they are carried out.
-
-    Raises:
-        InputError: as `run_trials`.
-        JobError: likewise.
-    """
-    best = run_trials(grid, trials, folder, execution)
-    return replace(grid, runs=tuple(adopt(run, best[run.method]) if run.method in best else run for run in grid.runs))
 
 
 def run_trials(grid: Grid, trials: Sequence[GridRun], folder: Path, execution: Execution) -> dict[str, Result]:

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from channelhash.errors import InputError, JobError
 from channelhash.lab.experiments import tuning
 from channelhash.lab.experiments.query_means import query_means
 from channelhash.lab.experiments.results import read_grid
+from channelhash.lab.experiments.runner import Execution
 from channelhash.lab.experiments.stats.significance import holm, seed_test
 from channelhash.lab.experiments.studies import weights
-from channelhash.lab.experiments.studies.weights import CHOICES, LOSSES, WEIGHT_TRIALS
-from channelhash.lab.experiments.tables.weights import differences_tables, means_table
+from channelhash.lab.experiments.studies.weights import CHOICES, LOSSES, WEIGHT_TRIALS, run_weights
+from channelhash.lab.experiments.tables.weights import differences_tables, learning_rates_table, means_table
 from channelhash.lab.experiments.tuning import best_trials, rate_of
 from channelhash.losses import LOSSES as ALL_LOSSES
 from channelhash.losses import PUBLISHED
@@ -97,6 +99,30 @@ def test_raw_scores_name_each_run_its_configuration_and_no_folder(folder):
     assert float(rows[0]["last/leak_free/text->image/ndcg_graded"]) == pytest.approx(
         result.score("text->image", "ndcg_graded", "leak_free"), rel=1e-7
     )
+
+
+def test_a_grid_without_validation_is_refused(base, tmp_path):
+    grid = named_grid("weights", base, tmp_path, overrides=["train.validate_every=0"], bits=[8], seeds=1)
+    with pytest.raises(InputError, match="settings are chosen on validation"):
+        run_weights(grid, tmp_path / "grid", Execution())
+
+
+def trial(method, rate, score, status="finished"):
+    result = made_result(method, 0, score, views=("validation",), status=status)
+    result.settings["train"]["learning_rate"] = rate
+    return result
+
+
+def test_the_best_finished_trial_is_chosen():
+    trials = [trial("A", 1e-4, 0.5), trial("A", 1e-3, 0.7), trial("A", 1e-2, 0.9, status="failed")]
+    trials += [trial("B", 1e-3, 0.6), trial("B", 1e-4, 0.6), trial("B", 1e-2, 0.1)]
+    assert {method: rate_of(best) for method, best in best_trials(trials).items()} == {"A": 1e-3, "B": 1e-3}
+    table = learning_rates_table(trials)
+    rows = {row[0].text: dict(zip(table.header[1:], row[1:], strict=True)) for row in table.rows}
+    assert rows["A"]["0.001"].bold
+    assert rows["A"]["0.01"].text == "failed"
+    with pytest.raises(JobError, match="C: none of 1 trials worked, the first: out of memory"):
+        best_trials([trial("C", 1e-4, 0.5, status="failed")])
 
 
 score = st.floats(0.1, 0.9).map(lambda value: round(value, 4))

@@ -1,16 +1,13 @@
-"""Where a difference between losses comes from, and what an option adds: effects in a grid, paired by seed."""
+"""Where a difference between losses comes from: effects in a grid, paired by seed."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.stats.significance import seed_test
-
-K = TypeVar("K", bound=Hashable)
 
 #: A cell of the grid: (loss, κ_q, γ_w; None where the loss has none).
 Cell = tuple[str, float, float | None]
@@ -47,28 +44,6 @@ class Effect:
         return self.lower > 0 or self.upper < 0
 
 
-def option_effects(results: Sequence[Result], base: str, task: str, n_bits: int) -> list[Effect]:
-    """Return what each method adds to ``base`` in tie-aware mAP over R, as in `factorial_effects`; in the grid's order.
-
-    Methods that have fewer than two finished seeds in common with ``base`` are left out: there is no interval.
-    """
-    scores = _by_seed(results, lambda result: result.method, task, n_bits)
-    without = scores.pop(base, {})
-    effects = (weighted_effect(name, task, n_bits, [(1, option), (-1, without)]) for name, option in scores.items())
-    return [effect for effect in effects if effect]
-
-
-def _by_seed(
-    results: Sequence[Result], key: Callable[[Result], K], task: str, n_bits: int
-) -> dict[K, dict[int, float]]:
-    """Map keys to seed -> tie-aware mAP over R in percent, of one code length's finished runs, last epoch."""
-    scores: dict[K, dict[int, float]] = {}
-    for result in results:
-        if result.status == "finished" and result.n_bits == n_bits:
-            scores.setdefault(key(result), {})[result.seed] = 100 * result.score(task)
-    return scores
-
-
 def _cell(result: Result) -> Cell:
     loss = result.settings["loss"]
     return str(loss["name"]), float(loss["kappa_q"]), loss.get("gamma_w")
@@ -86,7 +61,10 @@ def factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> list
     Raises:
         InputError: a cell of {SCH, DSCH} × κ_q {0, 0.01} has fewer than two seeds in common with the others.
     """
-    scores = _by_seed(results, _cell, task, n_bits)
+    scores: dict[Cell, dict[int, float]] = {}
+    for result in results:
+        if result.status == "finished" and result.n_bits == n_bits:
+            scores.setdefault(_cell(result), {})[result.seed] = 100 * result.score(task)
 
     def cell(loss: str, kappa_q: float, gamma_w: float | None = None) -> Mapping[int, float]:
         width = 8.0 if loss == "dsch" and gamma_w is None else gamma_w
@@ -121,26 +99,26 @@ def factorial_effects(results: Sequence[Result], task: str, n_bits: int) -> list
 
 
 def weighted_effect(
-    name: str, task: str, n_bits: int, terms: Sequence[tuple[float, Mapping[int, float]]], among: Set[int] | None = None
+    name: str, task: str, n_bits: int, terms: Sequence[tuple[float, Mapping[int, float]]], among: Set[int]
 ) -> Effect | None:
-    """Return the mean sum of weights times scores (seed -> score), with Student's interval over the common seeds.
+    """Return the mean sum of weights times scores (seed -> score), with Student's interval over the seeds that count.
 
     Args:
         name: see `Effect`.
         task: likewise.
         n_bits: likewise.
         terms: (weight, seed -> score in percent).
-        among: the seeds that count; None takes all.
+        among: the seeds that count, of those that all scores have.
 
     Returns:
-        None with fewer than two seeds in common.
+        None with fewer than two such seeds.
 
-    >>> effect = weighted_effect("a − b", "image->text", 32, [(1, {0: 3.0, 1: 5.0}), (-1, {0: 2.0, 1: 3.0})])
+    >>> terms = [(1, {0: 3.0, 1: 5.0}), (-1, {0: 2.0, 1: 3.0})]
+    >>> effect = weighted_effect("a − b", "image->text", 32, terms, {0, 1})
     >>> effect.difference, effect.seeds, effect.clear
     (1.5, 2, False)
     """
-    common = set.intersection(*(set(scores) for _, scores in terms))
-    seeds = sorted(common if among is None else common & among)
+    seeds = sorted(set(among).intersection(*(scores for _, scores in terms)))
     if len(seeds) < 2:
         return None
     differences = np.array([sum(weight * scores[seed] for weight, scores in terms) for seed in seeds])

@@ -7,13 +7,6 @@ EXPERIMENTS = {
     "gamma-w": "gamma_w",
     "architectures": "architectures",
     "factorial": "factorial",
-    "reranking": "reranking",
-    "extensions": "extensions",
-    "baselines": "baselines",
     "weights": "weights",
     "robustness": "robustness",
-    "incremental": "incremental",
-    "distillation": "distillation",
-    "bytes": "bytes",
-    "both": "both",
 }

@@ -14,9 +14,15 @@ from channelhash.lab.experiments.experiment import Design, Execution, Experiment
 from channelhash.lab.experiments.plots.results import grid_plots
 from channelhash.lab.experiments.plots.weights import tuning_plot
 from channelhash.lab.experiments.runner import run_grid
-from channelhash.lab.experiments.tables.baselines import learning_rates_table
 from channelhash.lab.experiments.tables.results import all_views, losses_table
-from channelhash.lab.experiments.tables.weights import TUNED, chosen_table, differences_tables, means_table, plain
+from channelhash.lab.experiments.tables.weights import (
+    TUNED,
+    chosen_table,
+    differences_tables,
+    learning_rates_table,
+    means_table,
+    plain,
+)
 from channelhash.losses import PUBLISHED
 
 #: Weights of the direct AP term, by bit of the code: it is a share, and other losses are of the order of bits.

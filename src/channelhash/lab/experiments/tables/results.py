@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.stats.significance import seed_test
 from channelhash.lab.experiments.tables.rendering import Cell, Table
 from channelhash.utils.plotting import arrow
 
@@ -88,25 +86,6 @@ def print_spread(summary: Spread) -> str:
     ('84.19 ± 0.37', '84.19')
     """
     return f"{summary.mean:.2f}" if np.isnan(summary.std) else f"{summary.mean:.2f} ± {summary.std:.2f}"
-
-
-def difference_cell(points: NDArray[np.float64]) -> Cell:
-    """Return the mean of differences, paired by seed, with Student's 95 % interval, bold where it excludes zero.
-
-    >>> difference_cell(np.array([1.0, 1.2, 1.4]))
-    Cell(text='+1.20 [+0.70, +1.70]', bold=True)
-    >>> difference_cell(np.array([-1.0])).text
-    '−1.00'
-    """
-    if len(points) < 2:
-        return Cell(_signed(float(points.mean())))
-    test = seed_test(points)
-    interval = f"[{_signed(test.lower)}, {_signed(test.upper)}]"
-    return Cell(f"{_signed(test.difference)} {interval}", test.lower > 0 or test.upper < 0)
-
-
-def _signed(points: float) -> str:
-    return f"{points:+.2f}".replace("-", "−")
 
 
 def outcome(
