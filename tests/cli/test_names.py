@@ -61,7 +61,7 @@ def test_configurations_are_listed_shown_and_copied(capsys, tmp_path, monkeypatc
     assert run_command("config", "copy", "fast") == 0
     assert (tmp_path / "fast.yaml").read_text(encoding="utf-8") == text
     assert_refused(capsys, "config", "copy", "fast", says="fast.yaml: is there already; name another file")
-    assert_refused(capsys, "config", "show", "fats", says="no preset 'fats'; there are both, cliphash")
+    assert_refused(capsys, "config", "show", "fats", says="no preset 'fats'; there are cliphash, demo")
 
 
 def test_each_model_has_the_configuration_that_names_it():

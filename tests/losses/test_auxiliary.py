@@ -146,14 +146,3 @@ def test_terms_are_computed_in_full_precision(dtype):
             values.append(loss(outputs, labels))
     assert values[0].dtype == torch.float32
     assert torch.equal(*values)
-
-
-def test_pairs_learn_from_what_is_beyond_the_code():
-    outputs, labels = batch(12 + 7)
-    value = make_loss("dsch", 12, labels.shape[1], pairs=0.3, average_precision=2.0, temperature=0.2)(outputs, labels)
-    first = {modality: values[:, :12] for modality, values in outputs.items()}
-    rest = {modality: values[:, 12:] for modality, values in outputs.items()}
-    expected = make_loss("dsch", 12, labels.shape[1], average_precision=2.0)(first, labels)
-    assert value.item() == pytest.approx((expected + 0.3 * ContrastiveLoss(0.2)(rest, labels)).item(), rel=1e-5)
-    with pytest.raises(ValueError, match="12 bits"):
-        make_loss("dsch", 12, labels.shape[1], average_precision=2.0)(outputs, labels)

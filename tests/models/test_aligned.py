@@ -184,4 +184,4 @@ def test_labels_and_pairs_are_learned_by_the_same_outputs(captions, tmp_path):
 def test_a_preset_or_a_file_is_named(captions, capsys):
     assert run_command("train", captions, "--preset", "photo") == 2
     assert "name a configuration file, a --preset or a --model, one of the three" in capsys.readouterr().err
-    assert_refused(capsys, "train", "--preset", "foto", says="no preset 'foto'; there are both, cliphash, demo")
+    assert_refused(capsys, "train", "--preset", "foto", says="no preset 'foto'; there are cliphash, demo")

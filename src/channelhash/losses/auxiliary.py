@@ -1,6 +1,6 @@
 """Terms that are added to any loss that trains all modalities; each is off unless a configuration turns it on."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -64,9 +64,6 @@ class LossWithTerms(HashLoss):
 
     Of the shards of this loss, the first has the terms.
 
-    With the term ``pairs`` outputs may be wider than k, as those of the model ``both`` are: the pairs then learn from
-    what is beyond the first k outputs, and the loss and the other terms from those.
-
     Args:
         loss: a loss that trains all modalities.
         n_bits: code length k.
@@ -100,18 +97,13 @@ class LossWithTerms(HashLoss):
 
     def compute(self, batch: Batch) -> Tensor:
         """Return the loss of ``batch``."""
-        for_pairs = batch.outputs
-        if self.terms.pairs and batch.codes.shape[2] > self.n_bits:
-            for_pairs = {modality: values[:, self.n_bits :] for modality, values in batch.outputs.items()}
-            of_labels = {modality: values[:, : self.n_bits] for modality, values in batch.outputs.items()}
-            batch = replace(batch, outputs=of_labels)
         terms, value = self.terms, self.loss.compute_shard(batch)
         if batch.shard.number == 0:
             if terms.contrastive:
                 value = value + terms.contrastive * contrastive_term(batch.outputs, batch.labels, terms.temperature)
             if terms.pairs:
                 no_labels = batch.labels[:, :0]
-                value = value + terms.pairs * contrastive_term(for_pairs, no_labels, terms.temperature)
+                value = value + terms.pairs * contrastive_term(batch.outputs, no_labels, terms.temperature)
             if terms.average_precision:
                 value = value + terms.average_precision * self.talr.compute(batch)
         return value

@@ -303,7 +303,7 @@ class HashModel(nn.Module, ModelHubMixin):
 
     def _description(self) -> dict[str, Any]:
         description = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
-        reads_images = "image" in self.branches and self.name not in ("features", "both")
+        reads_images = "image" in self.branches and self.name != "features"
         optional = {
             "backbones": self.backbones(),
             "code_space": " ".join(self.code_spaces),

@@ -115,6 +115,6 @@ def model_card(
 
 
 def _encoding(name: str, modalities: tuple[str, ...]) -> str:
-    if name in ("features", "both"):
+    if name == "features":
         return f'encode("{modalities[0]}", features)  # rows (n, d) of what it was trained on'
     return 'encode_images(["photo.jpg"])' if "image" in modalities else 'encode_texts(["a dog on a beach"])'

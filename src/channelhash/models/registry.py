@@ -1,7 +1,6 @@
 """The registry of models. A new model is one new file and one line here."""
 
 from channelhash.models.aligned import build_aligned_branches, create_aligned_model
-from channelhash.models.both import build_both_branches, create_both_model
 from channelhash.models.cliphash import build_cliphash_branches, create_cliphash_model
 from channelhash.models.feature_heads import build_features_branches, create_features_model
 from channelhash.models.fitted import build_fitted_branches, create_fitted_model
@@ -13,7 +12,6 @@ from channelhash.models.tdsrdh import build_tdsrdh_branches, create_tdsrdh_model
 MODELS: dict[str, ModelKind] = {
     "small": ModelKind(create_small_model, build_small_branches, tokens=True),
     "features": ModelKind(create_features_model, build_features_branches),
-    "both": ModelKind(create_both_model, build_both_branches),
     "aligned": ModelKind(create_aligned_model, build_aligned_branches),
     "tdsrdh": ModelKind(create_tdsrdh_model, build_tdsrdh_branches, tokens=True),
     "cliphash": ModelKind(create_cliphash_model, build_cliphash_branches),

@@ -7,7 +7,6 @@ from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.losses import HashLoss, make_loss, resolve_loss
 from channelhash.models import HashModel, resolve_model
-from channelhash.models.both import part_outputs
 from channelhash.utils.seeds import derive_seed
 
 
@@ -15,7 +14,7 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
     """Return the untrained model of a configuration; its weights are drawn from ``train.seed``.
 
     Raises:
-        InputError: the model is ``both`` and the loss learns from labels alone; or as the model's own.
+        InputError: as the model's own.
 
     >>> import numpy as np
     >>> from pathlib import Path
@@ -24,8 +23,6 @@ def create_model(config: RunConfig, train_records: Records) -> HashModel:
     >>> create_model(demo_config(Path("demo"), "dsch", quick=True), records).modalities
     ('text',)
     """
-    if config.model_name == "both" and not config.terms.model_dump()["pairs"]:
-        raise InputError("model.name: 'both' has a part that learns from pairs; set loss.pairs=1")
     torch.manual_seed(derive_seed(config.train.seed, "weights"))
     settings = {name: getattr(config.model, name) for name in type(config.model).model_fields}
     model = resolve_model(config.model_name).create(train_records, config.n_bits, **settings)
@@ -51,8 +48,7 @@ def create_loss(config: RunConfig, n_labels: int) -> HashLoss:
     settings = {
         name: getattr(section, name) for section in (config.loss, config.terms) for name in type(section).model_fields
     }
-    n_outputs = part_outputs(config.n_bits) if config.model_name == "both" else config.n_bits
-    return make_loss(config.loss_name, n_outputs, n_labels, **settings)
+    return make_loss(config.loss_name, config.n_bits, n_labels, **settings)
 
 
 def check_pairs(config: RunConfig, records: Records) -> None:

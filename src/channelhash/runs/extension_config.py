@@ -66,14 +66,12 @@ def check_extension(config: RunConfig, extend: ExtendSettings, loss: HashLoss, n
         new: the new items.
 
     Raises:
-        InputError: the model is another one or ``both``, the loss has no channels, images are blended, or the items
+        InputError: the model is another one, the loss has no channels, images are blended, or the items
             have no labels.
     """
     extended = read_run_config(extend.run)
     if (extended.model_name, extended.n_bits, extended.model) != (config.model_name, config.n_bits, config.model):
         raise InputError(f"model: an extension has the model of {extend.run}; leave the section model as it is there")
-    if config.model_name == "both":
-        raise InputError("model.name: codes of 'both' cannot be extended, its bits are fitted anew; train on all items")
     if loss.channels is None:
         raise InputError(
             f"loss.name: {config.loss_name!r} has no channels (bounds) to place new items in; extend with dsch, "

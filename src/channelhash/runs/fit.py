@@ -1,6 +1,5 @@
 """Fit a model to the training rows of a collection: its features, its inputs, its validation."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from channelhash.metrics import hamming_histogram
 from channelhash.metrics.instances import instance_recall
 from channelhash.models import HashModel
 from channelhash.models.aligned import fit_scales
-from channelhash.models.both import fit_bits
 from channelhash.training.batches import check_batch_size, prepare_inputs
 from channelhash.training.distributed import local_device
 from channelhash.training.feature_inputs import collection_features, encoder_of_rows, feature_mode, training_sources
@@ -124,19 +122,11 @@ def fit(
         InputError: no validation query shares a label with the validation retrieval set.
         JobError: see `trainer.train`.
     """
-    validation = _validation(trainee, splits, settings, progress)
-    fit_to_train = _bits_fitter(trainee, splits.train)
-
-    def scores() -> Validation:
-        fit_to_train()
-        return validation.scores() if validation else {}
-
-    validate = validation and validation._replace(scores=scores)
+    validate = _validation(trainee, splits, settings, progress)
     if settings.keep == "best" and not (validate and settings.validate_every):
         raise InputError("train.keep is best, but nothing is validated; give validation rows, or keep the last")
     data = TrainingSet(trainee.sources, targets, trainee.images)
     train(trainee.model, loss, data, settings, folder, validate, progress("train"))
-    fit_to_train()
     _rotate(trainee, splits.train, settings.seed)
     return trainee.model
 
@@ -148,16 +138,6 @@ def _rotate(trainee: Trainee, rows: Rows, seed: int) -> None:
         records = trainee.features.take(rows)
         inputs = {modality: prepare_inputs(model, records, modality) for modality in model.modalities}
         rotate_outputs(model, inputs, images_of_rows(records), n_leading, seed)
-
-
-def _bits_fitter(trainee: Trainee, rows: Rows) -> Callable[[], None]:
-    """Return a function that fits to training rows how outputs become bits; of models but ``both`` it does nothing."""
-    model = trainee.feature_model
-    if model.name != "both":
-        return lambda: None
-    train_records = trainee.features.take(rows)
-    inputs = {modality: prepare_inputs(model, train_records, modality) for modality in model.modalities}
-    return lambda: fit_bits(model, inputs)
 
 
 def _validation(trainee: Trainee, splits: Splits, settings: TrainSettings, progress: StageProgress) -> Validator | None:

@@ -12,7 +12,6 @@ _FOLDER = Path(__file__).parents[1] / "presets"
 OF_MODEL = {
     "aligned": "recommended",
     "features": "features",
-    "both": "both",
     "small": "table",
     "tdsrdh": "tdsrdh",
     "cliphash": "cliphash",
