@@ -127,7 +127,6 @@ def test_the_core_lists_describes_and_names_the_extra_that_encodes(code_files):
         *(f"list {kind}" for kind in ("losses", "models", "encoders", "data", "stores", "experiments")),
         "config list",
         "data describe table --path items.csv --set image_column=null --json",
-        "scale --items 1000000 --bits 64",
     ]
     extras = {
         "search photos dog": "photos",

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 FOLDER = Path("build/benchmarks")
-NAMES = ("metrics", "loss", "augment", "train", "encode", "index", "scale", "ray", "start", "serve", "stores", "search")
+NAMES = ("metrics", "loss", "augment", "train", "encode", "index", "ray", "start", "serve", "stores", "search")
 # Runnable processes of the last minute below which the machine counts as idle, and seconds that this is waited for.
 _IDLE, _PATIENCE = 0.3, 600
 

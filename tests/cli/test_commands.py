@@ -30,11 +30,11 @@ COMMANDS = [
     "report",
 ]
 COMMANDS += ["extend", "distill", "explain", "export"]
-BENCHMARKS = ("augment", "encode", "train", "metrics", "loss", "search", "scale", "serve", "start")
+BENCHMARKS = ("augment", "encode", "train", "metrics", "loss", "search", "serve", "start")
 COMMANDS += [f"benchmark {name}" for name in BENCHMARKS]
 COMMANDS += [f"index {name}" for name in ("create", "add", "delete", "info", "check", "repair", "backup")]
 COMMANDS += [f"index {name}" for name in ("push", "export-faiss", "import-faiss")]
-COMMANDS += ["serve", "scale"]
+COMMANDS += ["serve"]
 COMMANDS += [f"data {name}" for name in ("synthesize", "download", "preview", "explain-text", "describe")]
 PLOTS = ["distances.png", "precision-recall.png", "radius.png"]
 TASKS = ["image->text", "text->image", "image->image", "text->text"]

@@ -29,7 +29,7 @@ class Machine:
 
 
 @given(constant=st.floats(0, 2), each=st.floats(1e-4, 20), warm_up=st.floats(0, 30), last=st.integers(1, 200))
-def test_it_ends_in_seconds_and_the_truth_lies_between(constant, each, warm_up, last):
+def test_it_ends_in_seconds_and_says_what_was_measured(constant, each, warm_up, last):
     machine = Machine(constant, each, warm_up)
     cost = measured_cost(machine.work, 1, last, CPU, clock=lambda: machine.now)
     sizes = machine.calls
@@ -37,13 +37,13 @@ def test_it_ends_in_seconds_and_the_truth_lies_between(constant, each, warm_up, 
     assert all(before <= after <= max(2 * before, before) for before, after in pairwise(sizes))
     one = constant + each
     # The first call, and one that counts, are made however long they take: nothing less can be measured.
-    assert machine.now <= max(20.0, 2 * one + warm_up) + 1e-9
-    assert len(sizes) == 1 or len(set(sizes)) > 1 or last == 1 or warm_up + 4 * constant + 4 * each > 20.0 - 1e-9
+    assert machine.now <= max(10.0, 2 * one + warm_up) + 1e-9
+    assert len(sizes) == 1 or len(set(sizes)) > 1 or last == 1 or warm_up + 4 * constant + 4 * each > 10.0 - 1e-9
     assert cost.items == sizes[-1] <= last
     assert cost.least <= cost.seconds <= cost.most
     if len(sizes) > 1:
         assert cost.seconds == pytest.approx(constant / sizes[-1] + each)
-    assert cost.least * (1 - 1e-6) - 1e-9 <= constant / last + each <= cost.most * (1 + 1e-6)
+        assert cost.least == pytest.approx(cost.most)  # the machine does not vary
 
 
 def test_a_whole_batch_is_measured_three_times():

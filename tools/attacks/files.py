@@ -56,7 +56,6 @@ _FEATURES = _describe("features", "--path {file}")
 _CODES = "evaluate --codes {file}"
 _ENCODE = "encode {seeds}/run/run --data {file} --out {here}/out"
 _SEARCH = "search photos.store --like images/0.png -k 3"
-_SCALE = ["bits", "record-bytes", "replicas", "node-memory-gb", "evaluation-queries"]
 
 KINDS: dict[str, Kind] = {
     "csv": Kind("tables", ("items.csv",), _TABLE),
@@ -97,8 +96,6 @@ KINDS: dict[str, Kind] = {
         "values",
         ("number.value",),
         (
-            "scale --items {value}",
-            *(f"scale --items 1e6 --{name} {{value}}" for name in _SCALE),
             "search {seeds}/run/run --like i00 -k {value}",
             "search {seeds}/run/run --like i00 --radius {value}",
         ),

@@ -134,46 +134,6 @@ def train(
 
 
 @app.command()
-def scale(
-    largest: int = typer.Option(
-        10**6, min=10**4, help="Items of the largest collection; sizes grow tenfold from 100,000."
-    ),
-    bits: str = typer.Option("64", help="Code lengths in bits, multiples of 8."),
-    model: Annotated[
-        list[Path],
-        typer.Option(help="Run or saved model whose encoding is measured; three by default. May be repeated."),
-    ] = [],
-    pictures: PictureFolder = None,
-    out: Annotated[Path | None, typer.Option(help="File of rates for channelhash scale --rates.")] = None,
-    trust_code: TrustCode = False,
-    as_json: AsJson = False,
-) -> None:
-    """Measure the rates that ``scale`` computes with: encoding, stores, searches and evaluation on this machine's
-    cores. Takes a few minutes.
-
-    Example: channelhash benchmark scale --out rates.json
-    """
-    from channelhash.data.folder import first_images
-    from channelhash.lab.benchmarks.scale import measure_rates, rate_row
-    from channelhash.lab.capacity.rates import write_rates
-
-    if out and (out.is_dir() or not out.parent.is_dir()):
-        raise InputError(f"--out {out}: name a file in a folder that exists")
-    sizes = [10**power for power in range(5, 20) if 10**power <= largest] or [largest]
-    lengths = _numbers("--bits", bits, multiples_of=8)
-    command = ["channelhash", "benchmark", "scale", "--largest", str(largest), "--bits", bits]
-    for option, paths in (("--model", model), ("--pictures", [pictures] if pictures else [])):
-        command += [word for path in paths for word in (option, str(path))]
-    images = first_images(pictures, 256) if pictures else []
-    rates = measure_rates(sizes, lengths, model, images, shlex.join(command))
-    if out:
-        write_rates(out, rates)
-    _print_rows([rate_row(each) for each in rates.measurements], as_json)
-    if out and not as_json:
-        typer.echo(f"Rates in {out}. Next: channelhash scale --items 1e9 --rates {out}")
-
-
-@app.command()
 def ray(
     largest: int = typer.Option(10**6, min=10**4, help="Items of the larger collection; the other has a tenth."),
     as_json: AsJson = False,

@@ -26,7 +26,6 @@ from channelhash.cli import (
     names,
     recall,
     report,
-    scale,
     search,
     serve,
     train,
@@ -64,7 +63,6 @@ _COMMANDS: dict[str, Sequence[tuple[str, Callable[..., None] | typer.Typer]]] = 
         ("experiment", experiment.experiment),
         ("landscape", landscape.landscape),
         ("benchmark", benchmark.app),
-        ("scale", scale.scale),
     ),
 }
 

@@ -1,1 +1,1 @@
-"""The laboratory: experiments, reports, benchmarks and capacity planning. Nothing below imports it."""
+"""The laboratory: experiments, reports and benchmarks. Nothing below imports it."""

@@ -37,7 +37,7 @@ _UPDATED = 100_000_000
 
 
 class Cost(NamedTuple):
-    """Seconds of one item: measured with ``items`` at a time, and the least and the most that it may be.
+    """Seconds of one item: the median, the least and the most that were measured with ``items`` at a time.
 
     >>> Cost(0.5, 0.4, 0.6, items=8).items
     8
@@ -231,12 +231,11 @@ def measured_cost(
 ) -> Cost:
     """Measure ``work(n)`` for n = ``first``, twice that, …, ``last``, as far as that takes some ten seconds.
 
-    The first call, which warms up, does not count unless it is the only one. At ``last`` there are three. For a second
-    number of items, which tells what is constant in a call from what each item takes, there are twice as many seconds.
+    The first call, which warms up, does not count unless it is the only one. At ``last`` there are three.
 
     >>> now = iter([0.0, 9.0, 9.0, 13.0])
     >>> measured_cost(lambda n: None, 1, 64, torch.device("cpu"), clock=lambda: next(now))
-    Cost(seconds=4.0, least=0.0625, most=4.0, items=1)
+    Cost(seconds=4.0, least=4.0, most=4.0, items=1)
     """
     measured: list[tuple[int, float]] = []
     n, spent = first, 0.0
@@ -252,36 +251,22 @@ def measured_cost(
         if warm and (n == last and len([size for size, _ in warm if size == last]) == _REPEATS):
             break
         larger = min(2 * n, last) if warm else n
-        limit = _SECONDS if len({size for size, _ in warm}) != 1 else 2 * _SECONDS
-        if spent + measured[-1][1] * larger / n > limit and (warm or spent > _SECONDS):
+        if spent + measured[-1][1] * larger / n > _SECONDS and (warm or spent > _SECONDS):
             break
         n = larger
-    return _cost(measured, last)
+    return _cost(measured)
 
 
-def _cost(measured: Sequence[tuple[int, float]], last: int) -> Cost:
+def _cost(measured: Sequence[tuple[int, float]]) -> Cost:
     """Return the cost by the largest number of items of (items, seconds), in the order in which they were measured.
 
-    Its ends are those of all measurements of that number. Where there are fewer than three, they are of the last two
-    measurements and, if these differ in number, of what the items took that the second one had more: what is constant
-    in a call weighs less with more items still. If they do not differ, all of a call may be constant; and if there is
-    but the first call, all of that may be its warm-up.
-
-    >>> _cost([(2, 9.0), (2, 3.0), (4, 5.0)], 128)
-    Cost(seconds=1.25, least=1.0, most=1.5, items=4)
-    >>> _cost([(2, 9.0)], 128)
-    Cost(seconds=4.5, least=0.0, most=4.5, items=2)
+    >>> _cost([(2, 9.0), (2, 3.0), (4, 5.0), (4, 6.0)])
+    Cost(seconds=1.375, least=1.25, most=1.5, items=4)
     """
     counted = measured[1:] or measured
     largest = counted[-1][0]
-    ends = found = [seconds / items for items, seconds in counted if items == largest]
-    if len(measured) == 1:
-        ends = [0.0, *found]
-    elif len(found) < _REPEATS:
-        (fewer, before), (more, after) = counted[max(0, len(counted) - 2)], counted[-1]
-        least = max(0.0, after - before) / (more - fewer) if more > fewer else after / last
-        ends = [before / fewer, after / more, least]
-    return Cost(statistics.median(found), min(ends), max(ends), largest)
+    found = [seconds / items for items, seconds in counted if items == largest]
+    return Cost(statistics.median(found), min(found), max(found), largest)
 
 
 def _memory(

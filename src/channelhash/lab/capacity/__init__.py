@@ -1,1 +1,0 @@
-"""What a collection of any size needs, computed from rates that were measured on one machine."""
