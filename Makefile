@@ -52,8 +52,14 @@ coverage: dev  ## the same tests, and the lines of each package that they run
 mutants: dev  ## how many small changes of the code the tests notice; about half an hour, goes on where it stopped
 	$(BIN)/python tools/mutants.py
 
+BENCHMARKS := metrics loss train encode start serve stores words duplicates search
 benchmarks: dev  ## every benchmark again, on an idle machine; about an hour, goes on where it stopped
-	$(BIN)/python tools/benchmarks.py
+	@mkdir -p build/benchmarks
+	@for name in $(BENCHMARKS); do \
+		test -f build/benchmarks/$$name.md && continue; echo $$name; \
+		$(BIN)/python benchmarks/$$name.py > build/benchmarks/$$name.tmp || exit 1; \
+		mv build/benchmarks/$$name.tmp build/benchmarks/$$name.md; \
+	done
 
 test-browser: dev  ## tests of pages, with Debian's chromium
 	$(BIN)/python -m pytest -m browser

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from channelhash.errors import JobError
 from channelhash.lab.experiments.studies import EXPERIMENTS
 from data import nuswide_tree
 from data.mirflickr_tree import write_tree
-from picture_runs import tiny_clip
 from small_runs import assert_refused, feature_config, run_command, write_features
 
 COMMANDS = [
@@ -30,8 +28,6 @@ COMMANDS = [
     "report",
 ]
 COMMANDS += ["extend", "distill", "explain", "export"]
-BENCHMARKS = ("augment", "encode", "train", "metrics", "loss", "search", "serve", "start")
-COMMANDS += [f"benchmark {name}" for name in BENCHMARKS]
 COMMANDS += [f"index {name}" for name in ("create", "add", "delete", "info", "check", "repair", "backup")]
 COMMANDS += [f"index {name}" for name in ("push", "export-faiss", "import-faiss")]
 COMMANDS += ["serve"]
@@ -400,63 +396,6 @@ def test_progressive_augmentation_changes_what_is_trained_on_from_its_epochs_on(
         logs[augment] = [json.loads(line)["loss"] for line in lines]
     assert logs["none"][:2] == logs["progressive"][:2]  # the first tenth of the epochs has no augmentation
     assert logs["none"][2] != logs["progressive"][2]
-
-
-def test_benchmark_prints_rows_that_people_script_against(tmp_path, capsys, monkeypatch):
-    from channelhash.lab.benchmarks import augment
-
-    whole = augment.benchmark_augment
-    monkeypatch.setattr(augment, "benchmark_augment", lambda pictures: whole(pictures, n=4, loader_n=96))
-    assert run_command("benchmark", "augment", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
-    assert "cores" in result["machine"]
-    names = [row["what"].split(" (")[0] for row in result["rows"]]
-    levels = [f"augment {level}" for level in ("none", "easy", "medium", "hard")]
-    assert names == ["decode and resize", *levels, "token ids from the cache", "loader, hard"]
-    keys = {"what", "size", "seconds", "baseline", "baseline_seconds", "ratio", "peak_mb"}
-    assert all(set(row) == keys for row in result["rows"])
-
-
-@pytest.mark.slow
-def test_benchmark_train_parts_an_epoch(capsys):
-    assert run_command("benchmark", "train", "--rows", 256, "--device", "cpu", "--json") == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    assert rows[0]["ratio"] == pytest.approx(rows[0]["baseline_seconds"] / rows[0]["seconds"])
-    names = [row["what"].split(" (")[0].strip() for row in rows[1:]]
-    assert names == [
-        "data", "head, forward", "loss, forward and backward", "head, backward", "optimiser", "validation"
-    ]  # fmt: skip
-    assert all(row["seconds"] > 0 for row in rows)
-
-
-def test_benchmark_encode_goes_from_files_to_codes(capsys, monkeypatch, tmp_path):
-    from channelhash.lab.benchmarks import encode
-
-    clip = {"backbone": str(tiny_clip(tmp_path / "tiny.json")), "pretrained": None, "hidden": [32]}
-    monkeypatch.setattr(encode, "_MODELS", (("small", {"image_size": 24}, 20, 0), ("cliphash", clip, 10, 0)))
-    assert run_command("benchmark", "encode", "--device", "cpu", "--json") == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    names = [row["what"].split(" (")[0] for row in rows]
-    assert names[:2] == ["small, images", "small, texts"]
-    assert [row["size"].split()[0] for row in rows] == ["20", "20", "10", "10"]
-
-
-def test_benchmarks_of_evaluation_and_losses_print_a_table_or_json(capsys, monkeypatch):
-    from channelhash.lab.benchmarks import loss, metrics
-
-    figures, losses, batches = metrics.benchmark_metrics, loss.benchmark_loss, loss.benchmark_batches
-    # Measured once, and shown twice.
-    monkeypatch.setattr(metrics, "benchmark_metrics", cache(lambda: figures(6, 100, 2, (50,))))
-    monkeypatch.setattr(loss, "benchmark_loss", cache(lambda: losses((6,), (16,), (8, 4))))
-    monkeypatch.setattr(loss, "benchmark_batches", cache(lambda: batches((6,), 16)))
-    expected = {"metrics": 9, "loss": len(loss.LOSSES) + 3}  # the step of a head; a batch in tiles, and in one piece
-    for name, rows in expected.items():
-        assert run_command("benchmark", name, "--json") == 0
-        result = json.loads(capsys.readouterr().out)
-        assert list(result) == ["rows", "machine"]
-        assert len(result["rows"]) == rows
-        assert run_command("benchmark", name) == 0
-        assert result["machine"] in capsys.readouterr().out
 
 
 def test_bad_rows_stop_a_run_or_are_left_out_and_listed(pictures, tmp_path, capsys, caplog):

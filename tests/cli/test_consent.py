@@ -72,7 +72,7 @@ def test_every_command_that_reads_a_model_has_the_option():
     commands = get_command(app).commands
     commands |= {f"index {name}": command for name, command in commands["index"].commands.items()}
     without = {name for name, command in commands.items() if "trust_code" not in {each.name for each in command.params}}
-    groups = {"data", "index", "benchmark", "config"}
+    groups = {"data", "index", "config"}
     no_model = {"demo", "experiment", "landscape", "list"}  # made anew, or read where no other name is trusted
     of_stores = {f"index {name}" for name in ("delete", "info", "push", "export-faiss", "import-faiss")}
     more = {f"index {name}" for name in ("check", "repair", "backup")}

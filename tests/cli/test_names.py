@@ -104,7 +104,7 @@ def test_help_is_grouped_as_wide_as_the_terminal_and_short_by_h(capsys, monkeypa
     assert capsys.readouterr().out.startswith("Usage: ")
 
 
-@pytest.mark.parametrize("words", [[], ["index"], ["data"], ["config"], ["benchmark"]])
+@pytest.mark.parametrize("words", [[], ["index"], ["data"], ["config"]])
 @pytest.mark.parametrize("columns", [80, 140])
 def test_no_sentence_of_a_list_of_commands_is_cut(words, columns):
     program = "import sys; sys.argv[0] = 'channelhash'; import channelhash.cli.main as m; m.main()"

@@ -18,7 +18,7 @@ def test_every_command_is_on_its_page():
     from commands import commands_page
 
     page = commands_page()
-    for words in ("demo", "index create", "data describe", "benchmark search", "serve"):
+    for words in ("demo", "index create", "data describe", "serve"):
         assert f"\n## {words}\n" in page
     assert "| `--resume` | Continue an interrupted run in the same folder. |" in page
     assert "`-k <int>`" in page

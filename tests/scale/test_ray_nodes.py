@@ -8,17 +8,18 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.lab.benchmarks.ray_cluster import ray_nodes
-from channelhash.lab.benchmarks.ray_nodes import benchmark_ray
 from channelhash.scale.encode import encode_bulk
+from channelhash.scale.engines import Workers
 from channelhash.scale.evaluate import evaluate_shards
 from scale.made_inputs import N, feature_model, write_feature_parquet
+from scale.ray_cluster import RayNodes, ray_nodes
 from scale.test_encode import content
 
 pytestmark = pytest.mark.slow
@@ -106,22 +107,56 @@ print(json.dumps(evaluate_shards(Path({str(query)!r}), Path({str(out)!r}), Worke
     assert on_nodes == json.loads(json.dumps(evaluate_shards(query, out)))
 
 
-def test_what_goes_through_object_stores_does_not_grow_with_the_items(monkeypatch):
+class Replacing:
+    """Progress that looks at the object stores, and replaces a node when half is done."""
+
+    def __init__(self, nodes: RayNodes) -> None:
+        self.nodes, self.replaced = nodes, False
+
+    def __call__(self, done: int, total: int) -> None:
+        self.nodes.look()
+        if not self.replaced and 2 * done >= total:
+            self.replaced = True
+            self.nodes.kill()
+            self.nodes.add()
+
+
+def measured(what: str, job):
+    """The result of a job on three nodes, one of which is killed, and the bytes that went through their stores."""
+    with ray_nodes(3) as nodes:
+        began = time.perf_counter()
+        result = job(workers=Workers("ray", 3), progress=Replacing(nodes))
+        stores = nodes.store_bytes()
+        print(f"{what}: {time.perf_counter() - began:.1f} s, {stores}")
+    assert stores.spilled == 0
+    return result, stores
+
+
+def test_what_goes_through_object_stores_does_not_grow_with_the_items(monkeypatch, tmp_path):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    handler = signal.getsignal(signal.SIGTERM)
-    rows = benchmark_ray([4_000, 40_000], shard_items=100)
+    handler, stores = signal.getsignal(signal.SIGTERM), {}
+    model = feature_model(tmp_path / "model", n_bits=64)
+    for n in (4_000, 40_000):
+        data, here, there = (tmp_path / f"{name}-{n}" for name in ("in", "here", "there"))
+        write_feature_parquet(data / "features.parquet", n, row_group=100)
+        encode = partial(encode_bulk, model, str(data), shard_items=100)
+        encode(out=here)
+        result, stores["encode", n] = measured(f"encode {n}", partial(encode, out=there))
+        assert result["shards"] == n // 100
+        assert content(there) == content(here)  # though a node was killed and another one joined
+        query = tmp_path / f"query-{n}.parquet"
+        CodeSet.load(min(here.glob("codes-*.parquet"))).save(query)
+        evaluate = partial(evaluate_shards, query, here)
+        on_nodes, stores["evaluate", n] = measured(f"evaluate {n}", evaluate)
+        assert json.dumps(on_nodes["tasks"]) == json.dumps(evaluate()["tasks"])
     assert signal.getsignal(signal.SIGTERM) is handler  # which Ray replaces
-    assert [row["shards"] for row in rows] == [40, 40, 400, 400]
-    for row in rows:
-        assert row["same"]  # as one process, though a node was killed and another one joined
-        assert row["spilled_bytes"] == 0
-    encoded, counted = rows[2], rows[3]
+    encoded, counted = stores["encode", 40_000], stores["evaluate", 40_000]
     # The driver hands out the numbers of the shards' files; what was done comes back beside the object stores.
-    assert encoded["store_bytes"] < 100 * encoded["shards"]
-    # Three workers return 8 results each, and a killed one's last are made again: each has for 100 queries and 65
-    # distances two numbers of 8 bytes, and for each query some of graded relevance.
-    result = rows[1]["driver_bytes"] / 24
-    assert 100 * 65 * 2 * 8 < result < 4 * 100 * 65 * 2 * 8
-    assert counted["driver_bytes"] < (24 + 3) * result
-    assert counted["store_bytes"] < 2 * (24 + 3) * result
-    assert counted["store_peak_bytes"] <= counted["store_bytes"]
+    assert encoded.created < 100 * 400
+    # Three workers return 8 results each, and a killed one's last are made again: each has for four tasks, 100 queries
+    # and 65 distances two numbers of 8 bytes, and for each query some of graded relevance.
+    result = stores["evaluate", 4_000].driver / 24
+    assert 4 * 100 * 65 * 2 * 8 < result < 4 * 4 * 100 * 65 * 2 * 8
+    assert counted.driver < (24 + 3) * result
+    assert counted.created < 2 * (24 + 3) * result
+    assert counted.peak <= counted.created

@@ -30,7 +30,6 @@ POSIX_CALLS = {
     "os.O_NOFOLLOW": {"utils/files.py"},
     "os.pread": {"utils/held_file.py"},
     "os.sched_getaffinity": {"utils/environment.py"},
-    "os.sysconf": {"utils/memory.py"},
     "signal.pthread_sigmask": {"utils/processes.py"},
     **dict.fromkeys(
         [

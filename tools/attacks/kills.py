@@ -67,7 +67,6 @@ ATTACKS = {
     "landscape": Attack("landscape --out page.html --plots plots", ("page.html",)),
     "evaluate": Attack("evaluate run", ("run/codes/*.parquet",), ("run",)),
     "report": Attack("report run", ("run/report.html",), ("run",)),
-    "benchmark": Attack("benchmark search --sizes 100000 --bits 64 --first 10", ()),
     "serve": Attack("serve photos.store --port 0", (), ("photos.store",)),
     "synthesize": Attack("data synthesize drawn --images 400", ("drawn/**/im*.jpg",)),
 }

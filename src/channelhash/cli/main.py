@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 import typer
 
 from channelhash.cli import (
-    benchmark,
     config,
     data,
     demo,
@@ -62,7 +61,6 @@ _COMMANDS: dict[str, Sequence[tuple[str, Callable[..., None] | typer.Typer]]] = 
         ("report", report.report),
         ("experiment", experiment.experiment),
         ("landscape", landscape.landscape),
-        ("benchmark", benchmark.app),
     ),
 }
 

@@ -70,7 +70,6 @@ EngineName = Annotated[
 ]
 Modalities = Annotated[list[str], typer.Option(help="Modality to include; all by default. May be repeated.")]
 Overrides = Annotated[list[str], typer.Option("--set", help="Override a key: section.key=value. May be repeated.")]
-PictureFolder = Annotated[Path | None, typer.Option(help="Folder of pictures; 500 x 375 pixels drawn by default.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Use a small data set and few epochs, only to try it out.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run in the same folder.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]

@@ -1,1 +1,1 @@
-"""The laboratory: experiments, reports and benchmarks. Nothing below imports it."""
+"""The laboratory: experiments and reports. Nothing below imports it."""

@@ -1,4 +1,4 @@
-"""Rows of a benchmark: medians of warm runs, with an alternative in turn."""
+"""Rows of a measurement: medians of warm runs, with an alternative in turn."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""Parts of a Ray cluster that start late or not at all; tests/scale/test_ray_nodes.py runs whole clusters."""
+"""Parts of a Ray cluster that start late or not at all; test_ray_nodes.py runs whole clusters."""
 
 import signal
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from channelhash.lab.benchmarks.ray_cluster import _started
+from scale.ray_cluster import _started
 
 
 @pytest.mark.parametrize(("message", "tries"), [("The current node timed out during startup.", 2), ("no port", 1)])

@@ -1,4 +1,4 @@
-"""The server that a person would write around FAISS, in thirty lines, beside which `channelhash serve` is measured.
+"""The server that a person would write around FAISS, in thirty lines, beside which serve.py measures ours.
 
 It answers with ids and distances alone: no metadata, words, filters, writes or limits.
 """

