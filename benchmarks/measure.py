@@ -19,21 +19,16 @@ from channelhash.utils.seeds import generator
 from channelhash.utils.timing import Row, describe_machine
 
 WORDS = ("sunset", "sea", "dog", "street", "night", "snow", "red", "boat", "people", "flower", "old", "house")
-# Rows of codes that are drawn at once.
-_ROWS = 100_000
+_ROWS = 100_000  # that are drawn at once
 
 
 def options(description: str | None, **defaults: int | float | str | tuple[int, ...]) -> argparse.Namespace:
     """Read ``--name VALUE`` for each default; several numbers are separated by commas."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in defaults.items():
-        several = isinstance(default, tuple)
-        shown = ",".join(map(str, default)) if several else default
-        parser.add_argument(
-            f"--{name}", default=default, type=_numbers if several else type(default), help=f"default: {shown}"
-        )
+        kind = _numbers if isinstance(default, tuple) else type(default)
+        shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+        parser.add_argument(f"--{name}", default=default, type=kind, help=f"default: {shown}")
     return parser.parse_args()
 
 
@@ -41,13 +36,17 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files of a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
 def print_table(rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
     """Print rows in Markdown, a column for each key that any of them has."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
     lines = [keys, ["---"] * len(keys), *([_cell(row.get(key)) for key in keys] for row in rows)]
     print(f"{title + ': ' if title else ''}{describe_machine()}, {time.strftime('%Y-%m-%d')}\n")
-    print("\n".join(f"| {' | '.join(line)} |" for line in lines), flush=True)
-    print()
+    print("\n".join(f"| {' | '.join(line)} |" for line in lines), end="\n\n", flush=True)
 
 
 def _cell(value: object) -> str:

