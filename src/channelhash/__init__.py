@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from channelhash._version import __version__
-from channelhash.utils import forks, moved_modules, optional_imports
+from channelhash.utils import forks, optional_imports
 
 if TYPE_CHECKING:
     from channelhash import channels, codes, losses, metrics
@@ -58,7 +58,6 @@ if "OMP_NUM_THREADS" in os.environ and "numba" not in sys.modules:
     os.environ.setdefault("NUMBA_NUM_THREADS", os.environ["OMP_NUM_THREADS"])
 
 
-moved_modules.install()
 forks.install()
 
 
