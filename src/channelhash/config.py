@@ -12,7 +12,6 @@ from channelhash.data.collection import DataSource
 from channelhash.data.settings import SplitSettings, check_data
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss, with_published, with_recommended
-from channelhash.losses.retired import without_retired
 from channelhash.models import MODELS, resolve_model
 from channelhash.utils.overrides import apply_override
 from channelhash.utils.python_names import check_trusted, python_names, trusting
@@ -270,7 +269,7 @@ def make_config(values: dict[str, dict[str, Any]]) -> RunConfig:
         raise InputError(f"model.n_bits: a code has at least 1 bit, got {n_bits!r}")
     loss_class = resolve_loss(loss_name)
     own_keys = loss_settings(loss_class)
-    loss = with_recommended(loss_name, without_retired(loss, own_keys.model_fields), n_bits)
+    loss = with_recommended(loss_name, loss, n_bits)
     own, terms = read_both(own_keys, settings_of(Terms), with_published(loss_name, loss), "loss", f"loss {loss_name!r}")
     active = Terms(**terms.model_dump())
     if problem := active.problem(loss_class):

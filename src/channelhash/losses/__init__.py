@@ -24,7 +24,6 @@ from channelhash.losses.orthohash import OrthoHashLoss
 from channelhash.losses.published import PUBLISHED, with_published
 from channelhash.losses.qsmi import QSMILoss
 from channelhash.losses.recommended import RECOMMENDED, recommended_weights, with_recommended
-from channelhash.losses.retired import check_not_retired, without_retired
 from channelhash.losses.rsch import RSCHLoss
 from channelhash.losses.sch import SCHLoss
 from channelhash.losses.sch_original import SCHOriginalLoss
@@ -68,10 +67,9 @@ def resolve_loss(name: str) -> type[HashLoss]:
     'CSQLoss'
 
     Raises:
-        InputError: no loss has this name (the nearest known one is named) or has it any more, or what ``python:…``
-            names cannot be imported or is no subclass of `HashLoss` with a method ``compute``.
+        InputError: no loss has this name (the nearest known one is named), or what ``python:…`` names
+            cannot be imported or is no subclass of `HashLoss` with a method ``compute``.
     """
-    check_not_retired(name)
     found = look_up(LOSSES | TEACHER_LOSSES, name, "loss.name")
     if not (isinstance(found, type) and issubclass(found, HashLoss)):
         raise InputError(f"loss.name {name}: is not a loss; derive it from channelhash.losses.HashLoss")
@@ -107,13 +105,12 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
             ``recommended=True`` ours (`recommended.recommended_weights`).
 
     Raises:
-        InputError: as `resolve_loss`, `retired.without_retired`, `published.with_published` and
-            `recommended.with_recommended`.
+        InputError: as `resolve_loss`, `published.with_published` and `recommended.with_recommended`.
         ValueError: a setting is out of its range, or a term does not go with that loss.
     """
     kind = resolve_loss(name)
     own = settings_of(kind).model_fields
-    settings = with_published(name, with_recommended(name, without_retired(settings, own), n_bits))
+    settings = with_published(name, with_recommended(name, settings, n_bits))
     if not n_labels and "n_labels" in own:
         raise InputError(
             f"loss.name: {name!r} learns from labels, and this collection has none; take contrastive, or dsch, sch … "
