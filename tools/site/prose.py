@@ -74,7 +74,7 @@ def check_prose(markdown: str, vocabulary: Mapping[str, str]) -> list[Finding]:
 
 
 def markdown_files() -> list[Path]:
-    """Return the Markdown files that git keeps, or would keep, but for what tests keep of version 0.1."""
+    """Return the Markdown files that git keeps, or would keep, but for the tests'."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", ":!tests"],
         cwd=ROOT, capture_output=True, text=True, check=True,

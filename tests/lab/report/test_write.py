@@ -283,5 +283,15 @@ def test_other_folders_and_files_are_refused(tmp_path, grid, capsys):
     assert_refused(capsys, "report", empty, says="config.yaml: not readable YAML")
     (grid / "runs" / "done" / "result.json").write_text("{}")
     assert_refused(capsys, "report", grid, says="result.json: not a result of this version")
+    config = grid / "runs" / "done" / "config.yaml"
+    text = config.read_text()
+    for before, after, says in (
+        ("train:\n", "trains:\n", "it lacks 'train'"),
+        ("n_bits: 12\n", "n_bits: eight\n", "model.n_bits is 'eight'"),
+    ):
+        assert text.count(before) == 1
+        config.write_text(text.replace(before, after))
+        says = f"{config}: not a run's configuration ({says}); remove the"
+        assert_refused(capsys, "report", grid, says=says)
     (grid / "grid.json").write_text('{"runs": []}')
     assert_refused(capsys, "report", grid, says="grid.json: not a grid of this version")

@@ -59,12 +59,12 @@ def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tm
         store = ch.open_store(folder, projections=projections)
         assert store.projected
         store.close()
-    assert json.loads((folder / "store.json").read_text())["format"] == "channelhash store 2"  # 0.1 refuses it
+    assert json.loads((folder / "store.json").read_text())["projected"] is True
     plain = ch.open_store(tmp_path / "plain", n_bits=N_BITS)
     assert not plain.projected
     plain.add(NAMES[:1], CODES[:1])
     plain.close()
-    assert json.loads((tmp_path / "plain" / "store.json").read_text())["format"] == "channelhash store 1"
+    assert json.loads((tmp_path / "plain" / "store.json").read_text())["projected"] is False
     with pytest.raises(InputError, match="keeps no projections beside its codes; choose another store"):
         ch.open_store(tmp_path / "plain", projections=True)
     with pytest.raises(InputError, match="keeps no projections; make a store in a folder"):

@@ -1,14 +1,10 @@
 """Damage to a store's record of truth is harmless, refused in one line, or mended; nothing is answered wrongly."""
 
-import fcntl
-import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
-import threading
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +12,6 @@ import pytest
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError
-from channelhash.search.local import guard, tables
 from channelhash.search.local import seal as seals
 from channelhash.search.local.check import check_store
 from channelhash.search.local.database import ItemsDatabase
@@ -363,68 +358,6 @@ def test_a_full_disk_while_sealing_is_one_line_and_leaves_nothing_half(closed, m
     monkeypatch.undo()
     store.close()
     check_whole(closed)
-
-
-def test_a_store_of_version_0_1_is_sealed_and_gets_checksums(tmp_path):
-    folder = tmp_path / "store"
-    shutil.copytree(Path(__file__).parents[2] / "made_by_0_1" / "store", folder)
-    assert check_store(folder) == []
-    ch.open_store(folder).close()
-    assert seal_of(folder).closed
-    assert "checksum" in json.loads((folder / "store.json").read_text())
-    assert check_store(folder) == []
-    flip(folder / "items.sqlite", -1)
-    refusal(folder)
-
-
-@pytest.fixture
-def outdated(closed, monkeypatch):
-    """A sealed store that lacks what a later version adds: a table of all ids."""
-    find, fill_table = "SELECT 1 FROM sqlite_master WHERE name = 'later'", "CREATE TABLE later AS SELECT id FROM items"
-    later = tables._Addition(find, lambda connection, _: connection.execute(fill_table))
-    monkeypatch.setattr(tables, "_ADDITIONS", (*tables._ADDITIONS, later))
-    return closed
-
-
-def test_a_store_of_an_earlier_version_gets_what_it_lacks_when_it_is_opened(outdated):
-    assert check_store(outdated) == []
-    check_whole(outdated)
-    with closing(sqlite3.connect(outdated / "items.sqlite")) as connection:
-        assert connection.execute("SELECT count(*) FROM later").fetchone() == (N - 1,)
-    assert seal_of(outdated).closed
-    assert check_store(outdated) == []
-    flip(outdated / "items.sqlite", -1)
-    refusal(outdated)
-
-
-def test_a_damaged_store_of_an_earlier_version_is_refused(outdated):
-    flip(outdated / "items.sqlite", -1)
-    assert "is damaged, or another program has changed it" in refusal(outdated)
-
-
-def test_a_kill_while_a_store_is_brought_up_to_date_leaves_it_whole(outdated, monkeypatch):
-    def killed(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(guard, "seal_database", killed)
-        with pytest.raises(KeyboardInterrupt):
-            ch.open_store(outdated)
-    assert not seal_of(outdated).closed
-    check_whole(outdated)
-
-
-def test_a_store_that_an_earlier_version_has_open_is_waited_for(outdated, monkeypatch):
-    descriptor = guard.open_lock(StoreFolder(outdated))
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
-    with monkeypatch.context() as impatient:
-        impatient.setattr(guard, "BUSY_SECONDS", 0.1)
-        with pytest.raises(InputError, match="an earlier version made this store"):
-            ch.open_store(outdated)
-    closing_soon = threading.Timer(0.1, os.close, [descriptor])
-    closing_soon.start()
-    check_whole(outdated)
-    closing_soon.join()
 
 
 def test_a_copy_is_what_the_store_was_while_others_write(closed, tmp_path):

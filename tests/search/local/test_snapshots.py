@@ -135,21 +135,6 @@ def test_a_lost_folder_is_noticed_and_mended(folder, made, lost):
     assert damage_of(folder) == []
 
 
-def test_one_of_version_0_1_is_made_again(folder, made):
-    (snapshot(folder) / "manifest.json").unlink()
-    former = snapshot(folder).rename(folder / f"snapshot-{'0' * 32}")
-    database = ItemsDatabase(folder / "items.sqlite")
-    with database.reading() as state:
-        pass
-    with database.writing():
-        database.set_snapshot(former.name, state.snapshot_serial, state.snapshot_size)
-    database.close()
-    (folder / "items.seal").unlink()  # version 0.1 knows none
-    assert damage_of(folder) == []
-    assert answers(ch.open_store(folder)) == made[1]
-    assert snapshot(folder) != former
-
-
 def test_a_modality_is_read_when_it_is_searched(folder, made, monkeypatch):
     damaged = snapshot(folder)
     flip(damaged / "text" / "index" / "codes.npy", 1)

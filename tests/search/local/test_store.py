@@ -292,7 +292,7 @@ def spoil(folder: Path, name: str, content: bytes | None) -> None:
     ("name", "content", "message"),
     [
         ("store.json", b"{", "damaged"),
-        ("store.json", b'{"format": "channelhash store 1", "n_bits": "x", "model": ""}', "damaged"),
+        ("store.json", b'{"format": "channelhash store 3", "n_bits": "x", "model": ""}', "damaged"),
         ("store.json", b'{"format": "channelhash store 9", "n_bits": 8, "model": ""}', "written as 'channelhash s"),
         ("items.sqlite", None, "is missing"),
         ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "not a store's database, or damaged"),

@@ -11,11 +11,9 @@ from channelhash.search.local.connection import connect
 from channelhash.search.local.folder import Facts
 from channelhash.search.local.tables import (
     code_checksum,
-    create_like,
+    create_tables,
     definitions,
-    has_checksums,
     item_checksum,
-    projection_column,
     read_state,
     read_totals,
     sums,
@@ -47,8 +45,6 @@ _DATABASE = "items.sqlite"
 def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
     """Check a database as it is when this begins, whatever others write meanwhile.
 
-    Rows that version 0.1 wrote have no checksums: of them only what is implausible is found.
-
     Args:
         connection: the caller uses it for nothing else; texts come as bytes from now on.
         facts: what the store's description says, if that is known.
@@ -74,12 +70,9 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
 
 
 def is_whole_item(row: tuple[Any, ...]) -> bool:
-    """Return whether a row ``(number, id, metadata, checksum)`` is as it was written; texts are bytes.
-
-    A row that version 0.1 wrote has none; it is whole if it is plausible.
-    """
+    """Return whether a row ``(number, id, metadata, checksum)`` is as it was written; texts are bytes."""
     number, name, metadata, checksum = row
-    return _plausible(name, metadata) if checksum is None else item_checksum(number, name, metadata) == checksum != -1
+    return item_checksum(number, name, metadata) == checksum != -1
 
 
 def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
@@ -96,15 +89,7 @@ def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
         return False
     if facts and (len(projection) if isinstance(projection, bytes) else projection) != facts.projection_size:
         return False
-    return checksum is None or code_checksum(name, number, serial, modality, code, projection) == checksum != -1
-
-
-def _plausible(name: Any, metadata: Any) -> bool:
-    try:
-        name.decode()
-        return isinstance(json.loads(metadata), dict)
-    except (AttributeError, TypeError, ValueError):
-        return False
+    return code_checksum(name, number, serial, modality, code, projection) == checksum != -1
 
 
 def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -114,11 +99,9 @@ def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _check_definitions(connection: sqlite3.Connection, stem: str) -> Iterator[Finding]:
-    if not has_checksums(connection):
-        return  # made by version 0.1
     expected = connect(None)
     expected.text_factory = bytes
-    create_like(expected, connection, stem)
+    create_tables(expected, stem)
     for kind, name, _ in sorted(definitions(expected) - definitions(connection)):
         yield Finding(_DATABASE, f"the {_text(kind)} {_text(name)} is not defined as it should be")
     expected.close()
@@ -126,10 +109,9 @@ def _check_definitions(connection: sqlite3.Connection, stem: str) -> Iterator[Fi
 
 def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
     """Check the items, and the tables of labels and of keys, which are made from them."""
-    checksum = "coalesce(checksum, -1)" if has_checksums(connection) else "NULL"  # no checksum is no excuse there
     keys: set[str] = set()
     labels = 0
-    for row in connection.execute(f"SELECT number, id, metadata, {checksum} FROM items NOT INDEXED"):
+    for row in connection.execute("SELECT number, id, metadata, checksum FROM items NOT INDEXED"):
         if not is_whole_item(row):
             yield Finding(_text(row[1]), f"the item is damaged (row {row[0]})")
             continue
@@ -147,9 +129,8 @@ def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _check_codes(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
-    checksum = "coalesce(codes.checksum, -1)" if has_checksums(connection) else "NULL"
     rows = connection.execute(
-        f"SELECT serial, item, modality, code, {projection_column(connection)}, {checksum}, id"
+        "SELECT serial, item, modality, code, projection, codes.checksum, id"
         " FROM codes NOT INDEXED LEFT JOIN items ON number = item"
     )
     for row in rows:
@@ -167,11 +148,10 @@ def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
     (twice,) = connection.execute("SELECT count(*) FROM removed JOIN codes USING (serial)").fetchone()
     if not 0 <= state.snapshot_serial <= state.last_serial or last > state.last_serial or twice or state.version < 0:
         yield Finding(_DATABASE, "the serials of codes contradict each other")
-    if has_checksums(connection):
-        added = sums(connection)
-        for name, expected, found in zip(added._fields, read_totals(connection), added, strict=True):
-            if expected != found:
-                yield Finding(_DATABASE, f"the table {name} is not as it was written: rows are missing or changed")
+    added = sums(connection)
+    for name, expected, found in zip(added._fields, read_totals(connection), added, strict=True):
+        if expected != found:
+            yield Finding(_DATABASE, f"the table {name} is not as it was written: rows are missing or changed")
 
 
 def _check_words(connection: sqlite3.Connection) -> Iterator[Finding]:

@@ -13,10 +13,7 @@ from channelhash.utils.checked_json import dump_checked, load_checked
 from channelhash.utils.exhausted import check_exhausted
 from channelhash.utils.files import write_text
 
-_FORMAT = "channelhash store 1"
-# Of a store with projections, which earlier versions do not read.
-_PROJECTED = "channelhash store 2"
-
+_FORMAT = "channelhash store 3"
 
 # Windows knows no other than the process's own user.
 _EFFECTIVE = os.access in os.supports_effective_ids
@@ -154,14 +151,11 @@ class Facts(NamedTuple):
 
 def write_facts(folder: StoreFolder, facts: Facts) -> None:
     """Write the description of a store."""
-    written_as = _PROJECTED if facts.projected else _FORMAT
-    stem = {"stem": facts.stem} if facts.stem else {}
-    described = {"format": written_as, "n_bits": facts.n_bits, "model": facts.model, **stem}
-    write_text(folder.description, dump_checked(described))
+    write_text(folder.description, dump_checked({"format": _FORMAT, **facts._asdict()}))
 
 
 def read_facts(folder: StoreFolder) -> Facts:
-    """Read what `write_facts` wrote. Version 0.1 wrote the same without a checksum.
+    """Read what `write_facts` wrote.
 
     Raises:
         InputError: the description is damaged or of another format, or the database is missing.
@@ -169,25 +163,27 @@ def read_facts(folder: StoreFolder) -> Facts:
     try:
         text = folder.description.read_text(encoding="utf-8")
         described = json.loads(text)
-        if described.keys() != {"format", "n_bits", "model"}:
+        if described["format"] == _FORMAT or "checksum" in described:
             described = load_checked(text)
-        written_as, n_bits, model = described["format"], described["n_bits"], described["model"]
-        stem = described.get("stem", "")
-        whole = type(n_bits) is int and n_bits > 0 and isinstance(model, str) and isinstance(stem, str)
+        written_as = described.pop("format")
+        facts = Facts(**described) if written_as == _FORMAT else Facts(1, "")
+        whole = type(facts.n_bits) is int and facts.n_bits > 0 and isinstance(facts.projected, bool)
+        whole = whole and isinstance(facts.model, str) and isinstance(facts.stem, str)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         whole, written_as = False, _FORMAT
     except OSError as error:
         check_exhausted(error, folder.description)
         raise folder.damaged(f"cannot be read ({error.strerror})") from None
-    if written_as not in (_FORMAT, _PROJECTED):
+    if written_as != _FORMAT:
         raise InputError(
-            f"{folder.description}: written as {written_as!r}, this version reads {_FORMAT!r}; add the items again"
+            f"{folder.description}: written as {written_as!r}, this version reads {_FORMAT!r}; remove the folder and"
+            " add the items again"
         )
     if not whole:
         raise folder.damaged("is damaged")
     if not folder.database.exists():
         raise InputError(f"{folder.database}: is missing; restore it, or remove the folder and add the items again")
-    return Facts(n_bits, model, written_as == _PROJECTED, stem)
+    return facts
 
 
 def check_opened(address: str, facts: Facts, expected: Facts) -> None:

@@ -6,17 +6,16 @@ the database, the last seals it.
 
 import os
 import sqlite3
-import time
 from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
 
 from channelhash.errors import InputError, JobError
-from channelhash.search.local.connection import BUSY_SECONDS, connect, damaged, one_line_errors, what_to_do
+from channelhash.search.local.connection import connect, damaged, one_line_errors, what_to_do
 from channelhash.search.local.database_check import Finding, check_database
-from channelhash.search.local.folder import Facts, StoreFolder, write_facts
+from channelhash.search.local.folder import Facts, StoreFolder
 from channelhash.search.local.seal import Seal, read_seal, renew_seal, write_seal
-from channelhash.search.local.tables import bring_up_to_date, is_up_to_date, read_state
+from channelhash.search.local.tables import read_state
 from channelhash.utils.exhausted import check_exhausted
 from channelhash.utils.file_locks import lock_alone, lock_shared, unlock
 from channelhash.utils.files import locked, remove_leftovers
@@ -25,21 +24,16 @@ from channelhash.utils.held_file import HeldFile
 #: How an SQLite file begins.
 MAGIC = b"SQLite format 3\0"
 
-# Between two looks whether a store that is to be brought up to date is still open in another process.
-_PAUSE = 0.05
-
 
 class Guard:
     """A hold on a store's database: checked when it is taken, sealed by the last who lets go.
 
     * Sealed: the file's digest is compared, about 0.6 s a gigabyte.
-    * Not sealed, and nobody has it open: a process was killed, or version 0.1 made it. All is checked, see
-      `check_database`, and the database is sealed.
+    * Not sealed, and nobody has it open: a process was killed. All is checked, see `check_database`, and the
+      database is sealed.
     * Not sealed, and others have it open: they have checked it.
     * It can only be read: it is checked in the same way, and neither locked nor sealed. Reading ends when somebody else
       has changed the file.
-
-    A store of an earlier version is first brought up to date, see `tables.bring_up_to_date`, by whoever has it alone.
 
     Args:
         folder: of the store, which is there.
@@ -49,8 +43,7 @@ class Guard:
         read_only: whether the store can only be read.
 
     Raises:
-        InputError: the database is damaged, or lacks what was written to it; or a process of an earlier version has it
-            open.
+        InputError: the database is damaged, or lacks what was written to it.
         JobError: the disk is full.
     """
 
@@ -165,12 +158,11 @@ class Guard:
         return seal
 
     def _enter(self) -> None:
-        outdated = 0.0  # since when it is known to be
         while True:
             with locked(self._folder.gate):
                 lock_shared(self._in_use)
                 seal = self._read_seal()
-                if (seal is None or not seal.closed or outdated) and alone(self._in_use):
+                if (seal is None or not seal.closed) and alone(self._in_use):
                     self._check_all(seal)
                     lock_shared(self._in_use)
                     return
@@ -179,16 +171,11 @@ class Guard:
             closed = seal is not None and seal.closed
             self._changed = self._file.changed(self._path) if closed else None
             if seal is None or not closed or self._is_as_sealed(seal):
-                if self._check_version(seal):
-                    return
-                if outdated and time.monotonic() - outdated > BUSY_SECONDS:
-                    raise InputError(
-                        f"{self._folder.path}: an earlier version made this store, and it is open in another process;"
-                        " try again when that has ended"
-                    )
-                outdated = outdated or time.monotonic()
+                if seal is not None:
+                    with closing(connect(self._folder.database)) as connection:
+                        _check_bound(self._folder, connection, seal)
+                return
             unlock(self._in_use)
-            time.sleep(_PAUSE if outdated else 0)
 
     def _check_change(self) -> None:
         seal = read_seal(self._folder.seal)
@@ -211,13 +198,6 @@ class Guard:
         connection = connect(self._folder.database)
         try:
             self._check_database(connection, seal)
-            if not is_up_to_date(connection):
-                if seal is not None and seal.closed:  # else one that is killed here leaves what is not as sealed
-                    write_seal(self._folder.seal, Seal(seal.version, self._facts))
-                connection.execute("BEGIN IMMEDIATE")
-                bring_up_to_date(connection, self._facts.stem)
-                connection.execute("COMMIT")
-                write_facts(self._folder, self._facts)
             seal_database(self._folder, self._facts, connection, self._file)
         finally:
             connection.close()
@@ -228,16 +208,6 @@ class Guard:
         if findings := list(islice(check_database(connection, self._facts), 2)):
             raise _damaged(self._folder, findings)
         connection.text_factory = str
-
-    def _check_version(self, seal: Seal | None) -> bool:
-        """Return whether the database is up to date, unless it lacks writes."""
-        connection = connect(self._folder.database)
-        try:
-            if seal is not None:
-                _check_bound(self._folder, connection, seal)
-            return is_up_to_date(connection)
-        finally:
-            connection.close()
 
 
 def open_lock(folder: StoreFolder) -> int:

@@ -22,7 +22,6 @@ from channelhash.search.local.folder import Facts, StoreFolder, write_facts
 from channelhash.search.local.guard import MAGIC, alone, open_lock, seal_database
 from channelhash.search.local.seal import read_seal
 from channelhash.search.local.store import open_folder
-from channelhash.search.local.tables import has_checksums, projection_column
 from channelhash.utils.exhausted import check_exhausted
 from channelhash.utils.files import locked, sync_folder
 from channelhash.utils.held_file import HeldFile
@@ -133,7 +132,7 @@ def _seal(folder: StoreFolder, facts: Facts) -> int:
     """Seal a store's database, and return its number of items."""
     with closing(HeldFile(folder.database)) as file, closing(connect(folder.database)) as connection:
         seal = read_seal(folder.seal)
-        if has_checksums(connection) and not (seal and seal.closed and seal.facts == facts):
+        if not (seal and seal.closed and seal.facts == facts):
             seal_database(folder, facts, connection, file)
         return int(connection.execute("SELECT count(*) FROM items").fetchone()[0])
 
@@ -188,8 +187,7 @@ def _accept(folder: StoreFolder) -> None:
 def _copy_items(old: sqlite3.Connection, new: ItemsDatabase) -> tuple[dict[int, str], dict[int, str]]:
     """Copy the whole items; returns old number -> id, of them and of those that are lost."""
     known = _known_ids(old)
-    checksum = "checksum" if has_checksums(old) else "NULL"
-    sql = f"SELECT number, id, metadata, {checksum} FROM items NOT INDEXED WHERE number BETWEEN ? AND ? ORDER BY number"
+    sql = "SELECT number, id, metadata, checksum FROM items NOT INDEXED WHERE number BETWEEN ? AND ? ORDER BY number"
     last = max([0, *known, *_highest(old, "SELECT max(number) FROM items", _SERIAL)])
     names: dict[int, str] = {}
     lost: dict[int, str] = {}
@@ -210,8 +208,7 @@ def _copy_codes(
     old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, str], gone: dict[int, str], facts: Facts
 ) -> list[Finding]:
     """Copy the whole codes of the items that were copied; returns what is lost beside those of items that are gone."""
-    checksum = "checksum" if has_checksums(old) else "NULL"
-    columns = f"serial, item, modality, code, {projection_column(old)}, {checksum}"
+    columns = "serial, item, modality, code, projection, checksum"
     sql = f"SELECT {columns} FROM codes NOT INDEXED WHERE serial BETWEEN ? AND ?"
     last = max([0, *_highest(old, "SELECT max(serial) FROM codes", _SERIAL)])
     known = _known_codes(old)

@@ -51,7 +51,7 @@ def read_seal(path: Path) -> Seal | None:
         values = load_checked(path.read_text(encoding="utf-8"))
         if values.pop("format") != _FORMAT:
             return None
-        facts = Facts(values["n_bits"], values["model"], values.get("projected", False), values.get("stem", ""))
+        facts = Facts(*(values[name] for name in Facts._fields))
         return Seal(values["version"], facts, values["n_bytes"], values["sha256"])
     except (FileNotFoundError, ValueError, KeyError):
         return None

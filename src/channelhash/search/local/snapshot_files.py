@@ -142,7 +142,7 @@ def open_snapshot(path: Path) -> Snapshot:
     """Open a snapshot: check its manifest, and that its files are there, which is quick.
 
     Raises:
-        DamagedSnapshotError: it is missing, damaged, or was made by version 0.1, without a manifest.
+        DamagedSnapshotError: it is missing, damaged, or of another format.
     """
     try:
         snapshot = _read_manifest(path)
@@ -154,15 +154,6 @@ def open_snapshot(path: Path) -> Snapshot:
     if lost := find_lost(path, snapshot.files):
         raise DamagedSnapshotError(f"{path}: {lost[0]}")
     return snapshot
-
-
-def has_manifest(name: str) -> bool:
-    """Return whether a snapshot of such a name was made with a manifest; those of version 0.1 were not.
-
-    >>> has_manifest(f"snapshot-{64 * '0'}"), has_manifest(f"snapshot-{32 * '0'}")
-    (True, False)
-    """
-    return len(name) == len(PREFIX) + 64
 
 
 def damaged_files(path: Path) -> list[str]:

@@ -23,7 +23,6 @@ from channelhash.search.local.snapshot_files import (
     DamagedSnapshotError,
     Snapshot,
     damaged_files,
-    has_manifest,
     open_snapshot,
     remove_others,
     write_snapshot,
@@ -265,11 +264,11 @@ class CodeLayers:
 def check_snapshot(database: ItemsDatabase, facts: Facts, folder: StoreFolder) -> list[str]:
     """Return a line for everything that is wrong with the current snapshot; all of it is read and compared.
 
-    What is wrong is mended by the next search. So is a snapshot of version 0.1, of which nothing can be said.
+    What is wrong is mended by the next search.
     O(n) for ``n`` codes, one modality in memory at a time.
     """
     with database.reading() as state:
-        if not state.snapshot or ((folder.path / state.snapshot).is_dir() and not has_manifest(state.snapshot)):
+        if not state.snapshot:
             return []
         if lines := damaged_files(folder.path / state.snapshot):
             return lines

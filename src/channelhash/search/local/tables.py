@@ -5,7 +5,7 @@ these over each table, so that a row that is gone is noticed too. They are again
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -14,11 +14,12 @@ from channelhash.search.local.connection import APPLICATION
 
 # A code never changes in place and its serial is never used again, so that whoever has read the codes up to some serial
 # is up to date with those of higher serials and without those in `removed`.
-_SCHEMA_OF_0_1 = """
-CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, metadata TEXT NOT NULL);
+# The checksum of a code holds for the projection beside it too, which only some stores keep.
+_SCHEMA = """
+CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, metadata TEXT NOT NULL, checksum INTEGER);
 CREATE TABLE codes (
     serial INTEGER PRIMARY KEY, item INTEGER NOT NULL, modality TEXT NOT NULL, code BLOB NOT NULL,
-    UNIQUE (modality, item)
+    checksum INTEGER, projection BLOB, UNIQUE (modality, item)
 );
 CREATE TABLE removed (serial INTEGER PRIMARY KEY);
 CREATE TABLE labels (label TEXT NOT NULL, item INTEGER NOT NULL, PRIMARY KEY (label, item)) WITHOUT ROWID;
@@ -29,22 +30,11 @@ CREATE TABLE state (
     snapshot TEXT NOT NULL, snapshot_serial INTEGER NOT NULL, snapshot_size INTEGER NOT NULL
 );
 INSERT INTO state VALUES (0, 0, '', 0, 0);
-CREATE TRIGGER code_removed AFTER DELETE ON codes BEGIN INSERT INTO removed VALUES (old.serial); END;
-"""
-
-# What came later is added to what 0.1 made, so that 0.1 reads it still and every store has the same schema:
-# `_ADDITIONS` lists it.
-_CHECKSUMS = """
-ALTER TABLE items ADD COLUMN checksum INTEGER;
-ALTER TABLE codes ADD COLUMN checksum INTEGER;
 CREATE TABLE totals (
     items INTEGER NOT NULL, codes INTEGER NOT NULL, removed INTEGER NOT NULL, state INTEGER NOT NULL
 );
+CREATE TRIGGER code_removed AFTER DELETE ON codes BEGIN INSERT INTO removed VALUES (old.serial); END;
 """
-
-
-# Beside each code of a store that keeps them; the code's checksum holds for its projection too.
-_PROJECTIONS = "ALTER TABLE codes ADD COLUMN projection BLOB;"
 
 
 #: Gives the modalities of which there are codes. One seek a modality; DISTINCT would read all codes.
@@ -130,78 +120,10 @@ def utf8(text: Any) -> Any:
 def create_tables(connection: sqlite3.Connection, stem: str) -> None:
     """Make the tables of a new database, within a transaction; ``stem`` as of `words.make_words`."""
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
-    _run(connection, _SCHEMA_OF_0_1)
-    bring_up_to_date(connection, stem)
-
-
-def create_like(connection: sqlite3.Connection, other: sqlite3.Connection, stem: str) -> None:
-    """Make the tables of a new database with those additions that another one has."""
-    _run(connection, _SCHEMA_OF_0_1)
-    for addition in _ADDITIONS:
-        if _has(other, addition):
-            addition.make(connection, stem)
-
-
-def is_up_to_date(connection: sqlite3.Connection) -> bool:
-    """Return whether a database has all that later versions have added."""
-    return all(_has(connection, addition) for addition in _ADDITIONS)
-
-
-def bring_up_to_date(connection: sqlite3.Connection, stem: str) -> None:
-    """Add what tables that an earlier version made lack, within a transaction."""
-    for addition in _ADDITIONS:
-        if not _has(connection, addition):
-            addition.make(connection, stem)
-
-
-def has_checksums(connection: sqlite3.Connection) -> bool:
-    """Return whether rows have checksums, which version 0.1 did not write."""
-    return _has(connection, _ADDITIONS[0])
-
-
-def projection_column(connection: sqlite3.Connection) -> str:
-    """Return the SQL of a code's projection; earlier versions wrote none."""
-    return "projection" if _has(connection, _PROJECTION) else "NULL"
-
-
-def _add_checksums(connection: sqlite3.Connection, _: str) -> None:
-    _run(connection, _CHECKSUMS)
-    for function, n_arguments in ((item_checksum, 3), (code_checksum, 5)):
-        connection.create_function(function.__name__, n_arguments, _of_texts(function), deterministic=True)
-    connection.execute("UPDATE items SET checksum = item_checksum(number, id, metadata)")
-    of_item = "(SELECT id FROM items WHERE number = item)"
-    connection.execute(f"UPDATE codes SET checksum = code_checksum({of_item}, item, serial, modality, code)")
-    connection.execute("INSERT INTO totals VALUES (0, 0, 0, 0)")
-    set_totals(connection, sums(connection))
-
-
-class _Addition(NamedTuple):
-    """What a later version has added to the tables.
-
-    Attributes:
-        find: a query that gives a row where it has been made.
-        make: makes it, within a transaction, for all the rows that are there; told ``stem`` of `words.make_words`.
-    """
-
-    find: str
-    make: Callable[[sqlite3.Connection, str], None]
-
-
-_PROJECTION = _Addition(
-    "SELECT 1 FROM pragma_table_info('codes') WHERE name = 'projection'",
-    lambda connection, _: _run(connection, _PROJECTIONS),
-)
-
-# In this order. A store that an earlier version made gets what it lacks when it is opened, see `guard.Guard`.
-_ADDITIONS = (
-    _Addition("SELECT 1 FROM sqlite_master WHERE name = 'totals'", _add_checksums),
-    _Addition(words.FIND, words.make_words),
-    _PROJECTION,
-)
-
-
-def _has(connection: sqlite3.Connection, addition: _Addition) -> bool:
-    return bool(connection.execute(addition.find).fetchall())
+    for statement in _statements(_SCHEMA.splitlines()):  # `executescript` would end the transaction
+        connection.execute(statement)
+    connection.execute("INSERT INTO totals VALUES (?, ?, ?, ?)", sums(connection))
+    words.make_words(connection, stem)
 
 
 def sums(connection: sqlite3.Connection) -> Totals:
@@ -236,16 +158,6 @@ def _only_row(connection: sqlite3.Connection, sql: str) -> Any:
     if row is None:
         raise sqlite3.DatabaseError(f"no row for {sql}")
     return row
-
-
-def _of_texts(checksum: Callable[..., int]) -> Callable[..., int]:
-    return lambda *values: checksum(*map(utf8, values))
-
-
-def _run(connection: sqlite3.Connection, script: str) -> None:
-    """Execute the statements of a script; `executescript` would end the transaction."""
-    for statement in _statements(script.splitlines()):
-        connection.execute(statement)
 
 
 def _statements(lines: Iterable[str]) -> Iterator[str]:

@@ -10,12 +10,6 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-#: Gives a row where nothing is lacking: the words are there, separated, or cannot be, for want of FTS5.
-FIND = """
-SELECT 1 FROM sqlite_master WHERE name = 'described' AND sql LIKE '%separate(%'
-UNION ALL SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM pragma_module_list WHERE name = 'fts5')
-"""
-
 _MONTHS = (
     "january",
     "february",
@@ -57,20 +51,15 @@ def tokenizer(stem: str = "") -> str:
 
 
 def make_words(connection: sqlite3.Connection, stem: str = "") -> None:
-    """Make the index of words of the items that are there, within a transaction, where SQLite has FTS5.
-
-    6 s a million items.
+    """Make the index of words of a new database, within a transaction, where SQLite has FTS5.
 
     Args:
         connection: to the database, as `connection.connect` opens it.
         stem: the language whose words are stemmed, ``"english"`` by Porter's rules (1980); none if empty.
     """
     if has_fts5(connection):
-        connection.execute("DROP VIEW IF EXISTS described")
-        connection.execute("DROP TABLE IF EXISTS words")
         connection.execute(_VIEW)
         connection.execute(_TABLE.format(tokenizer=tokenizer(stem)))
-        connection.execute("INSERT INTO words (words) VALUES ('rebuild')")
 
 
 def has_fts5(connection: sqlite3.Connection) -> bool:

@@ -75,9 +75,9 @@ def test_the_defaults_of_a_loss_are_what_the_paper_ran(name):
 
 def test_a_run_with_more_than_the_paper_knows_is_not_the_papers():
     run_before = {"name": "dsch", "gamma_w": 8.0, **_LOSSES["dsch"][1]}
-    off = run_before | {"hardness": 0.0, "contrastive": 0.0, "temperature": 0.07, "memory": 0}
+    off = run_before | {"contrastive": 0.0, "temperature": 0.07, "pairs": 0.0}
     assert _printed_loss(run_before) == _printed_loss(off) == "DSCH"
-    for more in ({"hardness": 1.0}, {"contrastive": 0.1}, {"memory": 64}, {"kappa_q": 0.0}):
+    for more in ({"contrastive": 0.1}, {"pairs": 0.1}, {"kappa_q": 0.0}):
         assert _printed_loss(off | more) is None
 
 
