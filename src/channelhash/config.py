@@ -199,7 +199,7 @@ class RunConfig:
     def sections(self) -> dict[str, dict[str, Any]]:
         """Return the complete configuration as plain values, which `make_config` takes."""
         split = _plain(self.split)
-        for key in _CHOICES:  # absent unless set, so that runs of versions without these keys resume
+        for key in _CHOICES:  # absent unless set: configurations have the hashes of the published tables
             if split[key] is None:
                 del split[key]
         sections: dict[str, dict[str, Any]] = {

@@ -121,18 +121,13 @@ def test_files_that_were_changed_are_refused(exported):
         ExportedModel(exported.parent)
 
 
-def test_what_0_1_exported_is_read(exported):
+@pytest.mark.parametrize("key", ["sha256", "model_modalities"])
+def test_an_export_without_all_facts_is_refused(exported, key):
     description = json.loads((exported / "export.json").read_text())
-    for key in ("sha256", "extends", "model_modalities"):
-        del description[key]
-    description["comparable_with"] = ["other"]
+    del description[key]
     (exported / "export.json").write_text(json.dumps(description))
-    old = ExportedModel(exported)
-    assert (old.code_spaces, old.extends, old.is_whole) == (("other",), (), False)
-    assert old.outputs("text", ["red"]).shape == (1, 12)
-    (exported / "text.onnx").write_bytes(b"no graph")
-    with pytest.raises(InputError, match="not an ONNX file that can be run"):
-        ExportedModel(exported).outputs("text", ["red"])
+    with pytest.raises(InputError, match=rf"export\.json: .*lacks '{key}'.*export the model again"):
+        ExportedModel(exported)
 
 
 def test_exported_encoders_at_hand_answer_for_the_model(tmp_path):

@@ -220,4 +220,4 @@ def test_noise_and_dropped_features_are_for_training_alone_and_are_saved(tmp_pat
     assert again.architecture | settings == again.architecture
     assert np.array_equal(again.encode("image", features), codes)
     plain = MODELS["features"].create(train, 16, hidden=[8])
-    assert not {"activation", "noise", "drop_features"} & plain.architecture.keys()  # as 0.1 wrote it
+    assert not {"activation", "noise", "drop_features"} & plain.architecture.keys()

@@ -12,7 +12,6 @@ from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_config
 from channelhash.errors import InputError
-from channelhash.models.small import build_small_branches
 from channelhash.runs.distill import teacher_outputs
 from channelhash.runs.distillation_report import equal_bits
 from channelhash.runs.folder import open_run
@@ -216,9 +215,3 @@ def test_a_student_shares_a_modality_with_its_teacher(teacher, tmp_path, capsys)
     says = "the teacher encodes image, the student's data has text"
     out = ("--out", tmp_path / "no")
     assert_refused(capsys, "distill", tmp_path / "images", *STUDENT, "--data", tmp_path / "text.npz", *out, says=says)
-
-
-def test_a_small_model_of_an_older_version_is_built_as_it_was():
-    architecture = dict(modalities=["text"], image_size=32, width=8, text_encoder="bag", vocabulary=None)
-    branch = build_small_branches(n_bits=8, **architecture, n_buckets=10, max_tokens=4, hidden=[4], dropout=0.1)["text"]
-    assert branch.encoder.n_features == 256

@@ -19,7 +19,7 @@ from channelhash.config import TrainSettings
 from channelhash.data.features import load_features
 from channelhash.data.records import Records
 from channelhash.errors import JobError
-from channelhash.losses import LOSSES, DSCHLoss, HashLoss, Terms, make_loss
+from channelhash.losses import LOSSES, DSCHLoss, HashLoss, make_loss
 from channelhash.models import MODELS
 from channelhash.training.batches import prepare_inputs
 from channelhash.training.rate_schedule import learning_rate
@@ -261,20 +261,6 @@ def test_proxies_of_a_loss_with_terms_are_kept_and_resumed(tmp_path):
     with pytest.raises(InterruptedError):
         run(tmp_path / "cut", stops)
     assert all(torch.equal(a, b) for a, b in zip(whole, run(tmp_path / "cut"), strict=True))
-
-
-def test_a_run_of_an_older_version_goes_on(tmp_path, capsys):
-    """Keys that came later stand at their defaults; what was given is still compared."""
-    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=1)
-    run = tmp_path / "run"
-    assert run_command("train", config, "--out", run) == 0
-    lines = (run / "config.yaml").read_text().splitlines()
-    older = [line for line in lines if line.split(":")[0].strip() not in vars(Terms())]
-    assert len(lines) - len(older) == len(vars(Terms()))
-    (run / "config.yaml").write_text("\n".join(older))
-    assert run_command("train", config, "--out", run, "--resume") == 0
-    other = feature_config(tmp_path / "d.yaml", tmp_path / "f.npz", epochs=2)
-    assert_refused(capsys, "train", other, "--out", run, "--resume", says="another configuration (epochs: 2); choose")
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path):

@@ -110,7 +110,7 @@ class CodeSet:
         """Read what `save` wrote.
 
         Raises:
-            InputError: the file is missing, damaged, or not a file of codes. A file of version 0.1 has no checksums.
+            InputError: the file is missing, damaged, or not a file of codes.
         """
         from channelhash.codes.parquet import read_codes
 

@@ -1,6 +1,5 @@
 """A set of codes as a Parquet file."""
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -57,18 +56,18 @@ def read_codes(path: str | Place) -> CodeSet:
     with _open(path) as (file, description):
         table = _stored_types(file.read(), description["n_bits"])
         codes = _from_table(table, description)
-        _check_columns(description, _checksums(table, description, {}))
+        _check_columns(description, column_checksums(table, {}))
         return codes
 
 
 def stream_codes(path: str | Place, rows: int) -> Iterator[CodeSet]:
     """Read the same in parts; see `CodeSet.stream`."""
     with _open(path) as (file, description):
-        found = _checksums(_stored_types(file.schema_arrow.empty_table(), description["n_bits"]), description, {})
+        found = column_checksums(_stored_types(file.schema_arrow.empty_table(), description["n_bits"]), {})
         for batch in file.iter_batches(rows):
             table = _stored_types(pa.Table.from_batches([batch]), description["n_bits"])
             yield _from_table(table, description)
-            found = _checksums(table, description, found)
+            found = column_checksums(table, found)
         _check_columns(description, found)
 
 
@@ -94,9 +93,7 @@ def _open(path: str | Place) -> Iterator[tuple[pq.ParquetFile, dict[str, Any]]]:
         if written_as != _FORMAT:
             raise InputError(f"{path}: written as {written_as!r}, this version reads {_FORMAT!r}; encode again")
         with reading(path, "the description in its metadata is damaged", "encode again"):
-            description = dict(json.loads(metadata.get(b"channelhash", b"")))
-            if "columns" in description or "checksum" in description:
-                description = load_checked(metadata[b"channelhash"].decode())
+            description = load_checked(metadata.get(b"channelhash", b"").decode())
         yield file, description
 
 
@@ -116,15 +113,8 @@ def _stored_types(table: pa.Table, n_bits: int) -> pa.Table:
     return table
 
 
-def _checksums(
-    table: pa.Table, description: dict[str, Any], before: dict[str, ColumnChecksum]
-) -> dict[str, ColumnChecksum]:
-    """Return the checksums of the rows so far; of a file of version 0.1 none."""
-    return column_checksums(table, before) if "columns" in description else {}
-
-
 def _check_columns(description: dict[str, Any], found: dict[str, ColumnChecksum]) -> None:
-    expected = description.get("columns", {})
+    expected = description["columns"]
     if names := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
         raise ValueError(f"damaged: the column {names[0]} is not as it was written")
 

@@ -21,7 +21,7 @@ def described_with_checksum(description: dict[str, Any]) -> str:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read a ``config.json``; one of version 0.1 has no checksum.
+    """Read a ``config.json``; one that a person has edited may have no checksum.
 
     Raises:
         InputError: it is damaged.

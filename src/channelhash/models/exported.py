@@ -54,9 +54,9 @@ class ExportedModel:
             self._fingerprint = str(description["fingerprint"])
             self._entries: dict[str, dict[str, Any]] = dict(description["modalities"])
             self._kinds = {modality: str(entry["prepare"]["kind"]) for modality, entry in self._entries.items()}
-            self._sha256: dict[str, str] = dict(description.get("sha256", {}))  # 0.1 wrote none
-            #: Whether all modalities of the model were exported; what 0.1 wrote does not say.
-            self.is_whole = set(description.get("model_modalities", ())) == set(self._entries)
+            self._sha256: dict[str, str] = dict(description["sha256"])
+            #: Whether all modalities of the model were exported.
+            self.is_whole = set(description["model_modalities"]) == set(self._entries)
         self._sides: dict[str, _Side] = {}
 
     @property

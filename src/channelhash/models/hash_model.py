@@ -127,7 +127,6 @@ class HashModel(nn.Module, ModelHubMixin):
     ) -> None:
         super().__init__()
         self.code_spaces, self.extends = tuple(code_spaces), tuple(extends)
-        self._preprocessing: int | None = PREPROCESSING  # None in what 0.1 saved
         self._features_of = features_of or {}
         self.name = name
         self.n_bits = n_bits
@@ -200,11 +199,9 @@ class HashModel(nn.Module, ModelHubMixin):
                 rows = partial(feature_rows, modality=modality, width=branch.fixed.n_features)
                 branch = Branch(rows, nn.Identity(), branch.head)
             branches[modality] = branch
-        model = HashModel(
+        return HashModel(
             self.name, self.n_bits, self.architecture, branches, self.backbones(), self.code_spaces, self.extends
         )
-        model._preprocessing = self._preprocessing
-        return model
 
     def trained_state(self) -> dict[str, Tensor]:
         """Return what training changes, by name: parameters and buffers, without copying them.
@@ -303,13 +300,18 @@ class HashModel(nn.Module, ModelHubMixin):
 
     def _description(self) -> dict[str, Any]:
         description = {"name": self.name, "n_bits": self.n_bits, "architecture": self.architecture}
-        reads_images = "image" in self.branches and self.name != "features"
         optional = {
             "backbones": self.backbones(),
             "code_space": " ".join(self.code_spaces),
-            "preprocessing": self._preprocessing if reads_images else None,
+            "preprocessing": self._preprocessing,
         }
         return description | {key: value for key, value in optional.items() if value}
+
+    @property
+    def _preprocessing(self) -> int | None:
+        """Version of what happens to pixels, None for a model that reads no images."""
+        reads_images = "image" in self.branches and self.name != "features"
+        return PREPROCESSING if reads_images else None
 
     def comparable(self, model: str) -> bool:
         """Return whether this model's codes can be compared with those of the model with the fingerprint ``model``."""
@@ -359,7 +361,8 @@ class HashModel(nn.Module, ModelHubMixin):
             model = cls(name=name, n_bits=n_bits, architecture=architecture, branches=branches)
             model.code_spaces = tuple(str(description.get("code_space", "")).split())
             model.extends = tuple(map(str, description.get("extends", ())))
-            model._preprocessing = description.get("preprocessing")
+            if description.get("preprocessing") != model._preprocessing:
+                raise ValueError("it was made for images that were read in another way; train or fit it again")
             model._check_backbones(description.get("backbones", {}), folder)
         file = folder / "model.safetensors"
         weights = read_weights(file)

@@ -82,7 +82,7 @@ def _blocks(part: nn.Module) -> Iterator[nn.Module]:
 
 
 def unfrozen(n_blocks: int, freeze_backbone: bool) -> dict[str, int]:
-    """Return the entry of ``unfreeze_blocks`` in an architecture: none for 0, as older versions wrote it.
+    """Return the entry of ``unfreeze_blocks`` in an architecture: none for 0.
 
     >>> unfrozen(2, True), unfrozen(0, False)
     ({'unfreeze_blocks': 2}, {})

@@ -87,10 +87,7 @@ def _check_sizes(n_bits: int, width: int, text_width: int, text_encoder: str) ->
 
 
 class SmallArchitecture(NamedTuple):
-    """The complete architecture of a small model, as saved in its ``config.json``; see `create_small_model`.
-
-    Models of older versions do not name their ``text_width``.
-    """
+    """The complete architecture of a small model, as saved in its ``config.json``; see `create_small_model`."""
 
     n_bits: Count
     modalities: list[str]
@@ -102,7 +99,7 @@ class SmallArchitecture(NamedTuple):
     max_tokens: Count
     hidden: list[Count]
     dropout: float
-    text_width: Count = 256
+    text_width: Count
 
 
 def build_small_branches(**architecture: Any) -> dict[str, Branch]:

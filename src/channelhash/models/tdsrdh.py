@@ -90,7 +90,7 @@ def create_tdsrdh_model(
         hidden=_head_widths(hidden),
         dropout=dropout,
         **unfrozen(unfreeze_blocks, freeze_backbone),
-        **({"image_size": image_size} if image_size != IMAGE_SIZE else {}),  # else as older versions wrote it
+        **({"image_size": image_size} if image_size != IMAGE_SIZE else {}),
     )
     if word_vectors is not None:
         architecture["word_vectors_hash"] = _open(architecture["word_vectors"]).hash

@@ -199,7 +199,7 @@ def _claim(folder: Path, config: RunConfig, resume: bool) -> None:
         write_text(path, config.to_yaml())
     elif not resume:
         raise InputError(f"{folder}: already holds a run; add --resume to go on with it, or choose another --out")
-    elif (before := read_run_config(folder).to_yaml()) != config.to_yaml():  # an older version knew fewer keys
+    elif (before := read_run_config(folder).to_yaml()) != config.to_yaml():
         raise InputError(
             f"{path}: was made with another configuration ({_difference(before, config)}); choose another --out"
         )

@@ -1,7 +1,7 @@
 """All items of a store in an order to browse in, and how many lie in each folder and are of each month.
 
 An item's folder is what its id, a path, has before the last ``/``. Its date stands in its metadata: ``date``, else
-``taken``, which is what EXIF says. An item of a store that version 0.1 made has perhaps only the time of its file.
+``taken``, which is what EXIF says, else the time of its file counts.
 """
 
 import re

@@ -54,7 +54,7 @@ def load_checkpoint(
         if state["backbones"] != model.backbones():
             raise ValueError(f"made on {state['backbones']}")
         load_weights(model.trained_state(), state["model"], "it")
-        loss.load_state_dict(state.get("loss", {}))  # older versions had no loss with anything to keep
+        loss.load_state_dict(state["loss"])
         optimizer.load_state_dict(state["optimizer"])
         if average:
             average.load_state_dict(state["average"])

@@ -188,5 +188,5 @@ def _fragments(folder: Path) -> list[Block]:
 def _repeat(folder: Path) -> list[Block]:
     command = json.loads((folder / "grid.json").read_text(encoding="utf-8")).get("command")
     if not command:
-        return [Text("The grid's folder does not say which command made it, because an older version wrote it.")]
+        return [Text("The grid's folder does not say which command made it.")]
     return [Text("Runs that are finished are not repeated where the folder is still there."), Listing(str(command))]

@@ -179,7 +179,7 @@ def _unfinished(
             f"The codes are missing, so there are no examples and no code health: `channelhash evaluate {name}`."
         )
     if not recorded and not (folder / "environment.json").exists():
-        notes.append("No environment was recorded: an older version trained this run.")
+        notes.append("No environment was recorded.")
     return notes
 
 

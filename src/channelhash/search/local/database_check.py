@@ -72,7 +72,7 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
 def is_whole_item(row: tuple[Any, ...]) -> bool:
     """Return whether a row ``(number, id, metadata, checksum)`` is as it was written; texts are bytes."""
     number, name, metadata, checksum = row
-    return item_checksum(number, name, metadata) == checksum != -1
+    return bool(item_checksum(number, name, metadata) == checksum != -1)
 
 
 def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
@@ -89,7 +89,7 @@ def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
         return False
     if facts and (len(projection) if isinstance(projection, bytes) else projection) != facts.projection_size:
         return False
-    return code_checksum(name, number, serial, modality, code, projection) == checksum != -1
+    return bool(code_checksum(name, number, serial, modality, code, projection) == checksum != -1)
 
 
 def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:
