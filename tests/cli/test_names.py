@@ -86,7 +86,7 @@ def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):
         assert (found.source.path, found.source.root, found.train.epochs) == (*paths, 4)
     capsys.readouterr()
     assert_refused(capsys, "train", "--data", "i.json", says="--data i.json: a file ends in .csv, .tsv, .jsonl")
-    assert_refused(capsys, "train", "--model", "smal", says="--model smal: take aligned, features, both, small")
+    assert_refused(capsys, "train", "--model", "smal", says="--model smal: take aligned, features, small")
 
 
 @pytest.mark.parametrize("words", [["c.yaml", "--preset", "fast"], ["--preset", "fast", "--model", "small"]])
