@@ -247,6 +247,7 @@ def test_names_are_printed_as_they_are(few, monkeypatch, capsys):
     for number, name in enumerate(names):
         (few / f"{number}.png").rename(few / name)
     (few / "[i]cut.png").write_bytes(b"")
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert run_command("search", few, "--image", few / names[0], "-k", N, *ENCODER) == 0
     out, err = capsys.readouterr()
     assert [name for name in names if name.replace("\n", "\\n") not in out] == []

@@ -77,5 +77,5 @@ def test_bytes_that_are_no_image_cannot_become_records():
 
 def test_a_tar_file_without_items_is_refused(tmp_path):
     tarfile.open(tmp_path / "empty.tar", "w").close()
-    with pytest.raises(InputError, match="holds no items"):
+    with pytest.raises(InputError, match="holds no item with an image or a text that can be read"):
         tar.modalities(str(tmp_path / "empty.tar"))

@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
     store.close()
     run = folder / "run"
     model.save_pretrained(run / "model")
-    (run / "config.yaml").write_text("")
+    (run / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")
     display = dict(label_names=records.label_names, texts=texts, images=images, model=model.fingerprint())
     whole = ch.CodeSet(records.ids, codes, records.labels, model.n_bits, **display)
     (run / "codes").mkdir()
@@ -178,7 +178,7 @@ def test_the_run_has_to_have_codes_for_a_check(tmp_path):
     with pytest.raises(InputError, match="no config"):
         check_maps(tmp_path, 5, FAST)
     small_model(tmp_path).save_pretrained(tmp_path / "model")
-    (tmp_path / "config.yaml").write_text("")
+    (tmp_path / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")
     with pytest.raises(InputError, match="this run has no codes yet"):
         check_maps(tmp_path, 5, FAST)
 

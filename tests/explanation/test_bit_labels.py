@@ -95,7 +95,7 @@ def run_folder(folder, seed: int = 0) -> CodeSet:
         model=f"model {seed}",
     )  # fmt: skip
     (folder / "codes").mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text("")
+    (folder / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")
     codes.save(folder / "codes" / "test-retrieval.parquet")
     return codes
 

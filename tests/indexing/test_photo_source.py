@@ -53,7 +53,7 @@ def test_a_damaged_one_is_one_line(photos, content):
 def test_a_backup_has_it_too(photos, tmp_path):
     place = photos / ".channelhash"
     write_photo_source(place, PhotoSource(photos))  # before the store has its first items
-    store = ch.open_store(place)
+    store = ch.open_store(place, n_bits=8)
     store.add(["a.jpg"], np.array([[7]], np.uint8))
     store.close()
     backup_store(place, tmp_path / "copy")

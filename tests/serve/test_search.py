@@ -372,8 +372,7 @@ def test_a_store_of_another_model_is_refused_at_the_start(tmp_path):
 
 def test_an_empty_store_answers_with_nothing(tmp_path):
     model = small_model(tmp_path)
-    (tmp_path / "store").mkdir()
-    with TestClient(create_app(open_store(tmp_path / "store"), model)) as client:
+    with TestClient(create_app(open_store(tmp_path / "store", model.n_bits), model)) as client:
         assert client.post("/search", json={"text": "a red picture"}).json()["results"] == []
         assert client.get("/labels").json() == {"labels": {}}
         assert client.get("/info").json()["items"] == 0

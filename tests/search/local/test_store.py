@@ -388,7 +388,7 @@ def test_ids_of_a_file_are_different(tmp_path):
 
 
 def test_a_run_is_a_store_of_its_retrieval_set(tmp_path):
-    (tmp_path / "config.yaml").touch()
+    (tmp_path / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")
     with pytest.raises(InputError, match="this run has no codes yet; write them with `channelhash evaluate"):
         ch.open_store(tmp_path)
     code_set(5).save(tmp_path / "codes" / "test-retrieval.parquet")
