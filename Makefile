@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage mutants benchmarks docs docs-serve wheel test-wheel release committed style lint clean
+.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage mutants benchmarks budget docs docs-serve wheel test-wheel release committed style lint clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -86,6 +86,9 @@ test-lowest:  ## tests of the core with the oldest versions that are allowed, wh
 
 test-docs: dev  ## run what the pages and notebooks show
 	$(BIN)/python -m pytest -m "docs and not slow"
+
+budget: dev  ## how much code, tests and documentation there is, and may be
+	$(BIN)/python tests/test_budget.py
 
 docs: dev  ## check prose and links, and build the documentation in site/; warnings are errors
 	$(BIN)/python tools/site/prose.py
