@@ -18,7 +18,7 @@ _STORE = {
     "items.sqlite": rb"CREATE TABLE removed \(serial",
 }
 _MODEL = rb'(?s)(?=.*"name":)(?=.*"n_bits":)(?=.*"architecture":)'
-_RUN = rb"(?ms)^data:.*^model:.*^loss:.*^train:"
+_RUN = rb"(?ms)\A(?=.*^data:)(?=.*^model:)(?=.*^loss:)(?=.*^train:)"  # in any order
 _ENOUGH = 65536
 
 
