@@ -221,9 +221,15 @@ def _info(system: "AbstractFileSystem", path: str) -> dict[str, Any] | None:
 def _matching(system: "AbstractFileSystem", path: str) -> dict[str, dict[str, Any]]:
     """Return the files, by name, among which are those that a pattern matches; fsspec's patterns know brackets, too."""
     folder, _, names = path.partition("*")
+    root = folder.rpartition("/")[0] or "/"
+    if _info(system, root) is None:
+        return {}
     depth = None if "**" in path else names.count("/") + 1
-    found = system.find(folder.rpartition("/")[0] or "/", maxdepth=depth, detail=True)
-    return cast(dict[str, dict[str, Any]], found)
+    found: dict[str, dict[str, Any]] = {}
+    # Not `find`, which passes over folders that cannot be listed, and servers that fall silent.
+    for _, _, files in system.walk(root, maxdepth=depth, detail=True, on_error="raise"):
+        found |= {info["name"]: info for info in files.values()}
+    return found
 
 
 def _hidden(path: str) -> bool:
