@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "channelhash"
 #: What is counted -> the most that there may be.
 BOUNDS: dict[str, float] = {
-    "code lines of src without lab": 29_750,
+    "code lines of src without lab": 29_752,
     "code lines of lab": 3572,
     "Python files in src": 441,
     "imports, % of code": 13.2,
