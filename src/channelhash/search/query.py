@@ -17,7 +17,7 @@ from PIL import Image
 from channelhash.codes import binarize, pack, unpack
 from channelhash.data.folder import no_such
 from channelhash.errors import InputError
-from channelhash.search import open_store
+from channelhash.search import STORES, open_store
 from channelhash.search.fused import answer
 from channelhash.search.hits import Hit, Hits, Query, SearchOptions, draw_hits, find_image, search_hits
 from channelhash.search.query_encoder import QueryEncoder, learn_close, load_encoder, load_query_encoder
@@ -259,7 +259,8 @@ def open_filled_store(address: str | Path) -> Store:
     Raises:
         InputError: there is none at that address, or it is empty; or as `channelhash.open_store`.
     """
-    if "://" not in str(address) and not Path(address).exists():
+    is_path = "://" not in str(address) and not str(address).startswith(tuple(STORES))
+    if is_path and not Path(address).exists():
         raise no_such(address)
     store = open_store(address)
     if not len(store):
