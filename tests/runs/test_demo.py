@@ -1,8 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.synthetic.scenes import LABELS
 from channelhash.runs.demo import TEXT_QUERIES, Fit, answer_texts
+from channelhash.search.result_grid import answer_rows
 
 
 class OneAnswer:
@@ -31,3 +35,15 @@ def test_an_answer_fits_if_it_has_every_label_of_the_words():
 
 def test_the_queries_ask_for_labels_that_are_drawn():
     assert {label for wanted in TEXT_QUERIES.values() for label in wanted} <= set(LABELS)
+
+
+def test_answers_are_right_if_they_share_a_label():
+    labels, ids = np.eye(2, dtype=bool)[[0, 0, 1]], ["a", "b", "c"]
+    texts = CodeSet(ids, {"text": np.array([[0], [1], [3]], np.uint8)}, labels, 8, ("x", "y"), texts=ids)
+    images = CodeSet(ids, {"image": np.array([[0], [1], [255]], np.uint8)}, labels, 8, ("x", "y"))
+    rows = answer_rows(texts, images, "text->image", count=2, answers=2)
+    assert [row[0].caption for row in rows] == ["a", "c"]
+    assert [[cell.right for cell in row[1:]] for row in rows] == [[True, True], [False, False]]
+    assert [cell.caption.split()[0] for cell in rows[1][1:]] == ["1", "2"]
+    with pytest.raises(ValueError, match="these codes have none"):
+        answer_rows(texts, replace(images, labels=None, label_names=()), "text->image")

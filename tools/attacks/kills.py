@@ -58,11 +58,11 @@ ATTACKS = {
     "index create": Attack("index create new.store INPUTS/images --model shown", ("new.store/items",)),
     "index add": Attack("index add photos.store INPUTS/images", ("photos.store/items",), ("photos.store",)),
     "experiment": Attack(
-        "experiment losses --config run.yaml --bits 8 --seeds 2 --losses dsch,sch --out grid", ("grid/figures.csv",)
+        "experiment losses --config run.yaml --bits 8 --seeds 2 --losses dsch,sch --out grid", ("grid/runs.csv",)
     ),
     "experiment jobs": Attack(
         "experiment losses --config run.yaml --bits 8 --seeds 2 --losses dsch,sch --out grid --jobs 2",
-        ("grid/figures.csv",),
+        ("grid/runs.csv",),
     ),
     "landscape": Attack("landscape --out page.html --plots plots", ("page.html",)),
     "evaluate": Attack("evaluate run", ("run/codes/*.parquet",), ("run",)),

@@ -65,7 +65,7 @@ def experiment(
         print_json({"runs": [result.summary() for result in results], "tables": [str(path) for path in tables]})
     else:
         typer.echo(next(path for path in tables if path.suffix == ".md").read_text(encoding="utf-8"))
-        typer.echo(f"All tables, plots and figures.csv are in {folder}. Next: channelhash report {folder}")
+        typer.echo(f"All tables, plots and scores are in {folder}. Next: channelhash report {folder}")
     failed = [result for result in results if result.status != "finished"]
     if failed:
         raise JobError(f"{len(failed)} of {len(results)} runs failed, the first: {failed[0].name}: {failed[0].error}")

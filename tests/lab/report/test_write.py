@@ -11,6 +11,7 @@ import yaml
 from PIL import Image
 
 from channelhash.codes.code_set import CodeSet
+from channelhash.lab.experiments.tables.rendering import Cell, Table, write_tables
 from channelhash.lab.report import write_report
 from channelhash.lab.report.scores import print_score
 from lab.report.html_page import ReadPage, read_page
@@ -204,10 +205,9 @@ def grid(run, tmp_path) -> Path:
     index = {"title": "Which channel?", "command": "channelhash experiment losses --seeds 3", "runs": runs}
     (folder / "grid.json").write_text(json.dumps(index))
     (folder / "tables").mkdir()
-    (folder / "tables" / "map-by-task.html").write_text(
-        f"<!DOCTYPE html><html><head><style>td {{}}</style></head><body>{HOSTILE}"
-        '<table onclick="x()"><tr><th scope="row">DSCH</th><td><b>55.4</b> ± 0.2</table></body></html>'
-    )
+    rows = ((Cell("image → text"), Cell("DSCH | <b>*1*</b>"), Cell("55.4 ± 0.2", bold=True)),)
+    write_tables([Table("map", "mAP by task", ("Task", "Method", "k = 16"), rows, "Best in <i>.")], folder / "tables")
+    (folder / "tables" / "other.md").write_text(f"{HOSTILE}\n| a |\n| b | c |\n")
     (folder / "plots").mkdir()
     Image.new("RGB", (8, 8)).save(folder / "plots" / "gamma-w.png")
     return folder
@@ -217,8 +217,10 @@ def test_a_grids_page_lists_its_runs_tables_and_plots(grid):
     page = page_of(grid)
     for said in ("Which channel?", "1 of 3 runs failed", "1 of 3 runs have not ended", "loss gamma_w", "2.5", "12.3"):
         assert said in page.words
-    for said in (f"JobError: {HOSTILE}", "SCH <small>", "map by task", "55.4 ± 0.2", "gamma w", "not run yet"):
+    for said in (f"JobError: {HOSTILE}", "SCH <small>", "mAP by task", "gamma w", "not run yet"):
         assert said in page.words
+    assert "image → textDSCH | <b>*1*</b>55.4 ± 0.2 Best in <i>." in page.words
+    assert "<b>55.4 ± 0.2</b>" in (grid / "report.html").read_text(encoding="utf-8")
     tasks = json.loads((grid / "runs" / "done" / "result.json").read_text())["epochs"]["last"]["test"]
     assert print_score(tasks["image->text"]["map_tie_aware"]) in page.words
     assert "channelhash experiment losses --seeds 3" in page.words

@@ -17,7 +17,7 @@ from channelhash.lab.experiments.plots.results import grid_plots
 from channelhash.lab.experiments.query_means import write_query_means
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
-from channelhash.lab.experiments.score_files import write_figures, write_runs
+from channelhash.lab.experiments.score_files import write_runs
 from channelhash.lab.experiments.tables.rendering import Table, write_tables
 from channelhash.utils.plotting import write_figure
 from channelhash.utils.python_names import is_python_name, look_up
@@ -200,8 +200,8 @@ def _slug(method: str) -> str:
 
 
 def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
-    """Write the tables of a grid's folder to ``tables/``, plots to ``plots/``, every score to ``figures.csv`` and
-    ``runs.csv``, every score of its trials to ``trials.csv``, and the AP of single queries to ``queries.npz``.
+    """Write the tables of a grid's folder to ``tables/``, plots to ``plots/``, every score to ``runs.csv``,
+    every score of its trials to ``trials.csv``, and the AP of single queries to ``queries.npz``.
 
     Unfinished and failed runs are named in the tables.
 
@@ -212,7 +212,6 @@ def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
         InputError: the folder is not a grid's, or a run was evaluated on other queries than the rest.
     """
     _, results = read_grid(folder)
-    write_figures(results, folder / "figures.csv")
     write_query_means(results, folder / "queries.npz")
     trials = {name: read_grid(folder / name)[1] for name in experiment.trials if (folder / name).exists()}
     tables = [*experiment.tables(results), *(experiment.trials[name](each) for name, each in trials.items())]

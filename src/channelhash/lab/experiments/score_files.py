@@ -1,4 +1,4 @@
-"""Every score of a grid's runs as CSV: a row a task, and a row a run, from which the tables can be made again."""
+"""Every score of a grid's runs as CSV, a row a run, from which the tables can be made again."""
 
 import csv
 import gzip
@@ -13,24 +13,10 @@ from channelhash.lab.experiments.results import Result, Status
 from channelhash.utils.files import content_hash, write_text
 from channelhash.utils.reading import reading
 
-# Columns of figures.csv.
-_SCORES = ("map_tie_aware", "map_lower", "map_upper", "ndcg", "ndcg_graded", "roc_auc_micro", "roc_auc_macro", "chance")
 # What a row of `write_runs` says of its run beside scores, `settings` and `measured`, which are JSON.
 _OF_RUN = ("trials", "run", "method", "n_bits", "seed", "status", "error", "configuration", "data", "splits", "seconds")
 # Hashes of 64 bits tell the runs of a grid apart.
 _DIGITS = 16
-
-
-def write_figures(results: Sequence[Result], path: Path) -> None:
-    """Write one line for each run, checkpoint, view and task, with the main scores."""
-    rows = []
-    for result in results:
-        for checkpoint, views in result.epochs.items():
-            for view, tasks in views.items():
-                for task, scores in tasks.items():
-                    row = [result.name, result.method, result.n_bits, result.seed, checkpoint, view, task]
-                    rows.append([*row, *(scores[name] for name in _SCORES)])
-    _write(path, ["run", "method", "n_bits", "seed", "checkpoint", "view", "task", *_SCORES], rows)
 
 
 def write_runs(results: Mapping[str, Sequence[Result]], path: Path) -> None:

@@ -5,11 +5,17 @@ from collections.abc import Mapping
 import numpy as np
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.lab.experiments.plots.codes import PAIR_KINDS
 from channelhash.lab.report.chart import line_chart
 from channelhash.lab.report.page import Block, Charts, Table, Text
 from channelhash.lab.report.scores import print_score
 from channelhash.metrics.code_health import BitHealth, Bounds, bit_health, channel_health
+
+# Kind of pair, as `metrics.code_health` names it -> in words.
+_PAIR_KINDS = {
+    "dissimilar": "no label shared (S = 0)",
+    "partly_similar": "some labels shared (0 < S < 1)",
+    "identical_labels": "same labels (S = 1)",
+}
 
 
 def health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> list[Block]:
@@ -79,5 +85,5 @@ def _channel_table(query: CodeSet, bounds: Bounds) -> Table:
             kinds = channel_health(query.codes[first], partner, query.labels, query.n_bits, bounds)
             for kind, health in kinds.items():
                 shares = [print_score(health["inside"]), print_score(health["below"]), print_score(health["above"])]
-                rows.append((f"{first}–{second}, {PAIR_KINDS[kind]}", print_score(health["pairs"]), *shares))
+                rows.append((f"{first}–{second}, {_PAIR_KINDS[kind]}", print_score(health["pairs"]), *shares))
     return Table(["pairs of codes", "pairs", "inside, %", "nearer, %", "farther, %"], rows, "Pairs and their channels")

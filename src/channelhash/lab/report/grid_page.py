@@ -1,19 +1,20 @@
 """The report of a grid's folder: its runs, and the tables and plots in ``tables/`` and ``plots/``."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from markupsafe import Markup
 
 from channelhash.lab.experiments.results import Result, read_grid
 from channelhash.lab.report.chart import Mark, level_chart
 from channelhash.lab.report.examples import example_blocks
-from channelhash.lab.report.page import Block, Charts, Cleaned, Listing, Page, Section, Table, Text, plots_in
+from channelhash.lab.report.page import Block, Charts, Listing, Page, Section, Table, Text, plots_in
 from channelhash.lab.report.run_page import environment_blocks, read_test_codes
-from channelhash.lab.report.sanitize_html import clean
 from channelhash.lab.report.scores import print_score
 from channelhash.lab.report.standing import cross_tasks, stand_by_labels
 from channelhash.utils.environment import read_environments
@@ -65,7 +66,7 @@ def grid_page(folder: Path) -> Page:
             Section("How good", _how_good(results, levels)),
             Section("Retrieval examples", _examples(results, notes)),
             Section("Plots", plots_in(folder / "plots")),
-            Section("Tables", _fragments(folder / "tables")),
+            Section("Tables", _tables(folder / "tables")),
             Section("Runs", runs),
             Section("Configuration", [Text("What all runs have in common:"), Listing(common)] if common else []),
             Section("Environment", environment_blocks(environments)),
@@ -176,13 +177,24 @@ def _setting(settings: Mapping[str, Mapping[str, Any]], name: str) -> str:
     return "–" if value is _ABSENT else "null" if value is None else str(value)
 
 
-def _fragments(folder: Path) -> list[Block]:
-    return [
-        Cleaned(
-            clean(path.read_text(encoding="utf-8", errors="replace")), path.stem.replace("-", " ").replace("_", " ")
-        )
-        for path in sorted(folder.glob("*.html"))
-    ]
+def _tables(folder: Path) -> list[Block]:
+    """Read the tables that `tables.rendering.to_markdown` wrote; whatever a cell holds is text."""
+    blocks: list[Block] = []
+    for path in sorted(folder.glob("*.md")):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        rows = [[_cell(cell) for cell in _BETWEEN_CELLS.split(line)[1:-1]] for line in lines if line.startswith("|")]
+        if len(rows) > 1 and all(len(row) == len(rows[0]) for row in rows):
+            blocks += [Table(rows[0], rows[2:], _cell(lines[0])), Text(_cell(lines[-1]))]
+    return blocks
+
+
+_BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
+
+
+def _cell(markdown: str) -> str:
+    text = markdown.strip()
+    plain = re.sub(r"\\(.)", r"\1", text.removeprefix("**").removesuffix("**"))
+    return Markup("<b>{}</b>").format(plain) if text.startswith("**") else plain
 
 
 def _repeat(folder: Path) -> list[Block]:

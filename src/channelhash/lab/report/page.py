@@ -1,4 +1,4 @@
-"""The parts of a page, and its template. All text is escaped, except `Markup` that was cleaned."""
+"""The parts of a page, and its template. All text is escaped."""
 
 import base64
 import re
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from channelhash.lab.report.chart import Chart
 
@@ -98,15 +97,6 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Cleaned:
-    """Part of another page, as `sanitize_html.clean` returns it."""
-
-    markup: Markup
-    caption: str
-    kind: ClassVar[str] = "cleaned"
-
-
-@dataclass(frozen=True)
 class Folded:
     """Blocks that are folded away until a reader opens them."""
 
@@ -115,7 +105,7 @@ class Folded:
     kind: ClassVar[str] = "folded"
 
 
-Block = Text | Listing | Table | Plot | Charts | Answers | Cleaned | Folded
+Block = Text | Listing | Table | Plot | Charts | Answers | Folded
 
 
 @dataclass(frozen=True)

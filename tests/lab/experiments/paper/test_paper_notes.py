@@ -4,25 +4,40 @@ from pathlib import Path
 
 import pytest
 
-from channelhash.lab.experiments.paper.label_permutation import scores_by_setting, shape
 from channelhash.lab.experiments.paper.printed_results import load_printed, within_spread
-from channelhash.lab.experiments.stats.wins import count_wins, printed_sweep_cells, printed_test_cells
+from channelhash.lab.experiments.stats.wins import count_wins
 from channelhash.lab.experiments.tables.results import Spread
 
 PAGE = (Path(__file__).parents[4] / "docs" / "explanation" / "paper-notes.md").read_text(encoding="utf-8")
 NUMBERS = load_printed()
 SHORT = {"image->text": "I→T", "text->image": "T→I", "image->image": "I→I", "text->text": "T→T"}
-CELLS = printed_test_cells(NUMBERS)
+CELLS, SWEEP = {}, {}  # (model, data set, n_bits, task) -> loss -> number; (metric, data set, task) -> γ_w -> number
+for number in NUMBERS:
+    if number.split == "test":  # the table of architectures repeats cells of the table of losses
+        place = number.model, number.dataset, number.n_bits, number.printed_task
+        CELLS.setdefault(place, {})[number.loss] = number
+    if number.table == "gamma_w":
+        place = number.metric, number.dataset, number.printed_task
+        SWEEP.setdefault(place, {})[f"{number.gamma_w:g}"] = number
+
+
+def scores_by_setting(metric, label, split=None):
+    """Task -> mean for each printed setting; one that two tables repeat counts once."""
+    scores = {}
+    for n in NUMBERS:
+        if n.metric == metric and split in (None, n.split):
+            scores.setdefault((n.model, n.dataset, n.loss, n.n_bits, n.gamma_w, n.split), {})[getattr(n, label)] = (
+                n.mean
+            )
+    return list(scores.values())
 
 
 def shape_line(name, metric, split, label):
-    chosen = [number for number in NUMBERS if number.metric == metric and split in (None, number.split)]
-    found = shape(scores_by_setting(chosen, label))
-    highest = ", ".join(f"{SHORT[task]} in {count}" for task, count in found.highest.items())
-    return (
-        f"| {name} | {found.settings} | {found.smallest_gap:.2f}, {found.mean_gap:.2f}, {found.largest_gap:.2f} "
-        f"| {highest} |"
-    )
+    scores = scores_by_setting(metric, label, split)
+    gaps = [abs(tasks["image->text"] - tasks["text->image"]) for tasks in scores]
+    best = [max(tasks, key=tasks.get) for tasks in scores]
+    highest = ", ".join(f"{SHORT[task]} in {best.count(task)}" for task in dict.fromkeys(best))
+    return f"| {name} | {len(gaps)} | {min(gaps):.2f}, {sum(gaps) / len(gaps):.2f}, {max(gaps):.2f} | {highest} |"
 
 
 def agrees(one, other):
@@ -31,7 +46,7 @@ def agrees(one, other):
 
 
 def sweep_line(metric):
-    cells = printed_sweep_cells(NUMBERS, metric)
+    cells = {place: cell for place, cell in SWEEP.items() if place[0] == metric}
     wins = count_wins([{name: number.mean for name, number in cell.items()} for cell in cells.values()], "8")
     others = [agrees(cell["8"], number) for cell in cells.values() for name, number in cell.items() if name != "8"]
     return (
@@ -115,7 +130,7 @@ def test_a_quoted_number_comes_out_of_the_tables(line):
 def test_text_to_text_is_the_lowest_everywhere_under_either_reading():
     for metric in ("mAP_T", "ROC-AUC"):
         for label in ("printed_task", "likely_task"):
-            figures = scores_by_setting([number for number in NUMBERS if number.metric == metric], label)
+            figures = scores_by_setting(metric, label)
             assert all(min(tasks, key=tasks.get) == "text->text" for tasks in figures)
 
 

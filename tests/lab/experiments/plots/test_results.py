@@ -1,24 +1,13 @@
 """The plots show the results' own figures, and a folder gets those that its runs allow."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
-import channelhash as ch
-from channelhash.errors import InputError
-from channelhash.lab.experiments.plots.codes import (
-    channel_distances_plot,
-    runs_precision_recall_plot,
-    write_retrieval_sheet,
-)
 from channelhash.lab.experiments.plots.results import code_length_plot, gamma_w_plot, grid_plots, training_plot
 from channelhash.lab.experiments.results import Result
-from channelhash.losses import DSCHLoss
-from channelhash.search.result_grid import answer_rows
 
 TASKS = ["image->text", "text->image"]
 
@@ -100,87 +89,3 @@ def test_a_grid_gets_the_plots_that_its_runs_allow(tmp_path):
     results = [result("DSCH", 32, 0, 0.5, g, tmp_path) for g in (2.0, 8.0)]
     assert set(grid_plots(results)) == {"gamma-w-k32-kq0.01", "training-k32"}
     assert "map-over-bits" in grid_plots([*results, result("SCH", 16, 0, 0.4)])
-
-
-def write_codes(folder: Path, seed: int, labels_seed: int = 0) -> Path:
-    random, of_labels = np.random.default_rng(seed), np.random.default_rng(labels_seed)
-    for role, n in (("query", 6), ("retrieval", 40)):
-        codes = {name: ch.codes.pack(random.random((n, 12)) < 0.5) for name in ("image", "text")}
-        labels = of_labels.random((n, 3)) < 0.5
-        texts = [f"{role} {i}" for i in range(n)]
-        ids = [f"{role}{i}" for i in range(n)]
-        ch.CodeSet(ids, codes, labels, 12, label_names=["a", "b", "c"], texts=texts).save(
-            folder / "codes" / f"test-{role}.parquet"
-        )
-    return folder
-
-
-def test_precision_and_recall_of_runs_are_those_of_their_codes(tmp_path):
-    runs = {name: write_codes(tmp_path / name, seed) for seed, name in enumerate(("A", "B"))}
-    (axes,) = runs_precision_recall_plot(runs, "text->image").axes
-    for line, (name, folder) in zip(axes.lines[:-1], runs.items(), strict=True):  # the last is chance
-        query, database = (
-            ch.CodeSet.load(folder / "codes" / f"test-{role}.parquet") for role in ("query", "retrieval")
-        )
-        counts = ch.metrics.hamming_histogram(
-            query.codes["text"], database.codes["image"], query.labels, database.labels, n_bits=12
-        )
-        assert line.get_label() == name
-        np.testing.assert_allclose(line.get_ydata(), 100 * counts.precision_recall_curve().precision)
-
-
-def test_runs_that_cannot_be_compared_are_refused(tmp_path):
-    runs = {"A": write_codes(tmp_path / "A", 0), "B": write_codes(tmp_path / "B", 1, labels_seed=1)}
-    with pytest.raises(InputError, match="different data"):
-        runs_precision_recall_plot(runs, "image->text")
-    with pytest.raises(InputError, match="channelhash evaluate"):
-        runs_precision_recall_plot({"C": tmp_path / "C"}, "image->text")
-    with pytest.raises(InputError, match="codes of image and text"):
-        runs_precision_recall_plot(runs, "image->sound")
-
-
-def test_answers_are_marked_by_labels(tmp_path):
-    run = write_codes(tmp_path / "A", 0)
-    query, database = (ch.CodeSet.load(run / "codes" / f"test-{role}.parquet") for role in ("query", "retrieval"))
-    rows = answer_rows(query, database, "text->image", count=3, answers=4)
-    assert [row[0].caption for row in rows] == ["query 0", "query 2", "query 5"]
-    for row, number in zip(rows, (0, 2, 5), strict=True):
-        distances = ch.codes.hamming_distances(query.codes["text"][number : number + 1], database.codes["image"])[0]
-        assert [int(cell.caption.split()[0]) for cell in row[1:]] == sorted(distances.tolist())[:4]
-        for cell in row[1:]:
-            found = int(cell.caption.split()[-1])
-            assert cell.right == bool((query.labels[number] & database.labels[found]).any())
-    with pytest.raises(ValueError, match="these codes have none"):
-        answer_rows(query, replace(database, labels=None, label_names=()), "text->image")
-    write_retrieval_sheet(run, tmp_path / "sheet.png", "text->image")
-    with Image.open(tmp_path / "sheet.png") as sheet:
-        colors = {color for _, color in sheet.getcolors(1 << 20)}
-    assert {(24, 140, 60), (200, 45, 40)} <= colors  # framed although there are no pictures
-
-
-def test_distances_are_shown_against_the_channel_of_their_kind():
-    def health(distances: list[int]) -> dict[str, object]:
-        return {"pairs": sum(distances), "distances": distances, "inside": 0.5, "below": 0.25, "above": 0.25}
-
-    kinds = {"dissimilar": health([0, 0, 1, 3, 0]), "partly_similar": health([1, 1, 1, 1, 0])}
-    kinds["identical_labels"] = {"pairs": 0, "distances": [0] * 5, "inside": None, "below": None, "above": None}
-    figure = channel_distances_plot({"image-text": kinds}, DSCHLoss(4))
-    apart, partly, same = figure.axes
-    counts, band = apart.patches
-    np.testing.assert_allclose(counts.get_data().values, [0, 0, 25, 75, 0])
-    assert (band.get_x(), band.get_x() + band.get_width()) == (1.5, 4.5)  # distances 2, 3 and 4
-    assert "4 pairs: 50 % inside" in apart.get_title()
-    assert len(partly.patches) == 1
-    assert "no such pairs" in same.get_title()
-    assert same.patches[1].get_width() == 1  # distance 0 alone
-
-
-def test_the_health_of_codes_is_drawn_as_it_comes(tmp_path):
-    codes = ch.CodeSet.load(write_codes(tmp_path, 0) / "codes" / "test-retrieval.parquet")
-    channels = ch.metrics.code_report(codes)["channels"]
-    figure = channel_distances_plot(channels, DSCHLoss(12))
-    drawn = [axes.patches[0].get_data().values for axes in figure.axes]
-    counts = [np.array(health["distances"]) for kinds in channels.values() for health in kinds.values()]
-    assert len(drawn) == 9
-    for values, expected in zip(drawn, counts, strict=True):
-        np.testing.assert_allclose(values, 100 * expected / expected.sum())

@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given
@@ -12,9 +11,7 @@ from hypothesis import strategies as st
 from channelhash.lab.experiments.tables.rendering import (
     Cell,
     Table,
-    html_page,
     to_csv,
-    to_html,
     to_latex,
     to_markdown,
     write_tables,
@@ -42,48 +39,6 @@ TABLES = st.integers(2, 4).flatmap(
         TEXTS,
     )
 )
-
-
-class Page(HTMLParser):
-    """Reads a table back: rows of (text, is bold), every start tag closed in order."""
-
-    VOID = ("meta",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.rows: list[list[tuple[str, bool]]] = []
-        self.spans: list[int] = []
-        self.caption = self.note = ""
-
-    def handle_starttag(self, tag, attrs):
-        if tag in self.VOID:
-            return
-        self.open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append(("", False))
-            self.spans += [int(value) for key, value in attrs if key == "rowspan"]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] = (self.rows[-1][-1][0] + data, "strong" in self.open)
-        elif "caption" in self.open:
-            self.caption += data
-        elif "p" in self.open:
-            self.note += data
-
-
-def read_html(text: str) -> Page:
-    page = Page()
-    page.feed(text)
-    page.close()
-    assert not page.open
-    return page
 
 
 def latex_rows(text: str) -> list[list[str]]:
@@ -137,28 +92,8 @@ def test_csv_names_the_block_in_every_row():
     ]
 
 
-def test_html_reads_as_the_table():
-    page = read_html(html_page(EXAMPLE))
-    assert page.rows == [
-        [("Task", False), ("Method", False), ("k = 16", False), ("k = 32", False)],
-        [("image → text", False), ("SCH", False), ("83.73 ± 0.83", False), ("85.55 ± 0.23", False)],
-        [("DSCH", False), ("84.19 ± 0.37", True), ("86.49 ± 0.29", True)],
-        [("text → image", False), ("DSCH", False), ("1 failed", False), ("74.67", False)],
-    ]
-    assert page.spans == [2, 1]
-    assert (page.caption, page.note) == (EXAMPLE.title, EXAMPLE.caption)
-
-
 @given(TABLES)
 def test_no_text_breaks_a_format(table):
-    page = read_html(to_html(table))
-    assert (page.caption, page.note.strip()) == (table.title, table.caption.strip())
-    assert [text for text, _ in page.rows[0]] == list(table.header)
-    assert sum(page.spans) == len(table.rows)
-    assert [row[-len(table.header) + 1 :] for row in page.rows[1:]] == [
-        [(cell.text, cell.bold and bool(cell.text)) for cell in row[1:]] for row in table.rows
-    ]
-
     assert list(csv.reader(io.StringIO(to_csv(table)))) == [
         list(table.header),
         *([cell.text for cell in row] for row in table.rows),
@@ -206,15 +141,13 @@ def test_a_list_of_rows_has_no_rules_between_them():
     assert to_latex(table).count(r"\midrule") == 1
     assert r"\begin{tabular}{lr}" in to_latex(table)
     assert "| --- | ---: |" in to_markdown(table)
-    assert 'class="blocks"' not in to_html(table)
-    assert 'class="blocks"' in to_html(EXAMPLE)
 
 
-def test_four_files_are_written_for_each_table(tmp_path):
+def test_three_files_are_written_for_each_table(tmp_path):
     other = Table("wins", "Wins", ("Method",), (), "")
     paths = write_tables([EXAMPLE, other], tmp_path / "tables")
     assert [path.name for path in paths] == [
-        f"{name}.{ending}" for name in ("losses", "wins") for ending in ("md", "tex", "csv", "html")
+        f"{name}.{ending}" for name in ("losses", "wins") for ending in ("md", "tex", "csv")
     ]
     assert (tmp_path / "tables" / "losses.md").read_text() == to_markdown(EXAMPLE)
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {path.name for path in paths}

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from channelhash.lab.experiments.paper.printed_results import Printed
-
 
 class Wins(NamedTuple):
     """Numbers of cells in which a method is strictly best, level with the best of the others, and behind it.
@@ -40,34 +38,3 @@ def count_wins(cells: Sequence[Mapping[str, float]], method: str) -> Wins:
             mean, best = round(cell[method], 2), max(rivals)
             counts[(mean > best) - (mean < best)] += 1
     return Wins(counts[1], counts[0], counts[-1])
-
-
-def printed_test_cells(numbers: Sequence[Printed]) -> dict[tuple[str, str, int, str], dict[str, Printed]]:
-    """Map the paper's test cells (model, data set, n_bits, printed task) to loss -> number.
-
-    The table of architectures repeats numbers of the table of losses; they are one cell.
-
-    >>> from channelhash.lab.experiments.paper.printed_results import load_printed
-    >>> sorted(next(iter(printed_test_cells(load_printed()).values())))
-    ['DSCH', 'SCH', 'TDSRDH']
-    """
-    cells: dict[tuple[str, str, int, str], dict[str, Printed]] = {}
-    for number in numbers:
-        if number.split == "test":
-            key = number.model, number.dataset, number.n_bits, number.printed_task
-            cells.setdefault(key, {})[number.loss] = number
-    return cells
-
-
-def printed_sweep_cells(numbers: Sequence[Printed], metric: str) -> dict[tuple[str, str], dict[str, Printed]]:
-    """Map the rows of the paper's sweep of γ_w (data set, printed task) to γ_w -> number.
-
-    >>> from channelhash.lab.experiments.paper.printed_results import load_printed
-    >>> list(next(iter(printed_sweep_cells(load_printed(), "mAP_T").values())))[:2]
-    ['2', '4']
-    """
-    cells: dict[tuple[str, str], dict[str, Printed]] = {}
-    for number in numbers:
-        if number.table == "gamma_w" and number.metric == metric:
-            cells.setdefault((number.dataset, number.printed_task), {})[f"{number.gamma_w:g}"] = number
-    return cells

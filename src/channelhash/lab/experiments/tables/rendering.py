@@ -1,7 +1,6 @@
-"""Tables of text cells, rendered as Markdown, LaTeX, CSV and HTML by the templates beside this file."""
+"""Tables of text cells, rendered as Markdown, LaTeX and CSV by the templates beside this file."""
 
 import csv
-import html
 import io
 import re
 from collections.abc import Sequence
@@ -72,7 +71,7 @@ class Table:
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Write each table to ``folder`` as ``NAME.md``, ``.tex``, ``.csv`` and ``.html``; return the files.
+    """Write each table to ``folder`` as ``NAME.md``, ``.tex`` and ``.csv``; return the files.
 
     Raises:
         ValueError: two tables have one name.
@@ -80,7 +79,7 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
     names = [table.name for table in tables]
     if len(set(names)) < len(names):
         raise ValueError(f"two tables have one name among {', '.join(names)}")
-    formats = {"md": to_markdown, "tex": to_latex, "csv": to_csv, "html": html_page}
+    formats = {"md": to_markdown, "tex": to_latex, "csv": to_csv}
     texts = {folder / f"{table.name}.{ending}": render(table) for table in tables for ending, render in formats.items()}
     for path, text in texts.items():
         write_text(path, text)
@@ -125,20 +124,6 @@ def to_csv(table: Table) -> str:
     writer.writerow(table.header)
     writer.writerows([cell.text for cell in row] for row in table.rows)
     return target.getvalue()
-
-
-def to_html(table: Table) -> str:
-    """Render a ``<table>`` element with its title as caption, then a paragraph; everything is escaped.
-
-    >>> "<td>83.7</td>" in to_html(Table("t", "mAP", ("Loss", "mAP"), ((Cell("SCH"), Cell("83.7")),), "", 1))
-    True
-    """
-    return _TEMPLATES.get_template("table.html.j2").render(table=table)
-
-
-def html_page(table: Table) -> str:
-    """Render `to_html` as a page by itself."""
-    return _TEMPLATES.get_template("table_page.html.j2").render(table=table)
 
 
 def _markdown(text: str) -> str:
@@ -195,4 +180,4 @@ def _latex(text: str) -> str:
 
 
 _TEMPLATES = Environment(loader=PackageLoader(__package__, "."), trim_blocks=True, keep_trailing_newline=True)
-_TEMPLATES.filters |= {"md": _markdown, "tex": _latex, "html": html.escape}
+_TEMPLATES.filters |= {"md": _markdown, "tex": _latex}
