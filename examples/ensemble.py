@@ -32,7 +32,7 @@ from channelhash.config import make_config
 from channelhash.data.features import load_features
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits, draw_splits
-from channelhash.lab.experiments.stats.significance import seed_test
+from channelhash.lab.experiments.comparisons import seed_test
 from channelhash.losses import Batch, HashLoss
 from channelhash.metrics import hamming_histogram
 from channelhash.runs.build import create_loss, create_model

@@ -8,12 +8,11 @@ from statistics import mean, stdev
 
 import pytest
 
+from channelhash.lab.experiments.comparisons import seed_test
 from channelhash.lab.experiments.experiment import load_experiment
-from channelhash.lab.experiments.query_means import with_query_means
-from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.score_files import read_runs
-from channelhash.lab.experiments.stats.significance import seed_test
-from channelhash.lab.experiments.tables.rendering import Table, to_markdown
+from channelhash.lab.experiments.rendering import Table, to_markdown
+from channelhash.lab.experiments.results import Result, read_runs
+from lab.experiments.made_grids import with_query_means
 from pages import DOCS
 
 RESULTS = DOCS / "reference" / "results"

@@ -5,8 +5,8 @@ python tools/site/plots.py
 
 from pathlib import Path
 
-from channelhash.lab.experiments.plots.weights import tuning_plot
-from channelhash.lab.experiments.score_files import read_runs
+from channelhash.lab.experiments.results import read_runs
+from channelhash.lab.experiments.weights_tables import tuning_plot
 from channelhash.utils.files import atomic_path
 from channelhash.utils.plotting import RESOLUTION
 

@@ -21,7 +21,7 @@ def landscape(
 
     Example: channelhash landscape --out landscape.html --plots plots
     """
-    from channelhash.lab.experiments.landscape.page import write_page
+    from channelhash.lab.experiments.landscape import write_page
 
     if out.is_dir():
         raise InputError(f"--out {out}: is a folder; name the page, such as {out / 'landscape.html'}")
@@ -31,7 +31,7 @@ def landscape(
     write_page(out)
     paths: list[Path] = []
     if plots:
-        from channelhash.lab.experiments.landscape.plots import write_landscapes
+        from channelhash.lab.experiments.landscape import write_landscapes
 
         paths = write_landscapes(plots)
     if as_json:

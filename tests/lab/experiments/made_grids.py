@@ -1,15 +1,17 @@
 """Grids of registered experiments."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from channelhash.lab.experiments.base import base_configuration
 from channelhash.lab.experiments.experiment import load_experiment, make_grid
-from channelhash.lab.experiments.query_means import with_query_means
+from channelhash.lab.experiments.rendering import to_markdown
+from channelhash.lab.experiments.results import read_runs
 from channelhash.lab.experiments.runner import Grid
-from channelhash.lab.experiments.score_files import read_runs
-from channelhash.lab.experiments.tables.rendering import to_markdown
 
 
 def named_grid(name: str, base: str | Path, folder: Path, overrides: Sequence[str] = (), **more: Any) -> Grid:
@@ -31,3 +33,13 @@ def assert_made_again(name: str, folder: Path) -> None:
     assert {table.name: to_markdown(table) for table in tables} == {
         table: text for table, text in written.items() if table not in tested
     }
+
+
+def with_query_means(results, path: Path):
+    """Results as `read_runs` gives them, each with the means of its method and seed, as if they were of one task."""
+    by_run: dict[tuple[str, int], dict] = {}
+    with np.load(path) as arrays:
+        for name in arrays.files:
+            method, seed, view = name.rsplit("|", 2)
+            by_run.setdefault((method, int(seed)), {})["last", view, "all"] = arrays[name].astype(np.float64)
+    return [replace(result, query_ap=by_run.get((result.method, result.seed), {})) for result in results]

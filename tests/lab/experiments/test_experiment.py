@@ -60,7 +60,7 @@ def test_an_unknown_loss_is_named(tmp_path, capsys):
 
 OWN = """
 from channelhash.lab.experiments.experiment import Experiment
-from channelhash.lab.experiments.tables.results import all_views, losses_table
+from channelhash.lab.experiments.tables import all_views, losses_table
 from channelhash.losses import HashLoss
 
 class Length(HashLoss):

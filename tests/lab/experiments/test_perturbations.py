@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from channelhash.data.label_noise import noisy_labels
-from channelhash.lab.experiments.perturbations import CORRUPTIONS, TAG_NOISE, attack
+from channelhash.lab.experiments.studies.robustness import CORRUPTIONS, TAG_NOISE, attack
 from channelhash.models.hash_model import Branch
 from channelhash.models.image_encoders import SmallConvNet
 

@@ -3,7 +3,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from channelhash.lab.report.chart import Mark, level_chart, line_chart
+from channelhash.lab.report.page import Mark, level_chart, line_chart
 from lab.report.html_page import read_page
 
 SERIES = {"<a> & b": [(1, 0.0), (2, 5.0), (3, 10.0)], "c": [(1, 10.0), (2, 2.5)]}

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.lab.report.standing import Standing, stand_by_labels, stand_by_recall, verdict
+from channelhash.lab.report.scores import Standing, stand_by_labels, stand_by_recall, verdict
 from channelhash.metrics.report import evaluate
 from channelhash.utils.seeds import generator
 

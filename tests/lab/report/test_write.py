@@ -11,7 +11,7 @@ import yaml
 from PIL import Image
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.lab.experiments.tables.rendering import Cell, Table, write_tables
+from channelhash.lab.experiments.rendering import Cell, Table, write_tables
 from channelhash.lab.report import write_report
 from channelhash.lab.report.scores import print_score
 from lab.report.html_page import ReadPage, read_page

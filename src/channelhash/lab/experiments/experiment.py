@@ -13,12 +13,10 @@ from channelhash.config import make_config
 from channelhash.errors import InputError
 from channelhash.lab.experiments import studies
 from channelhash.lab.experiments.base import METHODS, PAPER_BITS, Losses, Sections
-from channelhash.lab.experiments.plots.results import grid_plots
-from channelhash.lab.experiments.query_means import write_query_means
-from channelhash.lab.experiments.results import Result, read_grid
+from channelhash.lab.experiments.plots import grid_plots
+from channelhash.lab.experiments.rendering import Table, write_tables
+from channelhash.lab.experiments.results import Result, read_grid, write_query_means, write_runs
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
-from channelhash.lab.experiments.score_files import write_runs
-from channelhash.lab.experiments.tables.rendering import Table, write_tables
 from channelhash.utils.plotting import write_figure
 from channelhash.utils.python_names import is_python_name, look_up
 

@@ -1,16 +1,19 @@
 """The results of a grid's runs, as tables, tests and plots read them."""
 
+import csv
+import gzip
+import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from pathlib import Path, PurePath
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.files import write_text
+from channelhash.utils.files import atomic_path, content_hash, write_text
 from channelhash.utils.reading import read_yaml_sections, reading
 
 Status = Literal["finished", "failed", "missing"]
@@ -193,3 +196,156 @@ def read_grid(folder: Path) -> tuple[str, list[Result]]:
         title = str(grid["title"])
         runs = [(str(run["name"]), str(run["method"]), _sections(run["settings"])) for run in grid["runs"]]
     return title, [read_result(folder, name, method, settings) for name, method, settings in runs]
+
+
+# What a row of `write_runs` says of its run beside scores, `settings` and `measured`, which are JSON.
+_OF_RUN = ("trials", "run", "method", "n_bits", "seed", "status", "error", "configuration", "data", "splits", "seconds")
+# Hashes of 64 bits tell the runs of a grid apart.
+_DIGITS = 16
+
+
+def write_runs(results: Mapping[str, Sequence[Result]], path: Path) -> None:
+    """Write one line for each run: hashes of its configuration, collection and splits, every score but curves, what
+    `results.measured` keeps of it, and the configuration itself; paths are cut down to names.
+
+    Columns of scores are named like ``last/test/image->text/map_tie_aware``.
+
+    Args:
+        results: folder of trials, ``""`` for the grid itself -> its results.
+        path: the file.
+    """
+    runs = [(trials, result) for trials, each in results.items() for result in each]
+    scores = [dict(_numbers(result.epochs)) for _, result in runs]
+    names = list(dict.fromkeys(name for run in scores for name in run))
+    rows = []
+    for (trials, result), run in zip(runs, scores, strict=True):
+        plain = _without_places(result.settings)
+        sizes = [plain.get("model", {}).get("n_bits"), plain.get("train", {}).get("seed")]
+        row = [trials, result.name, result.method, *sizes, result.status, result.error]
+        row += [configuration_hash(result.settings), *_split_hashes(result.folder), result.seconds]
+        row += [json.dumps(each, ensure_ascii=False) for each in (plain, _without_folders(result.measured))]
+        rows.append([*row, *(run.get(name) for name in names)])
+    _write(path, [*_OF_RUN, "settings", "measured", *names], rows)
+
+
+def read_runs(path: Path) -> dict[str, list[Result]]:
+    """Return what `write_runs` wrote into a ``.csv`` file, or one that was packed to ``.csv.gz`` since.
+
+    The results have no AP of single queries, and settings without folders and devices.
+
+    Raises:
+        InputError: the file is another one.
+    """
+    content = path.read_bytes()
+    rows = csv.DictReader(io.StringIO((gzip.decompress(content) if path.suffix == ".gz" else content).decode()))
+    if missing := {*_OF_RUN, "settings"} - set(rows.fieldnames or ()):
+        raise InputError(f"{path}: has no column {min(missing)}; give runs.csv or trials.csv of a grid")
+    results: dict[str, list[Result]] = {}
+    for row in rows:
+        results.setdefault(row["trials"], []).append(_result(row))
+    return results
+
+
+def configuration_hash(settings: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a hash of a run's settings that does not depend on the device or on the folders that files lie in.
+
+    >>> one, other = ({"data": {"path": f"/{place}/items.csv"}, "train": {"device": place}} for place in ("a", "b"))
+    >>> configuration_hash(one) == configuration_hash(other)
+    True
+    """
+    return content_hash(json.dumps(_without_places(settings), sort_keys=True).encode())[:_DIGITS]
+
+
+def _without_places(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    kept = {section: dict(values) for section, values in settings.items()}
+    kept.get("train", {}).pop("device", None)
+    plain: dict[str, dict[str, Any]] = _without_folders(kept)
+    return plain
+
+
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_folders(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(each) for each in value]
+    return PurePath(value).name if isinstance(value, str) and PurePath(value).is_absolute() else value
+
+
+def _split_hashes(run: Path) -> tuple[str, str]:
+    """Return the hashes of a run's collection and of the rows of its splits; empty for what was not trained."""
+    path = run / "splits.json"
+    if not path.exists():
+        return "", ""
+    with reading(path, "no splits of this version", f"remove the folder {run} to run it again"):
+        splits = json.loads(path.read_text(encoding="utf-8"))
+        return splits["data_hash"][:_DIGITS], splits["rows_hash"][:_DIGITS]
+
+
+def _numbers(scores: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Yield (path, value) of every number in nested scores; lists, which are curves, are left out."""
+    for key, value in scores.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float):
+            yield f"{prefix}{key}", value
+
+
+def _result(row: Mapping[str, str]) -> Result:
+    epochs: dict[str, Any] = {}
+    for column, text in row.items():
+        *folders, name = column.split("/")
+        if folders and text:
+            scores = epochs
+            for key in folders:
+                scores = scores.setdefault(key, {})
+            scores[name] = float(text)
+    status: Status = row["status"]  # type: ignore[assignment]  # as `write_runs` wrote it
+    settings, measured = (json.loads(row.get(name) or "{}") for name in ("settings", "measured"))
+    about = row["run"], Path(row["run"]), row["method"], settings, status, row["error"]
+    return Result(*about, epochs, seconds=float(row["seconds"]), measured=measured)
+
+
+def _write(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
+
+
+class Place(NamedTuple):
+    """Whose queries, and which retrieval set they search."""
+
+    method: str
+    seed: int
+    view: str
+
+
+def query_means(results: Iterable[Result]) -> dict[Place, NDArray[np.float16]]:
+    """Average the AP of each query over a method's tasks and code lengths; last epoch, in half precision.
+
+    Returns:
+        ``(nq,)`` for each method, seed and retrieval set, NaN for queries without relevant items. What lacks runs that
+        others have is left out: its mean would be of other tasks and lengths.
+
+    >>> ap = {("last", "test", "image->text"): np.array([0.5]), ("last", "test", "text->image"): np.array([0.25])}
+    >>> settings = {"train": {"seed": 0}}
+    >>> query_means([Result("sch-k16-seed0", Path(), "SCH", settings, "finished", query_ap=ap)])
+    {Place(method='SCH', seed=0, view='test'): array([0.375], dtype=float16)}
+    """
+    found: dict[Place, list[NDArray[np.float64]]] = {}
+    for result in results:
+        for (checkpoint, view, _), ap in result.query_ap.items():
+            if checkpoint == "last":
+                found.setdefault(Place(result.method, result.seed, view), []).append(ap)
+    most = max(map(len, found.values()), default=0)
+    whole = {place: each for place, each in found.items() if len(each) == most}
+    return {place: np.asarray(np.mean(each, axis=0), dtype=np.float16) for place, each in whole.items()}
+
+
+def write_query_means(results: Sequence[Result], path: Path) -> None:
+    """Write `query_means` as an ``.npz``, an array named like ``SCH|0|test``; no file where no run has any."""
+    means = {"|".join(map(str, place)): ap for place, ap in query_means(results).items()}
+    if means:
+        with atomic_path(path) as temporary, open(temporary, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **means)

@@ -10,15 +10,49 @@ import numpy as np
 import yaml
 from markupsafe import Markup
 
+from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result, read_grid
-from channelhash.lab.report.chart import Mark, level_chart
-from channelhash.lab.report.examples import example_blocks
-from channelhash.lab.report.page import Block, Charts, Listing, Page, Section, Table, Text, plots_in
-from channelhash.lab.report.run_page import environment_blocks, read_test_codes
-from channelhash.lab.report.scores import print_score
-from channelhash.lab.report.standing import cross_tasks, stand_by_labels
+from channelhash.lab.report.page import (
+    Block,
+    Charts,
+    Listing,
+    Mark,
+    Page,
+    Section,
+    Table,
+    Text,
+    level_chart,
+    plots_in,
+    render,
+)
+from channelhash.lab.report.run_page import environment_blocks, example_blocks, read_test_codes, run_page
+from channelhash.lab.report.scores import cross_tasks, print_score, stand_by_labels
 from channelhash.utils.environment import read_environments
+from channelhash.utils.files import write_text
 from channelhash.utils.plotting import arrow
+
+
+def write_report(folder: Path) -> Path:
+    """Write ``report.html`` into a run's or a grid's folder; return its path.
+
+    The top of the page says what is missing or unreadable (an unfinished run, a file of another version).
+
+    Raises:
+        InputError: the folder is neither, or its ``config.yaml`` or ``grid.json`` cannot be read.
+    """
+    if (folder / "grid.json").is_file():
+        page = grid_page(folder)
+    elif (folder / "config.yaml").is_file():
+        page = run_page(folder)
+    else:
+        raise InputError(
+            f"{folder}: neither a run's folder (no config.yaml) nor a grid's (no grid.json); "
+            "give one that `train` or `experiment` wrote"
+        )
+    path = folder / "report.html"
+    write_text(path, render(page))
+    return path
+
 
 _STATUS = {"finished": "finished", "failed": "failed", "missing": "not run yet"}
 _TASKS = ("image->text", "text->image")

@@ -1,15 +1,168 @@
 """The parts of a page, and its template. All text is escaped."""
 
 import base64
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from channelhash.lab.report.chart import Chart
+from channelhash.utils.plotting import COLORS, inline_svg, legend_below, line
+
+Points = Sequence[tuple[float, float]]
+# Grey that shows on white and on black paper.
+_GREY = "0.55"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing: its title, the ``<svg>`` element, and what it shows in words."""
+
+    title: str
+    svg: Markup
+    description: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A value of a `level_chart`, in percent.
+
+    Attributes:
+        x: where it is.
+        tip: what it is, shown on hover.
+        interval: ends of a line through it.
+    """
+
+    x: float
+    tip: str
+    interval: tuple[float, float] | None = None
+
+
+def has_points(series: Mapping[str, Points]) -> bool:
+    """Return whether `line_chart` has anything to draw.
+
+    >>> has_points({"loss": [(1, math.nan)]}), has_points({"loss": [(1, math.nan), (2, 0.5)]})
+    (False, True)
+    """
+    return bool(_finite(series))
+
+
+def _finite(series: Mapping[str, Points]) -> dict[str, list[tuple[float, float]]]:
+    finite = {name: [(x, y) for x, y in points if math.isfinite(x + y)] for name, points in series.items()}
+    return {name: points for name, points in finite.items() if points}
+
+
+def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bool = True) -> Chart:
+    """Draw ``series``: name -> (x, y) by rising x; points that are not finite are left out.
+
+    Args:
+        title: what y is.
+        x_label: what x is.
+        series: the lines.
+        whole: x counts something, so ticks are whole numbers.
+
+    Raises:
+        ValueError: there is no finite point.
+
+    >>> line_chart("Mean loss", "epoch", {"loss": [(1, 2.5), (2, 0.5)]}).description
+    'Mean loss over epoch. loss: 2.5 to 0.5.'
+    """
+    finite = _finite(series)
+    if not finite:
+        raise ValueError(f"{title}: there is nothing to draw")
+    figure, axes = _paper(3.0)
+    tips: list[list[str]] = []
+    for number, (name, points) in enumerate(finite.items()):
+        x, y = np.array(points, dtype=float).T
+        line(axes, number, x, y, name)
+        shown = slice(None, None, 1 + len(x) // _MOST_TIPS)
+        _add_tips(axes, x[shown], y[shown], len(tips))
+        tips.append([f"{name}: {value:.4g} at {x_label.removesuffix(', %')} {at:.4g}" for at, value in points[shown]])
+    axes.set_xlabel(x_label)
+    if whole:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ends = "; ".join(f"{name}: {points[0][1]:.4g} to {points[-1][1]:.4g}" for name, points in finite.items())
+    return _finish(figure, axes, Chart(title, Markup(), f"{title} over {x_label}. {ends}."), tips)
+
+
+def level_chart(
+    title: str, rows: Mapping[str, Sequence[Mark]], chance: Mapping[str, tuple[float, float]], whole: bool = True
+) -> Chart:
+    """Draw values side by side, a row a name, with the interval of chance as a band.
+
+    Args:
+        title: what the values are.
+        rows: name -> its values; at least one in all.
+        chance: name -> interval of chance in percent, where it is known.
+        whole: the axis goes from 0 to 100.
+
+    >>> level_chart("mAP, %", {"DSCH": [Mark(40.0, "seed 0: 40.0")]}, {"DSCH": (30.0, 31.0)}).description
+    'mAP, %. DSCH: seed 0: 40.0; chance 30.0 to 31.0.'
+    """
+    figure, axes = _paper(1.2 + 0.36 * len(rows))
+    marks = [(place, mark) for place, values in enumerate(rows.values()) for mark in values]
+    said = [f"{name}: {', '.join(mark.tip for mark in values)}" for name, values in rows.items()]
+    bands = {place: chance[name] for place, name in enumerate(rows) if name in chance}
+    for place, (low, high) in bands.items():
+        label = "chance" if place == min(bands) else None
+        axes.barh(place, high - low, 0.8, low, color=_GREY, alpha=0.5, edgecolor=_GREY, linewidth=2, label=label)
+        said[place] += f"; chance {low:.1f} to {high:.1f}"
+    for place, mark in marks:
+        if mark.interval:
+            axes.plot(mark.interval, (place, place), color=COLORS[0], linewidth=2)
+    x, y = np.array([(mark.x, place) for place, mark in marks], dtype=float).T
+    axes.scatter(x, y, 36, COLORS[0], label="run", zorder=3)
+    _add_tips(axes, x, y, 0)
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    if whole:
+        axes.set_xlim(0, 100)
+    chart = Chart(title, Markup(), f"{title}. {'. '.join(said)}.")
+    return _finish(figure, axes, chart, [[mark.tip for _, mark in marks]])
+
+
+_MOST_TIPS = 100
+_TIPS = "tips-"
+
+
+def _paper(height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(4.6, height), layout="constrained")
+    axes = figure.subplots()
+    axes.tick_params(color=_GREY)
+    axes.spines[:].set_color(_GREY)
+    axes.set_axisbelow(True)
+    axes.use_sticky_edges = False
+    axes.grid(color=_GREY, alpha=0.3)
+    return figure, axes
+
+
+def _add_tips(axes: Axes, x: np.ndarray, y: np.ndarray, number: int) -> None:
+    """Put an invisible disc over each point, which `_finish` gives its words."""
+    axes.scatter(x, y, 90, "0.5", alpha=0, linewidths=0, zorder=4, gid=f"{_TIPS}{number}")
+
+
+def _finish(figure: Figure, axes: Axes, chart: Chart, tips: Sequence[Sequence[str]]) -> Chart:
+    if len(axes.get_legend_handles_labels()[0]) > 1:
+        legend_below(figure, axes)
+        figure.legends[0].set_frame_on(False)  # its paper would be white
+    svg = inline_svg(figure, chart.title)
+    for number, words in enumerate(tips):
+        at = svg.index(f'<g id="{_TIPS}{number}">')
+        svg = svg.replace(f' id="{_TIPS}{number}"', "", 1)
+        for tip in words:
+            at = svg.index("/>", svg.index("<use ", at))
+            svg = f"{svg[:at]}><title>{escape(tip)}</title></use>{svg[at + 2 :]}"
+    # Drawn by matplotlib, which escapes the texts.
+    return Chart(chart.title, Markup(svg), chart.description)
+
 
 _NUMBER = re.compile(r"[-−+]?[\d,.]+( %)?|–")
 _NOT_IN_AN_ID = re.compile(r"[^a-z0-9]+")

@@ -1,31 +1,218 @@
 """The report of one run's folder: whatever is there, and a note on whatever is not."""
 
+import io
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import yaml
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import read_run_config
 from channelhash.errors import InputError
-from channelhash.lab.report.chart import Mark, has_points, level_chart, line_chart
-from channelhash.lab.report.code_health import health_blocks
-from channelhash.lab.report.examples import example_blocks
-from channelhash.lab.report.page import Block, Charts, Folded, Listing, Page, Section, Table, Text, plots_in
-from channelhash.lab.report.scores import curves, headline, print_score, read_evaluations, score_blocks
-from channelhash.lab.report.standing import Standing, stand_by_labels, stand_by_recall, verdict
+from channelhash.lab.report.page import (
+    Answers,
+    Block,
+    Card,
+    Charts,
+    Folded,
+    Listing,
+    Mark,
+    Page,
+    Section,
+    Table,
+    Text,
+    data_uri,
+    has_points,
+    level_chart,
+    line_chart,
+    plots_in,
+)
+from channelhash.lab.report.scores import (
+    Standing,
+    cross_tasks,
+    curves,
+    headline,
+    print_score,
+    read_evaluations,
+    score_blocks,
+    stand_by_labels,
+    stand_by_recall,
+    verdict,
+)
 from channelhash.losses import ChannelLoss, resolve_loss
-from channelhash.metrics.code_health import Bounds
+from channelhash.metrics.code_health import BitHealth, Bounds, bit_health, channel_health
 from channelhash.runs.build import create_loss
+from channelhash.search.index.brute_force import nearest
 from channelhash.training.trainer import MEASURES, measure_of, read_log, selection_score
 from channelhash.utils.environment import read_environments
+from channelhash.utils.image_decoding import decode
+from channelhash.utils.image_files import open_image
+from channelhash.utils.image_grid import bits
 from channelhash.utils.plotting import arrow
 from channelhash.utils.reading import read_yaml_sections, reading
+
+# Kind of pair, as `metrics.code_health` names it -> in words.
+_PAIR_KINDS = {
+    "dissimilar": "no label shared (S = 0)",
+    "partly_similar": "some labels shared (0 < S < 1)",
+    "identical_labels": "same labels (S = 1)",
+}
+
+
+def health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> list[Block]:
+    """Describe bits and buckets of the retrieval set, and pairs of queries, which are held out, against their channels.
+
+    Args:
+        query: codes of the queries.
+        database: codes of the retrieval set; at least one.
+        bounds: the channels of the run's loss, as in `metrics.code_report`; None without channels.
+    """
+    of_bits = {modality: bit_health(packed, database.n_bits) for modality, packed in database.codes.items()}
+    blocks: list[Block] = [
+        Text(f"Bits and buckets of the {len(database):,} items of the retrieval set; a good bit is 1 for half."),
+        _bit_table(of_bits),
+        Charts(
+            [
+                line_chart(
+                    "Share of ones of each bit, %",
+                    "bits, sorted",
+                    {name: _sorted(health["ones"]) for name, health in of_bits.items()},
+                )
+            ]
+        ),
+    ]
+    if bounds is None:
+        blocks.append(Text("The run's loss has no channels, so pairs are not held against any."))
+    elif query.labels is None:
+        blocks.append(Text("These codes have no labels, which channels go by."))
+    else:
+        blocks += [
+            Text(
+                f"Pairs of the {len(query):,} queries, none of which was trained on, against the channel of the run's "
+                "loss: the distances that it allows pairs of such label similarity S."
+            ),
+            _channel_table(query, bounds),
+        ]
+    return blocks
+
+
+def _sorted(shares: list[float]) -> list[tuple[float, float]]:
+    return [(number, 100 * share) for number, share in enumerate(sorted(shares), start=1)]
+
+
+def _bit_table(of_bits: Mapping[str, BitHealth]) -> Table:
+    health = list(of_bits.values())
+    rows = [
+        ("bits that are constant", *[print_score(h["constant"]) for h in health]),
+        ("share of ones, smallest", *[print_score(min(h["ones"])) for h in health]),
+        ("share of ones, largest", *[print_score(max(h["ones"])) for h in health]),
+        ("entropy of a bit, mean (100 is balanced)", *[print_score(float(np.mean(h["entropy"]))) for h in health]),
+        ("|correlation| of two bits, mean", *[print_score(h["correlation_mean"]) for h in health]),
+        ("|correlation| of two bits, largest", *[print_score(h["correlation_max"]) for h in health]),
+        ("distinct codes / items", *[print_score(h["distinct"]) for h in health]),
+        ("items alone with their code", *[print_score(h["alone"]) for h in health]),
+        ("items of the most frequent code", *[print_score(h["largest_bucket"]) for h in health]),
+    ]
+    return Table(["codes", *of_bits], rows, "Bits and buckets; shares in %")
+
+
+def _channel_table(query: CodeSet, bounds: Bounds) -> Table:
+    names = list(query.codes)
+    rows = []
+    for i, first in enumerate(names):
+        for second in names[i:]:
+            partner = None if first == second else query.codes[second]
+            assert query.labels is not None
+            kinds = channel_health(query.codes[first], partner, query.labels, query.n_bits, bounds)
+            for kind, health in kinds.items():
+                shares = [print_score(health["inside"]), print_score(health["below"]), print_score(health["above"])]
+                rows.append((f"{first}–{second}, {_PAIR_KINDS[kind]}", print_score(health["pairs"]), *shares))
+    return Table(["pairs of codes", "pairs", "inside, %", "nearer, %", "farther, %"], rows, "Pairs and their channels")
+
+
+_QUERIES = 4
+_ANSWERS = 6
+_SIDE = 160
+
+
+@dataclass
+class Thumbnails:
+    """Small JPEG copies of images, each read once.
+
+    Attributes:
+        unreadable: files that cannot be read any more.
+    """
+
+    unreadable: set[str] = field(default_factory=set)
+    _uris: dict[str, str] = field(default_factory=dict)
+
+    def uri(self, path: str) -> str:
+        """Return an address that holds the image; empty if it cannot be read."""
+        if path not in self._uris:
+            try:
+                with open_image(path) as opened:
+                    image = decode(opened, 2 * _SIDE)
+            except OSError:
+                self.unreadable.add(path)
+                self._uris[path] = ""
+                return ""
+            image.thumbnail((_SIDE, _SIDE))
+            buffer = io.BytesIO()
+            image.save(buffer, "JPEG", quality=80)
+            self._uris[path] = data_uri(buffer.getvalue(), "image/jpeg")
+        return self._uris[path]
+
+
+def example_blocks(query: CodeSet, database: CodeSet, notes: list[str]) -> list[Block]:
+    """Search a few queries of each cross-modal task (of each task where there is one modality).
+
+    Args:
+        query: codes of the queries; at least one.
+        database: codes that are searched, of the same model.
+        notes: gets a line if images cannot be read any more.
+    """
+    thumbnails = Thumbnails()
+    tasks = cross_tasks(f"{asked}->{found}" for asked in query.codes for found in database.codes)
+    answers = [_answers(query, database, task, thumbnails) for task in tasks]
+    if lost := len(thumbnails.unreadable):
+        notes.append(f"{lost} pictures of the examples cannot be read any more; their words are shown.")
+    how = "Queries spaced evenly over the query set, not chosen."
+    return [Text(how + " An answer is right if it shares a label." * (query.labels is not None)), *answers]
+
+
+def _answers(query: CodeSet, database: CodeSet, task: str, thumbnails: Thumbnails) -> Answers:
+    modality, searched = task.split("->")
+    picked = np.unique(np.linspace(0, len(query) - 1, _QUERIES).astype(int))
+    matches = nearest(query.codes[modality][picked], database.codes[searched], database.ids, _ANSWERS)
+    rows = []
+    for row, match in zip(picked.tolist(), matches, strict=True):
+        cards = [_card(query, row, f"query ({modality})", thumbnails)]
+        for item, distance in zip(match.rows.tolist(), match.distances.tolist(), strict=True):
+            cards.append(_card(database, item, bits(distance), thumbnails, _relevant(query, row, database, item)))
+        rows.append(cards)
+    return Answers(f"{arrow(task)}: the codes of each {modality}, and the nearest {searched} codes", rows)
+
+
+def _card(codes: CodeSet, row: int, heading: str, thumbnails: Thumbnails, right: bool | None = None) -> Card:
+    """Show an item with all that is known of it, whichever modality was searched."""
+    uri = thumbnails.uri(codes.images[row]) if codes.images else ""
+    text = codes.texts[row] if codes.texts else ""
+    labels = ", ".join(codes.names_of(row))
+    return Card(heading, uri, text, " · ".join(part for part in (codes.ids[row], labels) if part), right)
+
+
+def _relevant(query: CodeSet, row: int, database: CodeSet, item: int) -> bool | None:
+    if query.labels is None or database.labels is None:
+        return None
+    return bool((query.labels[row] & database.labels[item]).any())
+
 
 _T = TypeVar("_T")
 Sections = Mapping[str, Mapping[str, Any]]

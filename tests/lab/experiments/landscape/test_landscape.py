@@ -9,8 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from channelhash.lab.experiments.landscape import channel, landscape, pair_loss, title
-from channelhash.lab.experiments.landscape.plots import channels_plot, heat_maps_plot, surfaces_plot, write_landscapes
+from channelhash.lab.experiments.landscape import (
+    channel,
+    channels_plot,
+    heat_maps_plot,
+    landscape,
+    pair_loss,
+    surfaces_plot,
+    title,
+    write_landscapes,
+)
 from channelhash.losses import DSCHLoss, SCHLoss
 
 shares = st.floats(0, 1)

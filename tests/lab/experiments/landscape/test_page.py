@@ -8,8 +8,7 @@ import subprocess
 
 import pytest
 
-from channelhash.lab.experiments.landscape import pair_loss
-from channelhash.lab.experiments.landscape.page import page_facts, write_page
+from channelhash.lab.experiments.landscape import page_facts, pair_loss, write_page
 from channelhash.losses import DSCHLoss, SCHLoss
 
 

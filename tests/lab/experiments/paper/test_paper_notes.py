@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from channelhash.lab.experiments.paper.printed_results import load_printed, within_spread
-from channelhash.lab.experiments.stats.wins import count_wins
-from channelhash.lab.experiments.tables.results import Spread
+from channelhash.lab.experiments.comparisons import count_wins
+from channelhash.lab.experiments.paper import load_printed, within_spread
+from channelhash.lab.experiments.tables import Spread
 
 PAGE = (Path(__file__).parents[4] / "docs" / "explanation" / "paper-notes.md").read_text(encoding="utf-8")
 NUMBERS = load_printed()

@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from channelhash.lab.experiments.base import METHODS, PAPER_KINDS, paper_configuration
-from channelhash.lab.experiments.paper.differences import differences, is_same_model
-from channelhash.lab.experiments.paper.printed_results import comparison_table
+from channelhash.lab.experiments.paper import comparison_table, differences, is_same_model
 from channelhash.lab.experiments.studies.gamma_w import PAPER_GAMMA_W
 from data.mirflickr_tree import write_tree
 from lab.experiments.made_grids import named_grid

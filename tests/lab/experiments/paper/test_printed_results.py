@@ -6,14 +6,14 @@ from math import sqrt
 
 import pytest
 
-from channelhash.lab.experiments.paper.printed_results import (
+from channelhash.lab.experiments.paper import (
     _LOSSES,
     _printed_loss,
     comparison_table,
     load_printed,
     within_spread,
 )
-from channelhash.lab.experiments.tables.results import Spread
+from channelhash.lab.experiments.tables import Spread
 from channelhash.losses import LOSSES
 from lab.experiments.made_results import TASKS, made_result
 

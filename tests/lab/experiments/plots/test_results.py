@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from channelhash.lab.experiments.plots.results import code_length_plot, gamma_w_plot, grid_plots, training_plot
+from channelhash.lab.experiments.plots import code_length_plot, gamma_w_plot, grid_plots, training_plot
 from channelhash.lab.experiments.results import Result
 
 TASKS = ["image->text", "text->image"]

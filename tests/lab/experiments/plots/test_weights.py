@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from channelhash.lab.experiments.plots.weights import tuning_plot
+from channelhash.lab.experiments.weights_tables import tuning_plot
 from lab.experiments.made_results import made_result
 
 

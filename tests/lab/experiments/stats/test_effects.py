@@ -9,7 +9,7 @@ from scipy import stats
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.stats.effects import factorial_effects
+from channelhash.lab.experiments.studies.factorial import factorial_effects
 
 
 def result(loss, kappa_q, seed, value, gamma_w=8.0, status="finished"):

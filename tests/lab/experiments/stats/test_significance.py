@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from channelhash.errors import InputError
-from channelhash.lab.experiments.stats.significance import compare_methods, holm, seed_test
+from channelhash.lab.experiments.comparisons import compare_methods, holm, seed_test
 from channelhash.metrics import paired_test
 from lab.experiments.made_results import made_result
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channelhash.lab.experiments.stats.wins import Wins, count_wins
+from channelhash.lab.experiments.comparisons import Wins, count_wins
 
 
 def test_best_tied_and_behind():

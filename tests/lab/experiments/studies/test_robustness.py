@@ -10,11 +10,9 @@ import yaml
 from channelhash.codes import binarize, pack
 from channelhash.data.collection import load_collection
 from channelhash.data.label_noise import noisy_labels
-from channelhash.lab.experiments import perturbations
-from channelhash.lab.experiments.perturbations import CORRUPTIONS
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import robustness
-from channelhash.lab.experiments.studies.robustness import perturbed_scores
+from channelhash.lab.experiments.studies.robustness import CORRUPTIONS, perturbed_scores
 from channelhash.metrics import evaluate
 from channelhash.models.image_encoders import unit_pixels
 from channelhash.runs import train as train_module
@@ -55,7 +53,7 @@ def test_the_scores_are_those_of_perturbed_queries_against_the_codes_as_they_are
     run, codes = open_run(clean.folder), run_codes(clean.folder)
     queries = run.collection.records.take(run.splits.query)
     pixels = unit_pixels(run.model.prepare("image", queries.items["image"]))
-    changed = perturbations.add_noise(pixels, 0.1, seed=0)
+    changed = robustness.add_noise(pixels, 0.1, seed=0)
     query = pack(binarize(run.model.outputs_prepared({"image": changed})["image"]))
     expected = evaluate(replace(codes.query, codes={"image": query}), codes.retrieval)
     assert set(scores["noise, σ|0.1"]) == set(expected) == {"image->text", "image->image"}

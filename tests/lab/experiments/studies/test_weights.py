@@ -9,15 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channelhash.errors import InputError, JobError
-from channelhash.lab.experiments import tuning
-from channelhash.lab.experiments.query_means import query_means
-from channelhash.lab.experiments.results import read_grid
+from channelhash.lab.experiments.comparisons import holm, seed_test
+from channelhash.lab.experiments.results import query_means, read_grid
 from channelhash.lab.experiments.runner import Execution
-from channelhash.lab.experiments.stats.significance import holm, seed_test
 from channelhash.lab.experiments.studies import weights
-from channelhash.lab.experiments.studies.weights import CHOICES, LOSSES, WEIGHT_TRIALS, run_weights
-from channelhash.lab.experiments.tables.weights import differences_tables, learning_rates_table, means_table
-from channelhash.lab.experiments.tuning import best_trials, rate_of
+from channelhash.lab.experiments.studies.weights import (
+    CHOICES,
+    LOSSES,
+    WEIGHT_TRIALS,
+    best_trials,
+    rate_of,
+    run_weights,
+)
+from channelhash.lab.experiments.weights_tables import differences_tables, learning_rates_table, means_table
 from channelhash.losses import LOSSES as ALL_LOSSES
 from channelhash.losses import PUBLISHED
 from lab.experiments.made_grids import assert_made_again, named_grid
@@ -50,7 +54,7 @@ def folder(base):
         "dnph": {"proxies": (0.0, 0.02)},
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tuning, "RATE_FACTORS", (1.0, 3.0))
+        patch.setattr(weights, "RATE_FACTORS", (1.0, 3.0))
         patch.setattr(weights, "CHOICES", choices)
         command = ["experiment", "weights", "--losses", "dnph,dsch", "--config", base, "--bits", "8", "--seeds", "2"]
         assert run_command(*command, "--out", folder) == 0
@@ -58,7 +62,7 @@ def folder(base):
 
 
 def test_rates_are_chosen_first_and_weights_at_that_rate(folder):
-    rates = best_trials(read_grid(folder / tuning.TRIALS)[1])
+    rates = best_trials(read_grid(folder / weights.TRIALS)[1])
     assert set(rates) == {"DNPH", "DSCH"}
     trials = read_grid(folder / WEIGHT_TRIALS)[1]
     assert [trial.method for trial in trials] == ["DNPH, tuned"] * 2 + ["DSCH, tuned"] * 4

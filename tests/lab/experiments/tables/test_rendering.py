@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channelhash.lab.experiments.tables.rendering import (
+from channelhash.lab.experiments.rendering import (
     Cell,
     Table,
     to_csv,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.errors import InputError
+from channelhash.lab.experiments.rendering import Table
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.tables.rendering import Table
-from channelhash.lab.experiments.tables.results import (
+from channelhash.lab.experiments.tables import (
     all_views,
     architectures_table,
     best_means,

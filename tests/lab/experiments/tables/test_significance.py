@@ -1,7 +1,6 @@
 """Tables of tests and of wins say what was computed."""
 
-from channelhash.lab.experiments.stats.significance import Comparison, SeedTest
-from channelhash.lab.experiments.tables.significance import significance_table, wins_table
+from channelhash.lab.experiments.comparisons import Comparison, SeedTest, significance_table, wins_table
 from channelhash.metrics.significance import PairedTest
 from lab.experiments.made_results import made_result
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from importlib.resources import files
 
 from channelhash.lab.experiments.base import METHODS, PAPER_KINDS, paper_configuration
+from channelhash.lab.experiments.comparisons import significance_tables, wins_table
 from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
-from channelhash.lab.experiments.paper.printed_results import comparison_table
-from channelhash.lab.experiments.tables.results import all_views, architectures_table
-from channelhash.lab.experiments.tables.significance import significance_tables, wins_table
+from channelhash.lab.experiments.paper import comparison_table
+from channelhash.lab.experiments.tables import all_views, architectures_table
 
 _OF_CLIPHASH = "cliphash."
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from channelhash.lab.experiments.base import METHODS
 from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
-from channelhash.lab.experiments.paper.printed_results import comparison_table
-from channelhash.lab.experiments.tables.results import all_views, gamma_w_table
+from channelhash.lab.experiments.paper import comparison_table
+from channelhash.lab.experiments.tables import all_views, gamma_w_table
 
 #: γ_w of the paper's sweep.
 PAPER_GAMMA_W = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from channelhash.lab.experiments.base import METHODS
+from channelhash.lab.experiments.comparisons import significance_tables, wins_table
 from channelhash.lab.experiments.experiment import Experiment, Result, Table
-from channelhash.lab.experiments.paper.printed_results import comparison_table
-from channelhash.lab.experiments.tables.results import all_views, losses_table
-from channelhash.lab.experiments.tables.significance import significance_tables, wins_table
+from channelhash.lab.experiments.paper import comparison_table
+from channelhash.lab.experiments.tables import all_views, losses_table
 
 
 def _tables(results: Sequence[Result]) -> list[Table]:

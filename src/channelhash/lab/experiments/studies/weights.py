@@ -9,21 +9,69 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from channelhash.config import make_config
-from channelhash.lab.experiments import tuning
-from channelhash.lab.experiments.experiment import Design, Execution, Experiment, Grid, GridRun, Result, Table
-from channelhash.lab.experiments.plots.results import grid_plots
-from channelhash.lab.experiments.plots.weights import tuning_plot
-from channelhash.lab.experiments.runner import run_grid
-from channelhash.lab.experiments.tables.results import all_views, losses_table
-from channelhash.lab.experiments.tables.weights import (
+from channelhash.errors import InputError
+from channelhash.lab.experiments.experiment import Design, Experiment, Table
+from channelhash.lab.experiments.plots import grid_plots
+from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
+from channelhash.lab.experiments.tables import all_views, losses_table
+from channelhash.lab.experiments.weights_tables import (
     TUNED,
+    best_trials,
     chosen_table,
     differences_tables,
     learning_rates_table,
     means_table,
     plain,
+    rate_of,
+    tuning_plot,
 )
 from channelhash.losses import PUBLISHED
+
+#: Folder of the trials of learning rates below the grid's.
+TRIALS = "tuning"
+#: Learning rates to try first, as factors of the base configuration's: a decade down and up in half decades.
+RATE_FACTORS: tuple[float, ...] = (10**-1.0, 10**-0.5, 1.0, 10**0.5, 10**1.0)
+
+
+def run_trials(grid: Grid, trials: Sequence[GridRun], folder: Path, execution: Execution) -> dict[str, Result]:
+    """Carry out ``trials`` as a grid of their own, in which none runs twice, and return each method's best.
+
+    Raises:
+        InputError: the runs are not validated; or as `run_grid`.
+        JobError: no trial of a method finished.
+    """
+    for run in trials:
+        if not run.config.train.validate_every or run.config.split.validation_queries == 0:
+            raise InputError(
+                "settings are chosen on validation: train.validate_every and data.validation_queries have to be above 0"
+            )
+    trial_grid = Grid("trials", f"{grid.title}: trials on validation", grid.command, tuple(trials))
+    return best_trials(run_grid(trial_grid, folder, execution))
+
+
+def rate_trial(run: GridRun, factor: float) -> GridRun:
+    """Return a trial of ``run`` at ``factor`` times its learning rate.
+
+    >>> from channelhash.lab.experiments.base import DATASETS
+    >>> from channelhash.lab.experiments.experiment import Design
+    >>> (run,) = Design(DATASETS["synthetic"], [32], [0]).runs("DSCH", {"name": "dsch"})
+    >>> rate_trial(run, 10**0.5).name
+    'dsch-k32-seed0-lr0.00316'
+    """
+    rate = float(f"{factor * run.config.train.learning_rate:.3g}")
+    return replace(_with_rate(run, rate), name=f"{run.name}-lr{rate:g}")
+
+
+def adopt_rate(run: GridRun, best: Result) -> GridRun:
+    """Return the same run at the learning rate of its method's best trial."""
+    return _with_rate(run, rate_of(best))
+
+
+def _with_rate(run: GridRun, rate: float) -> GridRun:
+    train = run.config.train.model_copy(update={"learning_rate": rate})
+    return replace(run, config=replace(run.config, train=train))
+
 
 #: Weights of the direct AP term, by bit of the code: it is a share, and other losses are of the order of bits.
 _PER_BIT = (0.0, 0.25, 1.0)
@@ -95,17 +143,15 @@ def run_weights(grid: Grid, folder: Path, execution: Execution) -> list[Result]:
     """Choose each loss's learning rate, with it the weights of its tuned form, and run the grid with both.
 
     Raises:
-        InputError: as `tuning.run_trials`.
+        InputError: as `run_trials`.
         JobError: likewise.
     """
     published = [run for run in grid.trials if not run.method.endswith(TUNED)]
-    rates = [tuning.rate_trial(run, factor) for run in published for factor in tuning.RATE_FACTORS]
-    best = tuning.run_trials(grid, rates, folder / tuning.TRIALS, execution)
-    trials, runs = (
-        [tuning.adopt_rate(run, best[plain(run.method)]) for run in each] for each in (grid.trials, grid.runs)
-    )
+    rates = [rate_trial(run, factor) for run in published for factor in RATE_FACTORS]
+    best = run_trials(grid, rates, folder / TRIALS, execution)
+    trials, runs = ([adopt_rate(run, best[plain(run.method)]) for run in each] for each in (grid.trials, grid.runs))
     weights = [trial for run in trials if run.method.endswith(TUNED) for trial in _weight_trials(run)]
-    chosen = tuning.run_trials(grid, weights, folder / WEIGHT_TRIALS, execution)
+    chosen = run_trials(grid, weights, folder / WEIGHT_TRIALS, execution)
     adopted = [_with_weights(run, _weights_of(chosen[run.method])) if run.method in chosen else run for run in runs]
     return run_grid(replace(grid, runs=tuple(adopted)), folder, execution)
 
@@ -164,6 +210,6 @@ EXPERIMENT = Experiment(
     run=run_weights,
     tables=_tables,
     plots=_plots,
-    trials={tuning.TRIALS: learning_rates_table, WEIGHT_TRIALS: _chosen},
+    trials={TRIALS: learning_rates_table, WEIGHT_TRIALS: _chosen},
     splits=True,
 )

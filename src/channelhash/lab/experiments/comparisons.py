@@ -1,9 +1,4 @@
-"""Whether two methods differ: over queries, and over seeds.
-
-The two questions differ, and a claim needs both answers. Over queries: would these trained models differ on other
-queries of the same kind? There are thousands, so small differences show. Over seeds: would the methods differ if they
-were trained again? There are three or five, so only large and steady differences show.
-"""
+"""Whether methods differ, over queries and over seeds, and how often each is best: tests and their tables."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,8 +10,11 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from channelhash.errors import InputError
+from channelhash.lab.experiments.rendering import Cell, Table
 from channelhash.lab.experiments.results import Result
+from channelhash.lab.experiments.tables import CHECKPOINT_NAMES, VIEW_NAMES, outcome, spread, task_names
 from channelhash.metrics.significance import PairedTest, paired_test
+from channelhash.utils.plotting import arrow
 
 
 class SeedTest(NamedTuple):
@@ -189,3 +187,133 @@ def _test_queries(sides: Sequence[Sequence[Result]], place: _View, resamples: in
             )
     means = [np.mean([run.query_ap[key] for run in side], axis=0) for side in sides]
     return paired_test(means[0], means[1], resamples)
+
+
+class Wins(NamedTuple):
+    """Numbers of cells in which a method is strictly best, level with the best of the others, and behind it.
+
+    >>> Wins(best=3, tied=1, behind=2).cells
+    6
+    """
+
+    best: int
+    tied: int
+    behind: int
+
+    @property
+    def cells(self) -> int:
+        """Number of all cells."""
+        return sum(self)
+
+
+def count_wins(cells: Sequence[Mapping[str, float]], method: str) -> Wins:
+    """Count ``method`` against the best other one, cell by cell.
+
+    Args:
+        cells: method -> mean in percent; compared to two decimals, as tables print it.
+        method: counted where a cell has it and at least one other.
+
+    >>> count_wins([{"a": 1.0, "b": 2.0}, {"a": 2.001, "b": 2.0}], "b")
+    Wins(best=1, tied=1, behind=0)
+    """
+    counts = {1: 0, 0: 0, -1: 0}
+    for cell in cells:
+        rivals = [round(mean, 2) for name, mean in cell.items() if name != method]
+        if method in cell and rivals:
+            mean, best = round(cell[method], 2), max(rivals)
+            counts[(mean > best) - (mean < best)] += 1
+    return Wins(counts[1], counts[0], counts[-1])
+
+
+#: A corrected p-value up to this counts as a difference.
+LEVEL = 0.05
+_WHERE = f"{VIEW_NAMES['test']}, {CHECKPOINT_NAMES['last']}"
+
+
+def significance_table(comparisons: Sequence[Comparison]) -> Table:
+    """Tabulate comparisons of `compare_methods`, a block a task; p-values up to `LEVEL` in bold."""
+    rows = []
+    for comparison in comparisons:
+        queries, seeds = comparison.queries, comparison.seeds
+        rows.append(
+            (
+                Cell(arrow(comparison.task)),
+                Cell(f"{comparison.first} against {comparison.second}, k = {comparison.n_bits}"),
+                Cell(_points(queries.difference) if queries else "no common seed"),
+                _p_value(comparison.queries_p),
+                Cell(str(queries.queries) if queries else "–"),
+                Cell(f"{_points(seeds.lower)} … {_points(seeds.upper)}" if seeds else "–"),
+                _p_value(comparison.seeds_p),
+                Cell(str(seeds.seeds) if seeds else "–"),
+            )
+        )
+    return Table(
+        "significance-test-last",
+        f"Differences of tie-aware mAP: {_WHERE}",
+        ("Task", "Methods", "Difference", "p (queries)", "Queries", "95 % interval (seeds)", "p (seeds)", "Seeds"),
+        tuple(rows),
+        "First method − second, in percentage points, over their common seeds. Over queries: sign-flip permutation "
+        "test of each query's AP, averaged over seeds; it speaks of these trained models on other queries. Over seeds: "
+        "paired t-test and t interval; it speaks of training again. p with Holm's correction over all comparisons made "
+        f"together, bold up to {LEVEL}; intervals are not corrected. A difference holds where both p are bold.",
+    )
+
+
+def significance_tables(results: Sequence[Result], pairs: Sequence[tuple[str, str]] | None = None) -> list[Table]:
+    """Compare methods and return the table; none of too few finished runs, or of runs without AP of single queries.
+
+    Arguments as `compare_methods`.
+    """
+    finished = (result for result in results if result.status == "finished")
+    if not any(("last", "test", task) in result.query_ap for result in finished for task in result.tasks()):
+        return []
+    comparisons = compare_methods(results, pairs)
+    return [significance_table(comparisons)] if comparisons else []
+
+
+def wins_table(results: Sequence[Result]) -> Table:
+    """Count the cells (task × code length × model) in which each method is strictly best, tied, and behind.
+
+    A cell in which a run failed or is missing is left out for all methods.
+
+    Raises:
+        InputError: see `results.outcome`.
+    """
+    started = [result for result in results if result.settings]
+    methods = list(dict.fromkeys(result.method for result in started))
+    cells, left_out = [], 0
+    for place in dict.fromkeys((result.settings["model"]["name"], result.n_bits) for result in started):
+        for task in task_names(started, "test", "last"):
+            runs: dict[str, list[Result]] = {}
+            for run in started:
+                if (run.settings["model"]["name"], run.n_bits) == place:
+                    runs.setdefault(run.method, []).append(run)
+            outcomes = {name: outcome(group, task) for name, group in runs.items()}
+            if any(cell.absent for cell in outcomes.values()):
+                left_out += 1
+            else:
+                cells.append({method: spread(cell.scores).mean for method, cell in outcomes.items()})
+    rows = []
+    for method in methods:
+        wins = count_wins(cells, method)
+        rows.append((Cell(method), *(Cell(str(number)) for number in (*wins, wins.cells))))
+    note = f" Cells left out because a run there has no figure: {left_out}." if left_out else ""
+    return Table(
+        "wins-test-last",
+        f"Cells won by tie-aware mAP: {_WHERE}",
+        ("Method", "Strictly best", "Tied", "Behind", "Cells"),
+        tuple(rows),
+        "A cell is a task at a code length; means over seeds, compared to two decimals as printed. Tied: level with "
+        f"the best of the others. A count is no test: cells share queries, labels and seeds.{note}",
+        labels=1,
+    )
+
+
+def _points(score: float) -> str:
+    return f"{100 * score:+.2f}".replace("-", "−")
+
+
+def _p_value(value: float | None) -> Cell:
+    if value is None:
+        return Cell("–")
+    return Cell("< 0.001" if value < 0.001 else f"{value:.3f}", value <= LEVEL)

@@ -1,16 +1,174 @@
-"""Landscapes of the channel losses: as surfaces, as heat maps, and their channels alone."""
+"""The landscape of a channel loss: what one pair of samples adds to it, over similarity and distance."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
 
-from channelhash.lab.experiments.landscape import ChannelLoss, Landscape, landscape, title
+from channelhash._version import __version__
 from channelhash.losses import DSCHLoss, SCHLoss
+from channelhash.losses.functional import set_weights
+from channelhash.utils.files import write_text
 from channelhash.utils.plotting import COLOR_MAP, COLORS, DASHES, MARKS, legend_below, write_figure
+from channelhash.utils.seeds import generator
+
+ChannelLoss = DSCHLoss | SCHLoss
+Values = NDArray[np.float64]
+
+#: How the losses are written in titles.
+NAMES: Mapping[type[ChannelLoss], str] = {DSCHLoss: "DSCH", SCHLoss: "SCH"}
+#: Smallest similarity that is drawn as "not zero": SCH jumps at 0, so the surface begins right beside it.
+JUST_ABOVE_ZERO = 1e-6
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """A loss on a grid.
+
+    Attributes:
+        similarity: S, ``(s,)``, rising; the first is 0, the second `JUST_ABOVE_ZERO`.
+        distance: d in bits, ``(d,)``, from 0 to k.
+        loss: value of a pair, ``(d, s)``.
+        lower: lower end of the channel, ``(s,)``, in bits.
+        upper: upper end, likewise.
+    """
+
+    similarity: Values
+    distance: Values
+    loss: Values
+    lower: Values
+    upper: Values
+
+
+def channel(loss: ChannelLoss, similarity: ArrayLike) -> tuple[Values, Values]:
+    """Return the lower and upper end of a loss's channel in bits, each shaped like ``similarity``, in float64.
+
+    >>> [float(end) for end in channel(SCHLoss(32), 1.0)]
+    [0.0, 0.0]
+    """
+    lower, upper = loss.bounds(torch.as_tensor(np.asarray(similarity, dtype=np.float64)))
+    return lower.numpy(), upper.numpy()
+
+
+def pair_loss(loss: ChannelLoss, similarity: ArrayLike, distance: ArrayLike) -> Values:
+    """Compute what an ordered pair adds to L_D, eq. (dsch:it:l) and (sch:loss).
+
+    It is (ψ · max(0, lower − d, d − upper))^γ_ℓ.
+
+    Args:
+        loss: DSCH or SCH with its settings; SCH has γ_ℓ = 1.
+        similarity: S in [0, 1], any shape.
+        distance: d in [0, k], of a shape that broadcasts with it.
+
+    >>> pair_loss(SCHLoss(32), 0.0, [0.0, 16.0]).tolist()
+    [16.0, 0.0]
+    """
+    similarity, distance = np.broadcast_arrays(
+        np.asarray(similarity, dtype=np.float64), np.asarray(distance, dtype=np.float64)
+    )
+    lower, upper = channel(loss, similarity)
+    weights = set_weights(torch.from_numpy(similarity.copy()), loss.alpha, loss.beta).numpy()
+    violation = np.maximum(0, np.maximum(lower - distance, distance - upper))
+    result: Values = (weights * violation) ** loss.gamma_l
+    return result
+
+
+def landscape(loss: ChannelLoss, points: int = 201) -> Landscape:
+    """Compute the loss on a grid of ``points`` distances by ``points`` similarities above 0, and S = 0 itself.
+
+    >>> landscape(SCHLoss(32), points=5).loss.shape
+    (5, 6)
+    """
+    similarity = np.concatenate([[0.0], np.linspace(JUST_ABOVE_ZERO, 1, points)])
+    distance = np.linspace(0, loss.n_bits, points)
+    return Landscape(
+        similarity, distance, pair_loss(loss, similarity[None, :], distance[:, None]), *channel(loss, similarity)
+    )
+
+
+def title(loss: ChannelLoss) -> str:
+    """Name a loss with the settings that shape its landscape.
+
+    >>> title(SCHLoss(32))
+    'SCH with k = 32, τ = 3'
+    """
+    settings: dict[str, Any] = {"k": loss.n_bits, "τ": loss.tau}
+    if isinstance(loss, DSCHLoss):
+        settings |= {"λ$_{neg}$": loss.lambda_neg, "γ$_w$": loss.gamma_w, "γ$_ℓ$": loss.gamma_l}
+    return f"{NAMES[type(loss)]} with " + ", ".join(f"{name} = {value:g}" for name, value in settings.items())
+
+
+#: Code length that the page starts with.
+START_BITS = 32
+# Colours between which the page interpolates.
+_COLORS = 17
+# Settings and pairs drawn for the page's own check, beside those at the edges.
+_DRAWN = 120
+
+
+def write_page(path: Path) -> None:
+    """Write the page: heat map, surface, cut and channels of both losses, with sliders for their settings.
+
+    It loads nothing from anywhere. The page holds `check_values` and compares them with its own formulas when it is
+    opened.
+    """
+    template = resources.files("channelhash.lab.experiments").joinpath("landscape.html").read_text(encoding="utf-8")
+    write_text(path, template.replace("__FACTS__", json.dumps(page_facts())))
+
+
+def page_facts() -> dict[str, Any]:
+    """Return what the page takes from Python: defaults of the losses, colours 0 … 255, values to check itself with.
+
+    >>> page_facts()["defaults"]["sch"]
+    {'k': 32, 'tau': 3.0}
+    """
+    dsch, sch = DSCHLoss(START_BITS), SCHLoss(START_BITS)
+    names = ("tau", "lambda_neg", "gamma_w", "gamma_l")
+    colors = colormaps[COLOR_MAP](np.linspace(0, 1, _COLORS), bytes=True)[:, :3]
+    return {
+        "version": __version__,
+        "defaults": {
+            "dsch": {"k": START_BITS} | {name: getattr(dsch, name) for name in names},
+            "sch": {"k": START_BITS, "tau": sch.tau},
+        },
+        "just_above_zero": JUST_ABOVE_ZERO,
+        "colors": colors.tolist(),
+        "checks": check_values(),
+    }
+
+
+def check_values() -> list[list[Any]]:
+    """Draw rows of (loss, k, λ_neg, τ, γ_w, γ_ℓ, S, d, value of `pair_loss`), at the edges and at random.
+
+    >>> len(check_values())
+    272
+    """
+    random = generator(0, "landscape page")
+    rows: list[list[Any]] = []
+    edges = [(S, d) for S in (0.0, JUST_ABOVE_ZERO, 0.5, 1.0) for d in (0.0, 0.25, 0.5, 1.0)]
+    drawn = [(float(S), float(d)) for S, d in random.random((_DRAWN, 2))]
+    for S, share in edges + drawn:
+        k = int(random.integers(1, 17)) * 8
+        lambda_neg, tau = float(random.uniform(0, k)), float(random.uniform(0, 16))
+        gamma_w, gamma_l = float(random.uniform(0.5, 16)), float(random.uniform(0.5, 3))
+        losses: dict[str, ChannelLoss] = {
+            "dsch": DSCHLoss(k, lambda_neg, tau, gamma_w, gamma_l),
+            "sch": SCHLoss(k, tau),
+        }
+        for name, loss in losses.items():
+            value = float(pair_loss(loss, S, share * k))
+            rows.append([name, k, lambda_neg, tau, gamma_w, gamma_l, S, share * k, value])
+    return rows
+
 
 # Seen as in the paper: distance from left to right, similarity into the depth.
 _VIEW = {"elev": 28, "azim": -62}

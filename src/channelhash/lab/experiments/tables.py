@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from channelhash.errors import InputError
+from channelhash.lab.experiments.rendering import Cell, Table
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.tables.rendering import Cell, Table
 from channelhash.utils.plotting import arrow
 
 #: What was searched -> in words.

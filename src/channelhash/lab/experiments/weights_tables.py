@@ -3,15 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from channelhash.lab.experiments.query_means import Place, query_means
-from channelhash.lab.experiments.results import VIEWS, Result
-from channelhash.lab.experiments.stats.significance import SeedTest, holm, seed_test
-from channelhash.lab.experiments.tables.rendering import Cell, Table
-from channelhash.lab.experiments.tables.results import VIEW_NAMES, best_means, print_spread, spread
-from channelhash.lab.experiments.tuning import best_trials, rate_of, validation_score
+from channelhash.errors import JobError
+from channelhash.lab.experiments.comparisons import SeedTest, holm, seed_test
+from channelhash.lab.experiments.rendering import Cell, Table
+from channelhash.lab.experiments.results import VIEWS, Place, Result, query_means
+from channelhash.lab.experiments.tables import VIEW_NAMES, best_means, print_spread, spread
 from channelhash.metrics.significance import Interval, bootstrap_interval
+from channelhash.training.trainer import selection_score
+from channelhash.utils.plotting import COLORS
 
 #: What ends the name of a method whose weights are chosen.
 TUNED = ", tuned"
@@ -36,6 +38,33 @@ def plain(method: str) -> str:
     ('DSCH', 'DSCH')
     """
     return method.removesuffix(TUNED)
+
+
+def best_trials(results: Sequence[Result]) -> dict[str, Result]:
+    """Return the trial of each method with the best score after the last epoch; the first one of equals.
+
+    Raises:
+        JobError: no trial of a method finished.
+    """
+    best = {}
+    for method in dict.fromkeys(result.method for result in results):
+        trials = [result for result in results if result.method == method]
+        finished = [result for result in trials if result.status == "finished"]
+        if not finished:
+            raise JobError(f"{method}: none of {len(trials)} trials worked, the first: {trials[0].error}")
+        best[method] = max(finished, key=validation_score)
+    return best
+
+
+def validation_score(result: Result) -> float:
+    """Return the score that epochs are chosen by too: mean mAP_T of the cross-modal tasks on validation, last epoch."""
+    tasks = result.epochs["last"]["validation"]
+    return selection_score({task: float(scores["map_tie_aware"]) for task, scores in tasks.items()})
+
+
+def rate_of(result: Result) -> float:
+    """Return the learning rate of a run."""
+    return float(result.settings["train"]["learning_rate"])
 
 
 def means_table(results: Sequence[Result]) -> Table:
@@ -249,3 +278,53 @@ def _signed(points: float) -> str:
 def _unfinished(results: Sequence[Result]) -> str:
     names = [result.name for result in results if result.status != "finished"]
     return f" Not finished: {', '.join(names)}." if names else ""
+
+
+#: Points of mAP that the plot shows below the lowest tuned mean.
+_ROOM = 4.0
+
+
+def tuning_plot(results: Sequence[Result], view: str = "leak_free") -> Figure:
+    """Draw the mean tie-aware mAP of each loss as published and tuned, a row a loss, the best tuned one on top.
+
+    Args:
+        results: finished runs of ``experiment weights``, tuned ones among them.
+        view: the retrieval set, ``test`` or ``leak_free``.
+
+    Returns:
+        A plot in percent, with the sample standard deviation over seeds as error bars.
+    """
+    means = {
+        method: 100 * np.array(list(seeds.values()))
+        for method, seeds in method_means(results, view, "map_tie_aware").items()
+    }
+    losses = sorted(
+        {plain(method) for method in means},
+        key=lambda loss: means.get(loss + TUNED, means.get(loss, np.zeros(1))).mean(),
+    )
+    figure = Figure(figsize=(7.2, 0.6 + 0.3 * len(losses)), layout="constrained")
+    axes = figure.subplots()
+    for form, label, color, filled in (("", "as published", COLORS[1], False), (TUNED, "tuned alike", COLORS[0], True)):
+        rows = [row for row, loss in enumerate(losses) if loss + form in means]
+        scores = [means[losses[row] + form] for row in rows]
+        axes.errorbar(
+            [score.mean() for score in scores],
+            rows,
+            xerr=[score.std(ddof=1) if len(score) > 1 else 0.0 for score in scores],
+            fmt="o",
+            color=color,
+            markerfacecolor=color if filled else "white",
+            markersize=6,
+            elinewidth=1.0,
+            label=label,
+        )
+    left = min(float(score.mean()) for method, score in means.items() if method.endswith(TUNED)) - _ROOM
+    for row, loss in enumerate(losses):
+        if loss in means and means[loss].mean() < left:  # a loss that fails as published would squeeze all others
+            axes.annotate(f"◂ {means[loss].mean():.1f}", (left, row), color=COLORS[1], va="center", fontsize=9)
+    axes.set_xlim(left=left)
+    axes.set_yticks(range(len(losses)), losses)
+    axes.set_xlabel("tie-aware mAP on items that nobody trained on, %" if view == "leak_free" else "tie-aware mAP, %")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(loc="lower right")
+    return figure

@@ -1,1 +1,0 @@
-"""Tables of an experiment's results."""
