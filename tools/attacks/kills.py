@@ -64,7 +64,7 @@ ATTACKS = {
         "experiment losses --config run.yaml --bits 8 --seeds 2 --losses dsch,sch --out grid --jobs 2",
         ("grid/runs.csv",),
     ),
-    "landscape": Attack("landscape --out page.html --plots plots", ("page.html",)),
+    "landscape": Attack("landscape --out page.html", ("page.html",)),
     "evaluate": Attack("evaluate run", ("run/codes/*.parquet",), ("run",)),
     "report": Attack("report run", ("run/report.html",), ("run",)),
     "serve": Attack("serve photos.store --port 0", (), ("photos.store",)),

@@ -29,9 +29,7 @@ def base(tmp_path):
             *("gamma-w", "8", ["gamma-w-validation-last", "gamma-w-test-last"], ["gamma-w-k8-kq0.01"]),
             marks=pytest.mark.slow,
         ),
-        pytest.param(
-            *("factorial", "8", ["losses-test-last", "effects-k8"], ["effects", "training-k8"]), marks=pytest.mark.slow
-        ),
+        pytest.param(*("factorial", "8", ["losses-test-last", "effects-k8"], ["training-k8"]), marks=pytest.mark.slow),
     ],
 )
 def test_each_grid_leaves_its_tables_plots_and_figures(base, tmp_path, name, bits, tables, plots):

@@ -10,7 +10,7 @@ import numpy as np
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
-from channelhash.lab.report.page import Block, Charts, Folded, Points, Table, has_points, line_chart
+from channelhash.lab.report.page import Block, Charts, Points, Table, has_points, line_chart
 from channelhash.metrics.histogram import hamming_histogram
 from channelhash.metrics.significance import bootstrap_interval
 from channelhash.utils.plotting import arrow
@@ -184,7 +184,7 @@ def read_evaluations(folder: Path) -> list[tuple[str, Tasks]]:
 
 
 def score_blocks(title: str, tasks: Tasks) -> list[Block]:
-    """Return a table of the single scores, and folded tables of those that are lists (one number a radius).
+    """Return a table of the single scores; lists (a number a radius) are drawn by `curves`.
 
     >>> score_blocks("test split", {"image->text": {"map_tie_aware": 0.5}})[0].rows
     [('mAP tie-aware', '50.00')]
@@ -192,24 +192,17 @@ def score_blocks(title: str, tasks: Tasks) -> list[Block]:
     header = ["score", *[arrow(task) for task in tasks]]
     tasks = {task: _flat(report) for task, report in tasks.items()}
     singles: list[tuple[str, ...]] = []
-    lists: list[tuple[str, str]] = []
     for key in dict.fromkeys(key for report in tasks.values() for key in report):
         values = [report.get(key) for report in tasks.values()]
-        for inner in dict.fromkeys(name for value in values if isinstance(value, dict) for name in value):
-            parts = [value.get(inner) if isinstance(value, dict) else None for value in values]
-            if any(isinstance(part, list) for part in parts):
-                lists.append((key, inner))
-            else:
-                singles.append((_joined(key, inner), *[print_score(part) for part in parts]))
-        if any(isinstance(value, list) for value in values):
-            lists.append((key, ""))
-        elif not any(isinstance(value, dict) for value in values):
+        if any(isinstance(value, dict) for value in values):
+            for inner in dict.fromkeys(name for value in values if isinstance(value, dict) for name in value):
+                parts = [value.get(inner) if isinstance(value, dict) else None for value in values]
+                if not any(isinstance(part, list) for part in parts):
+                    singles.append((_joined(key, inner), *[print_score(part) for part in parts]))
+        elif not any(isinstance(value, list) for value in values):
             show = _print_rank if key == "median_rank" else print_score
             singles.append((_NAMES.get(key, key.replace("_", " ")), *[show(value) for value in values]))
-    blocks: list[Block] = [Table(header, singles, f"{title}; shares in %")]
-    if lists:
-        blocks.append(Folded("Scores at each radius", [_by_position(tasks, key, inner) for key, inner in lists]))
-    return blocks
+    return [Table(header, singles, f"{title}; shares in %")]
 
 
 def _flat(report: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -238,19 +231,6 @@ def print_score(value: Any) -> str:
 
 def _print_rank(rank: Any) -> str:
     return f"{rank:,.1f}" if isinstance(rank, int | float) else "–"
-
-
-def _by_position(tasks: Tasks, key: str, inner: str) -> Table:
-    columns = []
-    for report in tasks.values():
-        value = report.get(key)
-        column = value.get(inner) if inner and isinstance(value, dict) else value
-        columns.append(column if isinstance(column, list) else [])
-    rows = [
-        (str(i), *[print_score(column[i]) if i < len(column) else "–" for column in columns])
-        for i in range(max(len(column) for column in columns))
-    ]
-    return Table(["bits", *[arrow(task) for task in tasks]], rows, f"{_joined(key, inner)}, in %")
 
 
 def _joined(key: str, inner: str) -> str:

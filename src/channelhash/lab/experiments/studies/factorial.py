@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.comparisons import seed_test
 from channelhash.lab.experiments.experiment import Design, Experiment, GridRun
-from channelhash.lab.experiments.plots import grid_plots
 from channelhash.lab.experiments.rendering import Cell, Table
 from channelhash.lab.experiments.results import Result
 from channelhash.lab.experiments.tables import all_views, losses_table, task_names
-from channelhash.utils.plotting import COLORS, arrow
+from channelhash.utils.plotting import arrow
 
 # (loss, κ_q, γ_w; None where the loss has none).
 _Setting = tuple[str, float, float | None]
@@ -137,15 +135,6 @@ def weighted_effect(
     return Effect(name, task, n_bits, mean, test.lower, test.upper, standardized, len(seeds))
 
 
-#: What the plot of a factorial grid shows of its effects: name -> label.
-FACTORIAL_LABELS = {
-    "published comparison: DSCH, κ_q 0.01 − SCH, κ_q 0": "published\ncomparison",
-    "  of it the channel": "of it\nthe channel",
-    "  of it the quantisation term": "of it the\nquantisation",
-    "interaction: the term's effect in DSCH − in SCH": "interaction",
-}
-
-
 def all_effects(results: Sequence[Result]) -> list[Effect]:
     """Return `factorial_effects` of every task and code length for which two seeds or more are finished."""
     effects: list[Effect] = []
@@ -184,43 +173,6 @@ def effects_tables(effects: Sequence[Effect]) -> list[Table]:
     return tables
 
 
-def effects_plot(effects: Sequence[Effect], title: str) -> Figure:
-    """Draw the effects of `FACTORIAL_LABELS`: a panel a task and a mark a code length; bars are 95 % intervals."""
-    tasks = list(dict.fromkeys(effect.task for effect in effects))
-    lengths = sorted({effect.n_bits for effect in effects})
-    figure = Figure(figsize=(3.1 * len(tasks), 3.8), layout="constrained")
-    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
-    for panel, task in zip(panels, tasks, strict=True):
-        panel.axhline(0, color="0.4", linewidth=1)
-        for number, n_bits in enumerate(lengths):
-            named = {effect.name: effect for effect in effects if effect.task == task and effect.n_bits == n_bits}
-            drawn = [(place, named[name]) for place, name in enumerate(FACTORIAL_LABELS) if name in named]
-            shift = 0.18 * (number - (len(lengths) - 1) / 2)
-            places = [place + shift for place, _ in drawn]
-            differences = [effect.difference for _, effect in drawn]
-            bars = [[e.difference - e.lower for _, e in drawn], [e.upper - e.difference for _, e in drawn]]
-            panel.errorbar(
-                places,
-                differences,
-                yerr=bars,
-                fmt="osD^v"[number % 5],
-                color=COLORS[number % 4],
-                markersize=5,
-                capsize=3,
-                linestyle="none",
-                label=f"{n_bits} bits",
-            )
-        panel.set_xticks(range(len(FACTORIAL_LABELS)), list(FACTORIAL_LABELS.values()), fontsize=7.5)
-        panel.set_title(arrow(task), fontsize=10)
-        panel.grid(axis="y", color="0.9")
-        panel.set_axisbelow(True)
-    panels[0].set_ylabel("difference of mAP, points")
-    if len(lengths) > 1:
-        panels[-1].legend(frameon=False, fontsize=8)
-    figure.suptitle(title, fontsize=11)
-    return figure
-
-
 def _cell(effect: Effect) -> Cell:
     text = f"{effect.difference:+.2f} [{effect.lower:+.2f}, {effect.upper:+.2f}] ({effect.standardized:+.1f})"
     return Cell(text.replace("-", "−"), effect.clear)
@@ -252,15 +204,6 @@ def _tables(results: Sequence[Result]) -> list[Table]:
     return [*all_views(losses_table, results), *effects_tables(all_effects(results))]
 
 
-def _plots(results: Sequence[Result]) -> dict[str, Figure]:
-    """Return the plots of every grid, and one of the effects."""
-    plots = grid_plots(results)
-    if effects := all_effects(results):
-        title = "Where does DSCH's gain come from? Parts of the published comparison, 95 % intervals"
-        plots["effects"] = effects_plot(effects, title)
-    return plots
-
-
 EXPERIMENT = Experiment(
-    name="factorial", title="Channel and quantisation term", bits=(16, 32, 64), grid=_grid, tables=_tables, plots=_plots
+    name="factorial", title="Channel and quantisation term", bits=(16, 32, 64), grid=_grid, tables=_tables
 )
