@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage mutants benchmarks budget docs docs-serve wheel test-wheel release committed style lint clean
+.PHONY: help install dev demo test test-browser test-docs test-slow test-gpu test-lowest test-order coverage benchmarks budget docs docs-serve wheel test-wheel release committed style lint clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,11 +46,7 @@ test-order: dev  ## the same tests in a random order, whose seed is printed
 
 coverage: dev  ## the same tests, and the lines of each package that they run
 	$(PYTEST) $(PARALLEL) $(FAST) --cov --cov-report=
-	$(BIN)/coverage json --quiet -o build/coverage.json
-	$(BIN)/python tools/coverage_table.py build/coverage.json
-
-mutants: dev  ## how many small changes of the code the tests notice; about half an hour, goes on where it stopped
-	$(BIN)/python tools/mutants.py
+	$(BIN)/coverage report
 
 BENCHMARKS := metrics loss train encode start serve stores words duplicates search
 benchmarks: dev  ## every benchmark again, on an idle machine; about an hour, goes on where it stopped
