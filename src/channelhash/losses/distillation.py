@@ -31,7 +31,7 @@ class DistillationLoss(HashLoss):
         n_bits: code length k.
         modalities: the student's modalities, the second axis of the targets.
         lambda_r: weight λ_r of the relational term; 0 leaves it out, which was better where it was measured
-            (``docs/reference/results/distillation.md``).
+            (``docs/reference/results/answered.md``).
 
     >>> codes = torch.tensor([[1.0, 1, 1, 1], [-1, -1, 1, 1]])
     >>> loss = DistillationLoss(n_bits=4, modalities=["text"], lambda_r=0.0)
