@@ -13,7 +13,7 @@ import torch
 
 from channelhash.data.records import Records
 from channelhash.models import MODELS
-from channelhash.models.encode_records import encode_items
+from channelhash.models.hash_model import encode_items
 from channelhash.training.batches import prepare_inputs
 from channelhash.utils.device import pick_device
 from channelhash.utils.environment import usable_cores

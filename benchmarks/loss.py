@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from channelhash.channels import dsch_bounds, label_similarity, unit_rows
 from channelhash.losses import LOSSES, DSCHLoss, make_loss
 from channelhash.losses.functional import channel_error, quantization_error
-from channelhash.models.hash_head import hash_head
+from channelhash.models.heads import hash_head
 from channelhash.utils.timing import Row, compare
 from measure import options, print_rows
 

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from channelhash.config import TrainSettings
 from channelhash.losses import DSCHLoss
 from channelhash.metrics import hamming_histogram
-from channelhash.models.hash_head import hash_head
 from channelhash.models.hash_model import Branch, HashModel
+from channelhash.models.heads import hash_head
 from channelhash.training.sources import Held
 from channelhash.training.step import Steps
 from channelhash.utils.device import pick_device

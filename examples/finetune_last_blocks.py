@@ -23,11 +23,10 @@ from channelhash.data.images import Resize
 from channelhash.data.records import Records
 from channelhash.data.table import load_table
 from channelhash.models import Branch, HashModel, ModelKind
+from channelhash.models.backbones import PartlyFrozen, blocks
 from channelhash.models.encoders import open_encoder
-from channelhash.models.feature_heads import Standardize
-from channelhash.models.hash_head import hash_head
 from channelhash.models.hash_model import feature_rows
-from channelhash.models.partly_frozen import PartlyFrozen, blocks
+from channelhash.models.heads import Standardize, hash_head
 from channelhash.models.photo_encoder import image_layers
 from channelhash.runs.train import start_run
 from channelhash.training.trainer import kept_validation, read_log, selection_score

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from safetensors.torch import save
 
-from channelhash.models.aligned_heads import PHOTO_HEADS
 from channelhash.models.backbones import read_weights
+from channelhash.models.heads import PHOTO_HEADS
 from channelhash.models.saved_checksums import weights_metadata
 
 

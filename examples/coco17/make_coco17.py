@@ -25,11 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from channelhash.data.settings import SplitSettings
+from channelhash.data.settings import SplitSettings, make_splits
 from channelhash.data.splits import save_splits
 from channelhash.data.table import load_table
 from channelhash.errors import InputError
-from channelhash.runs.splits import make_splits
 from channelhash.utils.files import atomic_path
 from channelhash.utils.reading import reading
 

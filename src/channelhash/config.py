@@ -129,20 +129,15 @@ class ExtendSettings(Settings):
 
     Attributes:
         run: folder of the finished run that is extended; its weights are where the training begins.
-        codes: a file of codes of ``run``'s model with labels, against which new items are placed; None takes the
-            retrieval set of ``run``.
         stored: weight w_s of the channels between new items and stored codes.
         keep: weight w_k that holds old training items at their codes.
-        pairs: the loss itself is over the pairs of new items, or over all pairs of a batch.
         partners: stored codes that are drawn for each batch, at most.
         replay: old training rows that are trained on again, drawn at random; None takes as many as there are new ones.
     """
 
     run: Path
-    codes: Path | None = None
     stored: float = Field(1.0, ge=0)
     keep: float = Field(1.0, ge=0)
-    pairs: Literal["new", "all"] = "new"
     partners: int = Field(2048, ge=1)
     replay: int | None = Field(None, ge=0)
 

@@ -7,9 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from channelhash.errors import InputError
 from channelhash.models.extractors import Extractor
@@ -128,24 +126,3 @@ def test_an_open_clip_configuration_cannot_ask_for_code_of_others(tmp_path):
     (tmp_path / "m.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=r"m\.json: asks to trust_remote_code, which is never done"):
         load_open_clip(str(tmp_path / "m.json"), None)
-
-
-@pytest.mark.parametrize("location", ["../weights.bin", "{}/weights.bin", "link.bin"])
-def test_an_onnx_file_reads_weights_of_its_own_folder_only(tmp_path, location):
-    onnx = pytest.importorskip("onnx")
-    folder = tmp_path / "model"
-    folder.mkdir()
-    np.zeros(3, np.float32).tofile(tmp_path / "weights.bin")
-    (folder / "link.bin").symlink_to(tmp_path / "weights.bin")
-    tensor = onnx.TensorProto(name="w", data_type=1, dims=[1, 3, 1, 1], data_location=onnx.TensorProto.EXTERNAL)
-    for key, value in (("location", location.format(tmp_path)), ("offset", "0"), ("length", "12")):
-        tensor.external_data.add(key=key, value=value)
-    shape = ["n", 3, 4, 4]
-    ends = [onnx.helper.make_tensor_value_info(name, 1, shape) for name in ("pixels", "features")]
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Add", ["pixels", "w"], ["features"])], "g", ends[:1], ends[1:], [tensor]
-    )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
-    (folder / "m.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(InputError, match="not an ONNX file that can be run"):
-        Extractor(f"onnx:{folder / 'm.onnx'}?pixels=unit", "image", 3)([Image.new("RGB", (4, 4))])

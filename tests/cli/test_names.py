@@ -14,7 +14,7 @@ from channelhash.data import DATA_KINDS
 from channelhash.lab.experiments.studies import EXPERIMENTS
 from channelhash.losses import LOSSES
 from channelhash.models import MODELS
-from channelhash.models.encoder_words import ENCODER_FORMS
+from channelhash.models.description import ENCODER_FORMS
 from channelhash.models.encoders import ENCODERS
 from channelhash.runs.presets import OF_MODEL, preset_path, presets
 from channelhash.search import STORES

@@ -9,7 +9,7 @@ from scipy.sparse import csc_matrix
 from channelhash.data.features import load_features
 from channelhash.errors import InputError
 from channelhash.models import MODELS
-from channelhash.models.encode_records import encode_records
+from channelhash.models.hash_model import encode_records
 
 LABELS = np.array([[1, 0], [0, 1], [1, 1]])
 IMAGE = np.arange(12, dtype=np.int8).reshape(3, 4)

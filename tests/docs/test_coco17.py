@@ -6,13 +6,11 @@ import hashlib
 import io
 import json
 import sys
-import types
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from channelhash.data.features import load_features
 from channelhash.data.table import load_table
 from channelhash.errors import InputError
 from pages import DOCS, ROOT
@@ -115,68 +113,6 @@ def test_another_version_of_the_published_table_is_refused(clone, tmp_path):
     with pytest.raises(InputError, match=r"1 of 7 rows differ, the first is 9\.jpg"):
         make_coco17.main([str(tmp_path / "made"), "--clone", str(clone)])
     assert not (tmp_path / "made").exists()
-
-
-class Interpreter:
-    """In the place of TensorFlow Lite's: its pooled features are the first pixels of the image."""
-
-    def __init__(self, path, experimental_preserve_all_tensors, num_threads):
-        assert experimental_preserve_all_tensors  # or what comes before the last layer is overwritten
-
-    def allocate_tensors(self):
-        self.values = {}
-
-    def get_tensor_details(self):
-        shapes = {0: [1, 224, 224, 3], 7: [1, 1, 1, 1280], 8: [1280], 9: [1, 1000]}
-        return [
-            dict(
-                index=index,
-                shape=np.array(shape),
-                dtype=np.int32 if index == 8 else np.int8,
-                quantization=(0.019077832, -128),
-            )
-            for index, shape in shapes.items()
-        ]
-
-    def get_input_details(self):
-        return self.get_tensor_details()[:1]
-
-    def set_tensor(self, index, value):
-        assert value.shape == (1, 224, 224, 3)
-        assert value.dtype == np.uint8
-        self.values[index] = value
-
-    def invoke(self):
-        self.values[7] = self.values[0].ravel()[:1280].view(np.int8).reshape(1, 1, 1, 1280)
-
-    def get_tensor(self, index):
-        return self.values[index]
-
-
-def test_features_are_of_the_published_photographs(clone, tmp_path, monkeypatch):
-    out, network = tmp_path / "made", tmp_path / "network.tflite"
-    module = types.ModuleType("ai_edge_litert.interpreter")
-    module.Interpreter = Interpreter
-    monkeypatch.setitem(sys.modules, "ai_edge_litert", types.ModuleType("ai_edge_litert"))
-    monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", module)
-    encoded = []
-    monkeypatch.setattr(
-        make_coco17, "text_features", lambda texts: encoded.extend(texts) or np.eye(len(texts), 384, dtype=np.float16)
-    )
-    make_coco17.main([str(out), "--clone", str(clone), "--network", str(network)])
-    records = load_features(out / "features.npz")
-    assert records.ids == load_table(out / "items.csv", image_column=None).ids
-    assert len(records.label_names) == 17
-    names = [
-        ";".join(name for name, has in zip(records.label_names, row, strict=True) if has) for row in records.labels
-    ]
-    assert names == [expected[1] for *_, expected, _ in PUBLISHED if expected]
-    assert encoded[:2] == ["Two men riding horses.", 'A tram that reads Los Angeles"."']  # the mark at the end stays
-    pixels = np.asarray(Image.open(clone / "data" / "5.jpg").resize((224, 224), Image.Resampling.BILINEAR)).ravel()[
-        :1280
-    ]
-    expected = (pixels.view(np.int8).astype(np.float32) + 128) * np.float32(0.0190778)
-    assert np.array_equal(records.items["image"][3], expected)
 
 
 def official(folder, entries):

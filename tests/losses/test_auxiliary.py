@@ -16,7 +16,7 @@ from channelhash.losses import (
     make_loss,
 )
 from channelhash.losses.contrastive import contrastive_term
-from channelhash.losses.tiled_pairs import Shard
+from channelhash.losses.functional import Shard
 from losses import loss_equations as literal
 from losses.test_losses import assert_same_value_and_gradient, batch
 from losses.test_tiled_pairs import draw_batch, in_tiles, value_and_gradients

@@ -17,8 +17,8 @@ from channelhash.losses import (
     make_loss,
     resolve_loss,
 )
+from channelhash.losses.functional import Shard
 from channelhash.losses.incremental import ExtensionLoss
-from channelhash.losses.tiled_pairs import Shard
 from losses.test_losses import batch
 from losses.test_tiled_pairs import in_tiles, value_and_gradients
 

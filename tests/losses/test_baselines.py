@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from channelhash.losses import CSQLoss, HyP2Loss, make_loss
-from channelhash.losses.hash_centers import hash_centres
+from channelhash.losses.functional import hash_centres
 from channelhash.losses.hyp2 import largest_cosine
 from losses import baseline_equations as literal
 

@@ -65,18 +65,17 @@ def test_terms_equal_their_equations_in_value_and_gradient(k, n_modalities, weig
     assert_same_value_and_gradient(outputs, keep_loss(outputs, own), literal_keep(outputs, own))
 
 
-@pytest.mark.parametrize("pairs", ["new", "all"])
-def test_a_batch_is_parted_into_old_and_new(pairs):
+def test_a_batch_is_parted_into_old_and_new():
     k, rows = 8, torch.tensor([0, 2, 3, 5, 6, 8, 9])
     outputs, labels = batch(k)
     codes, _ = stored_codes(k, 10)
     stored, stored_labels = stored_codes(k, 6, seed=5)
     is_new = torch.arange(10) >= 5
     own = DSCHLoss(k, alpha=2.0, gamma_l=1.5)
-    loss = ExtensionLoss(own, codes, is_new, stored, stored_labels, 0.7, 0.3, pairs)
+    loss = ExtensionLoss(own, codes, is_new, stored, stored_labels, 0.7, 0.3)
     new = {modality: values[3:] for modality, values in outputs.items()}  # rows 5, 6, 8, 9
     old = {modality: values[:3] for modality, values in outputs.items()}
-    expected = own(outputs, labels) if pairs == "all" else own(new, labels[3:])
+    expected = own(new, labels[3:])
     expected = expected + 0.7 * literal_stored(new, labels[3:], stored, stored_labels, own.bounds, 2.0, 1.0, 1.5)
     expected = expected + 0.3 * literal_keep(old, {modality: values[[0, 2, 3]] for modality, values in codes.items()})
     assert_same_value_and_gradient(outputs, loss(outputs, labels, rows=rows), expected)

@@ -5,7 +5,7 @@ import torch
 
 from channelhash.augment.mixing import mix_labels
 from channelhash.losses import DSCHLoss, SCHLoss
-from channelhash.losses.tiled_pairs import Shard
+from channelhash.losses.functional import Shard
 from losses import loss_equations as literal
 from losses.test_losses import DSCH_DEFAULTS, assert_same_value_and_gradient, batch
 from losses.test_tiled_pairs import in_tiles, value_and_gradients

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channelhash.losses import DSCHLoss, SCHLoss
-from channelhash.losses import tiled_pairs as tiles
+from channelhash.losses import functional as tiles
 from losses import loss_equations as literal
 
 

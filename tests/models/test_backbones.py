@@ -14,9 +14,8 @@ from channelhash.models import MODELS, HashModel, load_model
 from channelhash.models.backbones import Frozen, autocast, weights_hash
 from channelhash.models.cliphash import CliphashArchitecture, build_cliphash_branches
 from channelhash.models.open_clip import load_open_clip
-from channelhash.models.tdsrdh import TdsrdhArchitecture, build_tdsrdh_branches
+from channelhash.models.tdsrdh import TdsrdhArchitecture, build_tdsrdh_branches, load_torchvision
 from channelhash.models.text_encoders import WordTable
-from channelhash.models.torchvision_backbones import load_torchvision
 from channelhash.utils.torchvision_compat import torchvision
 from picture_runs import clip_model, picture_records, resnet_model, tiny_clip, write_pictures
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from channelhash.models import photo_encoder
 from channelhash.models.backbones import read_weights
-from channelhash.models.efficientnet_lite import image_graph
+from channelhash.models.onnx_graphs import image_graph
 
 
 def network():

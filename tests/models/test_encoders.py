@@ -13,11 +13,11 @@ from sentence_transformers import SentenceTransformer
 
 from channelhash.errors import InputError
 from channelhash.models import photo_encoder
-from channelhash.models.aligned_heads import PHOTO_HEADS
-from channelhash.models.encoder_words import read_words
+from channelhash.models.description import read_words
 from channelhash.models.encoders import Encoder, is_encoder, look_at_probe, open_encoder
 from channelhash.models.fitted import fit_codes
 from channelhash.models.hash_model import HashModel
+from channelhash.models.heads import PHOTO_HEADS
 from picture_runs import tiny_clip
 
 #: What `scaled` multiplies the last number by.

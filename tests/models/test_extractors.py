@@ -106,8 +106,8 @@ def test_nothing_is_loaded_before_the_first_raw_item(functions, tmp_path):
 @pytest.mark.slow
 def test_the_heavy_libraries_wait_for_the_first_raw_item():
     code = "import sys; from channelhash.models.extractors import absolute_names\n"
-    code += "absolute_names({'text': 'sentence-transformers:x', 'image': 'onnx:x.onnx?pixels=unit'})\n"
-    code += "assert not {'sentence_transformers', 'transformers', 'onnxruntime'} & set(sys.modules)"
+    code += "absolute_names({'text': 'sentence-transformers:x', 'image': 'torchvision:resnet18'})\n"
+    code += "assert not {'sentence_transformers', 'transformers', 'torchvision'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -137,7 +137,7 @@ def test_a_modality_without_an_extractor_says_how_to_name_one(functions):
         ),
         (
             {"text": "minilm"},
-            "model.extractors.text: 'minilm' is not of the form KIND:WHAT; kinds are sentence-transformers, onnx, "
+            "model.extractors.text: 'minilm' is not of the form KIND:WHAT; kinds are sentence-transformers, "
             "torchvision, open_clip, python",
         ),
         ({"text": "python:"}, "'python:' is not of the form KIND:WHAT"),
@@ -145,7 +145,6 @@ def test_a_modality_without_an_extractor_says_how_to_name_one(functions):
         ({"text": "python:a-b:c"}, "write it as python:package.module:Name"),
         ({"text": "python:.a:c"}, "write it as python:package.module:Name"),
         ({"image": "sentence-transformers:x"}, "sentence-transformers extracts from text, not from image"),
-        ({"text": "onnx:x.onnx?pixels=unit"}, "onnx extracts from image, not from text"),
         ({"text": "torchvision:resnet18"}, "torchvision extracts from image, not from text"),
         ({"text": "open_clip:ViT-B-32"}, "name the weights too: open_clip:ViT-B-32/TAG, /FILE or /TAG@FILE"),
         ({"image": "torchvision:resnet18/./w.pth"}, "write TAG@FILE; the tag of torchvision's weights says how"),
@@ -153,7 +152,6 @@ def test_a_modality_without_an_extractor_says_how_to_name_one(functions):
         ({"text": "python:a:b?normalise"}, "unknown option 'normalise' of python; did you mean 'normalize'?"),
         ({"text": "python:a:b?normalize=no"}, "write normalize without a value, or leave it out"),
         ({"text": "sentence-transformers:./gone"}, "gone: no such file or folder"),
-        ({"image": "onnx:gone.onnx?pixels=unit"}, "gone.onnx: no such file or folder"),
         ({"text": "open_clip:ViT-B-32/openai@gone.pt"}, "gone.pt: no such file or folder"),
     ],
 )
@@ -242,7 +240,6 @@ def test_relative_paths_become_absolute_and_names_stay(tmp_path, monkeypatch):
     for modality, name, absolute in (
         ("text", "sentence-transformers:folder", f"sentence-transformers:{tmp_path}/folder"),
         ("text", "sentence-transformers:owner/name?normalize", "sentence-transformers:owner/name?normalize"),
-        ("image", "onnx:x.onnx?pixels=unit&size=3", f"onnx:{tmp_path}/x.onnx?pixels=unit&size=3"),
         ("image", "torchvision:resnet18", "torchvision:resnet18/DEFAULT"),
         ("image", "torchvision:resnet18/IMAGENET1K_V1@w.pth", f"torchvision:resnet18/IMAGENET1K_V1@{tmp_path}/w.pth"),
         ("text", "open_clip:ViT-B-32/w.pt", f"open_clip:ViT-B-32/{tmp_path}/w.pt"),

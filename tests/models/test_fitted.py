@@ -10,9 +10,8 @@ from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.errors import InputError
 from channelhash.models import MODELS, fitted, load_model
 from channelhash.models.encoders import open_encoder
-from channelhash.models.fitted import MIN_PAIRS, fit_codes
+from channelhash.models.fitted import MIN_PAIRS, cca_itq, fit_codes, pca_itq, random_rotation
 from channelhash.models.hash_model import HashModel
-from channelhash.models.linear_hashing import cca_itq, pca_itq, random_rotation
 from picture_runs import tiny_clip
 
 

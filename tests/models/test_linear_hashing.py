@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import orthogonal_procrustes
 
 from channelhash.codes import binarize, hamming_distances, pack
-from channelhash.models.linear_hashing import cca, cca_itq, itq_rotation, pca_itq, random_rotation
+from channelhash.models.fitted import cca, cca_itq, itq_rotation, pca_itq, random_rotation
 
 
 def make_views(n=200, seed=0):

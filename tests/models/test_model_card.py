@@ -5,7 +5,7 @@ import re
 import yaml
 
 from channelhash.models import load_model
-from channelhash.models.model_card import ModelFacts, model_card
+from channelhash.models.description import ModelFacts, model_card
 from small_runs import feature_config, run_command, write_features
 
 

@@ -13,7 +13,7 @@ from channelhash.data.images import load_pixels
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
-from channelhash.models.hash_head import hash_head
+from channelhash.models.heads import hash_head
 from channelhash.models.text_encoders import TransformerText, sinusoidal_positions
 from small_stores import small_model
 

@@ -15,8 +15,8 @@ from channelhash.data.records import Records
 from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS, HashModel
 from channelhash.models.hash_model import Branch, feature_rows
-from channelhash.models.image_encoders import SmallConvNet
 from channelhash.models.onnx_export import export_onnx
+from channelhash.models.small import SmallConvNet
 from literal_recipe import exported_codes, exported_outputs, pixels
 from picture_runs import clip_model, picture_records, resnet_model
 

@@ -16,8 +16,7 @@ from torch import nn
 from channelhash.models.encoders import open_encoder
 from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.onnx_export import ROUNDED_TOLERANCE, export_onnx
-from channelhash.models.onnx_graph import Graph
-from channelhash.models.onnx_joining import rounded
+from channelhash.models.onnx_graphs import Graph, rounded
 
 TEXTS = ["two people riding horses on a beach", "Übergroße Straßenbahn, 1987!", "", "snow " * 300]
 ALONE = """

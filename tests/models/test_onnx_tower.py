@@ -9,10 +9,9 @@ import pytest
 import torch
 from onnx import TensorProto
 
-from channelhash.models.backbones import Frozen
+from channelhash.models.backbones import Frozen, OnnxTower
 from channelhash.models.hash_model import Branch, HashModel
-from channelhash.models.onnx_graph import Graph
-from channelhash.models.onnx_tower import OnnxTower
+from channelhash.models.onnx_graphs import Graph
 
 
 def double_sum():

@@ -8,8 +8,7 @@ import yaml
 
 import channelhash as ch
 from channelhash.metrics.recall import counterparts
-from channelhash.runs.evaluate import run_codes
-from channelhash.runs.evaluate_pairs import _second_stage, evaluate_pairs, rankings
+from channelhash.runs.evaluate import _second_stage, evaluate_pairs, rankings, run_codes
 from channelhash.runs.folder import open_run
 from small_runs import assert_refused, run_command
 
@@ -91,14 +90,6 @@ def test_rankings_are_those_of_their_definitions(run, table, capsys):
     codes = run_codes(run)
     of_run = ch.metrics.evaluate(codes.query, codes.retrieval)["text->image"]
     assert result["rankings"][f"{BITS} bits"]["text->image"]["recall_at"] == pytest.approx(of_run["recall_at"])
-    assert result["labels"][f"{BITS} bits"]["text->image"] == pytest.approx(of_run["map_tie_aware"])
-    assert result["labels"]["8 bits"].keys() == result["labels"]["32 bits"].keys()
-    assert {name for name in result["rankings"] if name.startswith("CCA")} == {
-        "CCA-ITQ, real values",
-        "CCA-ITQ, 32 bits, then int8 values of the first 500",
-        "CCA-ITQ, 32 bits",
-    }
-    assert result["rankings"]["CCA-ITQ, real values"]["text->image"]["recall_at"]["10"] > 10 / 30
 
 
 def test_the_second_stage_orders_the_first_by_int8_values():
@@ -133,14 +124,12 @@ def test_scores_are_means_over_tests_of_so_many_images(run, table, capsys):
     assert run_command("recall", run, table, "--images", "14", "--checkpoint", "best") == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "text → image, recall in %, 14 images, mean of 2 tests" in shown
-    assert "Labels of other items, tie-aware mAP in %" in shown
 
 
 def test_a_saved_model_asks_with_every_row(run, table, tmp_path, capsys):
     ch.load_model(run).save_pretrained(tmp_path / "saved")
     result = evaluate_pairs(tmp_path / "saved", table)
-    assert (result["images"], result["labels"]) == (IMAGES, {})
-    assert not any(name.startswith("CCA") for name in result["rankings"])
+    assert result["images"] == IMAGES
     assert_refused(capsys, "recall", run, table, "--images", 31, says="30 images to ask for, of 120")
     texts = tmp_path / "texts.csv"
     texts.write_text("id,text\n1,a dog\n")

@@ -13,13 +13,11 @@ import channelhash as ch
 from channelhash.codes import binarize, pack
 from channelhash.config import read_run_config
 from channelhash.data.collection import load_collection
-from channelhash.data.concat import choose_by_labels
 from channelhash.data.features import load_features
 from channelhash.errors import InputError
+from channelhash.runs.distill import student_config
 from channelhash.runs.evaluate import run_codes
-from channelhash.runs.extension_config import extension_config
-from channelhash.runs.stored_codes import STORED
-from channelhash.runs.student_config import student_config
+from channelhash.runs.extend import STORED, extension_config
 from channelhash.runs.train import start_run
 from channelhash.search.query import load_encoder
 from channelhash.serve.encoding import check_model
@@ -95,7 +93,7 @@ def test_codes_that_the_old_run_has_written_are_taken_over(place, extended, tmp_
 
 
 def test_the_terms_keep_old_items_where_they_are(place, extended, tmp_path):
-    free = ["--set", "extend.stored=0", "--set", "extend.keep=0", "--set", "extend.pairs=all"]
+    free = ["--set", "extend.stored=0", "--set", "extend.keep=0"]
     assert extend(place, tmp_path / "free", *free) == 0
     bound, unbound = (json.loads((run / "extension.json").read_text()) for run in (extended, tmp_path / "free"))
     for modality, bits in bound["bits_moved"].items():
@@ -139,18 +137,7 @@ def test_an_extension_can_be_extended(place, tmp_path):
     assert all(np.array_equal(c.codes[m][: len(b)], b.codes[m]) for m in b.codes)
 
 
-def test_codes_of_a_file_are_partners(place, extended, tmp_path):
-    features = choose_by_labels(load_features(place / "f.npz"), without=["label 5"])
-    named = {"labels": features.labels, "id": features.ids, "label_names": features.label_names}
-    np.savez(tmp_path / "some.npz", **named, **dict(features.items))
-    assert run_command("encode", place / "old", "--data", tmp_path / "some.npz", "--out", tmp_path / "c.parquet") == 0
-    assert extend(place, tmp_path / "run", "--codes", tmp_path / "c.parquet") == 0
-    assert json.loads((tmp_path / "run" / "extension.json").read_text())["placed_against"].endswith("c.parquet")
-    first, second = (load_file(run / "model" / "model.safetensors") for run in (extended, tmp_path / "run"))
-    assert any(not torch.equal(first[name], second[name]) for name in first)
-
-
-def test_wrong_input_is_refused_in_one_line(place, extended, tmp_path, capsys):
+def test_wrong_input_is_refused_in_one_line(place, tmp_path, capsys):
     def refused(*arguments, says, run="old", data="f.npz"):
         command = ["extend", place / run, "--data", place / data, "--out", tmp_path / "x", *NEW, *QUICK]
         assert_refused(capsys, *command, *arguments, says=says)
@@ -164,20 +151,6 @@ def test_wrong_input_is_refused_in_one_line(place, extended, tmp_path, capsys):
     refused("--set", "model.hidden=[16]", says="an extension has the model of")
     refused("--set", "train.mix_images=0.5", says="a blend of old and new images is neither")
     refused("--set", "extend.kep=1", says="did you mean 'keep'?")
-    codes = run_codes(extended).retrieval
-    short = {modality: pack(np.zeros((len(codes), 10), dtype=bool)) for modality in codes.codes}
-    image, names, labels = {"image": codes.codes["image"]}, codes.label_names, codes.labels
-    wrong = {
-        "codes of 10 bits": ch.CodeSet(codes.ids, short, labels, 10, names),
-        "codes of another model": codes,
-        "no items with named labels": ch.CodeSet(codes.ids, codes.codes, None, 12),
-        "has no text codes": ch.CodeSet(codes.ids, image, labels, 12, names),
-        "has the label 'x'": ch.CodeSet(codes.ids, codes.codes, labels, 12, (*names[:-1], "x")),
-        "holds the new item": ch.CodeSet(codes.ids, codes.codes, labels, 12, names),
-    }
-    for line, file in wrong.items():
-        file.save(tmp_path / "codes.parquet")
-        refused("--codes", tmp_path / "codes.parquet", says=line)
 
 
 def test_an_extension_of_a_run_that_was_trained_anew_is_refused(place, extended, tmp_path, capsys):

@@ -15,7 +15,7 @@ import channelhash as ch
 from channelhash.codes.code_set import joined
 from channelhash.data.table import load_table
 from channelhash.errors import InputError, JobError
-from channelhash.models.encode_records import encode_records
+from channelhash.models.hash_model import encode_records
 from channelhash.scale.encode import ShardEncoder
 from channelhash.scale.engines import Workers
 from channelhash.scale.job import open_job, shard_files, shard_path

@@ -8,7 +8,7 @@ from PIL import Image
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.models.linear_hashing import cca_itq
+from channelhash.models.fitted import cca_itq
 from channelhash.search.collapse import fold
 from channelhash.search.fused import answer
 from channelhash.search.hits import Query, SearchOptions, judge_hits, search_hits

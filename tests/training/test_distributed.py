@@ -112,7 +112,7 @@ def test_ranks_that_the_network_does_not_join_say_so_in_one_line(tmp_path, monke
 RANK = """
 import sys, torch, torch.distributed as dist
 from channelhash.losses import make_loss
-from channelhash.losses.tiled_pairs import Shard
+from channelhash.losses.functional import Shard
 from channelhash.training.distributed import gather_outputs, rank, sum_gradients, world_size
 if world_size() == 1 and len(sys.argv) > 2:
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)

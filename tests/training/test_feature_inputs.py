@@ -17,7 +17,7 @@ from channelhash.data.content_hash import collection_hash
 from channelhash.data.image_loader import ImageFiles
 from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS, load_model
-from channelhash.runs.build import create_model
+from channelhash.runs.fit import create_model
 from channelhash.training import feature_cache
 from channelhash.training import feature_inputs as frozen_features
 from channelhash.training.feature_cache import augmented_features, cached_features

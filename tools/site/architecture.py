@@ -49,10 +49,10 @@ WAY: dict[str, tuple[str, list[Step]]] = {
     "measure": (
         "Records",
         [
-            Step("models.encode_records.encode_records", "Records", "CodeSet", "CodeSet"),
+            Step("models.hash_model.encode_records", "Records", "CodeSet", "CodeSet"),
             Step("metrics.report.count_tasks", "CodeSet", "HammingHistogram", "histograms"),
             Step("metrics.report.report", "HammingHistogram", "TaskReport", "scores"),
-            Step("lab.experiments.tables.results.losses_table", "Result", "Table", "tables"),
+            Step("lab.experiments.tables.losses_table", "Result", "Table", "tables"),
         ],
     ),
     "search": (

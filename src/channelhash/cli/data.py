@@ -145,9 +145,8 @@ def describe(
     from channelhash.data import resolve_data_kind
     from channelhash.data.collection import DataSource
     from channelhash.data.describe import describe as count
-    from channelhash.data.settings import read_data_section
+    from channelhash.data.settings import make_splits, read_data_section
     from channelhash.errors import InputError
-    from channelhash.runs.splits import make_splits
 
     overrides = [*settings, *(["skip_bad=true"] if skip_bad else [])]
     overrides += [f"{key}={value}" for key, value in (("root", root), ("path", path)) if value is not None]

@@ -38,8 +38,8 @@ def distill(
     Example: channelhash distill runs/features --student small --data items.csv --set data.root=images
     """
     from channelhash.runs.distill import distill as train_student
+    from channelhash.runs.distill import student_config
     from channelhash.runs.folder import open_run
-    from channelhash.runs.student_config import student_config
     from channelhash.training.distributed import launched_rank
 
     teacher = open_run(run)
@@ -65,7 +65,7 @@ def distill(
 
 
 def _table(result: Mapping[str, Any]) -> list[list[str]]:
-    """Return a row for each of retrieval, equal bits, size and speed."""
+    """Return a row for each of retrieval, equal bits and size."""
     maps, size = result["map"], result["size"]
     columns = [maps["teacher->teacher"], maps["student->student"], maps["student->teacher"]]
     rows = []
@@ -79,7 +79,4 @@ def _table(result: Mapping[str, Any]) -> list[list[str]]:
     rows.append(["saved model, MB", *[f"{size[side]['bytes'] / 1e6:.2f}" for side in sides], "", ""])
     if size["teacher"]["frozen_bytes"] or size["student"]["frozen_bytes"]:
         rows.append(["frozen encoders, MB", *[f"{size[side]['frozen_bytes'] / 1e6:.2f}" for side in sides], "", ""])
-    for modality, speed in result["speed"].items():
-        cells = [f"{speed[f'{side}_per_second']:,.0f} ({speed[f'{side}_reads']})" for side in sides]
-        rows.append([f"{modality}s/s", *cells, "", ""])
     return rows

@@ -68,7 +68,7 @@ def _encode_one(run: Path, data: Path, out: Place, root: Path | None, skip_bad: 
     from channelhash.data.collection import readable
     from channelhash.data.folder import load_any
     from channelhash.models import load_model
-    from channelhash.models.encode_records import encode_records
+    from channelhash.models.hash_model import encode_records
 
     model = load_model(run)
     records = load_any(data, root, skip_bad)

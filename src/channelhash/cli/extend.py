@@ -17,10 +17,6 @@ def extend(
     ),
     out: Path | None = typer.Option(None, help="The new run's folder; <RUN>-extended by default."),
     root: TableRoot = None,
-    codes: Path | None = typer.Option(
-        None,
-        help="File of codes with labels that RUN encoded; new items are placed among these instead of RUN's own items.",
-    ),
     settings: Overrides = [],
     resume: Resume = False,
     skip_bad: SkipBad = False,
@@ -31,13 +27,12 @@ def extend(
 
     Example: channelhash extend runs/table --data new.csv --out runs/extended
     """
-    from channelhash.runs.extend import DESCRIPTION
-    from channelhash.runs.extension_config import extension_config
+    from channelhash.runs.extend import DESCRIPTION, extension_config
     from channelhash.runs.train import start_run
     from channelhash.training.distributed import launched_rank
 
     overrides = read_overrides(settings, skip_bad)
-    config = extension_config(run, data, root, codes, overrides)
+    config = extension_config(run, data, root, overrides)
     folder = out or run.with_name(f"{run.name}-extended")
     when_stopped(f"{folder} keeps all up to its last checkpoint", resumed_command)
     with progress_bars() as progress:

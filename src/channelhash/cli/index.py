@@ -74,7 +74,7 @@ def create(
 
     Example: channelhash index create photos.store photos --captions captions.csv
     """
-    from channelhash.models.encoder_words import extra_of, read_words
+    from channelhash.models.description import extra_of, read_words
     from channelhash.search.photo_folders import holds_files, is_store
 
     if source is not None and _holds_codes(source, model or encoder or root or captions or exclude or projections):

@@ -46,7 +46,7 @@ def _models() -> dict[str, str]:
 
 
 def _encoders() -> dict[str, str]:
-    from channelhash.models.encoder_words import ENCODER_FORMS
+    from channelhash.models.description import ENCODER_FORMS
 
     return {word: meaning.replace("`", "") for word, meaning in ENCODER_FORMS.items()}
 

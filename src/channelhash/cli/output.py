@@ -195,7 +195,7 @@ def _two_digits(share: float | None) -> str:
 
 
 def print_recall(result: Mapping[str, Any]) -> None:
-    """Print what `runs.evaluate_pairs` returns: a table for each task, and with labels one of their mAP."""
+    """Print what `evaluate_pairs` returns, a table for each task."""
     tests = f", mean of {result['tests']} tests" * (result["tests"] > 1)
     for task in next(iter(result["rankings"].values())):
         rows = []
@@ -204,10 +204,6 @@ def print_recall(result: Mapping[str, Any]) -> None:
             rows.append([ranking, *map(percent, recall.values()), f"{rank:.1f}"])
         title = f"{_arrow(task)}, recall in %, {result['images']:,} images{tests}"
         print_table(title, ["ranking", *(f"R@{k}" for k in recall), "median rank"], rows, numeric=True)
-    if labels := result["labels"]:
-        rows = [[name, *map(percent, scores.values())] for name, scores in labels.items()]
-        tasks = map(_arrow, next(iter(labels.values())))
-        print_table("Labels of other items, tie-aware mAP in %", ["code", *tasks], rows, numeric=True)
 
 
 def print_plan(title: str, plan: Mapping[str, Any]) -> None:

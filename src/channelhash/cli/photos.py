@@ -99,7 +99,7 @@ def bring_up_to_date(
     if unchanged := None if asks_for_more else _as_it_is(Path(store)):
         say_left_out(unchanged.problems, _MOST)
         return unchanged, None
-    from channelhash.models.encoder_words import extra_of, read_words
+    from channelhash.models.description import extra_of, read_words
 
     word = read_words(list(encoder)) if encoder else None
     with naming_extra("train" if model else extra_of(word)):

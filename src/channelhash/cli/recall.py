@@ -22,7 +22,7 @@ def recall(
 
     Example: channelhash recall photo captions.csv
     """
-    from channelhash.runs.evaluate_pairs import evaluate_pairs
+    from channelhash.runs.evaluate import evaluate_pairs
 
     when_stopped("features of images are kept, scores are printed at the end")
     with progress_bars() as progress:

@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import Field
 
 from channelhash.data import resolve_data_kind
-from channelhash.data.splits import Method, TrainRows
+from channelhash.data.records import Records
+from channelhash.data.splits import Method, Splits, TrainRows, draw_splits, load_splits
 from channelhash.utils.overrides import apply_override
 from channelhash.utils.typed_settings import Settings, absolute, read_both, settings_of
 
@@ -66,3 +67,16 @@ def read_data_section(kind: str, overrides: Sequence[str]) -> tuple[Settings, Sp
     for override in overrides:
         apply_override(values, f"data.{override}")
     return check_data(kind, values["data"])
+
+
+def make_splits(split: SplitSettings, records: Records) -> Splits:
+    """Return the splits that a section ``data`` asks for: read from its file, or drawn.
+
+    >>> import numpy as np
+    >>> records = Records(tuple("abcdef"), {"text": tuple("abcdef")}, np.ones((6, 1), dtype=bool), ("letter",))
+    >>> make_splits(SplitSettings(queries=2, train=3), records).counts()["train"]
+    3
+    """
+    if split.splits is not None:
+        return load_splits(split.splits, records)
+    return draw_splits(records, split.queries, split.train, split.validation_queries, split.seed, split.split_method)

@@ -11,7 +11,7 @@ from channelhash.errors import InputError
 from channelhash.indexing.encode import Batch, encodable, encode_batches, with_captions
 from channelhash.indexing.source import Source
 from channelhash.models import HashModel
-from channelhash.models.encoder_words import FEATURES, Word
+from channelhash.models.description import FEATURES, Word
 from channelhash.models.encoders import Encoder, is_encoder, open_encoder
 from channelhash.models.fitted import MIN_PAIRS, N_BITS, Codes, feature_widths, fit_codes, fitted_part
 from channelhash.utils.device import pick_device

@@ -24,8 +24,7 @@ from channelhash.indexing.fit import FittedCodes, NewCodes, fit_source
 from channelhash.indexing.source import Source
 from channelhash.indexing.state import STATE
 from channelhash.models import load_model
-from channelhash.models.description import read_description
-from channelhash.models.encoder_words import FEATURES
+from channelhash.models.description import FEATURES, read_description
 from channelhash.models.fitted import Codes
 from channelhash.search import open_store
 from channelhash.search.local.folder import StoreFolder, read_facts

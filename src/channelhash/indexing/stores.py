@@ -19,8 +19,7 @@ from channelhash.indexing.photo_source import read_photo_source, write_photo_sou
 from channelhash.indexing.source import Source, read_source
 from channelhash.indexing.stored_fit import fit_of
 from channelhash.models import HashModel, load_model
-from channelhash.models.description import in_one_word
-from channelhash.models.encoder_words import Word
+from channelhash.models.description import Word, in_one_word
 from channelhash.models.encoders import absolute_word, is_encoder
 from channelhash.models.fitted import N_BITS, Codes
 from channelhash.search import STORES, open_store

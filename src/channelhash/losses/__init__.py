@@ -21,9 +21,8 @@ from channelhash.losses.hashnet import HashNetLoss
 from channelhash.losses.hyp2 import HyP2Loss
 from channelhash.losses.idhn import IDHNLoss
 from channelhash.losses.orthohash import OrthoHashLoss
-from channelhash.losses.published import PUBLISHED, with_published
+from channelhash.losses.published import PUBLISHED, RECOMMENDED, recommended_weights, with_published, with_recommended
 from channelhash.losses.qsmi import QSMILoss
-from channelhash.losses.recommended import RECOMMENDED, recommended_weights, with_recommended
 from channelhash.losses.rsch import RSCHLoss
 from channelhash.losses.sch import SCHLoss
 from channelhash.losses.sch_original import SCHOriginalLoss
@@ -101,11 +100,11 @@ def make_loss(name: str, n_bits: int, n_labels: int, **settings: Any) -> HashLos
         n_bits: code length k.
         n_labels: number of labels c.
         settings: arguments of that loss, and of `Terms`. Where all terms are off, it is the loss itself. With
-            ``published=True`` those that are not given are its authors' (`published.PUBLISHED`), with
-            ``recommended=True`` ours (`recommended.recommended_weights`).
+            ``published=True`` those that are not given are its authors' (`PUBLISHED`), with
+            ``recommended=True`` ours (`recommended_weights`).
 
     Raises:
-        InputError: as `resolve_loss`, `published.with_published` and `recommended.with_recommended`.
+        InputError: as `resolve_loss`, `with_published` and `with_recommended`.
         ValueError: a setting is out of its range, or a term does not go with that loss.
     """
     kind = resolve_loss(name)

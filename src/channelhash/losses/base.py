@@ -11,15 +11,17 @@ from torch import Tensor, nn
 
 from channelhash.channels import label_cosines, label_similarity_across, same_labels, unit_rows
 from channelhash.losses.functional import (
+    WHOLE,
     Outputs,
+    Shard,
     channel_error,
     check_width,
     checked_labels,
     checked_outputs,
     quantization_error,
     set_weights,
+    sum_over_pairs,
 )
-from channelhash.losses.tiled_pairs import WHOLE, Shard, sum_over_pairs
 
 #: ``(n, c)`` for all modalities, or modality -> ``(n, c)`` where they differ (images that were blended, texts not).
 Labels = Tensor | Mapping[str, Tensor]

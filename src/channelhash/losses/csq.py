@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.hash_centers import hash_centres, random_signs
+from channelhash.losses.functional import hash_centres, random_signs
 from channelhash.losses.hashnet import likelihood_of_halves
 from channelhash.losses.multimodal import items_of, mean_of_labelled
 
@@ -17,7 +17,7 @@ class CSQLoss(HashLoss):
         L = L_C + λ L_Q
         L_C = mean over items and bits of −[c' log h + (1 − c') log(1 − h)],   L_Q = mean log cosh(|2h − 1| − 1)
 
-    with h = (1 + tanh z) / 2 and c' the item's centre in {0, 1}; centres from `hash_centers.hash_centres`.
+    with h = (1 + tanh z) / 2 and c' the item's centre in {0, 1}; centres from `functional.hash_centres`.
 
     Several labels: the centre is the majority of the labels' centres, bit by bit. Ties are broken by one random code,
     drawn once, as in the published code. Items without labels have no centre and are in L_Q alone.

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from channelhash.channels import unit_rows
 from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.hash_centers import random_signs
+from channelhash.losses.functional import random_signs
 from channelhash.losses.multimodal import items_of
 from channelhash.utils.files import content_hash
 

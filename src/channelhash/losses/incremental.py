@@ -7,7 +7,7 @@ with what an old one made, that of Shen, Xiong, Xia and Soatto, "Towards Backwar
 """
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,8 +68,8 @@ def keep_loss(outputs: Outputs, codes: Outputs) -> Tensor:
 
 
 class ExtensionLoss(HashLoss):
-    """A loss with channels, and two terms by which stored codes stay valid: L = L_own + w_s · `stored_loss` of the
-    batch's new items + w_k · `keep_loss` of its old items.
+    """A loss with channels of a batch's new items, and two terms by which stored codes stay valid: L = L_own +
+    w_s · `stored_loss` of the new items + w_k · `keep_loss` of the old ones.
 
     A term is 0 for a batch without its items.
 
@@ -81,7 +81,6 @@ class ExtensionLoss(HashLoss):
         stored_labels: ``(c, l)`` bool.
         weight_stored: w_s.
         weight_keep: w_k.
-        pairs: L_own is over the pairs of new items with new, or over all pairs of the batch.
         partners: at most so many stored codes are drawn for a batch.
         seed: of that draw, which is a function of it and of the batch's rows: a resumed training draws the same.
 
@@ -106,14 +105,13 @@ class ExtensionLoss(HashLoss):
         stored_labels: Tensor,
         weight_stored: float = 1.0,
         weight_keep: float = 1.0,
-        pairs: Literal["new", "all"] = "new",
         partners: int = 2048,
         seed: int = 0,
     ) -> None:
         super().__init__()
         if own.channels is None:
             raise ValueError("this loss has no channels to place new items in; take dsch, sch, bsch or rsch")
-        self.own, self.weight_stored, self.weight_keep, self.pairs = own, weight_stored, weight_keep, pairs
+        self.own, self.weight_stored, self.weight_keep = own, weight_stored, weight_keep
         self.partners, self.seed = partners, seed
         self.modalities = tuple(codes)
         constants = {"is_new": is_new, "stored_labels": stored_labels}
@@ -131,9 +129,8 @@ class ExtensionLoss(HashLoss):
         new = self._constant("is_new")[rows]
         old = ~new
         total = sum((values.sum() for values in outputs.values()), labels.new_zeros((), dtype=torch.float32)) * 0
-        if self.pairs == "all" or new.any():
-            part = slice(None) if self.pairs == "all" else new
-            total = total + self.own(_rows(outputs, part), labels[part])
+        if new.any():
+            total = total + self.own(_rows(outputs, new), labels[new])
         if self.weight_stored and new.any():
             drawn = self._partners(rows)
             stored = {modality: self._constant(f"stored_{modality}")[drawn] for modality in outputs}

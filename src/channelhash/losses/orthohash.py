@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from channelhash.channels import unit_rows
 from channelhash.losses.base import Batch, HashLoss
-from channelhash.losses.hash_centers import hash_centres
+from channelhash.losses.functional import hash_centres
 from channelhash.losses.multimodal import items_of, mean_of_labelled
 
 
@@ -14,7 +14,7 @@ class OrthoHashLoss(HashLoss):
 
         L = −mean_i Σ_y t_iy log softmax_y(s (cos(z_i, o_y) − m · y_iy))
 
-    over targets o_y from `hash_centers.hash_centres` (the published code draws them at random; the paper names both).
+    over targets o_y from `functional.hash_centres` (the published code draws them at random; the paper names both).
 
     Several labels: t_i is spread evenly over an item's labels and each of their cosines has the margin, the paper's
     "label smoothing". Items without labels are left out.

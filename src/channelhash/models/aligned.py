@@ -12,12 +12,12 @@ from torch import Tensor
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.models.aligned_heads import aligned_head
-from channelhash.models.encoder_words import FEATURES
+from channelhash.models.description import FEATURES
 from channelhash.models.encoders import Encoder, open_encoder
 from channelhash.models.feature_heads import Share
 from channelhash.models.fitted import feature_widths
 from channelhash.models.hash_model import Branch, HashModel
+from channelhash.models.heads import aligned_head
 
 
 def create_aligned_model(

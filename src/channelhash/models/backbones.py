@@ -1,20 +1,154 @@
 """Pre-trained encoders: sources of weights, and frozen encoders that never change."""
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from channelhash.errors import InputError, JobError
-from channelhash.models.onnx_tower import OnnxTower
 from channelhash.utils.files import content_hash
 from channelhash.utils.reading import reading
 from channelhash.utils.seeds import derive_seed
+
+_BATCH = 8  # what fits into a core's cache; more rows at once are not faster, and take more memory
+
+
+class OnnxTower(nn.Module):
+    """Inputs to features by a graph, which is built where it is first run: in each process, forked or not.
+
+    Args:
+        graph: returns the graph, an ``onnx.ModelProto`` with one input and features ``(n, d)`` as its first output.
+        weights_hash: 16 hex digits that stand for the weights in it; see `backbones.Frozen`.
+
+    >>> OnnxTower(lambda: None, "0123456789abcdef").weights_hash
+    '0123456789abcdef'
+    """
+
+    def __init__(self, graph: Callable[[], Any], weights_hash: str) -> None:
+        super().__init__()
+        self.graph, self.weights_hash = graph, weights_hash
+        self._running: tuple[int, Any] | None = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute features ``(n, d)`` float32 of ``n`` inputs, on the device of these."""
+        session = self._session()
+        name = session.get_inputs()[0].name
+        parts = [session.run(None, {name: part.numpy()})[0] for part in torch.split(inputs.cpu(), _BATCH)]
+        return torch.from_numpy(np.concatenate(parts)).to(inputs.device)
+
+    def _session(self) -> Any:
+        if self._running is None or self._running[0] != os.getpid():  # the threads of a session stay behind in a fork
+            from channelhash.utils.onnx_runtime import onnxruntime
+
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = torch.get_num_threads()
+            options.add_session_config_entry(
+                "session.intra_op.allow_spinning", "0"
+            )  # the cores decode images meanwhile
+            graph = self.graph().SerializeToString()
+            self._running = os.getpid(), onnxruntime.InferenceSession(graph, options, ["CPUExecutionProvider"])
+        return self._running[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_running": None}
+
+
+class PartlyFrozen(nn.Module):
+    """An encoder whose last blocks are trained, with the layers behind them; the rest is frozen.
+
+    What is frozen has no gradient, and stays in evaluation mode. Batch normalisation does so everywhere: it keeps its
+    statistics, as a few epochs are too short to learn those that evaluation uses, and its scale and offset are trained.
+
+    Args:
+        encoder: inputs to features.
+        n_blocks: number of `blocks` that are trained, at least 1.
+
+    Raises:
+        InputError: the encoder has fewer blocks.
+
+    >>> layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), num_layers=3)
+    >>> encoder = PartlyFrozen(layers, 1)
+    >>> [any(values.requires_grad for values in block.parameters()) for block in blocks(layers)]
+    [False, False, True]
+    """
+
+    def __init__(self, encoder: nn.Module, n_blocks: int) -> None:
+        super().__init__()
+        self.encoder = encoder.requires_grad_(False)
+        found = blocks(encoder)
+        if n_blocks > len(found):
+            raise InputError(f"model.unfreeze_blocks is {n_blocks}, but the backbone has {len(found)} blocks")
+        parts = list(encoder.modules())
+        for part in parts[parts.index(found[-n_blocks]) :]:
+            if not isinstance(part, nn.Embedding):  # of tokens, which a CLIP model names behind its blocks
+                for values in part.parameters(recurse=False):
+                    values.requires_grad_(True)
+        for name, values in encoder.named_parameters():  # projections that are no layers: OpenCLIP's
+            if name.rpartition(".")[2] in ("proj", "text_projection"):
+                values.requires_grad_(True)
+
+    def train(self, mode: bool = True) -> "PartlyFrozen":
+        """Set the training mode of what is trained."""
+        super().train(mode)
+        for part in self.encoder.modules():
+            values = list(part.parameters())
+            if isinstance(part, _BatchNorm) or (values and not any(value.requires_grad for value in values)):
+                part.eval()
+        return self
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute the encoder's features."""
+        features: Tensor = self.encoder(inputs)
+        return features
+
+
+def blocks(encoder: nn.Module) -> list[nn.Module]:
+    """Return the blocks of an encoder in their order: what has parts of its own and stands in a row with others.
+
+    Those of a ResNet are its bottlenecks, those of a Transformer its layers.
+
+    >>> layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    >>> len(blocks(nn.TransformerEncoder(layer, num_layers=3)))
+    3
+    """
+    layers = [child for child in encoder.children() if next(child.parameters(), None) is not None]
+    if len(layers) == 1:  # behind a normalisation of pixels, say
+        return blocks(layers[0])
+    return list(_blocks(encoder))
+
+
+def _blocks(part: nn.Module) -> Iterator[nn.Module]:
+    in_a_row = type(part) in (nn.Sequential, nn.ModuleList)
+    for child in part.children():
+        if in_a_row and type(child) is not nn.Sequential and next(child.children(), None) is not None:
+            yield child
+        else:
+            yield from _blocks(child)
+
+
+def unfrozen(n_blocks: int, freeze_backbone: bool) -> dict[str, int]:
+    """Return the entry of ``unfreeze_blocks`` in an architecture: none for 0.
+
+    >>> unfrozen(2, True), unfrozen(0, False)
+    ({'unfreeze_blocks': 2}, {})
+
+    Raises:
+        InputError: the number is negative, or the backbone is trained as a whole.
+    """
+    if n_blocks < 0:
+        raise InputError(f"model.unfreeze_blocks is {n_blocks}: a number of blocks is 0 or more")
+    if n_blocks and not freeze_backbone:
+        raise InputError("model.unfreeze_blocks: the whole backbone is trained; set model.freeze_backbone=true")
+    return {"unfreeze_blocks": n_blocks} if n_blocks else {}
+
 
 Precision = Literal["auto", "float32", "bfloat16"]
 

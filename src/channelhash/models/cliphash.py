@@ -8,29 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
-from channelhash.models.backbones import Frozen, fixed_random_weights
-from channelhash.models.hash_head import hash_head
+from channelhash.models.backbones import Frozen, PartlyFrozen, fixed_random_weights, unfrozen
 from channelhash.models.hash_model import Branch, HashModel
+from channelhash.models.heads import UnitLength, hash_head
 from channelhash.models.open_clip import Preprocess, load_open_clip
-from channelhash.models.partly_frozen import PartlyFrozen, unfrozen
 from channelhash.utils.typed_settings import read_fields
-
-
-class UnitLength(nn.Module):
-    """Divide rows by their Euclidean norm.
-
-    >>> import torch
-    >>> [round(value, 1) for value in UnitLength()(torch.tensor([[3.0, 4.0]]))[0].tolist()]
-    [0.6, 0.8]
-    """
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Scale ``(n, d)`` features."""
-        return F.normalize(features, dim=1)
 
 
 @dataclass(frozen=True)

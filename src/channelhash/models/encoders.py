@@ -17,14 +17,13 @@ from torch import nn
 from channelhash.data.records import Items
 from channelhash.errors import InputError
 from channelhash.models import photo_encoder
-from channelhash.models.aligned_heads import PHOTO_HEADS, read_heads
-from channelhash.models.backbone_extractors import absolute_source
 from channelhash.models.backbones import Frozen, fixed_random_weights
 from channelhash.models.cliphash import PromptTokens
-from channelhash.models.encoder_words import FEATURES, Word
-from channelhash.models.extractors import Extractor, absolute_names, check_files
+from channelhash.models.description import FEATURES, Word
+from channelhash.models.extractors import Extractor, absolute_names, absolute_source, check_files
 from channelhash.models.feature_heads import FeatureRows
 from channelhash.models.hash_model import Branch, HashModel
+from channelhash.models.heads import PHOTO_HEADS, read_heads
 from channelhash.models.open_clip import load_open_clip
 from channelhash.utils.python_names import is_python_name, look_up
 from channelhash.utils.seeds import generator

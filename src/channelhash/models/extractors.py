@@ -1,8 +1,8 @@
 """Extractors turn new images and texts into the features that a ``features`` model was trained on.
 
-One string names an extractor, ``KIND:WHAT`` or ``KIND:WHAT?option=value&…``, in a configuration and in a saved
+One string names an extractor, ``KIND:WHAT`` or ``KIND:WHAT?normalize``, in a configuration and in a saved
 model's ``config.json``. Nothing is imported or read for an extractor until the first raw item comes: features given as
-arrays never need it. Every kind has the option ``normalize``, which divides features by their 2-norm.
+arrays never need it.
 """
 
 import importlib
@@ -12,41 +12,118 @@ from typing import Annotated, Any, ClassVar, Protocol
 from urllib.parse import parse_qsl
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from pydantic import AfterValidator
-from torch import Tensor
+from torch import Tensor, nn
 
+from channelhash.data.images import Resize
 from channelhash.errors import InputError
-from channelhash.models.backbone_extractors import OpenClipModel, TorchvisionImages
-from channelhash.models.onnx_preprocessing import OnnxImages
+from channelhash.models.backbones import split_source
 from channelhash.utils.optional_imports import library
 from channelhash.utils.python_names import resolve, split_python_name
 from channelhash.utils.typed_settings import pick, unknown
 
 #: A sequence of ``n`` raw items to their features ``(n, d)``: anything that NumPy or torch makes a matrix of.
 Extract = Callable[[Sequence[Any]], Any]
+_BATCH = 32
+
+
+class TorchvisionImages:
+    """``torchvision:NAME[/WEIGHTS]``: features below the classifier of images prepared as the weights expect.
+
+    ``WEIGHTS`` is a tag (``IMAGENET1K_V2``), ``DEFAULT`` if left out, or ``TAG@FILE`` for weights from a file, whose
+    images are prepared as for that tag.
+    """
+
+    modalities: ClassVar[tuple[str, ...]] = ("image",)
+
+    def __init__(self, what: str) -> None:
+        self._name, _, weights = what.partition("/")
+        self._tag, self.file, self._pretrained = absolute_source(weights or "DEFAULT")
+        if not self._tag:
+            raise InputError("write TAG@FILE; the tag of torchvision's weights says how pictures are prepared")
+        self.what = f"{self._name}/{self._pretrained}"
+
+    def load(self, modality: str) -> Extract:
+        """Return the model as a function of images."""
+        from channelhash.models.tdsrdh import load_torchvision
+        from channelhash.utils.torchvision_compat import torchvision
+
+        encoder, _ = load_torchvision(self._name, self._pretrained)
+        preset = torchvision.models.get_model_weights(self._name)[self._tag].transforms()
+        (size,), (short_side,) = preset.crop_size, preset.resize_size
+        return _by_batches(encoder, Resize(size, short_side, preset.interpolation.value))
+
+
+class OpenClipModel:
+    """``open_clip:NAME/PRETRAINED``: embeddings of a model, with its own preprocessing and tokenizer.
+
+    ``PRETRAINED`` is a tag (``laion2b_s34b_b79k``), a file, or ``TAG@FILE`` for a tag's weights from a file.
+    """
+
+    modalities: ClassVar[tuple[str, ...]] = ("image", "text")
+
+    def __init__(self, what: str) -> None:
+        self._name, _, pretrained = what.partition("/")
+        if not pretrained:
+            raise InputError(f"name the weights too: open_clip:{what}/TAG, /FILE or /TAG@FILE")
+        _, self.file, self._pretrained = absolute_source(pretrained)
+        self.what = f"{self._name}/{self._pretrained}"
+
+    def load(self, modality: str) -> Extract:
+        """Return one tower as a function of images or texts."""
+        from channelhash.models.open_clip import load_open_clip
+
+        clip = load_open_clip(self._name, self._pretrained)
+        return _by_batches(clip.image, clip.resize) if modality == "image" else _by_batches(clip.text, clip.tokenize)
+
+
+def absolute_source(pretrained: str) -> tuple[str | None, Path | None, str]:
+    """Return (tag, file, both in one string), the file with an absolute path.
+
+    >>> absolute_source("openai")
+    ('openai', None, 'openai')
+    """
+    tag, file = split_source(pretrained)
+    if file is None:
+        return tag, None, pretrained
+    file = file.resolve()
+    return tag, file, f"{tag}@{file}" if tag else str(file)
+
+
+def _by_batches(network: nn.Module, prepare: Callable[[Sequence[Any]], Tensor]) -> Extract:
+    """Return the network as a function of raw items, in evaluation mode and float32, on a GPU if there is one."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    network = network.eval().to(device)
+
+    @torch.inference_mode()
+    def extract(items: Sequence[Any]) -> Tensor:
+        parts = [items[start : start + _BATCH] for start in range(0, len(items), _BATCH)]
+        return torch.cat([network(prepare(part).to(device)).cpu() for part in parts])
+
+    return extract
+
 
 _ITEM_TYPES = {"image": (str, Path, Image.Image), "text": (str,)}
 _ITEM_WORDS = {"image": "picture files or opened pictures", "text": "strings"}
 
 
 class ExtractorKind(Protocol):
-    """A kind of extractor, made from ``WHAT`` and options; it checks their form and opens nothing.
+    """A kind of extractor, made from ``WHAT``; it checks their form and opens nothing.
 
     Attributes:
         modalities: the modalities that it can extract from.
-        options: names of its options besides ``normalize``.
         what: ``WHAT``, with its path, if any, made absolute.
         file: the file or folder that it names, if any.
     """
 
     modalities: ClassVar[tuple[str, ...]]
-    options: ClassVar[tuple[str, ...]]
     what: str
     file: Path | None
 
-    def __init__(self, what: str, options: Mapping[str, str]) -> None: ...
+    def __init__(self, what: str) -> None: ...
 
     def load(self, modality: str) -> Extract:
         """Return the function; this may take seconds. Raises `InputError` where it cannot be loaded."""
@@ -57,9 +134,8 @@ class SentenceTransformers:
     """``sentence-transformers:FOLDER_OR_NAME``: a text encoder of that library, from a folder or the hub."""
 
     modalities: ClassVar[tuple[str, ...]] = ("text",)
-    options: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, what: str, options: Mapping[str, str]) -> None:
+    def __init__(self, what: str) -> None:
         is_folder = what.startswith((".", "/")) or Path(what).is_dir()
         self.file: Path | None = Path(what).resolve() if is_folder else None
         self.what = str(self.file or what)
@@ -82,14 +158,13 @@ class SentenceTransformers:
 class PythonFunction:
     """``python:package.module:function``: a function of your own, from a sequence of items to an ``(n, d)`` matrix.
 
-    >>> PythonFunction("numpy:vstack", {}).load("text")(["ab", "c"]).tolist()
+    >>> PythonFunction("numpy:vstack").load("text")(["ab", "c"]).tolist()
     [['ab'], ['c']]
     """
 
     modalities: ClassVar[tuple[str, ...]] = ("image", "text")
-    options: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, what: str, options: Mapping[str, str]) -> None:
+    def __init__(self, what: str) -> None:
         self.what = what
         self.file: Path | None = None
         self._name = f"python:{what}"
@@ -106,7 +181,6 @@ class PythonFunction:
 #: KIND -> what makes something of WHAT. A new kind is one class and one line here.
 EXTRACTORS: dict[str, type[ExtractorKind]] = {
     "sentence-transformers": SentenceTransformers,
-    "onnx": OnnxImages,
     "torchvision": TorchvisionImages,
     "open_clip": OpenClipModel,
     "python": PythonFunction,
@@ -222,14 +296,13 @@ def _read(name: str, modality: str) -> tuple[ExtractorKind, dict[str, str]]:
     if modality not in chosen.modalities:
         raise InputError(f"{where}: {kind} extracts from {' and '.join(chosen.modalities)}, not from {modality}")
     options = dict(parse_qsl(query, keep_blank_values=True))
-    known = [*chosen.options, "normalize"]
     for option in options:
-        if option not in known:
-            raise InputError(f"{where}: {unknown(f'option {option!r} of {kind}', option, known)}")
+        if option != "normalize":
+            raise InputError(f"{where}: {unknown(f'option {option!r} of {kind}', option, ['normalize'])}")
     if options.get("normalize"):
         raise InputError(f"{where}: write normalize without a value, or leave it out")
     try:
-        return chosen(what, options), options
+        return chosen(what), options
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 

@@ -4,73 +4,17 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models.extractors import EXTRACTORS, Extractor, Extractors, absolute_names, check_files
-from channelhash.models.hash_head import Activation, hash_head
 from channelhash.models.hash_model import Branch, HashModel, feature_rows
+from channelhash.models.heads import Activation, NoisyFeatures, Standardize, hash_head
 
 #: A number in [0, 1].
 Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class Standardize(nn.Module):
-    """Subtract the training mean and divide by the training spread, column by column; saved with the weights.
-
-    >>> standardize = Standardize(1)
-    >>> standardize.fit([[0.0], [4.0]])
-    >>> standardize(torch.tensor([[4.0]])).tolist()
-    [[1.0]]
-    """
-
-    def __init__(self, n_features: int) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(n_features))
-        self.register_buffer("scale", torch.ones(n_features))
-        self.mean: Tensor
-        self.scale: Tensor
-        self.n_features = n_features
-
-    def fit(self, features: Any) -> None:
-        """Set mean and standard deviation to those of ``features`` ``(n, d)``; constant columns keep their scale.
-
-        Constant is also what varies by less than a millionth of the widest column: the rounding of the network before.
-        """
-        values = np.asarray(features, dtype=np.float64)
-        spread = values.std(axis=0)
-        self.mean.copy_(torch.from_numpy(values.mean(axis=0)))
-        self.scale.copy_(torch.from_numpy(np.where(spread > max(1e-12, 1e-6 * spread.max(initial=0)), spread, 1.0)))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Standardize ``(n, d)`` features."""
-        return (features.to(self.mean.dtype) - self.mean) / self.scale
-
-
-class NoisyFeatures(nn.Module):
-    """Change standardized features at random while training: Gaussian noise is added, then some columns are dropped.
-
-    Args:
-        noise: spread of the noise, in units of the features' spread.
-        dropout: probability of dropping a column of a row.
-
-    >>> NoisyFeatures(noise=0.5, dropout=0.0).eval()(torch.ones(1, 2)).tolist()
-    [[1.0, 1.0]]
-    """
-
-    def __init__(self, noise: float, dropout: float) -> None:
-        super().__init__()
-        self.noise, self.dropout = noise, dropout
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Change ``(n, d)`` features in training mode; the draws are those of PyTorch's generator."""
-        if not self.training:
-            return features
-        noisy = features + self.noise * torch.randn_like(features) if self.noise else features
-        return nn.functional.dropout(noisy, self.dropout)
 
 
 def create_features_model(

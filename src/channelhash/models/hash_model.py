@@ -10,17 +10,20 @@ from typing import Any, Self
 import numpy as np
 import torch
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
+from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.codes.code_set import CodeSet
+from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.data.images import ImageInput
-from channelhash.data.records import Items
+from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError, JobError
 from channelhash.models.backbones import Frozen, Precision, load_weights, read_weights
-from channelhash.models.description import described_with_checksum, read_description
-from channelhash.models.model_card import ModelFacts, model_card
+from channelhash.models.description import ModelFacts, described_with_checksum, model_card, read_description
 from channelhash.models.saved_checksums import check_weights, weights_metadata
+from channelhash.utils.environment import usable_cores
 from channelhash.utils.files import atomic_path, content_hash, write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.progress import Progress
@@ -326,7 +329,7 @@ class HashModel(nn.Module, ModelHubMixin):
         write_text(save_directory / "config.json", described_with_checksum(self._description() | extends))
 
     def generate_model_card(self, *args: Any, **training: Any) -> ModelCard:
-        """Generate the card that `save_pretrained` writes; ``training`` are arguments of `model_card.model_card`."""
+        """Generate the card that `save_pretrained` writes; ``training`` are arguments of `description.model_card`."""
         parameters = sum(values.numel() for values in self.trained_state().values())
         facts = ModelFacts(self.name, self.n_bits, self.modalities, parameters, self.fingerprint())
         return ModelCard(model_card(facts, **training))
@@ -397,3 +400,51 @@ def feature_rows(items: Any, modality: str, width: int) -> Tensor:
         what = items.shape if isinstance(items, np.ndarray) else type(items).__name__
         raise InputError(f"{modality} features are (n, {width}) for this model, not {what}")
     return torch.from_numpy(np.ascontiguousarray(items, dtype=np.float32))
+
+
+# Images read by worker processes are encoded so many at a time.
+_BATCH = 128
+
+
+def encode_records(
+    model: HashModel,
+    records: Records,
+    progress: Progress | None = None,
+    fingerprint: str | None = None,
+) -> CodeSet:
+    """Return codes of every modality that both the model and the records have, with labels, texts and image paths.
+
+    Args:
+        model: encodes.
+        records: the items, as the model takes them: raw, or features.
+        progress: called with (done, n) for each modality in turn.
+        fingerprint: the model's, where it is known.
+    """
+    items = {modality: records.items[modality] for modality in model.modalities if modality in records.items}
+    return CodeSet(
+        records.ids,
+        {name: encode_items(model, name, values, usable_cores(), progress) for name, values in items.items()},
+        records.labels if records.label_names else None,
+        model.n_bits,
+        label_names=records.label_names,
+        texts=records.display_values("text"),
+        images=records.display_values("image"),
+        model=model.fingerprint() if fingerprint is None else fingerprint,
+    )
+
+
+def encode_items(
+    model: HashModel, modality: str, items: Items, workers: int, progress: Progress | None = None
+) -> PackedCodes:
+    """Return packed codes as `HashModel.encode` does, with image files read by worker processes."""
+    if not are_files(items) or not workers:
+        return model.encode(modality, items, progress)
+    images = ImageFiles(items, model.branch(modality).prepare)  # type: ignore[arg-type]
+    batches = [range(start, min(start + _BATCH, len(items))) for start in range(0, len(items), _BATCH)]
+    codes = []
+    for rows, pixels in zip(batches, image_batches(images, batches, workers), strict=True):
+        codes.append(model.encode_prepared({modality: pixels})[modality])
+        if progress:
+            progress(rows.stop, len(items))
+    joined: NDArray[np.uint8] = np.concatenate(codes)
+    return joined

@@ -23,16 +23,16 @@ from torch import Tensor, nn
 
 from channelhash.codes import binarize
 from channelhash.errors import InputError, JobError
+from channelhash.models.backbones import OnnxTower
 from channelhash.models.exported import DESCRIPTION
 from channelhash.models.hash_model import HashModel
-from channelhash.models.onnx_tower import OnnxTower
 from channelhash.utils.files import move_folder, sync_file, temporary_folder
 from channelhash.utils.optional_imports import library
 from channelhash.utils.seeds import generator
 
 #: Outputs of the file and of PyTorch may differ by this much, relative to the largest output where that is above 1.
 TOLERANCE = 1e-4
-#: Likewise where the weights of a tower are rounded (`onnx_joining.rounded`).
+#: Likewise where the weights of a tower are rounded (`onnx_graphs.rounded`).
 ROUNDED_TOLERANCE = 2e-2
 
 _OPSET = 17
@@ -142,7 +142,7 @@ def _write_behind(tower: OnnxTower, head: nn.Module, inputs: Tensor, path: Path)
 
     A runtime maps that file into memory, where it would hold what it reads from a graph twice.
     """
-    from channelhash.models.onnx_joining import joined
+    from channelhash.models.onnx_graphs import joined
 
     onnx = library("onnx", "onnx")
     _write(head, tower(inputs), path)

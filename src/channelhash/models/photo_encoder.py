@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from channelhash.data.images import Resize
 from channelhash.errors import InputError
-from channelhash.models.backbones import Normalize, load_weights, read_weights
-from channelhash.models.onnx_tower import OnnxTower
+from channelhash.models.backbones import Normalize, OnnxTower, load_weights, read_weights
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -152,13 +151,13 @@ class SentenceTokens:
 
 
 def _image_graph(file: Path) -> "ModelProto":
-    from channelhash.models.efficientnet_lite import image_graph
+    from channelhash.models.onnx_graphs import image_graph
 
     return image_graph(list(_arrays(file).values()), _REPEATS, _SIZE)
 
 
 def _text_graph(file: Path) -> "ModelProto":
-    from channelhash.models.sentence_graph import text_graph
+    from channelhash.models.onnx_graphs import text_graph
 
     return text_graph(_arrays(file))
 

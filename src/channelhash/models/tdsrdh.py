@@ -1,10 +1,11 @@
 """``tdsrdh``: a residual network and a Transformer over word vectors, each with a hash head (``protocol.md`` § 4)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+from urllib.error import URLError
 
 import numpy as np
 import torch
@@ -12,21 +13,81 @@ from torch import Tensor, nn
 
 from channelhash.data.images import Resize
 from channelhash.data.records import Records
-from channelhash.errors import InputError
-from channelhash.models.backbones import Frozen, fixed_random_weights
+from channelhash.errors import InputError, JobError
+from channelhash.models.backbones import (
+    Frozen,
+    Normalize,
+    PartlyFrozen,
+    fixed_random_weights,
+    load_weights,
+    read_weights,
+    unfrozen,
+    weights_source,
+)
 from channelhash.models.cliphash import check_raw_items
-from channelhash.models.hash_head import hash_head
 from channelhash.models.hash_model import Branch, HashModel
-from channelhash.models.partly_frozen import PartlyFrozen, unfrozen
+from channelhash.models.heads import hash_head
 from channelhash.models.photo_encoder import IMAGE_WIDTH, IMAGES, image_layers
-from channelhash.models.text_encoders import TransformerText, WordTable
-from channelhash.models.tokenize import VocabularyTokens
+from channelhash.models.text_encoders import TransformerText, VocabularyTokens, WordTable
 from channelhash.text.tokens import Vocabulary
 from channelhash.text.vector_tokens import SEGMENTATION_WORDS, cached_vector_tokens, encode_vectors, vector_reader
 from channelhash.text.word_vectors import WordVectors, open_word_vectors
 from channelhash.utils.files import cache_folder
 from channelhash.utils.progress import Progress
-from channelhash.utils.typed_settings import Count, read_fields
+from channelhash.utils.torchvision_compat import torchvision
+from channelhash.utils.typed_settings import Count, read_fields, unknown
+
+#: Mean and standard deviation of ImageNet's pixels, as most of torchvision's classification weights want them.
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def load_torchvision(name: str, pretrained: str | None) -> tuple[nn.Module, int]:
+    """Load an encoder of ``(n, 3, s, s)`` pixels (uint8, or floats in [0, 1]) to features below the classifier.
+
+    Args:
+        name: any classification model of torchvision, e.g. ``"resnet152"``.
+        pretrained: a tag such as ``"IMAGENET1K_V2"``, a file with the model's weights (with or without the
+            classifier), ``TAG@FILE``, or None for random weights.
+
+    Returns:
+        (encoder, width of its features).
+
+    Raises:
+        InputError: name or tag is unknown (the nearest one is named), or a file's weights do not fit.
+        JobError: the weights cannot be fetched.
+    """
+    known = torchvision.models.list_models(module=torchvision.models)
+    if name not in known:
+        raise InputError(unknown(f"model.backbone {name!r}", name, known))
+    tag, file = weights_source(pretrained) if pretrained else (None, None)
+    tags = [weights.name for weights in torchvision.models.get_model_weights(name)]
+    if tag not in (None, "DEFAULT", *tags):
+        raise InputError(unknown(f"model.pretrained {tag!r} of {name}", str(tag), tags))
+    build: Callable[..., nn.Module] = torchvision.models.get_model
+    try:
+        model = build(name, weights=None if file else tag)
+    except (URLError, OSError) as error:
+        raise JobError(
+            f"model.pretrained: {tag} of {name} cannot be fetched ({error}); fetch it elsewhere and give {tag}@FILE"
+        ) from None
+    classifier, width = _cut_classifier(model)
+    if file:
+        state = {key: value for key, value in read_weights(file).items() if not key.startswith(f"{classifier}.")}
+        load_weights(model.state_dict(), state, f"{file} into {name}")
+    mean, std = IMAGENET_MEAN, IMAGENET_STD
+    if tag:
+        preset = torchvision.models.get_model_weights(name)[tag].transforms()
+        mean, std = tuple(preset.mean), tuple(preset.std)
+    return nn.Sequential(Normalize(mean, std), model), width
+
+
+def _cut_classifier(model: nn.Module) -> tuple[str, int]:
+    """Remove the last linear layer; return its name and its number of inputs."""
+    name, last = [(name, part) for name, part in model.named_modules() if isinstance(part, nn.Linear)][-1]
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, nn.Identity())
+    return name, last.in_features
+
 
 #: Side of the images, a centre crop after their short side has become 232 pixels (bilinear, antialias; § 3).
 IMAGE_SIZE = 224
@@ -168,7 +229,7 @@ def _image_backbone(name: str, weights: str | None) -> tuple[nn.Module, int, str
     """Return an encoder, the width of its features, and its name with its library's."""
     if name == IMAGES:
         return image_layers(weights), IMAGE_WIDTH, name
-    from channelhash.models.torchvision_backbones import load_torchvision  # seconds, which other models do not wait for
+    from channelhash.models.tdsrdh import load_torchvision  # seconds, which other models do not wait for
 
     return *load_torchvision(name, weights), f"torchvision {name}"
 

@@ -11,23 +11,191 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from channelhash.config import RunConfig
+from channelhash.codes import PackedCodes, unpack
+from channelhash.codes.code_set import CodeSet
+from channelhash.config import RunConfig, make_config, read_sections
 from channelhash.data.collection import Collection, load_collection
 from channelhash.data.records import Records
 from channelhash.data.row_matching import Partners, find_partners
+from channelhash.data.settings import SplitSettings
 from channelhash.data.splits import Splits
+from channelhash.data.tabular_files import ENDINGS as TABLES
 from channelhash.errors import InputError
-from channelhash.losses import resolve_loss
-from channelhash.models import HashModel
-from channelhash.runs.build import create_model
-from channelhash.runs.distillation_report import compare_runs
-from channelhash.runs.fit import fit, fit_scales_of, prepare
+from channelhash.losses import TEACHER_LOSSES, resolve_loss
+from channelhash.metrics.report import count_tasks
+from channelhash.models import MODELS, HashModel
+from channelhash.runs.evaluate import run_codes
+from channelhash.runs.fit import create_model, fit, fit_scales_of, prepare, relevant_pairs
 from channelhash.runs.folder import OpenedRun, claim_folder, describe_run, keep_splits, open_run, read_run, save_model
 from channelhash.training.distributed import launched_rank, rank
 from channelhash.training.feature_inputs import feature_records
+from channelhash.utils.array_files import ENDINGS as FEATURE_FILES
 from channelhash.utils.files import write_text
+from channelhash.utils.overrides import apply_override
 from channelhash.utils.progress import StageProgress, no_stage_progress
-from channelhash.utils.python_names import trusting
+from channelhash.utils.python_names import is_python_name, trusting
+from channelhash.utils.typed_settings import unknown
+
+#: Settings of a training that belong to the teacher's own encoders.
+_OF_ENCODERS = ("features", "feature_dtype", "precision")
+
+Sections = dict[str, dict[str, Any]]
+
+
+def student_config(teacher: RunConfig, student: str, data: Path | None, overrides: Sequence[str] = ()) -> RunConfig:
+    """Return the configuration that ``distill`` trains a student by.
+
+    Args:
+        teacher: the configuration of the teacher's run. Data, splits, training and evaluation are taken from it.
+        student: name in `MODELS`, or a YAML file whose sections replace the teacher's: ``model``; ``data`` as a whole;
+            keys of ``train``, ``evaluate`` and ``loss``.
+        data: another source of the same items: a table or a file of features.
+        overrides: ``"section.key=value"``, which replace everything else.
+
+    Raises:
+        InputError: a name or key is unknown or misplaced, the student has another code length or splits of its own, it
+            extends a run, or ``data`` is missing although the teacher has two collections.
+
+    >>> from channelhash.runs.demo import demo_config
+    >>> student = student_config(demo_config(Path("demo"), "dsch", quick=True), "small", None, ["model.width=8"])
+    >>> student.loss_name, student.n_bits, student.model.width
+    ('distillation', 64, 8)
+    """
+    sections = _own_sections(student)
+    split = teacher.split.model_dump(mode="json")
+    if data is not None:
+        sections["data"] = {"kind": _kind(data), "path": str(data)}
+    if "data" in sections:  # ids choose the rows, however the teacher's were chosen
+        split |= {"only_labels": None, "without_labels": None}
+    elif teacher.extend is not None:
+        raise InputError(
+            "--data: the teacher extends another run, its items are in two places; give them as one source"
+        )
+    else:
+        sections["data"] = {"kind": teacher.kind, **teacher.source.model_dump(mode="json")}
+    for override in overrides:
+        apply_override(sections, override)
+    for key in SplitSettings.model_fields:
+        if key in sections["data"]:
+            raise InputError(f"data.{key}: the partitions are the teacher's; leave it out")
+    if "extend" in sections:
+        raise InputError("extend: a student learns from its teacher alone, it extends no run; leave the section out")
+    n_bits = sections.setdefault("model", {}).setdefault("n_bits", teacher.n_bits)
+    if n_bits != teacher.n_bits:
+        raise InputError(f"model.n_bits: is {n_bits!r}, but the teacher's codes have {teacher.n_bits}; leave it out")
+    loss = sections.setdefault("loss", {}).setdefault("name", "distillation")
+    if not resolve_loss(loss).needs_teacher:
+        raise InputError(f"loss.name: {loss!r} takes no teacher; a student's loss is {', '.join(TEACHER_LOSSES)}")
+    train = teacher.train.model_dump(mode="json", exclude=set(_OF_ENCODERS))
+    evaluate = teacher.evaluate.model_dump(mode="json")
+    sections["data"] |= split
+    sections["train"] = train | sections.get("train", {})
+    sections["evaluate"] = evaluate | sections.get("evaluate", {})
+    return make_config(sections)
+
+
+def _own_sections(student: str) -> Sections:
+    if Path(student).suffix.lower() in (".yaml", ".yml"):
+        sections = {name: dict(keys) for name, keys in read_sections(Path(student)).items()}
+        if "name" not in sections.get("model", {}):
+            raise InputError(f"{student}: says no model.name; write model: {{name: small, …}}")
+        return sections
+    if not (student in MODELS or is_python_name(student)):
+        raise InputError(unknown(f"--student {student!r}", student, [*MODELS, "FILE.yaml"]))
+    return {"model": {"name": student}}
+
+
+def _kind(data: Path) -> str:
+    if not data.is_file():
+        raise InputError(f"--data {data}: no such file; give a table or a file of features")
+    kinds = {ending: kind for kind, endings in (("features", FEATURE_FILES), ("table", TABLES)) for ending in endings}
+    if data.suffix.lower() not in kinds:
+        raise InputError(f"--data {data}: is neither a table nor a file of features ({', '.join(kinds)})")
+    return kinds[data.suffix.lower()]
+
+
+def compare_runs(
+    teacher: OpenedRun, student: OpenedRun, partners: Partners, modalities: tuple[str, ...], progress: StageProgress
+) -> dict[str, Any]:
+    """Compute all scores of a distillation, on the test splits and the items that both sides have.
+
+    Args:
+        teacher: a finished run.
+        student: likewise; its splits are the teacher's as far as it has the items.
+        partners: which row of the student's is which of the teacher's.
+        modalities: what the student encodes.
+        progress: stage -> its callback.
+
+    Returns:
+        ``{"without_partner": {"student": n, "teacher": n}, "n_bits", "rows": {split: n}, "map":
+        {"teacher->teacher": {task: mAP_T}, "student->student": …, "student->teacher": …, "teacher->student": …},
+        "chance": {task: x}, "agreement": {modality: fraction of equal bits of Q}, "size": {"teacher": {"parameters",
+        "bytes", "frozen_bytes"}, "student": …}}``.
+        ``a->b``: a's codes of Q search b's codes of R.
+
+    Raises:
+        InputError: no query shares a label with an item that is searched.
+    """
+    of_student = partners.of_student
+    codes = _codes_of_both(teacher, student, of_student, progress)
+    query, database = codes["teacher"]
+    if query.labels is None or database.labels is None or not relevant_pairs(query.labels, database.labels):
+        raise InputError(f"{teacher.folder}: no query shares a label with an item of the retrieval set")
+    maps: dict[str, dict[str, float]] = {}
+    chance: dict[str, float] = {}
+    for a in codes:
+        for b in codes:
+            histograms = count_tasks(codes[a][0], codes[b][1])
+            maps[f"{a}->{b}"] = {task: counts.mean_average_precision() for task, counts in histograms.items()}
+            chance |= {task: counts.chance_level() for task, counts in histograms.items()}
+    return {
+        "without_partner": {"student": int((of_student < 0).sum()), "teacher": int((partners.of_teacher < 0).sum())},
+        "n_bits": student.model.n_bits,
+        "rows": student.splits.counts(),
+        "map": maps,
+        "chance": chance,
+        "agreement": {
+            name: equal_bits(codes["student"][0].codes[name], query.codes[name], query.n_bits) for name in modalities
+        },
+        "size": {"teacher": _size(teacher), "student": _size(student)},
+    }
+
+
+def equal_bits(a: PackedCodes, b: PackedCodes, n_bits: int) -> float:
+    """Return the fraction of equal bits of two lists of codes.
+
+    >>> equal_bits(np.array([[0b1111_0000]], np.uint8), np.array([[0b1100_0000]], np.uint8), n_bits=4)
+    0.5
+    """
+    return float((unpack(a, n_bits) == unpack(b, n_bits)).mean())
+
+
+def _codes_of_both(
+    teacher: OpenedRun, student: OpenedRun, of_student: NDArray[np.int64], progress: StageProgress
+) -> dict[str, tuple[CodeSet, CodeSet]]:
+    """Return codes of Q and R of the items that both have, in the same order, with the teacher's labels."""
+    runs = {side.folder: run_codes(side.folder, progress=progress) for side in (teacher, student)}
+    codes: dict[str, list[CodeSet]] = {"teacher": [], "student": []}
+    for role in ("query", "retrieval"):
+        rows = of_student[getattr(student.splits, role)]
+        places = np.searchsorted(getattr(teacher.splits, role), rows)  # splits are sorted
+        # One Hamming space: the two models differ, which evaluation otherwise refuses.
+        from_teacher = replace(getattr(runs[teacher.folder], role).take(places), model="")
+        labels = {"labels": from_teacher.labels, "label_names": from_teacher.label_names}
+        codes["teacher"].append(from_teacher)
+        codes["student"].append(replace(getattr(runs[student.folder], role), **labels, model=""))
+    return {side: (query, database) for side, (query, database) in codes.items()}
+
+
+def _size(run: OpenedRun) -> dict[str, int]:
+    """Return parameters, bytes of the saved model, and bytes of frozen encoders, which are saved elsewhere."""
+    model = run.model
+    frozen = {id(part): part for name in model.modalities if (part := model.branch(name).frozen)}
+    return {
+        "parameters": sum(values.numel() for values in model.parameters()),
+        "bytes": sum(path.stat().st_size for path in (run.folder / "model").iterdir()),
+        "frozen_bytes": sum(value.nbytes for part in frozen.values() for value in part.state_dict().values()),
+    }
 
 
 def distill(

@@ -11,12 +11,11 @@ import torch
 from channelhash.config import RunConfig, TrainSettings
 from channelhash.data.collection import load_collection
 from channelhash.data.records import Records
+from channelhash.data.settings import make_splits
 from channelhash.errors import InputError
 from channelhash.losses import HashLoss
 from channelhash.models import HashModel
-from channelhash.runs.build import check_pairs, create_loss, create_model
-from channelhash.runs.fit import images_of_rows
-from channelhash.runs.splits import make_splits
+from channelhash.runs.fit import check_pairs, create_loss, create_model, images_of_rows
 from channelhash.training.batches import check_batch_size
 from channelhash.training.distributed import local_device
 from channelhash.training.feature_inputs import Mode, feature_mode, raw_source

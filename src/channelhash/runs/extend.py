@@ -4,6 +4,7 @@ In the run's collection the rows of the extended run come first, then the new on
 """
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,168 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from channelhash.codes import PackedCodes, unpack
-from channelhash.codes.code_set import CodeSet
-from channelhash.config import ExtendSettings, TrainSettings
+from channelhash.codes.code_set import CodeSet, joined
+from channelhash.config import (
+    ExtendSettings,
+    RunConfig,
+    TrainSettings,
+    make_config,
+    read_run_config,
+    read_sections,
+)
 from channelhash.data.collection import Collection
 from channelhash.data.concat import labels_as
+from channelhash.data.records import Records
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
-from channelhash.losses import HashLoss
+from channelhash.losses import HashLoss, resolve_loss
 from channelhash.losses.incremental import ExtensionLoss
 from channelhash.models import HashModel, load_model
-from channelhash.models.encode_records import encode_records
+from channelhash.models.hash_model import encode_records
 from channelhash.runs.fit import Trainee, fit, prepare
-from channelhash.runs.stored_codes import STORED, store_codes
 from channelhash.training.distributed import rank, wait_for_all
+from channelhash.utils.array_files import ENDINGS as ARRAY_ENDINGS
 from channelhash.utils.files import write_text
-from channelhash.utils.progress import StageProgress
+from channelhash.utils.overrides import apply_override
+from channelhash.utils.progress import Progress, StageProgress
 from channelhash.utils.seeds import generator
+
+
+def extension_config(run: Path, data: Path, root: Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
+    """Return the configuration that extends ``run`` by the items of ``data``, all else being as in ``run``.
+
+    Args:
+        run: folder of a finished run.
+        data: table or file of features with labels, or a YAML configuration, whose section ``data`` is read.
+        root: for a table, the folder of its images.
+        overrides: each ``"section.key=value"``.
+
+    Raises:
+        InputError: there is no such run or file, the run is a student's, or as `config.make_config`.
+    """
+    extended = read_run_config(run)
+    if resolve_loss(extended.loss_name).needs_teacher:
+        raise InputError(
+            f"{run}: a student, which learned from a teacher and not from labels; extend the teacher (named in its "
+            "distillation.json), and distill that extension"
+        )
+    sections: dict[str, dict[str, Any]] = extended.sections()
+    ending = data.suffix.lower()
+    if ending in (".yaml", ".yml"):
+        sections["data"] = dict(read_sections(data).get("data", {}))
+    elif not data.is_file():
+        what = "a folder has no labels" if data.is_dir() else "no such file"
+        raise InputError(f"--data {data}: {what}; name a table or a file of features with labels, or a configuration")
+    else:
+        sections["data"] = {"kind": "features" if ending in ARRAY_ENDINGS else "table", "path": str(data)}
+    if root is not None:
+        sections["data"]["root"] = str(root)
+    sections["extend"] = {"run": str(run)}
+    for override in overrides:
+        apply_override(sections, override)
+    return make_config(sections)
+
+
+def check_extension(config: RunConfig, extend: ExtendSettings, loss: HashLoss, new: Records) -> None:
+    """Check that a run can be extended by these new items with this loss.
+
+    Args:
+        config: of the new run.
+        extend: its section ``extend``.
+        loss: its loss.
+        new: the new items.
+
+    Raises:
+        InputError: the model is another one, the loss has no channels, images are blended, or the items
+            have no labels.
+    """
+    extended = read_run_config(extend.run)
+    if (extended.model_name, extended.n_bits, extended.model) != (config.model_name, config.n_bits, config.model):
+        raise InputError(f"model: an extension has the model of {extend.run}; leave the section model as it is there")
+    if loss.channels is None:
+        raise InputError(
+            f"loss.name: {config.loss_name!r} has no channels (bounds) to place new items in; extend with dsch, "
+            "sch, bsch or rsch"
+        )
+    if config.train.mix_images:
+        raise InputError(
+            "train.mix_images: a blend of old and new images is neither, and has no stored code; set it to 0"
+        )
+    if not new.labels.any():
+        raise InputError("the new items have no labels; nothing says which of the old ones they are like")
+
+
+#: In a run's folder: the codes of the old items, as the extended run made them, in the order of their rows in R.
+STORED = Path("codes") / "stored.parquet"
+
+
+def stored_codes(folder: Path) -> CodeSet | None:
+    """Return the codes of old items that stay as they are in a run, or None in one that extends no other.
+
+    >>> stored_codes(Path("no run")) is None
+    True
+    """
+    return CodeSet.load(folder / STORED) if (folder / STORED).exists() else None
+
+
+def database_codes(stored: CodeSet | None, retrieval: Rows, rows: Rows, encode: Callable[[Rows], CodeSet]) -> CodeSet:
+    """Return codes of some rows of R: the stored ones of old items, and newly encoded ones of the others.
+
+    Args:
+        stored: see `stored_codes`; its items are the first rows of R.
+        retrieval: R, sorted.
+        rows: some of R, sorted.
+        encode: returns the codes of rows.
+
+    >>> codes = CodeSet(["old", "new"], {"text": np.array([[1], [2]], np.uint8)}, np.ones((2, 1), bool), 8, ("a",))
+    >>> stored = CodeSet(["old"], {"text": np.array([[7]], np.uint8)}, np.ones((1, 1), bool), 8, ("a",))
+    >>> database_codes(stored, np.arange(2), np.arange(2), codes.take).codes["text"].tolist()
+    [[7], [2]]
+    """
+    if stored is None:
+        return encode(rows)
+    fixed = np.isin(rows, retrieval[: len(stored)])
+    encoded = encode(rows[~fixed])
+    old = stored.take(np.searchsorted(retrieval, rows[fixed]))
+    assert old.labels is not None  # an extension has labels
+    # One set for the model that was trained to read both, over the labels of both.
+    labels = labels_as(old.labels, old.label_names, encoded.label_names)
+    return joined([replace(old, labels=labels, label_names=encoded.label_names, model=encoded.model), encoded])
+
+
+def store_codes(trainee: Trainee, rows: Rows, run: Path, folder: Path, progress: Progress) -> None:
+    """Write the codes of the old items into a new run's folder, unless they are there.
+
+    Codes that the extended run has written for its retrieval set are taken over; else its model computes them now.
+
+    Args:
+        trainee: the model of the extended run, not yet trained further.
+        rows: the old items of R, sorted.
+        run: folder of the extended run.
+        folder: the new run's.
+        progress: called with (done, n).
+
+    Raises:
+        InputError: the folder holds codes of another model.
+    """
+    model = trainee.feature_model
+    made_by = model.extends[-1]
+    if (stored := stored_codes(folder)) is not None:
+        if stored.model != made_by:
+            raise InputError(f"{folder / STORED}: {run} has been trained anew since; extend it into another --out")
+        return
+
+    def encode(part: Rows) -> CodeSet:
+        return encode_records(model, trainee.features.take(part), progress, made_by)
+
+    old, written = trainee.features.take(rows), run / "codes" / "test-retrieval.parquet"
+    if written.exists() and (saved := CodeSet.load(written)).model == made_by and saved.ids == old.ids:
+        codes = saved.codes
+    else:
+        codes = database_codes(stored_codes(run), rows, rows, encode).codes
+    texts, images = old.display_values("text"), old.display_values("image")
+    CodeSet(old.ids, codes, old.labels, model.n_bits, old.label_names, texts, images, made_by).save(folder / STORED)
+
 
 #: In a run's folder: what was extended by what.
 DESCRIPTION = "extension.json"
@@ -59,7 +206,7 @@ def extend(
         progress: stage -> its callback.
 
     Raises:
-        InputError: there is no new row to train on, or the file of codes does not fit.
+        InputError: there is no new row to train on.
         JobError: see `trainer.train`.
     """
     rows = training_rows(splits, collection.n_old, settings, train.seed)
@@ -119,27 +266,22 @@ def extension_loss(
         loss: the loss by itself.
         settings: the section ``extend``.
         seed: of the draw of partners.
-        stored: see `stored_codes.stored_codes`.
+        stored: see `stored_codes`.
         collection: old and new items.
         splits: of the collection.
         rows: the training rows.
-
-    Raises:
-        InputError: the file of codes does not fit.
     """
-    partners = stored if settings.codes is None else _read_partners(settings.codes, settings.run, stored, collection)
-    assert partners.labels is not None  # both have some
+    assert stored.labels is not None  # an extension has labels
     is_new = rows >= collection.n_old
     stored_rows = np.searchsorted(splits.retrieval, np.where(is_new, splits.retrieval[0], rows))
     return ExtensionLoss(
         loss,
         {modality: _signs(codes, stored.n_bits)[stored_rows] for modality, codes in stored.codes.items()},
         torch.from_numpy(is_new),
-        {modality: _signs(partners.codes[modality], stored.n_bits) for modality in stored.codes},
-        torch.from_numpy(partners.labels),
+        {modality: _signs(codes, stored.n_bits) for modality, codes in stored.codes.items()},
+        torch.from_numpy(stored.labels),
         weight_stored=settings.stored,
         weight_keep=settings.keep,
-        pairs=settings.pairs,
         partners=settings.partners,
         seed=seed,
     )
@@ -147,25 +289,6 @@ def extension_loss(
 
 def _signs(packed: PackedCodes, n_bits: int) -> Tensor:
     return torch.from_numpy(2 * unpack(packed, n_bits).astype(np.int8) - 1)
-
-
-def _read_partners(path: Path, run: Path, stored: CodeSet, collection: Collection) -> CodeSet:
-    """Read the codes of a file that new items are placed against, with the labels of the collection."""
-    codes, label_names = CodeSet.load(path), collection.records.label_names
-    if codes.n_bits != stored.n_bits:
-        raise InputError(f"{path}: codes of {codes.n_bits} bits, {run} makes {stored.n_bits}")
-    if codes.model and codes.model != stored.model:
-        raise InputError(f"{path}: codes of another model than that of {run}; encode them with it")
-    if missing := [modality for modality in stored.codes if modality not in codes.codes]:
-        raise InputError(f"{path}: has no {missing[0]} codes; encode both modalities of the items")
-    if not len(codes) or codes.labels is None or not codes.label_names:
-        raise InputError(f"{path}: has no items with named labels, by which new items could be placed; encode a table")
-    if unknown := [name for name in codes.label_names if name not in label_names]:
-        raise InputError(f"{path}: has the label {unknown[0]!r}, which neither the run nor the new items know")
-    if common := set(codes.ids) & set(collection.new.ids):
-        raise InputError(f"{path}: holds the new item {min(common)!r} already; leave it out of the new items")
-    labels = labels_as(codes.labels, codes.label_names, label_names)
-    return CodeSet(codes.ids, codes.codes, labels, codes.n_bits, label_names, model=codes.model)
 
 
 def _description(
@@ -179,11 +302,10 @@ def _description(
         "run_model": trainee.feature_model.extends[-1],
         "model": trainee.feature_model.fingerprint(),
         "stored_codes": {"file": str(STORED), "items": len(stored)},
-        "placed_against": str(settings.codes or STORED),
         "items": {"old": n_old, "new": len(new)},
         "training_rows": {"old": int((rows < n_old).sum()), "new": int((rows >= n_old).sum())},
         "labels": {"old": old_names, "new": [name for name in new.label_names if name not in old_names]},
-        "settings": settings.model_dump(mode="json", exclude={"run", "codes"}),
+        "settings": settings.model_dump(mode="json", exclude={"run"}),
         "bits_moved": _bits_moved(trainee, stored, splits),
     }
 

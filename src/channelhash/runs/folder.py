@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from channelhash.config import RunConfig, read_run_config, read_sections
 from channelhash.data.collection import Collection, load_collection
+from channelhash.data.concat import join_records, join_splits
 from channelhash.data.records import Records
+from channelhash.data.settings import make_splits
 from channelhash.data.splits import Splits, load_splits, save_splits
 from channelhash.errors import InputError
 from channelhash.models import HashModel, load_model
@@ -27,6 +29,19 @@ from channelhash.utils.device import pick_device
 from channelhash.utils.environment import environment, record_environment
 from channelhash.utils.files import locked, sweep, write_text
 from channelhash.utils.python_names import python_names, trusting
+
+if TYPE_CHECKING:
+    from channelhash.config import RunConfig  # which needs PyTorch
+
+
+def draw_run_splits(config: "RunConfig", collection: Collection) -> Splits:
+    """Return the splits of a run; in an extension the old items keep theirs."""
+    new = make_splits(config.split, collection.new)
+    if config.extend is None:
+        return new
+    old = join_records(collection.parts[:-1])
+    return join_splits(load_splits(config.extend.run / "splits.json", old), new, len(old))
+
 
 _log = logging.getLogger("channelhash.train")
 

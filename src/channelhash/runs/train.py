@@ -11,12 +11,9 @@ from channelhash.data.collection import load_collection
 from channelhash.data.label_noise import noisy_labels
 from channelhash.errors import InputError
 from channelhash.models import HashModel
-from channelhash.runs.build import check_pairs, create_loss, create_model
-from channelhash.runs.extend import extend
-from channelhash.runs.extension_config import check_extension
-from channelhash.runs.fit import fit, fit_scales_of, prepare
-from channelhash.runs.folder import Run, claim_folder, describe_run, keep_splits, read_run, save_model
-from channelhash.runs.splits import draw_run_splits
+from channelhash.runs.extend import check_extension, extend
+from channelhash.runs.fit import check_pairs, create_loss, create_model, fit, fit_scales_of, prepare
+from channelhash.runs.folder import Run, claim_folder, describe_run, draw_run_splits, keep_splits, read_run, save_model
 from channelhash.utils.overrides import apply_override
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.python_names import trusting

@@ -16,7 +16,7 @@ from channelhash.data.bulk import KINDS, input_files
 from channelhash.data.bulk.batches import Bad, RawBatch
 from channelhash.errors import InputError, JobError
 from channelhash.models import HashModel, load_model
-from channelhash.models.encode_records import encode_records
+from channelhash.models.hash_model import encode_records
 from channelhash.scale.engines import LOCAL, Workers
 from channelhash.scale.job import BulkJob, bad_path, finished_shards, open_job, shard_path
 from channelhash.utils.device import pick_device

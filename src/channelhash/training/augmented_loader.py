@@ -6,7 +6,7 @@ from torch.utils.data import Dataset
 from channelhash.augment.progressive import EasyWeights, Progression, apply, plan
 from channelhash.augment.tables import TABLE_EPOCHS, Level
 from channelhash.data.image_loader import ImageFiles
-from channelhash.models.image_encoders import unit_pixels
+from channelhash.models.small import unit_pixels
 
 #: (epoch, sample): which draw of which image.
 Draw = tuple[int, int]

@@ -15,8 +15,7 @@ from channelhash.data.collection import Collection
 from channelhash.data.image_loader import ImageFiles
 from channelhash.data.records import Items, Records, are_files
 from channelhash.errors import InputError
-from channelhash.models.encode_records import encode_items
-from channelhash.models.hash_model import HashModel
+from channelhash.models.hash_model import HashModel, encode_items
 from channelhash.training.batches import prepare_inputs
 from channelhash.training.feature_cache import augmented_features, cached_features
 from channelhash.training.mixup import mixed_images

@@ -8,7 +8,7 @@ from torch import Tensor
 from channelhash.augment.mixing import draw_mix, mix_inputs, mix_labels
 from channelhash.config import TrainSettings
 from channelhash.errors import InputError
-from channelhash.models.image_encoders import unit_pixels
+from channelhash.models.small import unit_pixels
 from channelhash.training.sources import Source
 
 _IMAGE = "image"

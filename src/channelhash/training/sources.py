@@ -11,7 +11,7 @@ from torch import Tensor
 from channelhash.augment.progressive import Progression, augment_batch
 from channelhash.config import TrainSettings
 from channelhash.data.image_loader import ImageFiles, image_batches
-from channelhash.models.image_encoders import unit_pixels
+from channelhash.models.small import unit_pixels
 from channelhash.text.augmentation import drop_tokens, mask_tokens, replace_tokens
 from channelhash.text.tokens import TokenIds
 from channelhash.training.augmented_loader import AugmentedImages

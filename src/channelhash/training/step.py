@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from channelhash.config import TrainSettings
 from channelhash.losses.base import HashLoss, Labels
-from channelhash.losses.tiled_pairs import Shard
+from channelhash.losses.functional import Shard
 from channelhash.models.backbones import Precision, autocast
 from channelhash.models.hash_model import HashModel
 from channelhash.training.average import Average

@@ -1,6 +1,8 @@
 """What an experiment leaves in its folder."""
 
 import csv
+import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -32,10 +34,13 @@ def base(tmp_path):
         pytest.param(*("factorial", "8", ["losses-test-last", "effects-k8"], ["training-k8"]), marks=pytest.mark.slow),
     ],
 )
-def test_each_grid_leaves_its_tables_plots_and_figures(base, tmp_path, name, bits, tables, plots):
+def test_each_grid_leaves_its_tables_plots_and_scores(base, tmp_path, capsys, name, bits, tables, plots):
     out = tmp_path / "grid"
     arguments = ["experiment", name, "--config", base, "--bits", bits, "--seeds", "2", "--out", out]
-    assert run_command(*arguments) == 0
+    assert run_command(*arguments, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert all(len(run["tasks"]) == 4 for run in printed["runs"])
+    assert all(Path(path).exists() for path in printed["tables"])
     for table in tables:
         assert {path.suffix for path in (out / "tables").glob(f"{table}.*")} == {".md", ".tex", ".csv"}
     for plot in plots:
@@ -54,11 +59,3 @@ def test_each_grid_leaves_its_tables_plots_and_figures(base, tmp_path, name, bit
     assert_made_again(name, out)
     assert run_command("report", out) == 0
     assert tables[0].split("-")[0] in (out / "report.html").read_text().lower()
-
-
-def test_one_seed_gives_tables_without_effects(base, tmp_path):
-    out = tmp_path / "grid"
-    arguments = ["experiment", "factorial", "--config", base, "--bits", "8", "--seeds", "1", "--out", out]
-    assert run_command(*arguments) == 0
-    assert (out / "tables" / "losses-test-last.md").exists()
-    assert not list((out / "tables").glob("effects*"))

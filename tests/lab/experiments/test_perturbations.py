@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from channelhash.data.label_noise import noisy_labels
 from channelhash.lab.experiments.studies.robustness import CORRUPTIONS, TAG_NOISE, attack
 from channelhash.models.hash_model import Branch
-from channelhash.models.image_encoders import SmallConvNet
+from channelhash.models.small import SmallConvNet
 
 
 @pytest.fixture(scope="module")

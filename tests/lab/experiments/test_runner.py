@@ -184,15 +184,6 @@ def test_every_grid_fits_every_data_set(name, dataset, tmp_path):
             assert {run.config.model_name for run in runs} == {"tdsrdh", "cliphash"}
 
 
-def test_the_command_prints_runs_and_tables(base, tmp_path, capsys):
-    arguments = ["experiment", "losses", "--config", base, "--bits", "8", "--seeds", "1", "--out", tmp_path / "g"]
-    assert run_command(*arguments, "--json") == 0
-    result = json.loads(capsys.readouterr().out)
-    assert [run["loss"] for run in result["runs"]] == ["tdsrdh", "sch", "sch", "dsch"]
-    assert all(run["n_bits"] == 8 and len(run["tasks"]) == 4 for run in result["runs"])
-    assert all(os.path.exists(path) for path in result["tables"])
-
-
 def test_bad_input_is_named(base, tmp_path, capsys):
     out = ["--out", tmp_path / "g"]
     assert_refused(capsys, "experiment", "loses", "--config", base, *out, says="did you mean 'losses'")

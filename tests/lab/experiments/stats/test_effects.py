@@ -9,7 +9,7 @@ from scipy import stats
 
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.studies.factorial import factorial_effects
+from channelhash.lab.experiments.studies.factorial import all_effects, factorial_effects
 
 
 def result(loss, kappa_q, seed, value, gamma_w=8.0, status="finished"):
@@ -83,3 +83,4 @@ def test_unfinished_runs_are_left_out_and_said():
     assert {effect.seeds for effect in by_name(runs).values() if "DSCH" in effect.name} == {3}
     with pytest.raises(InputError, match="two seeds or more of SCH and DSCH"):
         by_name([run for run in runs if run.seed == 0])
+    assert all_effects([run for run in runs if run.seed == 0]) == []

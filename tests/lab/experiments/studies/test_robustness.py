@@ -14,7 +14,7 @@ from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import robustness
 from channelhash.lab.experiments.studies.robustness import CORRUPTIONS, perturbed_scores
 from channelhash.metrics import evaluate
-from channelhash.models.image_encoders import unit_pixels
+from channelhash.models.small import unit_pixels
 from channelhash.runs import train as train_module
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run

@@ -21,7 +21,7 @@ from channelhash.lab.experiments.results import measured
 from channelhash.lab.experiments.tables import all_views, best_means, losses_table, print_spread, spread
 from channelhash.metrics.code_files import evaluate_sets
 from channelhash.models.hash_model import Branch
-from channelhash.models.image_encoders import unit_pixels
+from channelhash.models.small import unit_pixels
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
 from channelhash.text.augmentation import drop_tokens, replace_tokens

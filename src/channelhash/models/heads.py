@@ -1,21 +1,117 @@
-"""Heads that bring the sides of a frozen encoder into one space, and those that ship with the package for ``photo``."""
+"""Heads: from features to k outputs. ``photo_heads`` holds those that ship with the package."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from channelhash.errors import InputError
 from channelhash.models.backbones import load_weights, read_weights
-from channelhash.models.cliphash import UnitLength
 from channelhash.models.description import read_description
-from channelhash.models.feature_heads import NoisyFeatures, Standardize
 from channelhash.models.saved_checksums import check_weights
+
+Activation = Literal["tanh", "gelu"]
+
+
+def hash_head(widths: Sequence[int], dropout: float = 0.1, activation: Activation = "tanh") -> nn.Sequential:
+    """Make linear layers with tanh and dropout after all but the last, which is followed by nothing (§ 4).
+
+    Xavier-normal weights with gain 5/3 inside, He-normal in the last layer, zero biases.
+
+    Args:
+        widths: input width, hidden widths, number of bits; e.g. ``[2048, 4096, 4096, 32]``.
+        dropout: probability of dropping a hidden unit.
+        activation: after the hidden layers; the paper's is tanh.
+
+    >>> [type(layer).__name__ for layer in hash_head([8, 16, 4])]
+    ['Linear', 'Tanh', 'Dropout', 'Linear']
+    """
+    layers: list[nn.Module] = []
+    for i, (n_in, n_out) in enumerate(pairwise(widths)):
+        linear = nn.Linear(n_in, n_out)
+        last = i == len(widths) - 2
+        if last:
+            nn.init.kaiming_normal_(linear.weight)
+        else:
+            nn.init.xavier_normal_(linear.weight, gain=5 / 3)
+        nn.init.zeros_(linear.bias)
+        layers += [linear] if last else [linear, nn.GELU() if activation == "gelu" else nn.Tanh(), nn.Dropout(dropout)]
+    return nn.Sequential(*layers)
+
 
 #: A saved model ``aligned`` on ``photo-backbones``; its README.md says how it was learned.
 PHOTO_HEADS = Path(__file__).with_name("photo_heads")
+
+
+class Standardize(nn.Module):
+    """Subtract the training mean and divide by the training spread, column by column; saved with the weights.
+
+    >>> standardize = Standardize(1)
+    >>> standardize.fit([[0.0], [4.0]])
+    >>> standardize(torch.tensor([[4.0]])).tolist()
+    [[1.0]]
+    """
+
+    def __init__(self, n_features: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(n_features))
+        self.register_buffer("scale", torch.ones(n_features))
+        self.mean: Tensor
+        self.scale: Tensor
+        self.n_features = n_features
+
+    def fit(self, features: Any) -> None:
+        """Set mean and standard deviation to those of ``features`` ``(n, d)``; constant columns keep their scale.
+
+        Constant is also what varies by less than a millionth of the widest column: the rounding of the network before.
+        """
+        values = np.asarray(features, dtype=np.float64)
+        spread = values.std(axis=0)
+        self.mean.copy_(torch.from_numpy(values.mean(axis=0)))
+        self.scale.copy_(torch.from_numpy(np.where(spread > max(1e-12, 1e-6 * spread.max(initial=0)), spread, 1.0)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Standardize ``(n, d)`` features."""
+        return (features.to(self.mean.dtype) - self.mean) / self.scale
+
+
+class NoisyFeatures(nn.Module):
+    """Change standardized features at random while training: Gaussian noise is added, then some columns are dropped.
+
+    Args:
+        noise: spread of the noise, in units of the features' spread.
+        dropout: probability of dropping a column of a row.
+
+    >>> NoisyFeatures(noise=0.5, dropout=0.0).eval()(torch.ones(1, 2)).tolist()
+    [[1.0, 1.0]]
+    """
+
+    def __init__(self, noise: float, dropout: float) -> None:
+        super().__init__()
+        self.noise, self.dropout = noise, dropout
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Change ``(n, d)`` features in training mode; the draws are those of PyTorch's generator."""
+        if not self.training:
+            return features
+        noisy = features + self.noise * torch.randn_like(features) if self.noise else features
+        return nn.functional.dropout(noisy, self.dropout)
+
+
+class UnitLength(nn.Module):
+    """Divide rows by their Euclidean norm.
+
+    >>> [round(value, 1) for value in UnitLength()(torch.tensor([[3.0, 4.0]]))[0].tolist()]
+    [0.6, 0.8]
+    """
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scale ``(n, d)`` features."""
+        return nn.functional.normalize(features, dim=1)
 
 
 class Both(nn.Module):
