@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from channelhash.codes.code_set import CodeSet
-from channelhash.data.synthetic.scenes import LABELS
+from channelhash.data.scenes import LABELS
 from channelhash.runs.demo import TEXT_QUERIES, Fit, answer_texts
 from channelhash.search.result_grid import answer_rows
 

@@ -1,8 +1,11 @@
 """Two processes of half a batch are one process of a whole one."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -103,9 +106,34 @@ def test_ranks_that_the_network_does_not_join_say_so_in_one_line(tmp_path, monke
     assert result.returncode != 0
     errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert errors
-    for line in errors:  # of one rank its own, of the other its own or what the first one told it
-        assert "gloo cannot join the processes: " in line
-        assert line.endswith("GLOO_SOCKET_IFNAME has to name the network device that reaches the other machines")
+    assert all("gloo cannot join the processes: " in line for line in errors)
+
+
+@pytest.mark.slow
+def test_a_process_that_lost_another_says_so_in_one_line_and_the_run_goes_on(tmp_path, monkeypatch):
+    config = feature_config(tmp_path / "c.yaml", write_features(tmp_path / "f.npz"), epochs=400)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "channelhash", "train", str(config), "--out", str(tmp_path / "run"), "--resume"]
+    shared = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen(command, env=shared | {"RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    log = tmp_path / "run" / "log.jsonl"
+    while not log.exists():
+        assert ranks[0].poll() is None
+        time.sleep(0.05)
+    ranks[1].kill()
+    message = ranks[0].communicate(timeout=60)[1].splitlines()[-1]
+    ranks[1].communicate()
+    assert ranks[0].returncode == 1
+    assert message.startswith("error: rank 0 lost another process (")
+    assert message.endswith("start every process again with --resume")
+    done = len(losses(tmp_path / "run"))
+    assert 0 < done < 400
+    assert run_two(config, tmp_path / "run", "--resume").returncode == 0
+    assert len(losses(tmp_path / "run")) == 400
 
 
 #: Proxies and outputs on two ranks, the proxies' gradient as `Steps.run` makes it. Contrastive has outputs alone.

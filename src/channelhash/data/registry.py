@@ -8,8 +8,8 @@ from channelhash.data.features import load_features
 from channelhash.data.mirflickr import load_mirflickr
 from channelhash.data.nuswide import load_nuswide
 from channelhash.data.records import Records
+from channelhash.data.simulated import load_simulated
 from channelhash.data.synthetic import load_synthetic
-from channelhash.data.synthetic.features import load_simulated
 from channelhash.data.table import load_table
 from channelhash.errors import InputError
 from channelhash.utils.python_names import is_python_name, look_up

@@ -14,18 +14,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from channelhash.errors import InputError
-from channelhash.training.peers import watching_peers
+from channelhash.errors import InputError, JobError
+from channelhash.utils.reading import one_line
 
-#: How long a process waits for the others to start: all import torch, perhaps from one slow disk.
-_START = timedelta(minutes=10)
-#: How long a process waits for the others in one exchange, while the first validates or a cache is filled. A process
-#: that is lost meanwhile ends the wait, see `peers`.
-_LONGEST_WAIT = timedelta(hours=12)
-
-
-class _NotJoinedError(InputError, RuntimeError):
-    """A `RuntimeError` as well, so that `watching_peers` names a process that was lost meanwhile instead."""
+#: How long a process waits for the others in one exchange, while the first one validates, say.
+_LONGEST_WAIT = timedelta(hours=2)
 
 
 @contextmanager
@@ -34,7 +27,7 @@ def joined(device: torch.device) -> Iterator[None]:
 
     Raises:
         InputError: the network does not join them.
-        JobError: another process is lost, see `watching_peers`; Ray Train watches its processes itself.
+        JobError: an exchange failed because another process ended or did not answer.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
@@ -44,20 +37,24 @@ def joined(device: torch.device) -> Iterator[None]:
     if dist.is_initialized():  # Ray Train joins and separates its processes itself
         yield
         return
-    from torch.distributed.rendezvous import rendezvous  # some builds of torch have no such module
-
-    store, rank, size = next(rendezvous("env://", timeout=_START))
-    with watching_peers(store, rank, size):
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        try:
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_LONGEST_WAIT)
-        except RuntimeError as error:
-            raise _NotJoinedError(
-                f"{backend} cannot join the processes: {' '.join(str(error).split())}; {backend.upper()}_SOCKET_IFNAME"
-                " has to name the network device that reaches the other machines"
-            ) from error
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    try:
+        dist.init_process_group(backend, timeout=_LONGEST_WAIT)
+    except RuntimeError as error:
+        raise InputError(
+            f"{backend} cannot join the processes: {one_line(error)}; start all of them within "
+            f"{_LONGEST_WAIT}, and let {backend.upper()}_SOCKET_IFNAME name the network device that reaches the others"
+        ) from error
+    try:
         yield
-        dist.destroy_process_group()  # after an error it would wait for processes that may be gone
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        raise JobError(
+            f"rank {dist.get_rank()} lost another process ({one_line(error)}), whose own messages say why; the run "
+            "keeps all up to its last checkpoint: start every process again with --resume"
+        ) from error
+    dist.destroy_process_group()  # after an error it would wait for processes that may be gone
 
 
 def launched_rank() -> int:

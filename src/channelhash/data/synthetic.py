@@ -9,13 +9,12 @@ from PIL import Image
 
 from channelhash.data.mirflickr import load_mirflickr
 from channelhash.data.records import Records
-from channelhash.data.synthetic.hashtags import write_hashtags
-from channelhash.data.synthetic.scenes import LABELS, draw_scene
+from channelhash.data.scenes import LABELS, draw_scene, write_hashtags
 from channelhash.errors import InputError
 from channelhash.utils.files import locked, remove_leftovers, space_for, write_text
 from channelhash.utils.seeds import generator
 
-_FORMAT = 1  # part of the marker: raise it when the drawing changes
+_FORMAT = 2  # part of the marker: raise it when the drawing changes
 _README = """Annotations of the embedded data set of channelhash, in the layout of the MIRFLICKR-25k annotations v080.
 One file a label with the number of a picture a line; in *_r1.txt those where the label is what the picture shows first.
 """
