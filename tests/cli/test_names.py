@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click import Context
+from typer.main import get_command
 
-from channelhash.cli import train as command
+from channelhash.cli import train as train_command
+from channelhash.cli.main import app
 from channelhash.config import read_config
 from channelhash.data import DATA_KINDS
 from channelhash.lab.experiments.studies import EXPERIMENTS
@@ -80,7 +83,7 @@ def test_short_options_are_the_keys_they_stand_for(tmp_path, capsys):
     )
     odd = {"i.csv": "pictures", "a: b.csv": "2024", "[x], 'y\"\\.csv": "1e4", "größe #1.csv": "~"}
     for table, pictures in odd.items():
-        keys = command._short_overrides(preset_path("table"), Path(table), Path(pictures), 4)
+        keys = train_command._short_overrides(preset_path("table"), Path(table), Path(pictures), 4)
         found = read_config(preset_path("table"), keys)
         paths = Path(table).absolute(), Path(pictures).absolute()
         assert (found.source.path, found.source.root, found.train.epochs) == (*paths, 4)
@@ -104,19 +107,20 @@ def test_help_is_grouped_as_wide_as_the_terminal_and_short_by_h(capsys, monkeypa
     assert capsys.readouterr().out.startswith("Usage: ")
 
 
-@pytest.mark.parametrize("words", [[], ["index"], ["data"], ["config"]])
+@pytest.mark.parametrize("group", ["", "index", "data", "config"])
 @pytest.mark.parametrize("columns", [80, 140])
-def test_no_sentence_of_a_list_of_commands_is_cut(words, columns):
-    program = "import sys; sys.argv[0] = 'channelhash'; import channelhash.cli.main as m; m.main()"
-    environment = os.environ | {"COLUMNS": str(columns)}
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words, "-h"], env=environment, capture_output=True, text=True, check=True
-    )
-    lines = done.stdout.splitlines()[1:]  # the first ends in [ARGS]...
+def test_no_sentence_of_a_list_of_commands_is_cut(group, columns):
+    command = get_command(app)
+    context = Context(command, info_name="channelhash", max_content_width=columns, terminal_width=columns)
+    if group:
+        command = command.get_command(context, group)
+        context = Context(command, context, group, max_content_width=columns, terminal_width=columns)
+    lines = command.get_help(context).splitlines()[1:]  # the first ends in [ARGS]...
     assert not [line for line in lines if line.endswith("...")]
     assert max(map(len, lines)) <= columns
 
 
+@pytest.mark.slow
 def test_a_shell_completes_commands():
     environment = os.environ | {
         "_CHANNELHASH_COMPLETE": "complete_bash",

@@ -6,8 +6,7 @@ from typing import Any
 
 import typer
 
-from channelhash.cli.help import GroupedCommands
-from channelhash.cli.options import AsJson, Seed, SkipBad
+from channelhash.cli.options import AsJson, GroupedCommands, Seed, SkipBad
 from channelhash.cli.output import percent, print_json, print_table, progress_bars, say
 from channelhash.cli.stopping import when_stopped
 

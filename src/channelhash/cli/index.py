@@ -6,10 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from channelhash.cli.help import GroupedCommands
 from channelhash.cli.index_care import backup, check, refit, repair
 from channelhash.cli.index_transfer import export_faiss, import_faiss, push
-from channelhash.cli.options import AsJson, CodesMethod, SearchableStore, Seed, Stem, TableRoot, TrustCode, Where
+from channelhash.cli.options import (
+    AsJson,
+    CodesMethod,
+    GroupedCommands,
+    SearchableStore,
+    Seed,
+    Stem,
+    TableRoot,
+    TrustCode,
+    Where,
+)
 from channelhash.cli.output import print_json, print_table, progress_bars, say, say_left_out
 from channelhash.cli.stopping import same_command, when_stopped
 from channelhash.errors import InputError

@@ -12,24 +12,20 @@ from channelhash.cli import (
     config,
     data,
     demo,
-    distill,
     duplicates,
     encode,
     evaluate,
     experiment,
     explain,
-    export,
-    extend,
     index,
     landscape,
-    names,
     recall,
     report,
     search,
     serve,
     train,
 )
-from channelhash.cli.help import GroupedCommands, context_settings
+from channelhash.cli.options import GroupedCommands, context_settings
 from channelhash.cli.stopping import next_command, obey_signals
 from channelhash.errors import InputError, JobError, NoSpaceError, check_address, hide_secrets
 from channelhash.utils.optional_imports import naming_extra
@@ -48,12 +44,12 @@ _COMMANDS: dict[str, Sequence[tuple[str, Callable[..., None] | typer.Typer]]] = 
     "Train": (
         ("demo", demo.demo),
         ("train", train.train),
-        ("extend", extend.extend),
-        ("distill", distill.distill),
-        ("export", export.export),
+        ("extend", train.extend),
+        ("distill", train.distill),
+        ("export", train.export),
         ("data", data.app),
         ("config", config.app),
-        ("list", names.names),
+        ("list", config.names),
     ),
     "Measure": (
         ("evaluate", evaluate.evaluate),

@@ -1,11 +1,13 @@
-"""Arguments and options that several commands share, declared once."""
+"""Arguments and options that several commands share, declared once; their help in groups, as wide as the terminal."""
 
+import shutil
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 
 class Modality(StrEnum):
@@ -48,7 +50,7 @@ class Engine(StrEnum):
 
 
 def _consent(context: typer.Context, trust_code: bool) -> bool:
-    """Let the option count for all that its command reads."""
+    """Apply the option to everything that its command reads."""
     from channelhash.utils.python_names import trusting
 
     context.with_resource(trusting(trust_code))
@@ -96,3 +98,26 @@ def read_overrides(settings: Sequence[str], skip_bad: bool) -> list[str]:
     ['train.epochs=3', 'data.skip_bad=true']
     """
     return [*settings, *(["data.skip_bad=true"] if skip_bad else [])]
+
+
+class GroupedCommands(TyperGroup):
+    """A group whose help shows a sentence of each command, under the headings that they are registered with."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for each heading, in the order of the first command of each."""
+        sections: dict[str, list[Any]] = {}
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            sections.setdefault(command.rich_help_panel or "Commands", []).append(command)
+        longest = max(len(command.name) for commands in sections.values() for command in commands)
+        for heading, commands in sections.items():
+            with formatter.section(heading):
+                # Wrapped, not cut at a number of letters.
+                formatter.write_dl(
+                    [(f"{command.name:<{longest}}", command.get_short_help_str(1000)) for command in commands]
+                )
+
+
+def context_settings() -> dict[str, Any]:
+    """Return what every command's help has: ``-h``, and the width of the terminal."""
+    return {"help_option_names": ["-h", "--help"], "max_content_width": shutil.get_terminal_size().columns}

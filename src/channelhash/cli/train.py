@@ -1,12 +1,37 @@
-"""``channelhash train``"""
+"""``channelhash train``, ``extend``, ``distill`` and ``export``"""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from channelhash.cli.options import AsJson, Overrides, Resume, SkipBad, TrustCode, read_overrides
-from channelhash.cli.output import print_json, print_plan, print_trained, progress_bars
+from channelhash.cli.options import (
+    AsJson,
+    Modalities,
+    Overrides,
+    Resume,
+    SavedModel,
+    SkipBad,
+    TableRoot,
+    TrustCode,
+    read_overrides,
+)
+from channelhash.cli.output import (
+    percent,
+    percent_or_dash,
+    print_json,
+    print_plan,
+    print_table,
+    print_trained,
+    progress_bars,
+)
 from channelhash.cli.stopping import resumed_command, when_stopped
+from channelhash.errors import InputError
+
+#: Problems that ``distill`` prints; all of them are in ``problems.txt``.
+_SHOWN = 3
 
 
 def _alone(context: typer.Context, parameter: typer.CallbackParam, value: str | None) -> str | None:
@@ -91,3 +116,145 @@ def _short_overrides(config: Path, data: Path | None, images: Path | None, epoch
         *([path_override("data.root", images)] if images else []),
         *([f"train.epochs={epochs}"] if epochs else []),
     ]
+
+
+def extend(
+    run: Path = typer.Argument(..., help="A finished run's folder."),
+    data: Path = typer.Option(
+        ..., help="The new items: a table or a file of features with labels, or a YAML file with the section data."
+    ),
+    out: Path | None = typer.Option(None, help="The new run's folder; <RUN>-extended by default."),
+    root: TableRoot = None,
+    settings: Overrides = [],
+    resume: Resume = False,
+    skip_bad: SkipBad = False,
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a run further on new items, with new labels if they have any; its existing codes stay valid.
+
+    Example: channelhash extend runs/table --data new.csv --out runs/extended
+    """
+    from channelhash.runs.extend import DESCRIPTION, extension_config
+    from channelhash.runs.train import start_run
+    from channelhash.training.distributed import launched_rank
+
+    overrides = read_overrides(settings, skip_bad)
+    config = extension_config(run, data, root, overrides)
+    folder = out or run.with_name(f"{run.name}-extended")
+    when_stopped(f"{folder} keeps all up to its last checkpoint", resumed_command)
+    with progress_bars() as progress:
+        result = start_run(config, folder, resume, progress).as_dict()
+    if launched_rank() > 0:
+        return  # the first process speaks for all
+    description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    if as_json:
+        print_json({**result, "extension": description})
+        return
+    items, labels = description["items"], description["labels"]
+    typer.echo(f"{items['new']} new items beside {items['old']}; new labels: {', '.join(labels['new']) or 'none'}")
+    print_trained(result, folder)
+
+
+def distill(
+    run: Path = typer.Argument(..., help="Folder of a finished run, the teacher."),
+    student: str = typer.Option(
+        ..., help="Name of a model (small, …), or a YAML file with the section model and, optionally, data and train."
+    ),
+    data: Path | None = typer.Option(
+        None, help="Another source of the same items, joined by id: a table or a file of features."
+    ),
+    modalities: Modalities = [],
+    out: Path | None = typer.Option(None, help="The student's folder; runs/<run>-<student> by default."),
+    settings: Overrides = [],
+    resume: Resume = False,
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a small model to reproduce a large model's codes, and compare the two.
+
+    Codes of either model can search among the other's. Splits and settings are the teacher's unless overridden.
+
+    Example: channelhash distill runs/clip --student small --set model.width=16
+
+    Example: channelhash distill runs/features --student small --data items.csv --set data.root=images
+    """
+    from channelhash.runs.distill import distill as train_student
+    from channelhash.runs.distill import student_config
+    from channelhash.runs.folder import open_run
+    from channelhash.training.distributed import launched_rank
+
+    teacher = open_run(run)
+    config = student_config(teacher.config, student, data, settings)
+    folder = out or Path("runs") / f"{run.resolve().name}-{Path(student).stem}"
+    when_stopped(f"{folder} keeps all up to its last checkpoint", resumed_command)
+    with progress_bars() as progress:
+        result = train_student(teacher, config, folder, modalities, resume, progress)
+    if launched_rank() > 0:
+        return  # the first process speaks for all
+    if as_json:
+        print_json(result)
+        return
+    typer.echo(f"{result['epochs']} epochs, last mean loss {result['loss']:.4f} bits. The student is in {folder}")
+    for line in result["problems"][:_SHOWN]:
+        typer.echo(line)
+    if len(result["problems"]) > _SHOWN:
+        typer.echo(f"… and {len(result['problems']) - _SHOWN} more in {folder / 'problems.txt'}")
+    rows = result["rows"]
+    title = f"{rows['query']} queries, {rows['retrieval']} items, {result['n_bits']} bits; tie-aware mAP in %"
+    print_table(title, ["", "teacher", "student", "student asks teacher", "chance"], _comparison(result))
+    typer.echo(f"Next: channelhash search {run} --model {folder} --text …")
+
+
+def _comparison(result: Mapping[str, Any]) -> list[list[str]]:
+    """Return a row for each of retrieval, equal bits and size."""
+    maps, size = result["map"], result["size"]
+    columns = [maps["teacher->teacher"], maps["student->student"], maps["student->teacher"]]
+    rows = []
+    for task, chance in result["chance"].items():
+        shares = [percent_or_dash(column.get(task)) for column in columns]
+        rows.append([task.replace("->", " → "), *shares, percent(chance)])
+    for modality, share in result["agreement"].items():
+        rows.append([f"equal bits of {modality}s, %", "", percent(share), "", ""])
+    sides = ("teacher", "student")
+    rows.append(["parameters", *[f"{size[side]['parameters']:,}" for side in sides], "", ""])
+    rows.append(["saved model, MB", *[f"{size[side]['bytes'] / 1e6:.2f}" for side in sides], "", ""])
+    if size["teacher"]["frozen_bytes"] or size["student"]["frozen_bytes"]:
+        rows.append(["frozen encoders, MB", *[f"{size[side]['frozen_bytes'] / 1e6:.2f}" for side in sides], "", ""])
+    return rows
+
+
+def export(
+    run: SavedModel,
+    onnx: bool = typer.Option(False, "--onnx", help="Write one ONNX file per modality, described by export.json."),
+    modalities: Modalities = [],
+    out: Path | None = typer.Option(None, help="Folder to write, new or empty; RUN/onnx by default."),
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Export a trained model's encoders for programs without PyTorch; each file is run and compared with the model.
+
+    export.json describes the inputs of each file, how pictures and texts become these, and how outputs become bits.
+
+    Example: channelhash export runs/table --onnx --out exported
+    """
+    if not onnx:
+        raise InputError(f"export: name the format: channelhash export {run} --onnx")
+    from channelhash.models import load_model
+    from channelhash.models.exported import DESCRIPTION, FOLDER
+    from channelhash.models.onnx_export import export_onnx
+
+    folder = out or run / FOLDER
+    description = export_onnx(load_model(run), folder, modalities)
+    written = description["modalities"]
+    if as_json:
+        keys = ("model", "fingerprint", "n_bits")
+        files = {modality: str(folder / entry["file"]) for modality, entry in written.items()}
+        differences = {modality: entry["largest_difference"] for modality, entry in written.items()}
+        about = {"out": str(folder), "description": str(folder / DESCRIPTION), "files": files}
+        print_json({**about, **{key: description[key] for key in keys}, "largest_difference": differences})
+        return
+    for modality, entry in written.items():
+        within = f"outputs equal the model's within {entry['largest_difference']:.0e}"
+        typer.echo(f"{folder / entry['file']}: {modality}, {within}")
+    typer.echo(f"How to use them: {folder / DESCRIPTION}")
