@@ -3,9 +3,6 @@
 import ast
 import contextlib
 import json
-import os
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,53 +10,6 @@ from channelhash.errors import InputError
 from channelhash.models.extractors import Extractor
 from channelhash.models.open_clip import load_open_clip
 from pages import ROOT
-
-sys.path.insert(0, str(ROOT / "tools" / "attacks"))
-
-from consent import NEVER, cases, try_case, write_sources
-
-#: A case a way in and a kind; the rest is slow.
-QUICK = [
-    ("loss", "evaluate"),
-    ("data", "train --resume"),
-    ("model", "search STORE"),
-    ("extractor", "search STORE"),
-    ("extractor", "serve"),
-    ("extractor", "load_model"),
-    ("model", "ch.index"),
-]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("consent").resolve()
-    path, before = list(sys.path), Path.cwd()
-    sys.path.append("")  # what a person's own folder is to `python -m`
-    os.chdir(folder)
-    write_sources(folder)
-    yield folder
-    os.chdir(before)
-    sys.path[:] = path
-
-
-def assert_only_by_consent(place, kind, entry):
-    outcome = try_case(place, kind, entry, consent=False)
-    assert outcome == ("left" if entry == "report" else "refused"), (kind, entry, outcome)
-    if entry not in NEVER:
-        outcome = try_case(place, kind, entry, consent=True)
-        assert outcome in ("ran", "needless"), (kind, entry, outcome)
-        assert outcome == "ran" or kind == "extractor"
-
-
-@pytest.mark.parametrize(("kind", "entry"), QUICK)
-def test_code_that_a_folder_names_runs_by_consent_only(place, kind, entry):
-    assert_only_by_consent(place, kind, entry)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "entry"), [case for case in cases() if case not in QUICK])
-def test_code_that_a_folder_names_runs_by_consent_only_wherever_a_folder_is_read(place, kind, entry):
-    assert_only_by_consent(place, kind, entry)
 
 
 def test_every_command_that_reads_a_model_has_the_option():

@@ -1,0 +1,606 @@
+"""Damaged files and odd values, and folders that name code of this machine, through the real commands.
+
+``cd tests; python -m cli.test_hostile --count 10000 --seed 0`` prints the counts of ``docs/reference/guarantees.md``.
+
+A valid file of each kind is damaged at random, as bytes and within its format; a command reads it in a process of its
+own, and succeeds (ok) or refuses in one line (refused); everything else is a failure. A forged folder is whole: with
+consent its code runs and leaves a mark; without, one line names the code.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import random
+import re
+import shutil
+import sqlite3
+import sys
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from PIL import Image
+
+import channelhash as ch
+from channelhash.cli import main as command_line
+from channelhash.errors import InputError
+from data.mirflickr_tree import write_tree as write_mirflickr
+from data.nuswide_tree import write_tree as write_nuswide
+from picture_runs import picture_config, write_pictures
+from small_runs import feature_config, run_command, write_features
+
+FAILURES = ("bug", "traceback", "mute", "signal", "hang")
+_SECONDS, _MEMORY = 20, 4 << 30
+
+# Damage
+
+PIECES = """
+1e308 -1 0 nan inf 1e999 99999999999999999999 0x1f 1_000 1:30 2020-13-45 null true ~ [] {} [ { } ( : , !!binary
+!!python/object:os.system &a *a --- > ' " \\ .. % # {0} %s \\ud800 \\u0000 é 漢 😀 id labels image text ٣ ½ Infinity
+""".split()  # noqa: SIM905
+PIECES += ["\x00", "\t", "\u2028", "\ufeff", "\r\n", ""]
+PIECES += ["9" * 5000, "[" * 20000, "{" * 500, "a" * 70000, '{"a":' * 20000]
+
+VALUES: list[Any] = [None, True, [], {}, "", "é\x00", 0, -1, 2**31, 2**64, 10**400, 1.5, 1e308, [[]], float("nan")]
+VALUES += [-float("inf"), "9" * 5000, "\ud800", ["a", 1], {"a": None}, [None], "1e308"]
+_SQL = (
+    "UPDATE items SET metadata = '{'", "UPDATE items SET metadata = x'ff'", "UPDATE items SET id = x'ff'",
+    "UPDATE codes SET code = x'00'", "UPDATE codes SET code = 'text'", "UPDATE codes SET item = 99999",
+    "DELETE FROM state", "UPDATE state SET snapshot = '../..'", "DROP TABLE codes", "DROP TABLE items",
+    "INSERT INTO labels VALUES (x'ff', 1)", "PRAGMA user_version = 99", "PRAGMA application_id = 1",
+)  # fmt: skip
+
+
+def damage(path: Path, rng: random.Random) -> None:
+    """Change one file in place, within its format where that is known."""
+    before = path.read_bytes()
+    if (inside := INSIDE.get(path.suffix)) and rng.random() < 0.6:
+        with contextlib.suppress(Exception):  # what was damaged before may not be readable here either
+            inside(path, rng)
+            return
+    text = path.suffix in (".csv", ".tsv", ".jsonl", ".json", ".yaml", ".txt", ".vec", ".value")
+    path.write_bytes((change_text if text and rng.random() < 0.7 else change_bytes)(before, rng))
+
+
+def change_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Return bytes with bits flipped, or a piece inserted, removed, repeated, cut or overwritten."""
+    at, kind = rng.randrange(len(data) + 1), rng.randrange(8)
+    end = min(len(data), at + 2 ** rng.randrange(12))
+    if kind < 3 and data:
+        flipped = bytearray(data)
+        for _ in range(rng.choice((1, 1, 1, 8, 64))):
+            flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        return bytes(flipped)
+    number = rng.choice((1, 0x7FFFFFFF, 0xFFFFFFFF, 2**40, 2**63)).to_bytes(8, rng.choice(("little", "big")))
+    middle = (rng.randbytes(20), b"", data[at:end] * 30, b"\xff" * (end - at), number, b"\xed\xa0\x80")
+    return data[:at] if kind == 3 else data[:at] + rng.choice(middle) + data[rng.choice((at, end)) :]
+
+
+def change_text(data: bytes, rng: random.Random) -> bytes:
+    """Return text with words and numbers replaced, doubled, or joined by odd pieces."""
+    parts = re.split(rb"([\w.+-]+)", data)
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        place, piece = rng.randrange(len(parts)), rng.choice(PIECES).encode("utf-8", "surrogatepass")
+        parts[place] = rng.choice((piece, parts[place] + piece, b"", parts[rng.randrange(len(parts))]))
+    return b"".join(parts)
+
+
+def change_value(value: Any, rng: random.Random) -> Any:
+    """Return a nested value with one part replaced, removed, repeated or wrapped."""
+    if isinstance(value, dict) and value and rng.random() < 0.85:
+        key, kind = rng.choice(list(value)), rng.randrange(8)
+        if kind < 2:
+            return {name: part for name, part in value.items() if name != key} | {"x" * kind: 1} * kind
+        return {**value, key: change_value(value[key], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        place = rng.randrange(len(value))
+        return [*value[:place], *[change_value(value[place], rng)] * rng.randrange(3), *value[place + 1 :]]
+    return rng.choice((*VALUES, [value], {"a": value}, str(value)))
+
+
+def change_array(array: np.ndarray, rng: random.Random) -> np.ndarray:
+    """Return an array of another shape, type or content."""
+    odd: tuple[Callable[[], np.ndarray], ...] = (
+        lambda: np.array(rng.choice((0, -1, 1e308, float("nan"), "x"))),
+        lambda: rng.choice((array[:0], array.ravel(), array[None], array[:-1], array[..., :-1], array.T)),
+        lambda: array.astype(rng.choice(("float16", "int64", "complex64", "uint8", "bool", "U3", "S2", "M8[s]"))),
+        lambda: np.full(array.shape, rng.choice((float("nan"), float("inf"), -(2**63), 1e308))),
+        lambda: np.zeros(array.shape, [("a", "i4"), ("b", "f8")]),
+        lambda: np.array([b"\xff\xfe", b"a"]),
+    )
+    return rng.choice(odd)()
+
+
+def _in_json(path: Path, rng: random.Random) -> None:
+    load, dump = (yaml.safe_load, yaml.safe_dump) if path.suffix == ".yaml" else (json.loads, json.dumps)
+    lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+    place = rng.randrange(len(lines))
+    lines[place] = dump(change_value(load(lines[place]), rng))
+    path.write_text("\n".join(lines))
+
+
+def _in_npz(path: Path, rng: random.Random) -> None:
+    if rng.random() < 0.6:
+        with np.load(path) as archive:
+            arrays = dict(archive)
+        name = rng.choice(list(arrays))
+        np.savez(path, **arrays | {name: change_array(arrays[name], rng)})
+        return
+    with zipfile.ZipFile(path) as packed:  # damaged below the checksums of the archive
+        members = {name: packed.read(name) for name in packed.namelist()}
+    name = rng.choice(list(members))
+    members[name] = change_bytes(members[name][:128], rng) + members[name][128:]
+    with zipfile.ZipFile(path, "w") as packed:
+        for name, content in members.items():
+            packed.writestr(name, content)
+
+
+def _in_mat(path: Path, rng: random.Random) -> None:
+    from scipy.io import loadmat, savemat
+
+    arrays = {name: value for name, value in loadmat(path).items() if not name.startswith("__")}
+    name = rng.choice(list(arrays))
+    arrays[name] = rng.choice((change_array(np.asarray(arrays[name]), rng), {"a": arrays[name]}, np.array([], object)))
+    savemat(path, arrays, do_compression=rng.random() < 0.5)
+
+
+def _in_tar(path: Path, rng: random.Random) -> None:
+    with tarfile.open(path) as archive:
+        members = {name: archive.extractfile(name).read() for name in archive.getnames()}
+    name = rng.choice(list(members))
+    content = rng.choice((change_bytes, change_text))(members.pop(name), rng)
+    members[rng.choice((name, name, name, "../" + name, "/x.jpg", "é\udcff.txt", "0" * 300 + ".txt"))] = content
+    with tarfile.open(path, "w") as archive:
+        for name, content in sorted(members.items()):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+
+
+def _in_parquet(path: Path, rng: random.Random) -> None:
+    table = pq.read_table(path)
+    place, n, facts = rng.randrange(table.num_columns), table.num_rows, dict(table.schema.metadata or {})
+    if facts and rng.random() < 0.4:
+        key = rng.choice(list(facts))
+        table = table.replace_schema_metadata({**facts, key: change_text(facts[key], rng)})
+    elif rng.random() < 0.2:
+        names = list(table.column_names)
+        names[place] = rng.choice((*PIECES[:30], names[place] + "x", "id", "code_image"))
+        table = table.rename_columns(names)
+    else:
+        odd = (None, [None, 1.5], [float("nan")], {"bytes": None}, [["a"]], 2**63 - 1, b"\xff", True, ["a", None])
+        column = pa.array([10**17] * n, pa.timestamp("s")) if rng.random() < 0.1 else pa.array([rng.choice(odd)] * n)
+        table = table.set_column(place, table.column_names[place], column)
+    pq.write_table(table, path)
+
+
+def _in_safetensors(path: Path, rng: random.Random) -> None:
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.dumps(change_value(json.loads(data[8 : 8 + size]), rng)).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + data[8 + size :])
+
+
+def _in_sqlite(path: Path, rng: random.Random) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(rng.choice(_SQL))
+
+
+def _in_png(path: Path, rng: random.Random) -> None:
+    data, side = path.read_bytes(), rng.choice((0, 7, 30000, 2**31 - 1, 2**32 - 1)).to_bytes(4, "big")
+    header = data[12:16] + rng.choice((side + data[20:29], data[16:20] + side + data[24:29]))
+    path.write_bytes(data[:12] + header + zlib.crc32(header).to_bytes(4, "big") + data[33:])
+
+
+#: File ending -> change within the format, so that the damage gets past the first check.
+INSIDE: dict[str, Callable[[Path, random.Random], None]] = {
+    **dict.fromkeys((".json", ".jsonl", ".yaml"), _in_json),
+    ".npz": _in_npz,
+    ".mat": _in_mat,
+    ".tar": _in_tar,
+    ".parquet": _in_parquet,
+    ".png": _in_png,
+    ".safetensors": _in_safetensors,
+    ".sqlite": _in_sqlite,
+}
+
+# Valid files, and commands that read them
+
+
+def make_seeds(root: Path) -> Path:
+    """Write a valid file of each kind below a new folder."""
+    from scipy.io import savemat
+
+    write_pictures(root / "pictures", 24)
+    write_mirflickr(root / "mirflickr")
+    write_nuswide(root / "nuswide")
+    for folder in ("tables", "arrays", "shards", "words", "configs", "photos", "coco", "values"):
+        (root / folder).mkdir()
+    rows = [{"id": f"i{i}", "text": f"a red one, é {i}", "labels": f"red;{i % 3}"} for i in range(24)]
+    lines = ["id,text,labels", *(f'{row["id"]},"{row["text"]}",{row["labels"]}' for row in rows)]
+    (root / "tables/items.csv").write_text("\n".join(lines))
+    (root / "tables/items.tsv").write_text("\n".join(["id\ttext\tlabels", *("\t".join(row.values()) for row in rows)]))
+    (root / "tables/items.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pq.write_table(pa.Table.from_pylist(rows), root / "tables/items.parquet")
+    arrays = dict(np.load(write_features(root / "arrays/features.npz", 24)))
+    savemat(
+        root / "arrays/features.mat", {"IAll": arrays["image"], "YAll": arrays["text"], "LAll": arrays["labels"] * 1.0}
+    )
+    signs, labels = np.sign(arrays["image"][:, :8]), arrays["labels"] * 1
+    both = {"B_q": signs[:9], "B_r": signs[9:], "L_q": labels[:9], "L_r": labels[9:]}
+    savemat(root / "arrays/codes.mat", both, do_compression=True)
+    np.savez(root / "arrays/codes.npz", **both)
+    with tarfile.open(root / "shards/0.tar", "w") as tar:
+        for i in range(4):
+            tar.add(root / f"pictures/images/{i}.png", f"{i}.png")
+            (root / "note.txt").write_text("a red one")
+            tar.add(root / "note.txt", f"{i}.txt")
+    names = [f"word{i} {' '.join(f'{i + x:.4f}' for x in range(5))}" for i in range(12)]
+    (root / "words/words.vec").write_text("12 5\n" + "\n".join(names) + "\n")
+    for ending in ("png", "jpg", "webp", "gif", "bmp", "tiff"):
+        Image.new("RGB", (12, 9), "red").save(root / "photos" / f"a.{ending}")
+    for i in range(1, 7):
+        Image.new("RGB", (9, 7)).save(root / "coco" / f"{i}.jpg")
+    found = {"images": [{"id": i, "file_name": f"{i}.jpg"} for i in range(1, 7)]}
+    found |= {"annotations": [{"image_id": i, "category_id": i % 2, "caption": "a dog"} for i in range(1, 7)]}
+    (root / "coco/all.json").write_text(
+        json.dumps(found | {"categories": [{"id": 0, "name": "a"}, {"id": 1, "name": "b"}]})
+    )
+    values = {"set": ["train.epochs=3", "loss.tau=1.5", "model.hidden=[4, 8]", "train.learning_rate=1e-4"]}
+    values |= {
+        "where": [
+            "label = 'red'",
+            "text = 'a' AND year > 2019",
+            "id LIKE 'i%' OR NOT (score <= 1.5)",
+            "has_label('red')",
+        ]
+    }
+    values |= {"word": ["item001", "a red one", "1", "0.5", "nan", "9" * 30, "images/0.png", "é 漢字"]}
+    for name, texts in values.items():
+        (root / "values" / f"{name}.value").write_text("\n".join(texts))
+    model = {"name": "small", "n_bits": 8, "image_size": 16, "width": 8}
+    picture_config(root / "small.yaml", root / "pictures/items.csv", model, epochs=1, batch_size=4, workers=0)
+    small = json.loads((root / "small.yaml").read_text())
+    small["data"] |= {"queries": 6, "train": 8, "validation_queries": 4}
+    (root / "small.yaml").write_text(json.dumps(small))
+    features = feature_config(root / "features.yaml", root / "arrays/features.npz", epochs=1, batch_size=4, workers=0)
+    plain = json.loads(features.read_text())
+    plain["data"] |= {"queries": 6, "train": 8}
+    (root / "configs/config.yaml").write_text(yaml.safe_dump(plain))
+    run, store = root / "run/run", root / "store/photos.store"
+    for words in (
+        ("train", root / "small.yaml", "--out", run),
+        ("evaluate", run),
+        ("train", root / "configs/config.yaml", "--out", root / "plain/run"),
+        ("index", "create", store, root / "pictures", "--model", run),
+        ("encode", run, "--data", root / "pictures/items.csv", "--out", root / "codes/codes.parquet"),
+        ("encode", run, "--data", root / "shards", "--out", root / "job/codes"),
+    ):
+        assert run_command(*words) == 0, words
+    shutil.make_archive(str(root / "archives/a"), "zip", root / "nuswide")
+    shutil.copy(root / "values/where.value", root / "store")
+    return root
+
+
+def _unpack(file: str) -> None:
+    from channelhash.data.archives import unpack
+
+    unpack(Path(file), Path("out"))
+
+
+def _read_words(file: str) -> None:
+    from channelhash.text.word_vectors import open_word_vectors
+
+    open_word_vectors(Path(file), Path("cache")).row("word1")
+
+
+def _read_config(file: str, *settings: str) -> None:
+    from channelhash.config import read_config
+
+    read_config(Path(file), settings).to_yaml()
+
+
+_CALLS: dict[str, Callable[..., None]] = {"unpack": _unpack, "words": _read_words, "config": _read_config}
+_ENCODE, _SEARCH = (
+    "encode {seeds}/run/run --data {file} --out {here}/out",
+    "search photos.store --like images/0.png -k 3",
+)
+
+
+class Kind(NamedTuple):
+    """A folder of valid files that is copied, which of them are damaged, and the commands that read them."""
+
+    folder: str
+    files: str
+    commands: tuple[str, ...]
+
+
+_TABLE = ("data describe table --path {file}", "data describe table --path {file} --skip-bad")
+_FEATURES = ("data describe features --path {file}",)
+_VALUE = ("--like", "--text", "--image", "--like item001 -k", "--like item001 --radius")
+KINDS = {
+    **{ending: Kind("tables", f"items.{ending}", _TABLE) for ending in ("csv", "tsv", "jsonl", "parquet")},
+    **{ending: Kind("arrays", f"features.{ending}", _FEATURES) for ending in ("npz", "mat")},
+    "foreign codes": Kind("arrays", "codes.*", ("evaluate --codes {file}",)),
+    "bulk": Kind("tables", "items.parquet", (_ENCODE,)),
+    "tar": Kind("shards", "*.tar", (_ENCODE,)),
+    "codes": Kind("codes", "*.parquet", ("evaluate --query {file} --database {file}", "search {file} --like item001")),
+    "coco": Kind("coco", "*.json", ("data describe coco --set instances=all.json --set captions=all.json",)),
+    "nuswide": Kind("nuswide", "**/*.txt", ("data describe nuswide --root . --set n_labels=3",)),
+    "mirflickr": Kind("mirflickr", "**/*.txt", ("data describe mirflickr25k --root . --set min_tag_count=1",)),
+    "yaml": Kind("configs", "config.yaml", ("call config config.yaml",)),
+    "set": Kind("values", "set.value", ("call config {seeds}/configs/config.yaml {value}",)),
+    "where": Kind(
+        "store", "where.value", (f"{_SEARCH} --where {{value}}", "index delete photos.store --where {value}")
+    ),
+    "values": Kind("values", "word.value", tuple(f"search {{seeds}}/run/run {words} {{value}}" for words in _VALUE)),
+    "words": Kind("words", "words.vec", ("call words {file}",)),
+    "archive": Kind("archives", "*", ("call unpack {file}",)),
+    "image": Kind("photos", "*", ("search {seeds}/run/run --image {file} -k 2",)),
+    "model": Kind("plain/run/model", "*", ("encode . --data {seeds}/arrays/features.npz --out o.parquet",)),
+    "store": Kind("store", "photos.store/**/*", (_SEARCH, "index info photos.store", "search photos.store --text red")),
+    "run": Kind("run", "run/**/*", ("report run", "evaluate run", "train {seeds}/small.yaml --out run --resume")),
+    "job": Kind("job", "codes/**/*", ("encode {seeds}/run/run --data {seeds}/shards --out codes",)),
+}
+
+
+def _prepared(kind: Kind, seeds: Path, here: Path, rng: random.Random | None) -> list[str]:
+    """Copy the valid files of a kind, damage one if ``rng`` is given, and return the words of a command."""
+    shutil.copytree(seeds / kind.folder, here)
+    files = sorted(path for path in here.glob(kind.files) if path.is_file() and path.name != ".lock")
+    file, command, value = files[0], kind.commands[0], ""
+    if rng:
+        file, command = rng.choice(files), rng.choice(kind.commands)
+    if file.suffix == ".value":
+        values = file.read_text().split("\n")
+        value = rng.choice(values) if rng else values[0]
+        if rng and rng.random() < 0.9:
+            value = change_text(value.encode(), rng).decode("utf-8", "surrogateescape").replace("\0", "")[:100_000]
+    elif rng:
+        damage(file, rng)
+    named = {"{file}": str(file), "{seeds}": str(seeds), "{here}": str(here)}
+    words = command.split()
+    for place, text in named.items():
+        words = [word.replace(place, text) for word in words]
+    return [word.replace("{value}", value) for word in words]
+
+
+def _child(words: list[str], here: Path, log: Path) -> None:
+    """Run a command in this forked process, whose output goes to a file."""
+    import resource
+
+    with open(log, "wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.stdout = sys.stderr = os.fdopen(2, "w", 1, closefd=False)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+    os.chdir(here)
+    sys.argv = ["channelhash", *words]
+    if words[0] == "call":
+        sys.argv, command_line.app = ["channelhash"], lambda: _CALLS[words[1]](*words[2:])  # type: ignore[assignment]
+    command_line.main()
+
+
+def outcome_of(words: list[str], here: Path) -> tuple[str, str]:
+    """Run a command in a process of its own; return how it ended, and what it said last."""
+    fork = multiprocessing.get_context("forkserver")
+    fork.set_forkserver_preload(["torch", "channelhash.cli.main", "channelhash.config", "channelhash.search.query"])
+    log = here.with_name("log")
+    process = fork.Process(target=_child, args=(words, here, log))
+    process.start()
+    process.join(9 * _SECONDS)  # other programs may use the machine, too
+    hung = process.is_alive()
+    process.kill()
+    process.join()
+    said = log.read_text(errors="replace") if log.exists() else ""
+    errors = [line for line in said.splitlines() if line.startswith("error: ")]
+    code = process.exitcode or 0
+    if hung or code < 0:
+        return "hang" if hung or code == -24 else "signal", said[-2000:]
+    if "Traceback (most recent call last)" in said:
+        return "traceback", said[-2000:]
+    if code == 0:
+        return "ok", ""
+    if any("this is a bug" in line for line in errors):
+        return "bug", errors[0]
+    return "refused" if len(errors) == 1 or (code == 2 and "Error: " in said) else "mute", said[-600:]
+
+
+def attack(count: int, seed: int, seeds: Path, folder: Path) -> list[tuple[str, str, str]]:
+    """Damage ``count`` inputs, each drawn from ``seed`` and its number; return kind, outcome and words of each."""
+    done = []
+    for number in range(count):
+        rng = random.Random(f"{seed} {number}")
+        name = rng.choice(list(KINDS))
+        shutil.rmtree(folder / "here", ignore_errors=True)
+        words = _prepared(KINDS[name], seeds, folder / "here", rng)
+        outcome, said = outcome_of(words, folder / "here")
+        done.append((name, outcome, f"{number} {' '.join(words)[:300]}: {said}"))
+        if outcome in FAILURES:
+            print(*done[-1], flush=True)
+    return done
+
+
+# Code that a folder names
+
+_CODE = """
+from pathlib import Path
+Path("mark").touch()
+import numpy as np
+from channelhash.data import DATA_KINDS
+from channelhash.losses import LOSSES
+from channelhash.models import MODELS
+MODEL, LOSS, DATA = MODELS["features"], LOSSES["dsch"], DATA_KINDS["features"]
+def text(items):
+    Path("mark").touch()
+    return np.ones((len(items), 12))
+"""
+#: What is forged: the name, and the keys of a run's configuration that it takes the place of.
+FORGED = {
+    "model": ("python:forged_code:MODEL", ("model", "name")),
+    "extractor": ("python:forged_code:text", ("model", "extractors", "text")),
+    "loss": ("python:forged_code:LOSS", ("loss", "name")),
+    "data": ("python:forged_code:DATA", ("data", "kind")),
+}
+_CODED = ("model", "extractor")
+#: Function of the package -> how it reads a forged run.
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "load_model": lambda run, **consent: ch.load_model(run / "model", **consent).encode_texts(["a dog"]),
+    "ch.evaluate": lambda run, **consent: ch.evaluate(run, **consent),
+    "ch.index": lambda run, **consent: ch.index(run.parents[1] / "f.npz", run.with_name("n"), model=run, **consent),
+    "ch.explain": lambda run, **consent: ch.explain(run, texts=["a", "b"], settings=None, **consent),
+}
+_PAIR = "--text dog --text sea --no-maps"
+#: Command or function -> the kinds of names that it meets; the last four train or compile.
+ENTRIES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("evaluate RUN", "evaluate RUN --checkpoint best", "report RUN", "ch.evaluate"), tuple(FORGED)),
+    **dict.fromkeys(("search RUN --text dog", "search STORE --text dog", f"explain RUN {_PAIR}", "ch.explain"), _CODED),
+    **dict.fromkeys(("search STORE --text dog --model BEST", f"explain STORE {_PAIR}", "load_model"), _CODED),
+    **dict.fromkeys(("index create OUT DATA --model RUN", "index add STORE NEW", "ch.index"), _CODED),
+    "encode RUN --data DATA --out c.parquet": _CODED,
+    "train PLAIN --out RUN --resume": tuple(FORGED),
+    "extend RUN --data NEW --out OUT": tuple(FORGED),
+    "train EXTENDING --out OUT": ("model", "data"),
+    "distill RUN --student features --out OUT": tuple(FORGED),
+    "export RUN --onnx --out OUT": _CODED,
+}
+CASES = [(kind, entry) for entry, kinds in ENTRIES.items() for kind in kinds]
+QUICK = [("loss", "evaluate RUN"), ("extractor", "search STORE --text dog"), ("model", "ch.index")]
+
+
+def write_honest(place: Path) -> Path:
+    """Write features, a run and a store of it, and the configuration of a run that extends it."""
+    for name, prefix in (("f", "item"), ("new", "n")):
+        arrays = dict(np.load(write_features(place / "f.npz", 80)))
+        np.savez(place / f"{name}.npz", **arrays | {"id": np.array([f"{prefix}{i:03}" for i in range(80)])})
+    config = feature_config(place / "p.json", place / "f.npz", epochs=1, batch_size=20, workers=0)
+    plain = json.loads(config.read_text())
+    plain["data"] |= {"queries": 10, "train": 40, "path": str(place / "f.npz")}
+    (place / "plain.yaml").write_text(yaml.safe_dump(plain))
+    ch.train(place / "plain.yaml", out=place / "honest")
+    ch.evaluate(place / "honest")
+    shutil.copytree(place / "honest/model", place / "honest/checkpoints/best", dirs_exist_ok=True)
+    ch.index(place / "f.npz", place / "honest.store", model=place / "honest").store.close()
+    return place
+
+
+def _put(file: Path, keys: tuple[str, ...], name: str) -> None:
+    values = yaml.safe_load(file.read_text())
+    inner = values
+    for key in keys[:-1]:
+        inner[key] = inner.get(key) or {}
+        inner = inner[key]
+    inner[keys[-1]] = name
+    values.pop("checksum", None)  # as whoever changes the file can
+    file.write_text(json.dumps(values))
+
+
+def consent_outcome(place: Path, kind: str, entry: str, consent: bool) -> str:
+    """Run one case in a new folder: the code ran, one line names it (refused), or the job goes on without it (left)."""
+    name, keys = FORGED[kind]
+    folder = Path(tempfile.mkdtemp(dir=place))
+    run, store, message = folder / "run", folder / "run.store", ""
+    shutil.copytree(place / "honest", run)
+    shutil.copytree(place / "honest.store", store)
+    _put(run / "config.yaml", keys, name)
+    for model in (run / "model", run / "checkpoints/best", store / "model") if kind in _CODED else ():
+        _put(model / "config.json", ("name",) if kind == "model" else ("architecture", "extractors", "text"), name)
+    extending = yaml.safe_load((place / "plain.yaml").read_text()) | {"extend": {"run": str(run)}}
+    extending["data"]["path"] = str(place / "new.npz")
+    (folder / "extending.yaml").write_text(yaml.safe_dump(extending))
+    files = {"RUN": run, "STORE": store, "DATA": place / "f.npz", "NEW": place / "new.npz", "OUT": folder / "out"}
+    files |= {"PLAIN": place / "plain.yaml", "BEST": run / "checkpoints/best", "EXTENDING": folder / "extending.yaml"}
+    (folder / "forged_code.py").write_text(_CODE)
+    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend("")  # what a person's own folder is to `python -m`
+        patch.delitem(sys.modules, "forged_code", raising=False)
+        try:
+            if entry in _FUNCTIONS:
+                _FUNCTIONS[entry](run, **{"trust_code": True} if consent else {})
+            else:
+                errors = io.StringIO()
+                with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+                    words = [files.get(word, word) for word in entry.split()]
+                    status = run_command(*words, *["--trust-code"] * consent)
+                message = errors.getvalue().strip().splitlines()[-1] if status else ""
+        except InputError as error:
+            message = str(error)
+        sys.modules.pop("forged_code", None)
+        if Path("mark").exists():
+            return "ran"
+    if message and name in message and not consent:
+        return "refused"
+    return message or "left"
+
+
+# Tests
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    return write_honest(tmp_path_factory.mktemp("consent").resolve())
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory):
+    return make_seeds(tmp_path_factory.mktemp("hostile").resolve())
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry"), [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case not in QUICK)]
+)
+def test_code_that_a_folder_names_runs_by_consent_only(honest, kind, entry):
+    assert consent_outcome(honest, kind, entry, consent=False) == ("left" if entry == "report RUN" else "refused")
+    if not entry.endswith("--resume"):  # which reads only files of what was asked for
+        outcome = consent_outcome(honest, kind, entry, consent=True)
+        assert outcome == "ran" or (kind == "extractor" and outcome == "left")
+
+
+@pytest.mark.slow
+def test_damaged_inputs_end_in_a_result_or_one_line(seeds, tmp_path):
+    done = attack(600, seed=1, seeds=seeds, folder=tmp_path)
+    assert [line for _, outcome, line in done if outcome in FAILURES] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_is_read_where_nothing_is_damaged(seeds, tmp_path, name):
+    words = _prepared(KINDS[name], seeds, tmp_path / "here", None)
+    assert outcome_of(words, tmp_path / "here")[0] == "ok", words
+
+
+def main() -> None:
+    """Print how many damaged inputs and forged folders ended how."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary).resolve()
+        done = attack(options.count, options.seed, make_seeds(place / "seeds"), place)
+        print("damaged files:", Counter(outcome for _, outcome, _ in done))
+        write_honest(place)
+        for consent in (False, True):
+            ends = [consent_outcome(place, *case, consent) for case in CASES]
+            print(f"{len(CASES)} forged folders, consent {consent}:", Counter(end[:60] for end in ends))
+
+
+if __name__ == "__main__":
+    main()
