@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,21 +30,16 @@ _MB = 1e6
 #: What is measured takes about this long at most: each modality's encoder, and the steps.
 _SECONDS = 10.0
 _REPEATS = 3
-#: Parameters that are updated while steps are measured on a CPU: the gradients and Adam's two averages of a thousand
-#: million are 12 GB, and to fill those takes longer than all that is measured.
-_UPDATED = 100_000_000
 
 
 class Cost(NamedTuple):
-    """Seconds of one item: the median, the least and the most that were measured with ``items`` at a time.
+    """Seconds of one item, the median of those measured with ``items`` at a time.
 
-    >>> Cost(0.5, 0.4, 0.6, items=8).items
+    >>> Cost(0.5, items=8).items
     8
     """
 
     seconds: float
-    least: float
-    most: float
     items: int
 
 
@@ -61,7 +56,7 @@ def plan_run(config: RunConfig, progress: StageProgress = no_stage_progress) -> 
     Returns:
         ``{"parameters": {"trainable": n, "frozen": n}, "steps": n, "epochs": n, "rows": {split: n}, "device": …,
         "features": online | cached | bank, "memory": {…_mb}, "measured": {part: items at a time}, "seconds": {"step":
-        x, "features": x, "training": x, "total": x, "total_least": x, "total_most": x}}``. Times are of this machine
+        x, "features": x, "training": x, "total": x}}``. Times are of this machine
         as it is now, without reading the collection and without validation. ``features`` seconds fill cache and bank;
         they are saved where these exist already.
 
@@ -85,10 +80,14 @@ def plan_run(config: RunConfig, progress: StageProgress = no_stage_progress) -> 
     batch = train.take(np.arange(settings.batch_size))
     costs = _encoding_costs(model, batch, mode, progress)
     loss = create_loss(config, batch.labels.shape[1])
-    step, left_out = _step_cost(model, loss, batch, len(train), mode, settings, progress)
+    step = _step_cost(model, loss, batch, len(train), mode, settings, progress)
     draws = settings.epochs * len(train) if mode == "bank" else 0
     encoded = {modality: len(records) + (draws if modality == "image" else 0) for modality in costs}
     steps = len(list(epoch_steps(len(train), settings, 0, anchors_of(model, loss), images))) * settings.epochs
+    features = sum(cost.seconds * encoded[modality] for modality, cost in costs.items())
+    training = step.seconds * steps * settings.batch_size
+    seconds = {"step": step.seconds * settings.batch_size, "features": features, "training": training}
+    seconds["total"] = features + training
     parameters = list(model.parameters())
     return {
         "parameters": {
@@ -100,31 +99,10 @@ def plan_run(config: RunConfig, progress: StageProgress = no_stage_progress) -> 
         "rows": splits.counts(),
         "device": str(model.device),
         "features": mode,
-        "memory": _memory(model, len(records), draws, settings.feature_dtype, model.device, 3 * left_out),
+        "memory": _memory(model, len(records), draws, settings.feature_dtype, model.device),
         "measured": {**{modality: cost.items for modality, cost in costs.items()}, "step": step.items},
-        "seconds": _seconds(step, steps * settings.batch_size, costs, encoded, settings.batch_size),
+        "seconds": {name: round(value, 4) for name, value in seconds.items()},
     }
-
-
-def _seconds(
-    step: Cost, trained: int, costs: Mapping[str, Cost], encoded: Mapping[str, int], batch_size: int
-) -> dict[str, float]:
-    """Add up times of ``trained`` rows in steps, and of the items of each modality that are ``encoded``."""
-
-    def total(which: str) -> tuple[float, float]:
-        features = sum(getattr(cost, which) * encoded[modality] for modality, cost in costs.items())
-        return features, getattr(step, which) * trained
-
-    features, training = total("seconds")
-    seconds = {
-        "step": step.seconds * batch_size,
-        "features": features,
-        "training": training,
-        "total": features + training,
-        "total_least": sum(total("least")),
-        "total_most": sum(total("most")),
-    }
-    return {name: round(value, 4) for name, value in seconds.items()}
 
 
 def _encoding_costs(model: HashModel, batch: Records, mode: Mode, progress: StageProgress) -> dict[str, Cost]:
@@ -149,12 +127,11 @@ def _step_cost(
     mode: Mode,
     settings: TrainSettings,
     progress: StageProgress,
-) -> tuple[Cost, int]:
-    """Return what training takes for a row of a batch, and the bytes of parameters that no step updated meanwhile."""
+) -> Cost:
+    """Return what training takes for a row of a batch."""
     device = model.device
     trained = (model if mode == "online" else model.on_features()).to(device).train()
     steps = Steps(trained, loss, torch.from_numpy(batch.labels), settings, device)
-    left_out = update_fewer(steps.optimizer, _UPDATED) if device.type == "cpu" else 0
 
     def train(n: int) -> None:
         rows = batch.take(np.arange(n))
@@ -174,50 +151,7 @@ def _step_cost(
             steps.run([next(batches)])
 
     cost = measured_cost(train, min(2, len(batch)), len(batch), device, progress("measure steps"))
-    share = 1 / max(1, len(steps.anchors))
-    rest = _seconds_of_the_rest(steps.optimizer, left_out) / len(batch)
-    seconds, least, most = (share * part + rest for part in (cost.seconds, cost.least, cost.most))
-    return Cost(seconds, least, most, cost.items), left_out
-
-
-def update_fewer(optimizer: torch.optim.Optimizer, most: int) -> int:
-    """Leave out parameters beyond ``most``: they are not updated, and their gradients go as soon as they are made.
-
-    The first parameter of each group stays. Returns the bytes of those that are left out.
-
-    >>> layers = [torch.nn.Linear(10, 10, bias=False) for _ in range(3)]
-    >>> update_fewer(torch.optim.Adam([layer.weight for layer in layers]), 200)
-    400
-    """
-
-    def drop_gradient(values: torch.Tensor) -> None:
-        values.grad = None
-
-    room, left_out = most, 0
-    for group in optimizer.param_groups:
-        kept: list[torch.Tensor] = []
-        for values in group["params"]:
-            if values.numel() <= room or not kept:
-                kept.append(values)
-                room -= values.numel()
-            else:
-                values.register_post_accumulate_grad_hook(drop_gradient)
-                left_out += values.nbytes
-        group["params"] = kept
-    return left_out
-
-
-def _seconds_of_the_rest(optimizer: torch.optim.Optimizer, left_out: int) -> float:
-    """Return what an update of ``left_out`` bytes of parameters takes, by what one of the others takes."""
-    if not left_out:
-        return 0.0
-    updated: int = sum(values.nbytes for group in optimizer.param_groups for values in group["params"])
-    times = []
-    for _ in range(_REPEATS):
-        began = time.perf_counter()
-        optimizer.step()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times) * left_out / updated
+    return Cost(cost.seconds / max(1, len(steps.anchors)), cost.items)
 
 
 def measured_cost(
@@ -234,7 +168,7 @@ def measured_cost(
 
     >>> now = iter([0.0, 9.0, 9.0, 13.0])
     >>> measured_cost(lambda n: None, 1, 64, torch.device("cpu"), clock=lambda: next(now))
-    Cost(seconds=4.0, least=4.0, most=4.0, items=1)
+    Cost(seconds=4.0, items=1)
     """
     measured: list[tuple[int, float]] = []
     n, spent = first, 0.0
@@ -253,32 +187,16 @@ def measured_cost(
         if spent + measured[-1][1] * larger / n > _SECONDS and (warm or spent > _SECONDS):
             break
         n = larger
-    return _cost(measured)
-
-
-def _cost(measured: Sequence[tuple[int, float]]) -> Cost:
-    """Return the cost by the largest number of items of (items, seconds), in the order in which they were measured.
-
-    >>> _cost([(2, 9.0), (2, 3.0), (4, 5.0), (4, 6.0)])
-    Cost(seconds=1.375, least=1.25, most=1.5, items=4)
-    """
     counted = measured[1:] or measured
     largest = counted[-1][0]
-    found = [seconds / items for items, seconds in counted if items == largest]
-    return Cost(statistics.median(found), min(found), max(found), largest)
+    return Cost(statistics.median(seconds / size for size, seconds in counted if size == largest), largest)
 
 
-def _memory(
-    model: HashModel, n: int, draws: int, dtype: str, device: torch.device, saved: int
-) -> dict[str, float | None]:
-    """Return megabytes: weights; gradients and Adam's two averages; the highest use; files of features.
-
-    The highest use is that of the process so far, with the bytes of gradients and averages that were ``saved``.
-    """
+def _memory(model: HashModel, n: int, draws: int, dtype: str, device: torch.device) -> dict[str, float | None]:
+    """Return megabytes: weights; gradients and Adam's two averages; the highest use so far; files of features."""
     weights = sum(values.nbytes for values in [*model.parameters(), *model.buffers()])
     trained = sum(values.nbytes for values in model.parameters() if values.requires_grad)
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else peak_bytes()
-    peak = None if peak is None else peak + saved
     size = 2 if dtype == "float16" else 4
     fixed = {modality: frozen for modality in model.modalities if (frozen := model.branch(modality).fixed)}
     cache = sum(n * size * frozen.n_features for frozen in fixed.values())
