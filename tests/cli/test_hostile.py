@@ -296,7 +296,7 @@ def make_seeds(root: Path) -> Path:
 
 
 def _unpack(file: str) -> None:
-    from channelhash.data.archives import unpack
+    from channelhash.data.download import unpack
 
     unpack(Path(file), Path("out"))
 

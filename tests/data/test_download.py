@@ -2,16 +2,14 @@
 
 import hashlib
 import io
-import tarfile
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from channelhash.data import archives
-from channelhash.data.archives import unpack
-from channelhash.data.download import SOURCES, Source, download
+from channelhash.data import download as downloads
+from channelhash.data.download import SOURCES, Source, download, unpack
 from channelhash.errors import InputError, JobError
 
 
@@ -175,20 +173,13 @@ def test_members_that_lead_outside_are_refused(tmp_path, name):
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["x.zip"]
 
 
-def test_links_and_devices_are_refused(tmp_path):
+def test_links_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         info = zipfile.ZipInfo("link")
         info.external_attr = 0o120777 << 16
         archive.writestr(info, "/etc/passwd")
     with pytest.raises(InputError, match="'link' is a link or a device"):
         unpack(tmp_path / "x.zip", tmp_path / "out")
-    for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE):
-        with tarfile.open(tmp_path / "x.tar", "w") as archive:
-            entry = tarfile.TarInfo("entry")
-            entry.type, entry.linkname = kind, "/etc/passwd"
-            archive.addfile(entry)
-        with pytest.raises(InputError, match="'entry' is a link or a device"):
-            unpack(tmp_path / "x.tar", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -198,43 +189,26 @@ def test_bombs_are_refused(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="'zeros' expands more than 200 times"):
         unpack(tmp_path / "x.zip", tmp_path / "out")
     (tmp_path / "y.zip").write_bytes(zip_of({str(i): b"x" for i in range(20)}))
-    monkeypatch.setattr(archives, "MOST_MEMBERS", 10)
+    monkeypatch.setattr(downloads, "MOST_MEMBERS", 10)
     with pytest.raises(InputError, match="20 members, more than 10"):
         unpack(tmp_path / "y.zip", tmp_path / "out")
-    monkeypatch.setattr(archives, "MOST_MEMBERS", 100)
-    monkeypatch.setattr(archives, "MOST_BYTES", 10)
+    monkeypatch.setattr(downloads, "MOST_MEMBERS", 100)
+    monkeypatch.setattr(downloads, "MOST_BYTES", 10)
     with pytest.raises(InputError, match="20 bytes unpacked, more than 10"):
         unpack(tmp_path / "y.zip", tmp_path / "out")
 
 
-def test_tar_archives_and_damaged_ones(tmp_path):
-    with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as archive:
-        entry = tarfile.TarInfo("a/b.txt")
-        entry.size = 5
-        archive.addfile(entry, io.BytesIO(b"hello"))
-    unpack(tmp_path / "x.tar.gz", tmp_path / "out")
-    assert (tmp_path / "out" / "a" / "b.txt").read_bytes() == b"hello"
+def test_damaged_archives_are_refused(tmp_path):
     good = zip_of({"a.txt": b"x" * 1000})
-    (tmp_path / "cut.zip").write_bytes(good[:500])
-    with pytest.raises(InputError, match="not a zip or tar archive, or damaged"):
-        unpack(tmp_path / "cut.zip", tmp_path / "no")
-    (tmp_path / "flipped.zip").write_bytes(good[:300] + b"y" + good[301:])
-    with pytest.raises(InputError, match="damaged archive"):
-        unpack(tmp_path / "flipped.zip", tmp_path / "no")
+    lying = good.replace((1000).to_bytes(4, "little"), (10).to_bytes(4, "little"))  # a member larger than it says
+    for name, content in {"cut": good[:500], "flipped": good[:300] + b"y" + good[301:], "lying": lying}.items():
+        (tmp_path / f"{name}.zip").write_bytes(content)
+        with pytest.raises(InputError, match=rf"{name}\.zip: damaged archive"):
+            unpack(tmp_path / f"{name}.zip", tmp_path / "no")
     assert not (tmp_path / "no").exists()
 
 
 def test_official_sources_are_https_zip_archives():
-    for sources in SOURCES.values():
-        for source in sources:
-            assert source.url.startswith("https://")
-            assert source.file_name.endswith(".zip")
-
-
-def test_a_member_larger_than_its_header_says_is_refused(tmp_path):
-    member = archives._Member("a.txt", size=3, packed=3, plain=True, folder=False, entry=None)
-    copy = io.BytesIO()
-    with pytest.raises(InputError, match=r"'a\.txt' is larger than its header says"):
-        archives._copy(tmp_path / "x.zip", member, io.BytesIO(b"abcd"), copy)
-    archives._copy(tmp_path / "x.zip", member, io.BytesIO(b"abc"), copy)
-    assert copy.getvalue() == b"abc"
+    for source in (source for sources in SOURCES.values() for source in sources):
+        assert source.url.startswith("https://")
+        assert source.file_name.endswith(".zip")
