@@ -7,7 +7,7 @@ from channelhash.augment.mixing import mix_labels
 from channelhash.losses import DSCHLoss, SCHLoss
 from channelhash.losses.functional import Shard
 from losses import loss_equations as literal
-from losses.test_losses import DSCH_DEFAULTS, assert_same_value_and_gradient, batch
+from losses.test_losses import EQUATIONS, assert_same_value_and_gradient, batch
 from losses.test_tiled_pairs import in_tiles, value_and_gradients
 
 
@@ -29,7 +29,7 @@ def mixed(labels):
 def test_dsch_equals_the_equation_in_value_and_gradient(n_modalities, changed):
     outputs, labels = batch(16, n_modalities)
     labels = {name: mixed(labels) if name == "image" else labels for name in outputs}
-    settings = DSCH_DEFAULTS | {"lambda_neg": 8.0} | changed
+    settings = EQUATIONS["dsch"][2] | {"lambda_neg": 8.0} | changed
     oracle = literal.dsch_by_modality(outputs, labels, 16, **settings)
     assert_same_value_and_gradient(outputs, DSCHLoss(16, **settings)(outputs, labels), oracle)
 
