@@ -23,8 +23,8 @@ from channelhash.search.filters import (
     parse_filter,
     passes,
 )
-from channelhash.search.local.connection import connect
 from channelhash.search.local.filters import to_sqlite
+from channelhash.search.local.tables import connect
 
 
 def passing(where: str, items: list[dict]) -> list[int]:

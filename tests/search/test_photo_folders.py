@@ -66,7 +66,6 @@ def test_where_nothing_can_be_written_one_line_says_what_to_do(photos, monkeypat
 
 OURS = {
     "store.json": '{"format": "channelhash store 3", "n_bits": 8}',
-    "items.seal": '{"format": "channelhash seal 1"}',
     "config.yaml": "data:\n  kind: table\nloss:\n  name: dsch\nmodel:\n  name: small\ntrain:\n  epochs: 1\n",
     "config.json": '{"name": "small", "n_bits": 8, "architecture": {}}',
     os.path.join("model", "config.json"): '{"name": "small", "n_bits": 8, "architecture": {}}',

@@ -41,7 +41,7 @@ def repair(store: str = _STORE, as_json: AsJson = False) -> None:
 
     Example: channelhash index repair photos.store
     """
-    from channelhash.search.local.repair import repair_store
+    from channelhash.search.local.check import repair_store
 
     repaired = repair_store(_folder(store))
     damaged, lost = ([str(finding) for finding in findings] for findings in (repaired.damaged, repaired.lost))
@@ -65,7 +65,7 @@ def backup(
 
     Example: channelhash index backup photos.store backups/photos.store
     """
-    from channelhash.search.local.backup import backup_store
+    from channelhash.search.local.check import backup_store
 
     done = backup_store(_folder(store), to)
     if as_json:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
-from channelhash.codes.column_checksums import ColumnChecksum, column_checksums
 from channelhash.errors import InputError
 from channelhash.utils.addresses import open_address
 from channelhash.utils.array_files import ENDINGS
@@ -21,7 +21,7 @@ from channelhash.utils.plain_values import is_binary, is_list, plain_values
 from channelhash.utils.reading import reading
 from channelhash.utils.remote_paths import Place, place, whole_file
 
-_FORMAT = "channelhash codes 1"
+_FORMAT = "channelhash codes 2"
 
 
 def write_codes(codes: CodeSet, path: Place) -> None:
@@ -44,7 +44,7 @@ def write_codes(codes: CodeSet, path: Place) -> None:
         "n_labels": None if codes.labels is None else codes.labels.shape[1],
         "label_names": list(codes.label_names),
         "model": codes.model,
-        "columns": column_checksums(table),
+        "columns": _checksums(codes),
     }
     metadata = {"channelhash.format": _FORMAT, "channelhash": dump_checked(description)}
     with whole_file(path) as temporary:
@@ -54,21 +54,21 @@ def write_codes(codes: CodeSet, path: Place) -> None:
 def read_codes(path: str | Place) -> CodeSet:
     """Read what `write_codes` wrote; see `CodeSet.load`."""
     with _open(path) as (file, description):
-        table = _stored_types(file.read(), description["n_bits"])
-        codes = _from_table(table, description)
-        _check_columns(description, column_checksums(table, {}))
+        codes = _from_table(_stored_types(file.read(), description["n_bits"]), description)
+        _check_columns(description, _checksums(codes))
         return codes
 
 
 def stream_codes(path: str | Place, rows: int) -> Iterator[CodeSet]:
     """Read the same in parts; see `CodeSet.stream`."""
     with _open(path) as (file, description):
-        found = column_checksums(_stored_types(file.schema_arrow.empty_table(), description["n_bits"]), {})
+        found: dict[str, int] = {}
         for batch in file.iter_batches(rows):
             table = _stored_types(pa.Table.from_batches([batch]), description["n_bits"])
-            yield _from_table(table, description)
-            found = column_checksums(table, found)
-        _check_columns(description, found)
+            codes = _from_table(table, description)
+            yield codes
+            found = _checksums(codes, found)
+        _check_columns(description, found or dict.fromkeys(description["columns"], 0))
 
 
 @contextmanager
@@ -113,7 +113,22 @@ def _stored_types(table: pa.Table, n_bits: int) -> pa.Table:
     return table
 
 
-def _check_columns(description: dict[str, Any], found: dict[str, ColumnChecksum]) -> None:
+def _checksums(codes: CodeSet, before: dict[str, int] | None = None) -> dict[str, int]:
+    """Return the CRC-32 of each column, going on from that of the rows before these.
+
+    Parquet's own checksums protect each page, but neither the pages' headers nor the file's footer, which says what the
+    columns are called and where they lie.
+    """
+    columns = {f"code_{modality}": packed.tobytes() for modality, packed in codes.codes.items()}
+    for name, texts in {"id": codes.ids, "text": codes.texts, "image": codes.images}.items():
+        if texts is not None:
+            columns[name] = "".join(f"{text}\0" for text in texts).encode()
+    if codes.labels is not None:
+        columns["labels"] = codes.labels.tobytes()
+    return {name: crc32(content, (before or {}).get(name, 0)) for name, content in columns.items()}
+
+
+def _check_columns(description: dict[str, Any], found: dict[str, int]) -> None:
     expected = description["columns"]
     if names := sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)):
         raise ValueError(f"damaged: the column {names[0]} is not as it was written")

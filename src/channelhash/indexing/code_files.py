@@ -12,7 +12,7 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.indexing.indexed import Indexed
 from channelhash.search import STORES, open_store
-from channelhash.search.local.row_values import metadata_of
+from channelhash.search.local.tables import metadata_of
 from channelhash.search.photo_folders import find_or_keep, is_store
 from channelhash.search.store import Item, Store
 from channelhash.search.validation import check_ids

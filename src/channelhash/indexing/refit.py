@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -28,7 +29,7 @@ from channelhash.models.description import FEATURES, read_description
 from channelhash.models.fitted import Codes
 from channelhash.search import open_store
 from channelhash.search.local.folder import StoreFolder, read_facts
-from channelhash.search.local.guard import alone, open_lock
+from channelhash.search.local.tables import connect, read_state
 from channelhash.search.photo_folders import find_or_keep, is_store
 from channelhash.search.store import Listed
 from channelhash.utils.device import pick_device
@@ -78,8 +79,8 @@ def refit_store(
     beside = folder.with_name(f"{folder.name}.refit")
     with _only_one(folder):
         _tidy(folder, beside)
-        seal, n_items = _make(folder, beside, new, made_by, progress)
-        _take_its_place(folder, beside, seal)
+        version, n_items = _make(folder, beside, new, made_by, progress)
+        _take_its_place(folder, beside, version)
         _tidy(folder, beside)
     return Refitted(n_items, time.perf_counter() - began)
 
@@ -115,12 +116,12 @@ def _tidy(folder: Path, beside: Path) -> None:
 
 def _make(
     folder: Path, beside: Path, new: NewCodes, made_by: dict[str, Any], progress: StageProgress
-) -> tuple[bytes, int]:
-    """Make the new store, or go on with it; return (the seal of the old one that it was made of, number of items)."""
+) -> tuple[int, int]:
+    """Make the new store, or go on with it; return (version of the old one that it was made of, number of items)."""
     with closing(open_store(folder)) as store:
+        version = store.version
         items = sorted(store.listed(), key=lambda item: item.id)
     facts = read_facts(StoreFolder(folder))
-    seal = StoreFolder(folder).seal.read_bytes()
     sources = _sources(folder, items)
     mark = json.dumps([new.encoder, new.codes, new.n_bits, new.seed, made_by], sort_keys=True)
     if (beside / _MARK).exists() and (beside / _MARK).read_text(encoding="utf-8") != mark:
@@ -144,7 +145,7 @@ def _make(
     for file in folder.glob("*.json"):  # what else is known of the store, such as where its photographs are
         if not (beside / file.name).exists():
             shutil.copy2(file, beside)
-    return seal, len(items)
+    return version, len(items)
 
 
 def _sources(folder: Path, items: list[Listed]) -> list[Source]:
@@ -177,22 +178,26 @@ def _source(items: list[Listed], values: dict[str, Items], captions: list[tuple[
     return Source(Records(ids, values, np.zeros((len(ids), 0), dtype=bool), ()), metadata, captions=captions)
 
 
-def _take_its_place(folder: Path, beside: Path, seal: bytes) -> None:
+def _take_its_place(folder: Path, beside: Path, version: int) -> None:
     """Exchange the two folders in one step, if nobody has the old store open or wrote to it."""
     again = "then the same command goes on"
-    in_use = open_lock(StoreFolder(folder))
-    try:
-        with locked(StoreFolder(folder).gate):
-            if not alone(in_use):
-                raise InputError(f"{folder}: is open in another process; stop that (serve?), {again}")
-            if StoreFolder(folder).seal.read_bytes() != seal:
-                raise InputError(f"{folder}: was written to meanwhile; let that end, {again}")
-            if POSIX:
-                _exchange(folder, beside)
-    finally:
-        os.close(in_use)
+    with locked(StoreFolder(folder).gate):  # nobody opens it meanwhile
+        try:
+            with closing(connect(StoreFolder(folder).database, alone=True)):
+                pass
+        except sqlite3.OperationalError:
+            raise InputError(f"{folder}: is open in another process; stop that (serve?), {again}") from None
+        if _version(folder) != version:
+            raise InputError(f"{folder}: was written to meanwhile; let that end, {again}")
+        if POSIX:
+            _exchange(folder, beside)
     if not POSIX:
-        _exchange_closed(folder, beside, seal, again)
+        _exchange_closed(folder, beside, version, again)
+
+
+def _version(folder: Path) -> int:
+    with closing(connect(StoreFolder(folder).database)) as connection:
+        return read_state(connection).version
 
 
 def _exchange(first: Path, second: Path) -> None:
@@ -209,14 +214,14 @@ def _exchange(first: Path, second: Path) -> None:
     shutil.rmtree(aside)
 
 
-def _exchange_closed(folder: Path, beside: Path, seal: bytes, again: str) -> None:
+def _exchange_closed(folder: Path, beside: Path, version: int, again: str) -> None:
     """Exchange two folders on Windows, which renames none in which anybody, this process too, has a file open."""
     aside = folder.with_name(f"{folder.name}.before")
     try:
         os.rename(folder, aside)
     except PermissionError:
         raise InputError(f"{folder}: is open in another process; stop that (serve?), {again}") from None
-    if StoreFolder(aside).seal.read_bytes() != seal:  # somebody opened it after the locks were released
+    if _version(aside) != version:  # somebody opened it after the lock was released
         os.rename(aside, folder)
         raise InputError(f"{folder}: was written to meanwhile; let that end, {again}")
     os.rename(beside, folder)

@@ -14,7 +14,6 @@ from channelhash.utils.files import cache_folder
 # What the first bytes of a store's, a model's and a run's files hold: other programs, too, write a config.json.
 _STORE = {
     "store.json": rb'"channelhash store',
-    "items.seal": rb'"channelhash seal',
     "items.sqlite": rb"CREATE TABLE removed \(serial",
 }
 _MODEL = rb'(?s)(?=.*"name":)(?=.*"n_bits":)(?=.*"architecture":)'

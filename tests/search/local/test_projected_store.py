@@ -5,15 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.search.local.damaging import change
 
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.copy_store import push
 from channelhash.search.local import answering
-from channelhash.search.local.backup import backup_store
-from channelhash.search.local.check import check_store
-from channelhash.search.local.database import ItemsDatabase
-from channelhash.search.local.repair import repair_store
+from channelhash.search.local.check import backup_store, check_store, repair_store
 from channelhash.search.projections import cosines, quantize
 
 N, N_BITS = 60, 12
@@ -45,13 +43,6 @@ EXPECTED = {
     name: {"image" if row < 40 else "text": quantize(OUTPUTS[row : row + 1])[0].tolist()}
     for row, name in enumerate(NAMES)
 }
-
-
-def change(folder: Path, sql: str) -> None:
-    items = ItemsDatabase(folder / "items.sqlite")
-    items._connection.execute(sql)
-    items.close()
-    (folder / "items.seal").unlink()  # as if the change had come before a seal
 
 
 def test_whether_a_store_keeps_projections_is_settled_when_it_is_made(folder, tmp_path):

@@ -18,9 +18,9 @@ from channelhash.errors import InputError, JobError
 from channelhash.search import index as code_index
 from channelhash.search import store as store_contract
 from channelhash.search.index import CodeIndex
-from channelhash.search.local import connection
 from channelhash.search.local import database as items_database
 from channelhash.search.local import snapshots as layers
+from channelhash.search.local import tables
 from channelhash.search.local.check import check_store
 
 
@@ -205,7 +205,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_is_stored(tmp_path):
 def test_a_second_writer_waits_and_then_gives_up_in_one_line(tmp_path, monkeypatch):
     folder = tmp_path / "store"
     ch.open_store(folder, n_bits=16).add(["a"], codes(1))
-    monkeypatch.setattr(connection, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(tables, "BUSY_SECONDS", 0.05)
     store = ch.open_store(folder)
     other = sqlite3.connect(folder / "items.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -291,12 +291,11 @@ def spoil(folder: Path, name: str, content: bytes | None) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("store.json", b"{", "damaged"),
-        ("store.json", b'{"format": "channelhash store 3", "n_bits": "x", "model": ""}', "damaged"),
         ("store.json", b'{"format": "channelhash store 9", "n_bits": 8, "model": ""}', "written as 'channelhash s"),
         ("items.sqlite", None, "is missing"),
         ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "not a store's database, or damaged"),
-        ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "is damaged, or another program has changed it"),
+        ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "not a store's database, or damaged"),
+        ("items.sqlite", b"", "it is empty"),
     ],
 )  # fmt: skip
 def test_damage_is_named_in_one_line(tmp_path, name, content, message):

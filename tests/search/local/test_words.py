@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.search.local.damaging import change
 
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.copy_store import push
 from channelhash.search.local import word_search
-from channelhash.search.local.backup import backup_store
-from channelhash.search.local.check import check_store
-from channelhash.search.local.repair import repair_store
+from channelhash.search.local.check import backup_store, check_store, repair_store
 
 VOCABULARY = ["dog", "beach", "two", "surfboard", "café", "man"]
 
@@ -195,11 +194,7 @@ def test_the_index_follows_changes_and_is_checked_and_repaired(tmp_path):
     assert store.search_words("whale").ids == []
     store.close()
     assert check_store(tmp_path / "store") == []
-    connection = sqlite3.connect(tmp_path / "store" / "items.sqlite")
-    connection.execute("INSERT INTO words (rowid, text) VALUES (1, 'whale')")
-    connection.commit()
-    connection.close()
-    (tmp_path / "store" / "items.seal").unlink()
+    change(tmp_path / "store", "INSERT INTO words (rowid, text) VALUES (1, 'whale')")
     with pytest.raises(InputError, match="index of words does not agree"):
         ch.open_store(tmp_path / "store", n_bits=8)
     assert any("index of words" in finding.what for finding in check_store(tmp_path / "store"))
@@ -263,10 +258,7 @@ def test_stems_are_a_fact_of_a_store_that_copies_keep(tmp_path):
     assert check_store(path) == []
     backup_store(path, tmp_path / "backup")
     push(path, str(tmp_path / "pushed"))
-    with closing(sqlite3.connect(path / "items.sqlite")) as connection:
-        connection.execute("UPDATE items SET metadata = '{}' WHERE id = '001'")
-        connection.commit()
-    (path / "items.seal").unlink()
+    change(path, "UPDATE items SET metadata = '{}' WHERE id = '001'")
     assert [lost.where for lost in repair_store(path).lost] == ["001"]
     for copy in (path, tmp_path / "backup", tmp_path / "pushed"):
         with closing(ch.open_store(copy)) as store:

@@ -15,21 +15,27 @@ from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter
 from channelhash.search.fusion import Ranking
-from channelhash.search.local.connection import APPLICATION, connect, damaged, one_line_errors
 from channelhash.search.local.filters import to_sqlite
+from channelhash.search.local.folder import Facts, Manifest, new_manifest
 from channelhash.search.local.guard import Guard
-from channelhash.search.local.row_values import as_bytes, as_json, read_metadata, write_labels
 from channelhash.search.local.tables import (
+    APPLICATION,
     MODALITIES,
     State,
     Totals,
+    as_bytes,
+    as_json,
     code_checksum,
+    connect,
     create_tables,
+    damaged,
     item_checksum,
+    one_line_errors,
+    read_metadata,
     read_state,
     read_totals,
-    set_totals,
     utf8,
+    write_labels,
 )
 from channelhash.search.local.word_search import WordSearch
 from channelhash.search.local.words import add_words, has_fts5, has_words, remove_words
@@ -49,9 +55,9 @@ class ItemsDatabase:
     What is read for an answer is held against its checksum, and so is what is changed.
 
     Args:
-        path: the file, made if it is not there; None for one in memory.
-        guard: sees to it that the file is the store's and sealed when it is closed; None for a file that has no seal.
-        stem: as of `words.make_words`.
+        path: the file; None for one in memory.
+        guard: sees to it that the file is the store's and is not damaged while it is open.
+        manifest: of the store; where there is no guard, a file that is not there is made.
 
     Raises:
         InputError: the file is not such a database, or damaged.
@@ -64,39 +70,39 @@ class ItemsDatabase:
     (['a'], ['year'])
     """
 
-    def __init__(self, path: Path | None, guard: Guard | None = None, stem: str = "") -> None:
+    def __init__(self, path: Path | None, guard: Guard | None = None, manifest: Manifest | None = None) -> None:
         self._name = str(path) if path else "items"
         self._guard = guard
         self._totals = Totals(0, 0, 0, 0)
+        manifest = manifest or new_manifest(Facts(0, ""))
         with one_line_errors(self._name):
             self._connection = connect(path, create=guard is None, read_only=guard is not None and guard.read_only)
             if guard is None:
-                self._create(stem)
+                self._create(manifest)
             if self._rows("PRAGMA application_id") != [(APPLICATION,)]:
                 raise InputError(f"{self._name}: a database, but not one of a store")
             #: Whether items can be found by words.
             self.has_words = has_words(self._connection) and has_fts5(self._connection)
-            self._word_search = WordSearch(self._connection, stem)
+            self._word_search = WordSearch(self._connection, manifest.facts.stem)
 
-    def _create(self, stem: str) -> None:
+    def _create(self, manifest: Manifest) -> None:
         is_new = "SELECT 1 FROM sqlite_master LIMIT 1"
         if not self._rows(is_new):
             with self._transaction("BEGIN IMMEDIATE"):
                 if not self._rows(is_new):  # otherwise another process was quicker
-                    create_tables(self._connection, stem)
+                    create_tables(self._connection, manifest.facts.stem, manifest.to_json())
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
-    def seal(self) -> None:
-        """Seal the file if it has a guard and nobody else has it open, before this connection is closed."""
-        if self._guard:
-            with one_line_errors(self._name):
-                self._guard.seal(self._connection)
+    def count_writes(self) -> int:
+        """Return how often the database was written to."""
+        with one_line_errors(self._name):
+            return read_state(self._connection).writes
 
     def copy_to(self, path: Path) -> None:
-        """Write the database as it is now to a new file, which has no seal, while others read and write this one.
+        """Write the database as it is now to a new file, while others read and write this one.
 
         Raises:
             JobError: the disk is full.
@@ -118,13 +124,13 @@ class ItemsDatabase:
             self._totals = read_totals(self._connection)
             if self._totals.state != state.checksum():
                 raise damaged(self._name, "the state is not as it was written")
-            if self._guard:
-                self._guard.before_write(state.version)
             yield
+            self._connection.execute("UPDATE state SET writes = writes + 1")
             state = read_state(self._connection)
-            set_totals(self._connection, self._totals._replace(state=state.checksum()))
+            totals = self._totals._replace(state=state.checksum())
+            self._connection.execute("UPDATE totals SET items = ?, codes = ?, removed = ?, state = ?", totals)
         if self._guard:
-            self._guard.written(state.version)
+            self._guard.note(state.writes)
 
     # Within `reading` or `writing`:
 
@@ -290,8 +296,8 @@ class ItemsDatabase:
         return len(rows)
 
     def raise_version(self, version: int) -> None:
-        """Set the version, which is higher than any that a reader has seen."""
-        self._connection.execute("UPDATE state SET version = ?", (version,))
+        """Set the version and the number of writes, which are higher than any that a reader has seen."""
+        self._connection.execute("UPDATE state SET version = ?, writes = ?", (version, version))
 
     def set_snapshot(self, name: str, serial: int, size: int) -> None:
         """Make a snapshot the current one."""

@@ -1,19 +1,22 @@
-"""An embedded store's folder: ``store.json`` says what its codes have in common, beside it lie the other files."""
+"""An embedded store's folder: ``store.json`` describes the store, beside it lie the other files."""
 
 import json
 import os
-from contextlib import suppress
+import sqlite3
+import uuid
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from channelhash.errors import InputError
+from channelhash.search.local.tables import connect, one_line_errors, read_description
 from channelhash.search.validation import check_opened_as
 from channelhash.utils.checked_json import dump_checked, load_checked
 from channelhash.utils.exhausted import check_exhausted
-from channelhash.utils.files import write_text
+from channelhash.utils.files import locked, write_text
 
-_FORMAT = "channelhash store 3"
+_FORMAT = "channelhash store 4"
 
 # Windows knows no other than the process's own user.
 _EFFECTIVE = os.access in os.supports_effective_ids
@@ -36,7 +39,7 @@ class StoreFolder:
 
     @property
     def description(self) -> Path:
-        """Says what the codes have in common; written once, when the database is there."""
+        """Holds a `Manifest`."""
         return self.path / "store.json"
 
     @property
@@ -45,18 +48,13 @@ class StoreFolder:
         return self.path / "items.sqlite"
 
     @property
-    def seal(self) -> Path:
-        """What the database was when it was last closed, see `seal.Seal`."""
-        return self.path / "items.seal"
-
-    @property
-    def in_use(self) -> Path:
-        """Held, shared, by everyone who has the store open; alone by who checks, seals or repairs it."""
-        return self.path / ".in-use"
+    def writes(self) -> Path:
+        """Says how often the database was written to, at least; a log that is lost shows by that."""
+        return self.path / ".writes"
 
     @property
     def gate(self) -> Path:
-        """Held while a process finds out how it opens the database, so that only one checks it."""
+        """Held while a process opens or seals the database, so that only one checks it."""
         return self.path / ".gate"
 
     @property
@@ -87,17 +85,14 @@ class StoreFolder:
     @property
     def writable(self) -> bool:
         """Whether the files can be written to, or are yet to be made."""
-        needed = (self.path, self.database, self.in_use)
+        needed = (self.path, self.database, self.gate)
         return all(os.access(path, os.W_OK, effective_ids=_EFFECTIVE) for path in needed if path.exists())
 
     def check_own(self) -> None:
         """Raise `InputError` if the folder holds something else than a store."""
         if self.path.is_file():
             raise InputError(f"{self.path}: is a file, neither a store's folder nor a Parquet file of codes")
-        if self.path.is_dir() and not self.description.exists():
-            if self.seal.exists():
-                raise self.damaged("is missing")
-            # A process that was killed while it made the store leaves a database without a description.
+        if self.path.is_dir() and not self.description.exists() and not self.database.exists():
             prefixes = (self.database.name, self.model.name, self.source.name, ".")
             foreign = sorted(entry.name for entry in self.path.iterdir() if not entry.name.startswith(prefixes))
             if foreign:
@@ -105,13 +100,6 @@ class StoreFolder:
                     f"{self.path}: holds {foreign[0]}, but no store; if these are pictures to search, make one of them "
                     f"with `channelhash search {self.path} WORDS`, otherwise choose a new folder"
                 )
-
-    def damaged(self, what: str) -> InputError:
-        """Return what to raise where the description is not whole."""
-        return InputError(
-            f"{self.description}: {what}; restore it, or try `channelhash index repair {self.path}`, or remove the"
-            " folder and add the items again"
-        )
 
     def n_bytes(self) -> int:
         """Add up the sizes of all files but the model's. Other processes may remove some meanwhile."""
@@ -149,41 +137,114 @@ class Facts(NamedTuple):
         return self.n_bits if self.projected else None
 
 
-def write_facts(folder: StoreFolder, facts: Facts) -> None:
-    """Write the description of a store."""
-    write_text(folder.description, dump_checked({"format": _FORMAT, **facts._asdict()}))
+class Manifest(NamedTuple):
+    """What a store says of itself, in ``store.json`` and, as it was when the store was made, in the database.
+
+    Attributes:
+        facts: what its codes have in common.
+        store: a random name, by which a file of another store is told.
+        writes: `State.writes` when the database was sealed; nobody has written since if it is that still.
+        digest: `tables.digest` of the database then, empty if it was not sealed yet.
+
+    >>> Manifest(Facts(64, "a1b2"), "4f", writes=2, digest="4096 89abcdef").writes
+    2
+    """
+
+    facts: Facts
+    store: str
+    writes: int = 0
+    digest: str = ""
+
+    def to_json(self) -> str:
+        """Return the text of ``store.json``."""
+        values = {"format": _FORMAT, **self.facts._asdict()}
+        return dump_checked({**values, "store": self.store, "writes": self.writes, "digest": self.digest})
 
 
-def read_facts(folder: StoreFolder) -> Facts:
-    """Read what `write_facts` wrote.
+def new_manifest(facts: Facts) -> Manifest:
+    """Return the manifest of a store that is being made."""
+    return Manifest(facts, uuid.uuid4().hex)
+
+
+def parse_manifest(text: str) -> Manifest | None:
+    """Return what `Manifest.to_json` wrote; None if it is damaged or of another format."""
+    try:
+        values = load_checked(text)
+        if values.pop("format") != _FORMAT:
+            return None
+        rest = [values.pop(name) for name in ("store", "writes", "digest")]
+        return Manifest(Facts(**values), *rest)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def read_manifest(folder: StoreFolder) -> Manifest | None:
+    """Return what a store's description says; None if it is missing or damaged.
 
     Raises:
-        InputError: the description is damaged or of another format, or the database is missing.
+        InputError: it cannot be read, or is one of another version.
     """
     try:
-        text = folder.description.read_text(encoding="utf-8")
-        described = json.loads(text)
-        if described["format"] == _FORMAT or "checksum" in described:
-            described = load_checked(text)
-        written_as = described.pop("format")
-        facts = Facts(**described) if written_as == _FORMAT else Facts(1, "")
-        whole = type(facts.n_bits) is int and facts.n_bits > 0 and isinstance(facts.projected, bool)
-        whole = whole and isinstance(facts.model, str) and isinstance(facts.stem, str)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        whole, written_as = False, _FORMAT
+        text = folder.description.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
     except OSError as error:
         check_exhausted(error, folder.description)
-        raise folder.damaged(f"cannot be read ({error.strerror})") from None
-    if written_as != _FORMAT:
+        raise InputError(f"{folder.description}: cannot be read ({error.strerror}); restore it") from None
+    manifest, written_as = parse_manifest(text), _written_as(text)
+    if manifest is None and written_as not in (_FORMAT, ""):
         raise InputError(
             f"{folder.description}: written as {written_as!r}, this version reads {_FORMAT!r}; remove the folder and"
             " add the items again"
         )
-    if not whole:
-        raise folder.damaged("is damaged")
+    return manifest
+
+
+def find_manifest(folder: StoreFolder) -> Manifest | None:
+    """Return what a store's description says, which is made again from the database if need be; None without a store.
+
+    Raises:
+        InputError: the database is missing or damaged, or as `read_manifest`.
+    """
     if not folder.database.exists():
-        raise InputError(f"{folder.database}: is missing; restore it, or remove the folder and add the items again")
-    return facts
+        if folder.description.exists() and not folder.database.exists():
+            raise InputError(f"{folder.database}: is missing; restore it, or remove the folder and add the items again")
+        return None
+    if manifest := read_manifest(folder):
+        return manifest
+    if not folder.writable:
+        raise InputError(
+            f"{folder.description}: is missing or damaged; restore it, or open the store where it can be"
+            " written to, which makes it again"
+        )
+    with locked(folder.lock):  # another process may be making the store
+        return read_manifest(folder) or _restore(folder)
+
+
+def _restore(folder: StoreFolder) -> Manifest | None:
+    with one_line_errors(str(folder.database)), closing(connect(folder.database)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            return None  # the process that made it was killed
+        manifest = parse_manifest(read_description(connection))
+        if manifest is None:
+            raise sqlite3.DatabaseError("its description is not as it was written")
+    write_text(folder.description, manifest.to_json())
+    return manifest
+
+
+def read_facts(folder: StoreFolder) -> Facts:
+    """Return what all codes of a store that is there have in common; errors as `find_manifest`."""
+    manifest = find_manifest(folder)
+    if manifest is None:
+        raise InputError(f"{folder.path}: holds no store")
+    return manifest.facts
+
+
+def _written_as(text: str) -> str:
+    try:
+        return str(json.loads(text)["format"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
 
 
 def check_opened(address: str, facts: Facts, expected: Facts) -> None:

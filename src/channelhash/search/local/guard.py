@@ -1,268 +1,361 @@
-"""Opening and closing the database of a store, so that damage between two openings is noticed.
+"""Check a store's database, so that damage between two openings is noticed.
 
-Who has the store open holds a shared lock on `.in-use`. Who gets it alone is the first or the last: the first checks
-the database, the last seals it.
+Who closes the store last seals it: its description then holds the digest of the database. Whoever opens it compares.
 """
 
+import json
 import os
+import re
 import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from itertools import islice
-from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
 
 from channelhash.errors import InputError, JobError
-from channelhash.search.local.connection import connect, damaged, one_line_errors, what_to_do
-from channelhash.search.local.database_check import Finding, check_database
-from channelhash.search.local.folder import Facts, StoreFolder
-from channelhash.search.local.seal import Seal, read_seal, renew_seal, write_seal
-from channelhash.search.local.tables import read_state
+from channelhash.search.local.folder import Facts, StoreFolder, parse_manifest, read_manifest
+from channelhash.search.local.tables import (
+    code_checksum,
+    connect,
+    create_tables,
+    damaged,
+    digest,
+    item_checksum,
+    one_line_errors,
+    read_description,
+    read_state,
+    read_totals,
+    sums,
+    what_to_do,
+)
+from channelhash.search.local.words import check_words, has_fts5, has_words
 from channelhash.utils.exhausted import check_exhausted
-from channelhash.utils.file_locks import lock_alone, lock_shared, unlock
-from channelhash.utils.files import locked, remove_leftovers
-from channelhash.utils.held_file import HeldFile
+from channelhash.utils.files import locked, write_text
 
-#: How an SQLite file begins.
-MAGIC = b"SQLite format 3\0"
+_DATABASE = "items.sqlite"
+
+# The connection that compares a database reads each page once.
+_SMALL_CACHE = "PRAGMA cache_size = -2000"
 
 
 class Guard:
-    """A hold on a store's database: checked when it is taken, sealed by the last who lets go.
+    """The hold of an open store on its database, which is checked when this begins and sealed when it ends.
 
-    * Sealed: the file's digest is compared, about 0.6 s a gigabyte.
-    * Not sealed, and nobody has it open: a process was killed. All is checked, see `check_database`, and the
+    * Sealed, and not written to since: its digest is compared, about 1.5 s a gigabyte.
+    * Not sealed, and nobody else has it open: a process was killed. All is checked, see `check_database`, and the
       database is sealed.
     * Not sealed, and others have it open: they have checked it.
-    * It can only be read: it is checked in the same way, and neither locked nor sealed. Reading ends when somebody else
-      has changed the file.
+    * It can only be read: it is checked in the same way, and not sealed. Reading ends when somebody else has changed
+      the file.
 
     Args:
         folder: of the store, which is there.
-        facts: what its description says.
+        facts: what its codes have in common.
 
     Attributes:
         read_only: whether the store can only be read.
 
     Raises:
         InputError: the database is damaged, or lacks what was written to it.
-        JobError: the disk is full.
     """
 
     def __init__(self, folder: StoreFolder, facts: Facts) -> None:
         self._folder, self._facts = folder, facts
         self.read_only = not folder.writable
         self._path = str(folder.database)
-        self._pid = os.getpid()
-        self._bound: int | None = None
-        self._changed: int | None = None
         try:
-            self._file = HeldFile(folder.database)
-        except OSError as error:
-            check_exhausted(error, folder.database)
-            raise InputError(f"{folder.database}: cannot be read ({error.strerror}); restore it") from None
-        self._in_use = -1
-        try:
-            if not self.read_only:
-                self._in_use = open_lock(folder)
-            with one_line_errors(str(folder.database)):
-                self._check_magic()
+            status = os.stat(self._path)
+            self._file, self._changed = (status.st_dev, status.st_ino), status.st_mtime_ns
+            if status.st_size == 0:  # beside an empty file SQLite throws the log away, with what is in there
+                raise damaged(self._path, "it is empty")
+            with one_line_errors(self._path):
                 self._look() if self.read_only else self._enter()
         except OSError as error:
-            self.release()
             check_exhausted(error, folder.path)
             raise InputError(f"{folder.path}: cannot be opened ({error.strerror}: {error.filename})") from None
-        except BaseException:
-            self.release()
-            raise
 
     def check_there(self) -> None:
         """Raise an error if the open database is not the store's any more; costs two microseconds.
 
         Raises:
             JobError: it was removed or replaced, so what is written would be lost and what is read be of the past.
-            InputError: this is a forked process, in which SQLite's locks do not hold; or nobody with a guard has
-                written to the file since it was sealed, and yet it is another.
+            InputError: nobody has written to the file since it was sealed, and yet it is another.
         """
-        changed = self._file.changed(self._path)
-        if changed is None:
+        file, changed = self._status()
+        if file != self._file:
             raise JobError(f"{self._folder.path}: the store was removed or replaced while it was open; open it again")
-        if os.getpid() != self._pid:
-            raise InputError(f"{self._folder.path}: was opened before this process was forked; open it in each process")
         if changed != self._changed:
             if self.read_only:
                 raise JobError(f"{self._folder.path}: was written to while it was open; open it again")
-            self._check_change()
+            with closing(connect(self._folder.database)) as connection:  # one that has no page in memory
+                self._compare(connection)
             self._changed = changed
 
-    def before_write(self, version: int) -> None:
-        """Say durably that the database is written to, before the first commit.
+    def note(self, writes: int) -> None:
+        """Note durably enough for a kill, not for a power cut, how often the database was written to; 20 us."""
+        with suppress(OSError):
+            descriptor = os.open(self._folder.writes, os.O_WRONLY | os.O_CREAT, 0o666)
+            os.write(descriptor, b"%020d\n" % writes)
+            os.close(descriptor)
+
+    def seal(self, writes: int) -> None:
+        """Seal the database if it was written to and nobody has it open any more; else the next opening checks it.
 
         Args:
-            version: the database's now.
+            writes: how often it was written to.
         """
-        if self._bound is None:
-            seal = read_seal(self._folder.seal)
-            if seal is None or seal.closed:
-                write_seal(self._folder.seal, Seal(version, self._facts))
-            self._bound = version
-
-    def written(self, version: int) -> None:
-        """Raise the seal's lower bound after a commit; costs no wait for the disk."""
-        if self._bound is not None and version > self._bound:
-            with suppress(OSError):  # then the lower bound stays as low
-                renew_seal(self._folder.seal, Seal(version, self._facts))
-                self._bound = version
-
-    def seal(self, connection: sqlite3.Connection) -> None:
-        """Seal the database if somebody has written to it and nobody else has it open."""
-        seal = read_seal(self._folder.seal)
-        if self.read_only or os.getpid() != self._pid or self._file.changed(self._path) is None:
+        manifest = read_manifest(self._folder)
+        is_sealed = manifest is not None and manifest.digest and manifest.writes == writes
+        if is_sealed or self.read_only or self._status()[0] != self._file:
             return
-        if (seal is None or not seal.closed) and alone(self._in_use):
-            seal_database(self._folder, self._facts, connection, self._file)
+        with (
+            suppress(OSError, JobError, sqlite3.DatabaseError),
+            locked(self._folder.gate),
+            closing(connect(self._folder.database, alone=True)) as connection,
+        ):
+            seal_database(self._folder, connection)
 
-    def release(self) -> None:
-        """Let go; all connections to the database are closed."""
-        if os.getpid() == self._pid:
-            self._file.close()
-            if self._in_use >= 0:
-                os.close(self._in_use)
-            self._in_use = -1
-
-    def abandon(self) -> None:
-        """Close what a forked process inherited of its parent's hold, which the parent keeps.
-
-        The file stays open: closing it would end the SQLite locks that this process may have by then.
-        """
-        if self._in_use >= 0:
-            os.close(self._in_use)
-        self._in_use = -1
-
-    def _check_magic(self) -> None:
-        # Beside an empty file SQLite throws the log away, with what is in there.
-        if self._file.read(len(MAGIC)) != MAGIC:
-            raise damaged(str(self._folder.database), "it does not begin as an SQLite file")
+    def _status(self) -> tuple[tuple[int, int] | None, int]:
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None, 0
+        return (status.st_dev, status.st_ino), status.st_mtime_ns
 
     def _look(self) -> None:
-        """Check a store that can only be read."""
-        self._changed = self._file.changed(self._path)
-        seal = self._read_seal()
-        if seal and seal.closed and self._is_as_sealed(seal):
-            return
         with closing(connect(self._folder.database, read_only=True)) as connection:
-            self._check_database(connection, seal)
-
-    def _read_seal(self) -> Seal | None:
-        seal = read_seal(self._folder.seal)
-        if seal and seal.facts != self._facts:
-            raise self._folder.damaged("is another store's, or items.seal is")
-        return seal
+            if not self._compare(connection):
+                self._check_all(connection)
 
     def _enter(self) -> None:
-        while True:
-            with locked(self._folder.gate):
-                lock_shared(self._in_use)
-                seal = self._read_seal()
-                if (seal is None or not seal.closed) and alone(self._in_use):
-                    self._check_all(seal)
-                    lock_shared(self._in_use)
+        with locked(self._folder.gate):
+            with closing(connect(self._folder.database)) as connection:
+                connection.execute(_SMALL_CACHE)
+                if self._compare(connection):
                     return
-                lock_shared(self._in_use)  # who tries to be alone gives up the shared lock
-                seal = read_seal(self._folder.seal)
-            closed = seal is not None and seal.closed
-            self._changed = self._file.changed(self._path) if closed else None
-            if seal is None or not closed or self._is_as_sealed(seal):
-                if seal is not None:
-                    with closing(connect(self._folder.database)) as connection:
-                        _check_bound(self._folder, connection, seal)
-                return
-            unlock(self._in_use)
+            try:
+                connection = connect(self._folder.database, alone=True)
+            except sqlite3.OperationalError as error:
+                if "locked" in str(error):  # others have it open, and have checked it
+                    return
+                raise
+            with closing(connection):
+                self._check_all(connection)
+                seal_database(self._folder, connection)
 
-    def _check_change(self) -> None:
-        seal = read_seal(self._folder.seal)
-        if seal and seal.closed:
-            self._is_as_sealed(seal)
+    def _compare(self, connection: sqlite3.Connection) -> bool:
+        findings, is_sealed = compare_with_manifest(self._folder, connection)
+        self._refuse(findings)
+        return is_sealed
 
-    def _is_as_sealed(self, seal: Seal) -> bool:
-        """Return whether the database is as a closed seal says, or raise an error if that seal still holds."""
-        if not seal_differs(self._folder, seal, self._file):
-            return True
-        if read_seal(self._folder.seal) == seal:
-            raise InputError(
-                f"{self._folder.database}: is damaged, or another program has changed it; "
-                + what_to_do(self._folder.path)
-            )
-        return False
+    def _check_all(self, connection: sqlite3.Connection) -> None:
+        self._refuse(list(islice(check_database(connection, self._facts), 2)))
 
-    def _check_all(self, seal: Seal | None) -> None:
-        remove_leftovers(self._folder.seal)
-        connection = connect(self._folder.database)
-        try:
-            self._check_database(connection, seal)
-            seal_database(self._folder, self._facts, connection, self._file)
-        finally:
-            connection.close()
-
-    def _check_database(self, connection: sqlite3.Connection, seal: Seal | None) -> None:
-        if seal is not None:
-            _check_bound(self._folder, connection, seal)
-        if findings := list(islice(check_database(connection, self._facts), 2)):
-            raise _damaged(self._folder, findings)
-        connection.text_factory = str
+    def _refuse(self, findings: list["Finding"]) -> None:
+        if findings:
+            more = ", and more" if len(findings) > 1 else ""
+            path = self._folder.path
+            raise InputError(f"{path}: is damaged ({findings[0]}{more}); {what_to_do(path)}")
 
 
-def open_lock(folder: StoreFolder) -> int:
-    """Open the file that is locked by who has the store open, and return its descriptor."""
-    return os.open(folder.in_use, os.O_RDWR | os.O_CREAT, 0o666)
+def seal_database(folder: StoreFolder, connection: sqlite3.Connection) -> None:
+    """Note in a store's description what its database is, which nobody else has open."""
+    manifest = parse_manifest(read_description(connection))
+    if manifest is None:
+        raise sqlite3.DatabaseError("the description of the store is damaged")
+    sealed = manifest._replace(writes=read_state(connection).writes, digest=digest(connection))
+    write_text(folder.description, sealed.to_json())
 
 
-def alone(descriptor: int) -> bool:
-    """Lock a file for oneself if nobody else holds it. If somebody does, one's own shared lock is lost too."""
-    try:
-        lock_alone(descriptor, wait=False)
-    except BlockingIOError:
-        return False
-    return True
+def compare_with_manifest(folder: StoreFolder, connection: sqlite3.Connection) -> tuple[list["Finding"], bool]:
+    """Compare a database with what the store's description says of it.
 
-
-def seal_differs(folder: StoreFolder, seal: Seal, file: HeldFile) -> bool:
-    """Return whether a sealed database is not what was sealed."""
-    return _log_size(folder) > 0 or file.sha256() != (seal.n_bytes, seal.sha256)
-
-
-def seal_database(folder: StoreFolder, facts: Facts, connection: sqlite3.Connection, file: HeldFile) -> None:
-    """Seal a database that nobody else has open, unless a foreign program writes to it.
-
-    Raises:
-        JobError: the disk is full.
+    Returns:
+        What is wrong, and whether the database is sealed and as it was then.
     """
-    (busy, *_), *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    if busy:
-        return
-    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("BEGIN")
     try:
-        if _log_size(folder) == 0:
-            seal = Seal(read_state(connection).version, facts, *file.sha256())
-            write_seal(folder.seal, seal)
+        manifest, state = read_manifest(folder), read_state(connection)
+        about = parse_manifest(read_description(connection))
+        if about is None or not isinstance(state.writes, int):
+            return [Finding(_DATABASE, "the description of the store is damaged")], False
+        if manifest is not None and manifest.store != about.store:
+            return [Finding(_DATABASE, "is another store's, or store.json is")], False
+        least = max(manifest.writes if manifest else 0, noted_writes(folder))
+        if state.writes < least:
+            what = f"lacks the last {least - state.writes:,} or more writes: its log was cut, or an old copy put back"
+            return [Finding(_DATABASE, what)], False
+        if manifest is None or not manifest.digest or manifest.writes != state.writes:
+            return [], False
+        if digest(connection) != manifest.digest:
+            return [Finding(_DATABASE, "is not as it was when the store was closed")], False
+        return [], True
     finally:
         connection.execute("ROLLBACK")
 
 
-def _check_bound(folder: StoreFolder, connection: sqlite3.Connection, seal: Seal) -> None:
-    version = read_state(connection).version
-    if version < seal.version:
-        raise InputError(
-            f"{folder.database}: lacks the last {seal.version - version:,} or more writes (its log was cut or removed,"
-            f" or an old copy put back); {what_to_do(folder.path)}"
-        )
-
-
-def _damaged(folder: StoreFolder, findings: list[Finding]) -> InputError:
-    more = ", and more" if len(findings) > 1 else ""
-    return InputError(f"{folder.path}: is damaged ({findings[0]}{more}); {what_to_do(folder.path)}")
-
-
-def _log_size(folder: StoreFolder) -> int:
+def noted_writes(folder: StoreFolder) -> int:
+    """Return how often the database was written to at least, see `Guard.note`; 0 if that is not known."""
     try:
-        return os.stat(Path(f"{folder.database}-wal")).st_size
-    except FileNotFoundError:
+        return int(folder.writes.read_bytes())
+    except (OSError, ValueError):
         return 0
+
+
+class Finding(NamedTuple):
+    """Damage.
+
+    Attributes:
+        where: a file, or an item's id.
+        what: what is wrong there.
+
+    >>> str(Finding("items.sqlite", "a page is zero"))
+    'items.sqlite: a page is zero'
+    """
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
+    """Check a database as it is when this begins, whatever others write meanwhile.
+
+    Args:
+        connection: the caller uses it for nothing else; texts come as bytes from now on.
+        facts: what the store's description says, if that is known.
+    """
+    connection.text_factory = bytes  # a damaged text may not be UTF-8
+    connection.execute("BEGIN")
+    try:
+        parts: list[Callable[[], Iterator[Finding]]] = [
+            lambda: _check_trees(connection),
+            lambda: _check_definitions(connection, facts.stem if facts else ""),
+            lambda: _check_items(connection),
+            lambda: _check_codes(connection, facts),
+            lambda: _check_state(connection),
+        ]
+        for part in parts:
+            try:
+                yield from part()
+            except (sqlite3.DatabaseError, TypeError, ValueError) as error:  # types are as odd as damage makes them
+                yield Finding(_DATABASE, " ".join(str(error).split()))
+    finally:
+        connection.execute("ROLLBACK")
+    yield from _check_words(connection)
+
+
+def is_whole_item(row: tuple[Any, ...]) -> bool:
+    """Return whether a row ``(number, id, metadata, checksum)`` is as it was written; texts are bytes."""
+    number, name, metadata, checksum = row
+    return bool(item_checksum(number, name, metadata) == checksum != -1)
+
+
+def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
+    """Return whether a row is as it was written; texts are bytes.
+
+    Args:
+        row: ``(serial, item, modality, code, projection, checksum, id)``.
+        facts: of the store, as far as they are known.
+    """
+    serial, number, modality, code, projection, checksum, name = row
+    if not isinstance(code, bytes):
+        return False
+    if facts and (len(code) != -(-facts.n_bits // 8) or code[-1] & ((1 << -facts.n_bits % 8) - 1)):
+        return False
+    if facts and (len(projection) if isinstance(projection, bytes) else projection) != facts.projection_size:
+        return False
+    return bool(code_checksum(name, number, serial, modality, code, projection) == checksum != -1)
+
+
+def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:
+    for (line,) in connection.execute("PRAGMA integrity_check"):
+        if line != b"ok":
+            yield Finding(_DATABASE, " ".join(line.decode(errors="replace").split()))
+
+
+def _check_definitions(connection: sqlite3.Connection, stem: str) -> Iterator[Finding]:
+    with closing(connect(None)) as expected:
+        expected.text_factory = bytes
+        create_tables(expected, stem, "")
+        sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_master"
+        for kind, name, _ in sorted(set(expected.execute(sql)) - set(connection.execute(sql))):
+            yield Finding(_DATABASE, f"the {_text(kind)} {_text(name)} is not defined as it should be")
+
+
+def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Check the items, and the tables of labels and of keys, which are made from them."""
+    keys: set[str] = set()
+    labels = 0
+    for row in connection.execute("SELECT number, id, metadata, checksum FROM items NOT INDEXED"):
+        if not is_whole_item(row):
+            yield Finding(_text(row[1]), f"the item is damaged (row {row[0]})")
+            continue
+        if row[2] != b"{}":
+            values = json.loads(row[2])
+            keys.update(values)
+            labels += sum(_of_label(row[0], label.encode()) for label in set(_labels(values)))
+    missing = keys - {_text(name) for (name,) in connection.execute("SELECT name FROM keys")}
+    if missing:
+        yield Finding(_DATABASE, f"the table of metadata's keys lacks {', '.join(sorted(missing))}")
+    if labels != sum(
+        _of_label(number, label) for number, label in connection.execute("SELECT item, label FROM labels")
+    ):
+        yield Finding(_DATABASE, "the table of labels does not agree with the items' metadata")
+
+
+def _check_codes(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
+    rows = connection.execute(
+        "SELECT serial, item, modality, code, projection, codes.checksum, id"
+        " FROM codes NOT INDEXED LEFT JOIN items ON number = item"
+    )
+    for row in rows:
+        if row[6] is None:
+            yield Finding(_DATABASE, f"the {_text(row[2])} code {row[0]} belongs to no item")
+        elif not is_whole_code(row, facts):
+            yield Finding(_text(row[6]), f"the {_text(row[2])} code is damaged (row {row[0]})")
+
+
+def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
+    state = read_state(connection)
+    (last,) = connection.execute(
+        "SELECT max(coalesce((SELECT max(serial) FROM codes), 0), coalesce((SELECT max(serial) FROM removed), 0))"
+    ).fetchone()
+    (twice,) = connection.execute("SELECT count(*) FROM removed JOIN codes USING (serial)").fetchone()
+    if not 0 <= state.snapshot_serial <= state.last_serial or last > state.last_serial or twice or state.version < 0:
+        yield Finding(_DATABASE, "the serials of codes contradict each other")
+    added = sums(connection)
+    for name, expected, found in zip(added._fields, read_totals(connection), added, strict=True):
+        if expected != found:
+            yield Finding(_DATABASE, f"the table {name} is not as it was written: rows are missing or changed")
+
+
+def _check_words(connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Check the index of words. SQLite does that only for who may write, so that writers wait meanwhile."""
+    if not has_words(connection) or not has_fts5(connection):
+        return
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            check_words(connection)
+        finally:
+            connection.execute("ROLLBACK")
+    except sqlite3.DatabaseError as error:
+        if not re.search("locked|readonly", str(error)):
+            yield Finding(_DATABASE, f"the index of words does not agree with the items ({error})")
+
+
+def _of_label(number: int, label: bytes) -> int:
+    return crc32(label, crc32(b"%d " % number))
+
+
+def _labels(values: dict[str, Any]) -> list[str]:
+    labels = values.get("labels")
+    return labels if isinstance(labels, list) else []
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

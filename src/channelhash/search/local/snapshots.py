@@ -5,31 +5,35 @@ and what was written since *that*. Each layer is searched, and the answers are m
 
 The database is the record of truth. A snapshot that is missing or damaged is made again from it before an answer is
 given; where that cannot be written, all codes are held in memory instead.
+
+A snapshot's folder is named after the SHA-256 of its ``manifest.json``, which holds size and SHA-256 of every other
+file. What names the folder thus names each byte in it. Nothing of a snapshot is used before it is checked.
 """
 
-from collections.abc import Mapping
-from contextlib import suppress
+import hashlib
+import json
+import mmap
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
+from channelhash.search.local.answering import Part, SortedCodes, count_codes
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import Facts, StoreFolder
-from channelhash.search.local.snapshot_files import (
-    PREFIX,
-    DamagedSnapshotError,
-    Snapshot,
-    damaged_files,
-    open_snapshot,
-    remove_others,
-    write_snapshot,
-)
-from channelhash.search.local.sorted_codes import SortedCodes
 from channelhash.search.local.tables import State
-from channelhash.utils.files import locked
+from channelhash.utils.exhausted import check_exhausted
+from channelhash.utils.files import locked, sync_file
+from channelhash.utils.npy_files import array_from_npy
 
 # A layer is made again when the changes since are more than this, and more than this fraction of it.
 _LEAST_IN_SNAPSHOT, _LEAST_IN_MEMORY, _FRACTION = 10_000, 1_000, 0.1
@@ -51,19 +55,6 @@ class Layer:
 
     def __len__(self) -> int:
         return sum(map(len, self.codes.values()))
-
-
-@dataclass(frozen=True)
-class Part:
-    """A layer's codes of one modality, and which of them count: all, or those that are ``True``.
-
-    >>> codes = SortedCodes.build([("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)], n_bits=8)
-    >>> len(Part(codes, allowed=np.array([True, False])).codes)
-    2
-    """
-
-    codes: SortedCodes
-    allowed: NDArray[np.bool_] | None
 
 
 @dataclass(frozen=True)
@@ -159,7 +150,7 @@ class CodeLayers:
                     self._database.forget_removed(removed)
                 kept = name
             finally:
-                remove_others(self._folder.path, kept)
+                _remove_others(self._folder.path, kept)
         if self._folder.mapped:
             self._view = _NO_VIEW  # the files are opened instead of what they were made of
             return
@@ -170,9 +161,9 @@ class CodeLayers:
         if self._folder is None or not self._folder.writable:
             return
         with suppress(OSError):
-            if any(self._folder.path.glob(f"{PREFIX}*")):
+            if any(self._folder.path.glob(f"{_PREFIX}*")):
                 with locked(self._folder.lock, wait=False), self._database.reading() as state:
-                    remove_others(self._folder.path, state.snapshot)
+                    _remove_others(self._folder.path, state.snapshot)
 
     def _renew(self, state: State) -> bool:
         """Bring the view to ``state``. Returns False if that takes a new snapshot."""
@@ -245,7 +236,7 @@ class CodeLayers:
         """
         if modality in self._agreed or not isinstance(self._snapshot.codes, Snapshot):
             return
-        counted = len(part.codes) if part.allowed is None else int(part.allowed.sum())
+        counted = count_codes([part])
         there = self._database.count_until(modality, self._snapshot.last)
         if counted != there or self._database.any_removed_is_there():
             raise DamagedSnapshotError(f"{self._snapshot_name}: {counted} {modality} codes, not {there}")
@@ -261,17 +252,15 @@ class CodeLayers:
         self._view = _NO_VIEW
 
 
-def check_snapshot(database: ItemsDatabase, facts: Facts, folder: StoreFolder) -> list[str]:
-    """Return a line for everything that is wrong with the current snapshot; all of it is read and compared.
+def check_snapshot(database: ItemsDatabase, facts: Facts, folder: StoreFolder) -> str:
+    """Say what is wrong with the current snapshot, nothing if it is whole; all of it is read and compared.
 
     What is wrong is mended by the next search.
     O(n) for ``n`` codes, one modality in memory at a time.
     """
     with database.reading() as state:
         if not state.snapshot:
-            return []
-        if lines := damaged_files(folder.path / state.snapshot):
-            return lines
+            return ""
         try:
             snapshot = _named_snapshot(folder, state, facts.n_bits)
             removed = database.removed()
@@ -285,19 +274,18 @@ def check_snapshot(database: ItemsDatabase, facts: Facts, folder: StoreFolder) -
                     and np.array_equal(codes.items[counted], truth.items)
                     and (not len(truth) or facts.projected == (codes.projections is not None))
                 ):
-                    return [f"{state.snapshot}/{modality}: other codes than in the database"]
+                    return f"{state.snapshot}/{modality}: other codes than in the database"
         except DamagedSnapshotError as error:
-            return [str(error)]
-    return []
+            return str(error)
+    return ""
 
 
-def _named_snapshot(folder: StoreFolder, state: State, n_bits: int) -> Snapshot:
+def _named_snapshot(folder: StoreFolder, state: State, n_bits: int) -> "Snapshot":
     """Return the snapshot that ``state`` names, if it is the one that was made then."""
-    snapshot = open_snapshot(folder.path / state.snapshot)
-    snapshot.mapped = folder.mapped
+    snapshot = Snapshot(folder.path / state.snapshot, folder.mapped)
     expected = n_bits, state.snapshot_serial, state.snapshot_size
     if (snapshot.n_bits, snapshot.serial, sum(snapshot.counts.values())) != expected:
-        raise DamagedSnapshotError(f"{snapshot.path}: not the snapshot that the database knows")
+        raise DamagedSnapshotError(f"{state.snapshot}: not the snapshot that the database knows")
     return snapshot
 
 
@@ -309,3 +297,165 @@ def _part(codes: SortedCodes, removed: NDArray[np.int64]) -> Part:
 def _passing(part: Part, numbers: NDArray[np.int64]) -> Part:
     passing = np.isin(part.codes.items, numbers)
     return Part(part.codes, passing if part.allowed is None else passing & part.allowed)
+
+
+# The files of a snapshot.
+
+_PREFIX = "snapshot-"
+_FORMAT = "channelhash snapshot 2"
+_MANIFEST = "manifest.json"
+_THREADS = 4  # SHA-256 works without the interpreter's lock, 0.6 s a gigabyte
+
+
+class DamagedSnapshotError(Exception):
+    """A snapshot is missing, or not as it was written; it can be made again."""
+
+
+class Snapshot(Mapping[str, SortedCodes]):
+    """A snapshot, modality -> codes. Its manifest is whole and its files are all there; they are read when asked for.
+
+    Args:
+        path: its folder.
+        mapped: whether the codes stay in the files, shared with other processes, once they are checked. Such a file
+            may be removed or replaced by another, but not written to.
+
+    Attributes:
+        n_bits: code length.
+        serial: the last code that may be in it.
+        counts: modality -> number of codes.
+
+    Raises:
+        DamagedSnapshotError: it is missing, damaged, or of another format.
+    """
+
+    def __init__(self, path: Path, mapped: bool = False) -> None:
+        self._path, self._mapped = path, mapped
+        self._read: dict[str, SortedCodes] = {}
+        with _noticed_damage(path, _MANIFEST):
+            content = (path / _MANIFEST).read_bytes()
+            if path.name != f"{_PREFIX}{hashlib.sha256(content).hexdigest()}":
+                raise ValueError("has changed since it was written")
+            manifest = json.loads(content)
+            if manifest["format"] != _FORMAT:
+                raise ValueError(f"written as {manifest['format']!r}")
+            self.n_bits, self.serial = int(manifest["n_bits"]), int(manifest["serial"])
+            self.counts = {str(modality): int(count) for modality, count in manifest["codes"].items()}
+            self._files = {name: (int(size), str(sha256)) for name, (size, sha256) in manifest["files"].items()}
+            for name in self._files:
+                if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+                    raise ValueError(f"{name!r} does not lie in the folder")
+        for name in self._files:
+            self._check_size(name)
+
+    def __getitem__(self, modality: str) -> SortedCodes:
+        """Return the codes of a modality, as `load`."""
+        if modality not in self._read:
+            self._read[modality] = self.load(modality)
+        return self._read[modality]
+
+    def __contains__(self, modality: object) -> bool:
+        return modality in self.counts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.counts)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def load(self, modality: str) -> SortedCodes:
+        """Read the codes of a modality; the very bytes that are checked are those that are searched.
+
+        Raises:
+            DamagedSnapshotError: a file is not as it was written.
+        """
+        beginning = f"{modality}/"
+        names = [name for name in self._files if name.startswith(beginning)]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            contents = list(pool.map(self._read_file, names))
+        with _noticed_damage(self._path, modality):
+            stems = (name.removeprefix(beginning).removesuffix(".npy") for name in names)
+            arrays = {stem: array_from_npy(content) for stem, content in zip(stems, contents, strict=True)}
+            codes = SortedCodes.from_arrays(arrays)
+            if (codes.index.n_bits, len(codes)) != (self.n_bits, self.counts[modality]):
+                raise ValueError(f"{len(codes)} codes of {codes.index.n_bits} bits")
+        return codes
+
+    def _read_file(self, name: str) -> bytes | mmap.mmap:
+        self._check_size(name)
+        size, sha256 = self._files[name]
+        with _noticed_damage(self._path, name), open(self._path / name, "rb") as file:
+            if self._mapped and size:
+                content: bytes | mmap.mmap = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+            else:
+                content = file.read(size + 1)
+            if hashlib.sha256(content).hexdigest() != sha256:
+                raise ValueError("has changed since it was written")
+        return content
+
+    def _check_size(self, name: str) -> None:
+        with _noticed_damage(self._path, name):
+            status = (self._path / name).stat()
+            if not stat.S_ISREG(status.st_mode):  # a pipe would wait for its other end
+                raise ValueError("is no file")
+            if status.st_size != self._files[name][0]:
+                raise ValueError(f"has {status.st_size} bytes, not {self._files[name][0]}")
+
+
+@contextmanager
+def _noticed_damage(path: Path, name: str) -> Iterator[None]:
+    """Raise `DamagedSnapshotError` for what is wrong with a file of a snapshot."""
+    try:
+        yield
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        if isinstance(error, OSError):
+            check_exhausted(error, path)
+        reason = "is missing" if isinstance(error, FileNotFoundError) else error
+        raise DamagedSnapshotError(f"{path.name}/{name}: {reason}") from None
+
+
+def write_snapshot(store: Path, codes: Mapping[str, SortedCodes], n_bits: int, serial: int) -> str:
+    """Write a snapshot into a store's folder, and return its name; it is on the disk when this returns.
+
+    Raises:
+        OSError: it cannot be written; nothing of it is left.
+        InputError: a modality has no plain name, which becomes a folder's.
+    """
+    temporary = store / f"{_PREFIX}{uuid.uuid4().hex}.tmp"
+    if odd := [modality for modality in codes if not modality.isidentifier()]:
+        raise InputError(f"{store}: holds codes of {odd[0]!r}, which is no modality; this store is damaged")
+    files: dict[str, tuple[int, str]] = {}
+    try:
+        temporary.mkdir()
+        for modality, sorted_codes in codes.items():
+            for name, values in sorted_codes.arrays().items():
+                path = temporary / modality / f"{name}.npy"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                np.save(path, values)
+                sync_file(path)
+                with open(path, "rb") as file:
+                    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                files[path.relative_to(temporary).as_posix()] = path.stat().st_size, sha256
+        manifest = {
+            "format": _FORMAT,
+            "id": uuid.uuid4().hex,  # one that is made again has another name
+            "n_bits": n_bits,
+            "serial": serial,
+            "codes": {modality: len(sorted_codes) for modality, sorted_codes in codes.items()},
+            "files": files,
+        }
+        content = json.dumps(manifest, indent=1).encode()
+        (temporary / _MANIFEST).write_bytes(content)
+        sync_file(temporary / _MANIFEST)
+        name = f"{_PREFIX}{hashlib.sha256(content).hexdigest()}"
+        temporary.rename(store / name)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return name
+
+
+def _remove_others(store: Path, name: str) -> None:
+    """Remove all snapshots but one, also those that killed processes left; the caller holds the store's lock."""
+    for folder in store.glob(f"{_PREFIX}*"):
+        if folder.name != name:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,11 +1,12 @@
 """The store in a folder, and the same over a file of codes that is only read."""
 
+import os
 import threading
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,24 +17,63 @@ from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.fusion import Ranking
 from channelhash.search.items import IndexingRun
-from channelhash.search.local.answering import nearest, scored, surest, within
+from channelhash.search.local.answering import (
+    Part,
+    count_codes,
+    nearest,
+    read_codes,
+    sample_codes,
+    scored,
+    surest,
+    within,
+)
 from channelhash.search.local.database import ItemsDatabase
-from channelhash.search.local.folder import Facts, StoreFolder, check_opened, read_facts, write_facts
+from channelhash.search.local.folder import Facts, Manifest, StoreFolder, check_opened, find_manifest, new_manifest
+from channelhash.search.local.guard import Guard
 from channelhash.search.local.indexing_run import read_run
-from channelhash.search.local.opened import Opened, close_quietly, in_folder, in_memory
-from channelhash.search.local.parts import count_codes, read_codes, sample_codes
-from channelhash.search.local.row_values import metadata_of
-from channelhash.search.local.snapshots import Part
+from channelhash.search.local.snapshots import CodeLayers
+from channelhash.search.local.tables import metadata_of
 from channelhash.search.projections import Scored
 from channelhash.search.rerank import Surest
 from channelhash.search.store import Answers, Item, Listed, Store
 from channelhash.search.validation import Metadata, check_ids
 from channelhash.utils.exhausted import check_exhausted
-from channelhash.utils.files import locked
-from channelhash.utils.forks import tell_of_fork
+from channelhash.utils.files import locked, write_text
 
 _LISTED_AT_ONCE = 10_000  # items; between them, others may write
 _ANY = Facts(0, "")
+
+
+class _Opened(NamedTuple):
+    """The items of a store and how to get at them.
+
+    Attributes:
+        facts: what the codes have in common; None while the folder is empty.
+        reader: the connection of reading calls.
+        layers: the codes as they are searched, over the reader.
+        writer: the connection of writing calls; the reader where nothing is written.
+        guard: the hold on the folder's database; None in memory.
+        process: the one that opened them.
+    """
+
+    facts: Facts | None
+    reader: ItemsDatabase
+    layers: CodeLayers
+    writer: ItemsDatabase
+    guard: Guard | None
+    process: int
+
+    def close(self) -> None:
+        """Close the connections, and seal the database if nobody else has it open."""
+        if os.getpid() != self.process:  # SQLite lets a forked process not even close them
+            return
+        try:
+            writes = self.reader.count_writes() if self.guard else 0
+        finally:
+            self.reader.close()
+            self.writer.close()
+        if self.guard:
+            self.guard.seal(writes)
 
 
 class EmbeddedStore(Store):
@@ -59,23 +99,21 @@ class EmbeddedStore(Store):
         self,
         address: str,
         folder: StoreFolder | None,
-        opened: Opened,
+        opened: _Opened,
         new: Facts = _ANY,
         model_folder: Path | None = None,
     ) -> None:
         super().__init__(address)
         self._folder = folder
-        self._opened: Opened | None = opened  # None in a forked child until its next call
+        self._opened = opened
         self._new = new
         self._model_folder = model_folder
         self._reading = threading.RLock()
         self._writing = threading.RLock()
         self._wrote = self._closed = False
         # Also of a store that nobody closes, at the latest when the process ends: an unsealed one is checked anew.
-        self._finalizer = weakref.finalize(self, close_quietly, opened)
-        self._problem = ""
+        self._finalizer = weakref.finalize(self, _close_quietly, opened)
         self._open()
-        tell_of_fork(self)
 
     @property
     def n_bits(self) -> int | None:
@@ -109,7 +147,7 @@ class EmbeddedStore(Store):
     @property
     def version(self) -> int:
         """A number that grows with every write."""
-        with self._reading, self._open().reader.reading() as state:
+        with self._held(self._reading) as opened, opened.reader.reading() as state:
             return state.version
 
     def __len__(self) -> int:
@@ -128,45 +166,30 @@ class EmbeddedStore(Store):
         return self._open().reader.has_words
 
     def make(self) -> None:
-        with self._writing:
+        with self._held(self._writing):
             self._created(self._new.n_bits)
 
     def make_snapshot(self) -> None:
         """Make a new snapshot of all codes now."""
-        with self._reading:
-            opened = self._open()
+        with self._held(self._reading) as opened:
             with opened.reader.reading() as state:
                 pass
             opened.layers.make_snapshot(state.snapshot)
 
     def close(self) -> None:
         """Close the store. If anything was written, make the snapshot that the next search would make."""
+        if os.getpid() != self._opened.process:  # another thread of the parent may hold the locks for ever
+            return
         with self._writing, self._reading:
             if self._closed:
                 return
             self._closed = True
             try:
-                if self._wrote and self._opened:
+                if self._wrote:
                     self._opened.layers.settle()
             finally:
                 self._finalizer.detach()
-                if self._opened:
-                    self._opened.close()
-
-    def after_fork(self) -> None:
-        """Give a forked child connections of its own, at its next call, and locks that no thread holds.
-
-        Not before: a thread may have been inside SQLite, whose own locks then stay held in the child for ever.
-        """
-        was_idle = self._reading.acquire(blocking=False)
-        self._reading, self._writing, self._wrote = threading.RLock(), threading.RLock(), False
-        if self._folder is not None:
-            self._finalizer.detach()
-            if self._opened:
-                self._opened.abandon()
-            self._opened = None
-        elif not was_idle:
-            self._problem = "another thread searched in it when this process was forked; open it again"
+                self._opened.close()
 
     def _keys(self) -> Collection[str]:
         with self._items() as items:
@@ -209,17 +232,16 @@ class EmbeddedStore(Store):
         replace: bool,
         projections: dict[str, NDArray[np.int8]] | None = None,
     ) -> None:
-        with self._writing:
+        with self._held(self._writing):
             items = self._created(n_bits).writer
             with items.writing():
                 items.write(ids, codes, metadata, replace, projections)
             self._wrote = True
 
     def _delete(self, ids: list[str]) -> int:
-        with self._writing:
-            items = self._open().writer
-            with items.writing():
-                n_deleted = items.delete(ids)
+        with self._held(self._writing) as opened:
+            with opened.writer.writing():
+                n_deleted = opened.writer.delete(ids)
             self._wrote = True
             return n_deleted
 
@@ -273,45 +295,49 @@ class EmbeddedStore(Store):
 
     def _parts(self, modality: str, where: Filter | None) -> list[Part]:
         """Return the codes of a modality to search, of the items that pass a filter."""
-        with self._reading:
-            return self._open().layers.parts(modality, where)
+        with self._held(self._reading) as opened:
+            return opened.layers.parts(modality, where)
 
     @contextmanager
     def _items(self) -> Iterator[ItemsDatabase]:
         """Yield the items as they are now."""
-        with self._reading:
-            items = self._open().reader
-            with items.reading():
-                yield items
+        with self._held(self._reading) as opened, opened.reader.reading():
+            yield opened.reader
 
-    def _open(self) -> Opened:
+    @contextmanager
+    def _held(self, lock: threading.RLock) -> Iterator[_Opened]:
+        """Yield the items, and keep out other threads that need the same lock."""
+        self._check_process()
+        with lock:
+            yield self._open()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._opened.process:  # neither SQLite nor locks that a thread holds survive a fork
+            raise JobError(f"{self.address}: was opened before this process was forked; open it in each process")
+
+    def _open(self) -> _Opened:
         """Return the items, also those of a store that another process has made since."""
+        self._check_process()
         with self._reading:
             if self._closed:
                 raise ValueError(f"{self.address}: this store is closed")
-            if self._problem:
-                raise JobError(f"{self.address}: {self._problem}")
-            if self._opened is None:
-                self._opened = in_memory(None)
-                self._finalizer = weakref.finalize(self, close_quietly, self._opened)
-            if self._opened.facts is None and self._folder is not None and self._folder.description.exists():
-                facts = read_facts(self._folder)
-                check_opened(self.address, facts, self._new)
-                self._opened = in_folder(self._folder, facts)
+            if self._opened.facts is None and self._folder is not None and (manifest := find_manifest(self._folder)):
+                check_opened(self.address, manifest.facts, self._new)
+                self._opened = _in_folder(self._folder, manifest)
                 self._finalizer()
-                self._finalizer = weakref.finalize(self, close_quietly, self._opened)
+                self._finalizer = weakref.finalize(self, _close_quietly, self._opened)
                 self._opened.layers.remove_leftovers()
             return self._opened
 
-    def _created(self, n_bits: int) -> Opened:
+    def _created(self, n_bits: int) -> _Opened:
         """Return the items; make the store if it is not there."""
         assert self._folder is not None
         if self._open().facts is None:
             with locked(self._folder.lock):
                 if not self._folder.description.exists():
-                    _check_empty(self._folder)
-                    ItemsDatabase(self._folder.database, stem=self._new.stem).close()
-                    write_facts(self._folder, self._new._replace(n_bits=n_bits))
+                    manifest = new_manifest(self._new._replace(n_bits=n_bits))
+                    ItemsDatabase(self._folder.database, manifest=manifest).close()
+                    write_text(self._folder.description, manifest.to_json())
         opened = self._open()
         assert opened.facts is not None
         check_opened(self.address, opened.facts, self._new._replace(n_bits=n_bits))
@@ -339,8 +365,7 @@ def open_folder(path: Path, new: Facts = _ANY, mapped: bool = False) -> Embedded
     folder = StoreFolder(path, mapped)
     try:
         folder.check_own()
-        _check_empty(folder)
-        return EmbeddedStore(str(path), folder, in_memory(None), new)
+        return EmbeddedStore(str(path), folder, _in_memory(None), new)
     except OSError as error:
         check_exhausted(error, path)
         raise
@@ -360,7 +385,7 @@ def open_codes(
     """
     facts = Facts(codes.n_bits, codes.model)
     check_opened(address, facts, Facts(n_bits or 0, model))
-    opened = in_memory(facts)
+    opened = _in_memory(facts)
     try:
         ids = check_ids(codes.ids)
     except InputError as error:
@@ -370,14 +395,26 @@ def open_codes(
     return EmbeddedStore(address, None, opened, model_folder=model_folder)
 
 
-def _check_empty(folder: StoreFolder) -> None:
-    """Raise `InputError` if the database holds items although the description is missing."""
-    if folder.description.exists() or not folder.database.exists():
-        return
-    items = ItemsDatabase(folder.database)
-    try:
-        with items.reading() as state:
-            if state.version and not folder.description.exists():
-                raise folder.damaged("is missing")
-    finally:
-        items.close()
+def _in_memory(facts: Facts | None) -> _Opened:
+    """Make a database in memory, without items."""
+    items = ItemsDatabase(None)
+    layers = CodeLayers(items, facts.n_bits if facts else 0, None)
+    return _Opened(facts, items, layers, items, None, os.getpid())
+
+
+def _in_folder(folder: StoreFolder, manifest: Manifest) -> _Opened:
+    """Open the database of a store that is there, checked as `Guard` does."""
+    guard = Guard(folder, manifest.facts)
+    with ExitStack() as stack:
+        reader = ItemsDatabase(folder.database, guard, manifest)
+        stack.callback(reader.close)
+        writer = ItemsDatabase(folder.database, guard, manifest)
+        stack.pop_all()
+    layers = CodeLayers(reader, manifest.facts.n_bits, folder)
+    return _Opened(manifest.facts, reader, layers, writer, guard, os.getpid())
+
+
+def _close_quietly(opened: _Opened) -> None:
+    """Close where nobody can be told of an error; a database that is not sealed is checked when it is opened."""
+    with suppress(InputError, JobError):
+        opened.close()

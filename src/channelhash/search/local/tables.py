@@ -1,16 +1,131 @@
-"""The tables of an items database, and the checksums by which damage in them is noticed.
+"""A store's SQLite file: connections to it, its tables, and the checksums by which damage in them is noticed.
 
 SQLite checks none of what it reads. Each row of truth carries a CRC-32 of what it says, and ``totals`` the sums of
 these over each table, so that a row that is gone is noticed too. They are against damage, not against people.
 """
 
+import json
+import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 from zlib import crc32
 
+import numpy as np
+from numpy.typing import NDArray
+
+from channelhash.codes.code_set import CodeSet
+from channelhash.errors import InputError, JobError, NoSpaceError
 from channelhash.search.local import words
-from channelhash.search.local.connection import APPLICATION
+from channelhash.search.local.unspaced import separate
+from channelhash.search.validation import Metadata
+from channelhash.utils.exhausted import check_exhausted
+
+#: How long a call waits for another writer before it gives up.
+BUSY_SECONDS = 30.0
+
+#: How SQLite files of a store are told from others: "chst".
+APPLICATION = 0x63687374
+
+_SETTINGS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "cache_size = -65536",
+    "cell_size_check = ON",
+    "trusted_schema = ON",  # views may call `separate`
+)
+
+
+def connect(
+    path: Path | None, create: bool = False, read_only: bool = False, alone: bool = False
+) -> sqlite3.Connection:
+    """Open a database in autocommit mode.
+
+    Args:
+        path: the file; None for one in memory.
+        create: make the file where there is none.
+        read_only: write neither to the file nor beside it.
+        alone: keep everybody else out, or raise `sqlite3.OperationalError` at once if somebody has it open.
+
+    >>> connect(None).execute("PRAGMA cell_size_check").fetchone()
+    (1,)
+    """
+    name = ":memory:"
+    if path is not None:
+        name = f"file:{quote(str(path.absolute()))}?mode={_read_only(path) if read_only else 'rwc' if create else 'rw'}"
+    seconds = 0.0 if alone else BUSY_SECONDS
+    connection = sqlite3.connect(name, timeout=seconds, isolation_level=None, check_same_thread=False, uri=True)
+    try:
+        if alone:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        for setting in _SETTINGS[read_only:]:
+            connection.execute(f"PRAGMA {setting}")
+        if alone:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("COMMIT")
+        connection.create_function("separate", 1, separate, deterministic=True)  # for the view of `words`
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _read_only(path: Path) -> str:
+    """Return how SQLite opens a file that it cannot write to: with its log if there is one, else without any lock."""
+    has_log = any(Path(f"{path}-{log}").exists() for log in ("wal", "shm"))
+    return f"ro&{'readonly_shm' if has_log else 'immutable'}=1"
+
+
+@contextmanager
+def one_line_errors(name: str) -> Iterator[None]:
+    """Raise SQLite's errors about the file of this name as one line for the user."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        reason = str(error)
+        if "locked" in reason or "busy" in reason:
+            raise InputError(f"{name}: another process is writing to it; try again later") from None
+        if "unable to open" in reason:
+            raise _not_opened(name, reason) from None
+        if "readonly" in reason:
+            raise InputError(f"{name}: can only be read; copy the store to where it can be written to") from None
+        if "full" in reason or "disk I/O" in reason:
+            raise NoSpaceError(f"{name}: cannot be written ({reason}); make room on the disk") from None
+        if "no such module: fts5" in reason:
+            raise InputError(
+                f"{name}: has an index of words, for which this Python's SQLite lacks FTS5; use another Python"
+            ) from None
+        if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
+            raise
+        raise damaged(name, reason) from None
+
+
+def _not_opened(name: str, reason: str) -> JobError:
+    """Return what to raise where SQLite could not open a file, which it does not say why."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))  # closing the file itself would end SQLite's locks
+    except OSError as error:
+        check_exhausted(error, name)
+    return JobError(f"{name}: cannot be opened ({reason}): too many open files, or no right to its folder")
+
+
+def damaged(name: str, reason: str) -> InputError:
+    """Return what to raise where a database is not whole."""
+    return InputError(
+        f"{name}: not a store's database, or damaged or not accessible ({' '.join(reason.split())});"
+        f" {what_to_do(Path(name).parent)}"
+    )
+
+
+def what_to_do(folder: Path) -> str:
+    """Return what a person can do about a damaged store."""
+    return (
+        f"`channelhash index check {folder}` lists the damage, `channelhash index repair {folder}` keeps what is whole"
+    )
+
 
 # A code never changes in place and its serial is never used again, so that whoever has read the codes up to some serial
 # is up to date with those of higher serials and without those in `removed`.
@@ -27,9 +142,10 @@ CREATE INDEX labels_of_item ON labels (item);
 CREATE TABLE keys (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE state (
     version INTEGER NOT NULL, last_serial INTEGER NOT NULL,
-    snapshot TEXT NOT NULL, snapshot_serial INTEGER NOT NULL, snapshot_size INTEGER NOT NULL
+    snapshot TEXT NOT NULL, snapshot_serial INTEGER NOT NULL, snapshot_size INTEGER NOT NULL, writes INTEGER NOT NULL
 );
-INSERT INTO state VALUES (0, 0, '', 0, 0);
+INSERT INTO state VALUES (0, 0, '', 0, 0, 0);
+CREATE TABLE about (description TEXT NOT NULL);
 CREATE TABLE totals (
     items INTEGER NOT NULL, codes INTEGER NOT NULL, removed INTEGER NOT NULL, state INTEGER NOT NULL
 );
@@ -50,13 +166,14 @@ class State(NamedTuple):
     """Where the database is.
 
     Attributes:
-        version: grows with every write.
+        version: grows with every write of items.
         last_serial: the highest serial that any code has had.
         snapshot: name of the current snapshot's folder, empty if there is none.
         snapshot_serial: the last code that may be in the snapshot.
         snapshot_size: number of codes in the snapshot.
+        writes: grows with every transaction that writes.
 
-    >>> State(version=1, last_serial=20, snapshot="", snapshot_serial=0, snapshot_size=0).version
+    >>> State(version=1, last_serial=20, snapshot="", snapshot_serial=0, snapshot_size=0, writes=1).version
     1
     """
 
@@ -65,10 +182,11 @@ class State(NamedTuple):
     snapshot: str
     snapshot_serial: int
     snapshot_size: int
+    writes: int
 
     def checksum(self) -> int:
-        """Return the checksum of all five."""
-        numbers = f"{self.version} {self.last_serial} {self.snapshot_serial} {self.snapshot_size} "
+        """Return the checksum of all six."""
+        numbers = f"{self.version} {self.last_serial} {self.snapshot_serial} {self.snapshot_size} {self.writes} "
         return crc32(numbers.encode() + utf8(self.snapshot))
 
 
@@ -117,11 +235,18 @@ def utf8(text: Any) -> Any:
     return text.encode() if isinstance(text, str) else text
 
 
-def create_tables(connection: sqlite3.Connection, stem: str) -> None:
-    """Make the tables of a new database, within a transaction; ``stem`` as of `words.make_words`."""
+def create_tables(connection: sqlite3.Connection, stem: str, description: str) -> None:
+    """Make the tables of a new database, within a transaction.
+
+    Args:
+        connection: to the database.
+        stem: as of `words.make_words`.
+        description: of the store, see `folder.Manifest`; kept in ``about``.
+    """
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
-    for statement in _statements(_SCHEMA.splitlines()):  # `executescript` would end the transaction
+    for statement in _SCHEMA.split(";\n"):  # `executescript` would end the transaction
         connection.execute(statement)
+    connection.execute("INSERT INTO about VALUES (?)", (description,))
     connection.execute("INSERT INTO totals VALUES (?, ?, ?, ?)", sums(connection))
     words.make_words(connection, stem)
 
@@ -131,6 +256,21 @@ def sums(connection: sqlite3.Connection) -> Totals:
     read = ("sum(checksum) FROM items", "sum(checksum) FROM codes", "sum(serial) FROM removed")
     items, codes, removed = (connection.execute(f"SELECT {what}").fetchone()[0] or 0 for what in read)
     return Totals(items, codes, removed, read_state(connection).checksum())
+
+
+def digest(connection: sqlite3.Connection) -> str:
+    """Return length and CRC-32 of the whole database as a connection sees it, whatever of it is in the log.
+
+    SQLite itself reads it: if this process closed a file of its own, POSIX would end SQLite's locks on it.
+    """
+    content = connection.serialize()
+    return f"{len(content)} {crc32(content):08x}"
+
+
+def read_description(connection: sqlite3.Connection) -> str:
+    """Return the description of the store that the database is part of."""
+    (text,) = _only_row(connection, "SELECT description FROM about")
+    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
 
 
 def read_state(connection: sqlite3.Connection) -> State:
@@ -143,16 +283,6 @@ def read_totals(connection: sqlite3.Connection) -> Totals:
     return Totals(*_only_row(connection, "SELECT items, codes, removed, state FROM totals"))
 
 
-def set_totals(connection: sqlite3.Connection, totals: Totals) -> None:
-    """Write what has been added up."""
-    connection.execute("UPDATE totals SET items = ?, codes = ?, removed = ?, state = ?", totals)
-
-
-def definitions(connection: sqlite3.Connection) -> set[tuple[str, ...]]:
-    """Return kind, name and SQL of everything that is defined."""
-    return set(connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master"))
-
-
 def _only_row(connection: sqlite3.Connection, sql: str) -> Any:
     row = connection.execute(sql).fetchone()
     if row is None:
@@ -160,10 +290,66 @@ def _only_row(connection: sqlite3.Connection, sql: str) -> Any:
     return row
 
 
-def _statements(lines: Iterable[str]) -> Iterator[str]:
-    statement = ""
-    for line in lines:
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
+# One for all items: `json.dumps` would make an encoder for each.
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def as_bytes(rows: NDArray[Any]) -> list[bytes]:
+    """Return each of ``(n, b)`` values of one byte as bytes.
+
+    >>> as_bytes(np.array([[1, 2], [3, 4]], np.uint8))
+    [b'\\x01\\x02', b'\\x03\\x04']
+    """
+    data, width = rows.tobytes(), rows.shape[1]
+    return [data[start : start + width] for start in range(0, len(data), width)]
+
+
+def as_json(values: Metadata) -> str:
+    """Return metadata without the keys that are taken away.
+
+    >>> as_json({"year": 2020, "text": None})
+    '{"year":2020}'
+    """
+    if not values:
+        return "{}"
+    return _encoder.encode({key: value for key, value in values.items() if value is not None})
+
+
+def read_metadata(
+    connection: sqlite3.Connection, keys: Sequence[str], after: int, count: int
+) -> list[tuple[int, str, Metadata]]:
+    """Return number, id and the metadata of some keys of the first ``count`` items of a number above ``after``."""
+    paths = [f'$."{key}"' for key in (*keys, *keys[:1])]  # of two or more, SQLite makes an array
+    sql = f"SELECT number, id, json_extract(metadata{', ?' * len(paths)}) FROM items WHERE number > ? ORDER BY number"
+    rows = connection.execute(f"{sql} LIMIT ?", (*paths, after, count)).fetchall()
+    return [(number, name, _known(keys, json.loads(values))) for number, name, values in rows]
+
+
+def write_labels(connection: sqlite3.Connection, numbers: Sequence[int], metadata: Sequence[Metadata]) -> None:
+    """Set the labels of those items whose metadata has any, and note every key of it."""
+    execute = connection.executemany
+    keys = {key for values in metadata for key, value in values.items() if value is not None}
+    execute("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys))
+    given = {number: of["labels"] for number, of in zip(numbers, metadata, strict=True) if "labels" in of}
+    execute("DELETE FROM labels WHERE item = ?", zip(given))
+    rows = ((label, number) for number, labels in given.items() if isinstance(labels, list) for label in labels)
+    execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", rows)
+
+
+def _known(keys: Sequence[str], values: list[Any]) -> Metadata:
+    return {key: value for key, value in zip(keys, values, strict=False) if value is not None}
+
+
+def metadata_of(codes: CodeSet) -> list[Metadata] | None:
+    """Return what a file of codes knows of its items; an empty text or path is an unknown one."""
+    if codes.texts is None and codes.images is None and not codes.label_names:
+        return None
+    metadata: list[dict[str, Any]] = [{} for _ in codes.ids]
+    for key, column in (("text", codes.texts), ("image", codes.images)):
+        for values, value in zip(metadata, column or (), strict=False):
+            if value:
+                values[key] = value
+    if codes.labels is not None and codes.label_names:
+        for row, label in np.argwhere(codes.labels).tolist():
+            metadata[row].setdefault("labels", []).append(codes.label_names[label])
+    return list(metadata)

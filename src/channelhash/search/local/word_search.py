@@ -47,7 +47,7 @@ class WordSearch:
         connection: to the database, for reading.
         stem: as of `make_words`.
 
-    >>> from channelhash.search.local.connection import connect
+    >>> from channelhash.search.local.tables import connect
     >>> from channelhash.search.local.words import add_words, make_words
     >>> connection = connect(None)
     >>> _ = connection.execute("CREATE TABLE items (number INTEGER PRIMARY KEY, id TEXT, metadata TEXT)")

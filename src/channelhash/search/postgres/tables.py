@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
-from channelhash.search.local.row_values import as_bytes
+from channelhash.search.local.tables import as_bytes
 from channelhash.search.postgres.rows import Bits
 from channelhash.search.validation import Metadata
 
