@@ -1,14 +1,292 @@
-"""A draw of the attack that stops commands at several moments; `tools/attacks/kills.py` has more commands and draws."""
+"""Commands that are stopped by SIGINT or SIGTERM, or whose disk is full, end cleanly and can be continued.
 
+``python -m tests.cli.test_kills [--count 3] [--seed 0] [--only train,encode] [--full]`` prints a table of their ends.
+
+Each command runs once in peace, then it is stopped ``--count`` times by each signal, some before its imports are done.
+The end is right if the exit status is 130 or 143, the last line says what was kept and names a command, and that
+command ends well, with the same result and no temporary file. With ``--full`` no file may grow beyond a limit instead:
+one line has to name a file, and the command without the limit ends as if nothing had been.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
 import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from pages import ROOT
+STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+#: Temporary files, as the package names them.
+TEMPORARY = re.compile(r"\.tmp$|\.partial$|\.journal$")
 
-sys.path.insert(0, str(ROOT / "tools" / "attacks"))
 
-from kills import attack_all
+class Attack(NamedTuple):
+    """A command, the files that are its result, and the inputs that it changes (copied for each attack)."""
+
+    words: str
+    results: tuple[str, ...]
+    changes: tuple[str, ...] = ()
+
+
+#: Words are those of a command line in a folder that `write_inputs` has filled.
+ATTACKS = {
+    "train": Attack("train run.yaml --out new", ("new/model/model.safetensors",)),
+    "extend": Attack("extend run --data new.npz --out new --set train.epochs=60", ("new/model/model.safetensors",)),
+    "distill": Attack("distill run --student features --out new", ("new/model/model.safetensors",)),
+    "encode": Attack("encode shown --data items.csv --out codes.parquet", ("codes.parquet",)),
+    "encode shards": Attack("encode shown --data images --out codes --shard-items 40", ("codes/*.parquet",)),
+    "index create": Attack("index create new.store INPUTS/images --model shown", ("new.store/items",)),
+    "index add": Attack("index add photos.store INPUTS/images", ("photos.store/items",), ("photos.store",)),
+    "experiment": Attack(
+        "experiment losses --config run.yaml --bits 8 --seeds 2 --losses dsch,sch --out grid", ("grid/figures.csv",)
+    ),
+    "evaluate": Attack("evaluate run", ("run/codes/*.parquet",), ("run",)),
+    "serve": Attack("serve photos.store --port 0", (), ("photos.store",)),
+}
+
+
+def write_inputs(folder: Path) -> None:
+    """Write features, pictures, configurations, and the runs and the store that the commands work on."""
+    draws = np.random.default_rng(0)
+    labels = draws.random((600, 6)) < 0.3
+    labels[~labels.any(axis=1), 0] = True
+    for name, rows in (("f", slice(0, 500)), ("new", slice(500, 600))):
+        features = {
+            modality: (labels @ np.random.default_rng(width).normal(size=(6, width))).astype(np.float32)[rows]
+            for modality, width in (("image", 32), ("text", 16))
+        }
+        ids = np.array([f"item{row:03d}" for row in range(600)])[rows]
+        np.savez(folder / f"{name}.npz", labels=labels[rows], id=ids, **features)
+    (folder / "images").mkdir()
+    lines = ["id,image,text,labels"]
+    for row in range(600):
+        pixels = draws.integers(0, 120, (64, 64, 3), dtype=np.uint8)
+        pixels[..., row % 3] += 120
+        Image.fromarray(pixels).save(folder / "images" / f"{row}.png")
+        colour = ("red", "green", "blue")[row % 3]
+        lines.append(f"item{row},images/{row}.png,a {colour} picture,{colour}")
+    (folder / "items.csv").write_text("\n".join(lines) + "\n")
+    train = {"batch_size": 32, "learning_rate": 1e-3, "validate_every": 5, "checkpoint_every": 1}
+    features_data = {"kind": "features", "path": str(folder / "f.npz"), "queries": 60, "train": 300}
+    pictures_data = {"kind": "table", "path": str(folder / "items.csv"), "queries": 60, "train": 400}
+    small = {"name": "small", "n_bits": 16}
+    for name, sections in {
+        "run": {"data": features_data, "model": {"name": "features", "n_bits": 16}, "train": {**train, "epochs": 60}},
+        "short": {"data": features_data, "model": {"name": "features", "n_bits": 16}, "train": {**train, "epochs": 2}},
+        "shown": {"data": pictures_data, "model": small, "train": {**train, "epochs": 1}},
+    }.items():
+        (folder / f"{name}.yaml").write_text(json.dumps({**sections, "loss": {"name": "dsch"}}))
+    for words in (
+        "train short.yaml --out run",
+        "evaluate run",
+        "train shown.yaml --out shown",
+        f"index create photos.store {folder}/images --model shown",
+    ):
+        done = _run(words, folder)
+        if done.returncode:
+            raise SystemExit(f"{words}: {done.stderr}")
+    for image in sorted((folder / "images").iterdir())[:100]:  # changed: `index add` has something to do
+        Image.open(image).rotate(90).save(image)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "CHANNELHASH_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+
+
+def _start(words: str, folder: Path, limit: int | None = None) -> "subprocess.Popen[str]":
+    def set_limit() -> None:
+        if limit is not None:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    return subprocess.Popen(
+        [sys.executable, "-m", "channelhash", *shlex.split(words)],
+        cwd=folder,
+        env=_environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a group of its own, as a shell gives it: Ctrl-C goes to all of its processes
+        preexec_fn=set_limit,
+    )
+
+
+def _run(words: str, folder: Path, limit: int | None = None) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end; a server is stopped once it answers."""
+    process = _start(words, folder, limit)
+    if words.startswith("serve"):
+        assert process.stdout is not None
+        if process.stdout.readline().startswith("Searching"):
+            process.send_signal(signal.SIGTERM)
+        out, error = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(words, 0 if process.returncode in (0, 143) else 1, out, error)
+    out, error = process.communicate(timeout=1200)
+    return subprocess.CompletedProcess(words, process.returncode, out, error)
+
+
+def _copy(inputs: Path, attack: Attack, folder: Path) -> Path:
+    """Return a new folder that shows the inputs; those that the command changes are copies."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for entry in inputs.iterdir():
+        if entry.name in attack.changes:
+            shutil.copytree(entry, folder / entry.name)
+        elif entry.name != "cache":
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+def _result(attack: Attack, folder: Path) -> dict[str, str]:
+    """Return the hash of each file of the result; of a store, of its items."""
+    hashes = {}
+    for pattern in attack.results:
+        if pattern.endswith(".store/items"):
+            from channelhash import open_store
+
+            store = open_store(str(folder / pattern.removesuffix("/items")))
+            items = [(item.id, item.codes["image"].tobytes().hex()) for item in store.get(sorted(store.ids()))]
+            store.close()
+            hashes[pattern] = hashlib.sha256(repr(items).encode()).hexdigest()
+        for path in sorted(folder.glob(pattern)):
+            content = path.read_bytes()
+            if path.suffix in (".csv", ".html"):  # they name the seconds that a run took, or today's date
+                content = re.sub(rb"[^\n]*(second|202\d-)[^\n]*", b"", content)
+            hashes[str(path.relative_to(folder))] = hashlib.sha256(content).hexdigest()
+    return hashes
+
+
+def _leftovers(folder: Path) -> list[str]:
+    paths = (path for path in folder.rglob("*") if not any(part.is_symlink() for part in (path, *path.parents)))
+    return [str(path.relative_to(folder)) for path in paths if TEMPORARY.search(path.name)]
+
+
+def obeys(process: "subprocess.Popen[str]") -> bool:
+    """Whether a process has installed a handler of SIGTERM, or has ended."""
+    with suppress(OSError):
+        caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text())
+        return caught is None or bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return True
+
+
+def stop(attack: Attack, folder: Path, number: signal.Signals, seconds: float, twice: bool) -> tuple[str, str]:
+    """Stop a command ``seconds`` after its start, and go on; return the kind of its end, and what was wrong with it.
+
+    Ctrl-C goes to all processes of the command, as a terminal sends it, SIGTERM to the first alone. No signal comes
+    before the package has begun to run (half a second at the most for a version without handlers).
+    """
+    began = time.monotonic()
+    process = _start(attack.words, folder)
+    while not obeys(process) and time.monotonic() - began < 0.5:
+        time.sleep(0.002)
+    time.sleep(max(0.0, seconds - (time.monotonic() - began)))
+    send = partial(os.killpg, process.pid, number) if number == signal.SIGINT else partial(process.send_signal, number)
+    ended = process.poll() is not None
+    if not ended:
+        send()
+        if twice:
+            time.sleep(0.05)
+            if process.poll() is None:
+                send()
+    try:
+        _, error = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return "goes on", "still ran after 60 s"
+    if ended or process.returncode == 0:
+        return "had finished", ""
+    lines = error.strip().splitlines()
+    if "Traceback" in error:
+        return "traceback", error[-300:]
+    if process.returncode != STATUS[number]:
+        return "wrong status", f"{process.returncode} {error[-200:]}"
+    if not lines or not lines[-1].startswith("stopped by "):
+        return "no line", error[-200:]
+    if sum(line.startswith(("stopped by", "error")) for line in lines) != 1:
+        return "more lines", error[-300:]
+    words = lines[-1].partition("continue with: channelhash ")[2]
+    return ("right", words) if words else ("no command", lines[-1])
+
+
+def go_on(attack: Attack, folder: Path, words: str, whole: dict[str, str]) -> tuple[str, str]:
+    """Run a command after an attack; return the kind of its end, and what was wrong with it."""
+    done = _run(words, folder)
+    if done.returncode:
+        return "does not go on", f"{words}: {done.stderr[-300:]}"
+    if _result(attack, folder) != whole:
+        return "another result", words
+    if left := _leftovers(folder):
+        return "leftovers", ", ".join(left)
+    return "right", ""
+
+
+def fill(attack: Attack, folder: Path, limit: int) -> tuple[str, str]:
+    """Run a command whose files may not grow beyond ``limit`` bytes; return the kind of its end, and what was wrong."""
+    done = _run(attack.words, folder, limit)
+    if done.returncode == 0:
+        return "enough space", ""
+    lines = [line for line in done.stderr.strip().splitlines() if line.startswith("error")]
+    if "Traceback" in done.stderr:
+        return "traceback", done.stderr[-300:]
+    if done.returncode != 1 or len(lines) != 1:
+        return "wrong status", f"{done.returncode} {done.stderr[-300:]}"
+    if "bug" in lines[0]:
+        return "unforeseen", lines[0]
+    if not any(name in lines[0] for name in ("/", ".store", ".parquet", ".html", ".png")):
+        return "no file", lines[0]
+    left = [name for name in _leftovers(folder) if not name.startswith("cache")]
+    words = lines[0].partition("continue with: channelhash ")[2] or attack.words
+    return ("leftovers", ", ".join(left)) if left else ("right", words)
+
+
+def attack_all(names: Sequence[str], count: int, seed: int, full: bool) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (command, signal or limit, kind of the end, what was wrong) of each attack."""
+    with tempfile.TemporaryDirectory() as base:
+        inputs, work = Path(base, "inputs"), Path(base, "work")
+        inputs.mkdir()
+        write_inputs(inputs)
+        for name in names:
+            attack, draws = ATTACKS[name], random.Random(f"{seed} {name}")
+            attack = attack._replace(words=attack.words.replace("INPUTS", str(inputs)))
+            began = time.monotonic()
+            done = _run(attack.words, _copy(inputs, attack, work))
+            seconds, whole = time.monotonic() - began, _result(attack, work)
+            if done.returncode or len(whole) < len(attack.results):
+                raise SystemExit(f"{name}: {done.stderr}")
+            limits = [round(10 ** draws.uniform(1, 5.5)) for _ in range(2 * count)] if full else []
+            for limit in limits:
+                kind, wrong = fill(attack, _copy(inputs, attack, work), limit)
+                if kind == "right":
+                    kind, wrong = go_on(attack, work, wrong, whole)
+                yield name, f"{limit} bytes", kind, wrong
+            moments = [] if full else [(number, place) for number in STATUS for place in range(count)]
+            for number, place in moments:
+                share = 0.0 if place == 0 else draws.uniform(0.05, 1.0)
+                if attack.words.startswith("serve"):
+                    share *= 1.5  # later than its start there is time enough
+                folder = _copy(inputs, attack, work)
+                kind, wrong = stop(attack, folder, number, share * seconds, twice=place % 3 == 2)
+                if kind == "right":
+                    kind, wrong = go_on(attack, folder, wrong, whole)
+                yield name, f"{number.name} at {share:.2f}", kind, wrong
 
 
 @pytest.mark.slow
@@ -16,3 +294,23 @@ def test_a_stopped_command_goes_on_to_the_same_result():
     ends = list(attack_all(["train"], count=3, seed=0, full=False))
     assert [end for end in ends if end[2] not in ("right", "had finished")] == []
     assert any(end[2] == "right" for end in ends)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--count", type=int, default=3, help="attacks a command and signal")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--only", default=",".join(ATTACKS), help="commands, separated by commas")
+    options.add_argument("--full", action="store_true", help="files that cannot grow instead of signals")
+    chosen = options.parse_args()
+    table: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, what, kind, wrong in attack_all(chosen.only.split(","), chosen.count, chosen.seed, chosen.full):
+        table[name][kind] += 1
+        if wrong:
+            print(f"{name}, {what}: {kind}: {' '.join(wrong.split())}", file=sys.stderr, flush=True)
+    for name, kinds in table.items():
+        print(f"{name:16}", ", ".join(f"{kind} {n}" for kind, n in sorted(kinds.items())))
+
+
+if __name__ == "__main__":
+    main()

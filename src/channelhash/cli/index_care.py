@@ -23,7 +23,7 @@ def check(store: str = _STORE, as_json: AsJson = False) -> None:
     findings = [str(finding) for finding in damaged]
     if as_json:
         listed = [finding._asdict() for finding in damaged]
-        print_json({"store": store, "ok": not damaged, "damaged": listed, "whole": not damaged, "findings": findings})
+        print_json({"store": store, "ok": not damaged, "damaged": listed})
     elif findings:
         for line in dict.fromkeys(findings):
             typer.echo(line)

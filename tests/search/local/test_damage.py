@@ -9,18 +9,19 @@ the store by codes, filters, ids and words, writes to it, and asks again.
 
 import argparse
 import hashlib
-import json
+import multiprocessing
 import os
 import random
-import select
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ import channelhash as ch
 from channelhash.errors import InputError, JobError
 
 OUTCOMES = ("harmless", "healed", "refused", "WRONG", "CRASH")
-SECONDS, ROOT, PAGE, N_BITS = 120.0, Path(__file__).parents[3], 4096, 24
+SECONDS, PAGE, N_BITS = 600.0, 4096, 24
 CODES = "codes.parquet"  # the store that is a file of codes, in a folder of the same name
 WHERE = ("year > 2000", "label = 'dog'", "year BETWEEN 1995 AND 2010 OR label = 'sea'", "text LIKE '%beach%'")
 LABELS, NOUNS = ("dog", "cat", "sea", "city"), ("dog", "cat", "beach", "sea", "tree")
@@ -40,7 +41,7 @@ SQLITE_HEADER = (0, 16, 18, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 
 
 
 class Damage(NamedTuple):
-    """What is done to one file or folder of a store, at an offset; a cut leaves so many bytes."""
+    """What is done to one file or folder of a store, at an offset; a cut leaves so many bytes; of no kind, nothing."""
 
     store: str
     file: str
@@ -51,6 +52,8 @@ class Damage(NamedTuple):
 
     def do(self, folder: Path, stores: Path) -> None:
         path = folder / self.file
+        if not self.kind:
+            return
         if self.kind == "remove":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         elif self.kind in ("older", "other"):
@@ -235,15 +238,15 @@ def ask(address: Path, between: Callable[[], None] = lambda: None) -> dict[str, 
     return answers
 
 
-def attacked(stores: Path, name: str, damage: Damage | None) -> tuple[dict[str, str], bool]:
+def attacked(stores: Path, damage: Damage) -> tuple[dict[str, str], bool]:
     """All answers of a damaged copy, and whether it was healed."""
     with tempfile.TemporaryDirectory(dir=stores) as temporary:
-        folder = Path(shutil.copytree(stores / name, Path(temporary) / name))
-        address = folder / CODES if name == CODES else folder
-        if damage and not damage.opened:
+        folder = Path(shutil.copytree(stores / damage.store, Path(temporary) / damage.store))
+        address = folder / CODES if damage.store == CODES else folder
+        if not damage.opened:
             damage.do(folder, stores)
         before = contents(folder, damage)
-        answers = ask(address, lambda: damage.do(folder, stores) if damage and damage.opened else None)
+        answers = ask(address, lambda: damage.do(folder, stores) if damage.opened else None)
         healed = contents(folder, damage) != before
         ids, codes, metadata = items(90_000, 90_001, seed=2)
 
@@ -258,43 +261,12 @@ def attacked(stores: Path, name: str, damage: Damage | None) -> tuple[dict[str, 
         return answers, healed
 
 
-def contents(folder: Path, damage: Damage | None) -> Any:
+def contents(folder: Path, damage: Damage) -> Any:
     """What healing would change: the damaged file, and which snapshots there are."""
-    if damage is None or damage.opened or damage.file.startswith("items.sqlite"):
+    if damage.opened or damage.file.startswith("items.sqlite"):
         return None
     path = folder / damage.file
     return sorted(folder.glob("snapshot-*")), path.read_bytes() if path.is_file() else path.exists()
-
-
-class Worker:
-    """A process that asks damaged stores, started again after a damage has killed it."""
-
-    def __init__(self, stores: Path) -> None:
-        self._stores, self._process = stores, None
-
-    def attack(self, name: str, damage: Damage | None) -> tuple[dict[str, str], bool]:
-        if self._process is None:
-            self._process = start("--work", str(self._stores), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._process.stdin.write(json.dumps([name, damage]) + "\n")
-        self._process.stdin.flush()
-        ready = select.select([self._process.stdout], [], [], SECONDS * (10 if damage is None else 1))[0]
-        if line := self._process.stdout.readline() if ready else "":
-            return tuple(json.loads(line))
-        self.close()
-        return {"": "crash: the process died or gave no answer"}, False
-
-    def close(self) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-
-
-def start(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
-    threads = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-    environment = os.environ | threads | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    command = [sys.executable, "-m", "tests.search.local.test_damage", *arguments]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True, env=environment, cwd=ROOT, **options)
 
 
 def outcome(expected: dict[str, str], given: dict[str, str], healed: bool) -> tuple[str, str]:
@@ -312,7 +284,11 @@ def outcome(expected: dict[str, str], given: dict[str, str], healed: bool) -> tu
 
 def attack_all(stores: Path, n_items: int, seed: int, count: int) -> list[tuple[Damage, str, str]]:
     """Do ``count`` damages of the matrix, drawn from each file and each kind in turn; returns the outcome of each."""
-    assert start("--build", str(stores), "--items", str(n_items)).wait() == -signal.SIGKILL
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=build, args=(stores, n_items))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert (stores / "killed" / "items.sqlite-wal").exists()
     names = ["layers", "clusters", "young", "killed", CODES]
     everything = [damage for name in names for damage in damages(stores, name, seed)]
@@ -324,13 +300,22 @@ def attack_all(stores: Path, n_items: int, seed: int, count: int) -> list[tuple[
         turns.append(taken[place])
         taken[place] += 1
     chosen = [everything[place] for place in sorted(range(len(everything)), key=turns.__getitem__)][:count]
-    worker = Worker(stores)
-    try:
-        expected = {name: worker.attack(name, None)[0] for name in {damage.store for damage in chosen}}
-        assert not [line for answers in expected.values() for line in answers.values() if line.startswith("crash")]
-        return [(d, *outcome(expected[d.store], *worker.attack(d.store, d))) for d in chosen]
-    finally:
-        worker.close()
+    expected: dict[str, dict[str, str]] = {}
+    rows, pool = [], None
+    for damage in [*map(Damage, {damage.store for damage in chosen}, repeat(""), repeat("")), *chosen]:
+        pool = pool or ProcessPoolExecutor(1, context)
+        try:
+            answers, healed = pool.submit(attacked, stores, damage).result(SECONDS)
+        except (BrokenProcessPool, TimeoutError) as error:
+            for process in pool._processes.values():
+                process.kill()
+            pool, answers, healed = None, {"": f"crash: {error!r}"}, False
+        if damage.kind:
+            rows.append((damage, *outcome(expected[damage.store], answers, healed)))
+        else:
+            assert not [answer for answer in answers.values() if answer.startswith("crash")]
+            expected[damage.store] = answers
+    return rows
 
 
 @pytest.mark.parametrize(("n_items", "seed", "count"), [(200, 1, 8), pytest.param(600, 0, 400, marks=pytest.mark.slow)])
@@ -345,18 +330,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("count", 400), ("seed", 0), ("items", 600)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    for name in ("work", "build"):
-        parser.add_argument(f"--{name}", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.build:
-        build(options.build, options.items)
-    if options.work:
-        replies = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # whatever else is printed goes elsewhere
-        for line in sys.stdin:
-            name, damage = json.loads(line)
-            print(json.dumps(attacked(options.work, name, damage and Damage(*damage))), file=replies, flush=True)
-        return
     with tempfile.TemporaryDirectory() as temporary:
         rows = attack_all(Path(temporary), options.items, options.seed, options.count)
     for damage, outcome, reason in rows:

@@ -104,9 +104,13 @@ def test_a_store_that_nobody_closes_is_sealed_when_the_process_ends(tmp_path):
     assert is_sealed(tmp_path / "store")
 
 
-@pytest.mark.parametrize("offset", [30, 4096 + 4, -700, -1])
-def test_a_flipped_bit_of_a_closed_database_is_refused(closed, offset):
-    flip(closed / "items.sqlite", offset)
+@pytest.mark.parametrize("offset", [30, 4096 + 4, -700, -1, None])
+def test_a_closed_database_with_a_flipped_bit_or_a_lost_half_is_refused(closed, offset):
+    path = closed / "items.sqlite"
+    if offset is None:
+        os.truncate(path, path.stat().st_size // 2)
+    else:
+        flip(path, offset)
     refusal(closed)
     assert check_store(closed)
 

@@ -1,6 +1,8 @@
 """Snapshots: damage is noticed before an answer is given, and mended from the database."""
 
 import errno
+import hashlib
+import json
 import os
 import shutil
 import threading
@@ -264,3 +266,23 @@ def test_a_modality_that_is_no_name_makes_no_folder(tmp_path):
     with pytest.raises(ch.errors.InputError, match="which is no modality"):
         layers.write_snapshot(tmp_path, {"../x": codes}, 8, 1)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"files": {"../../store.json": [1, ""]}}, "does not lie in the folder"),
+        ({"files": {"/etc/passwd": [1, ""]}}, "does not lie in the folder"),
+        ({"files": {"a": {"size": 1}}}, "manifest.json: "),
+        ({"files": None}, "manifest.json: "),
+        ({"codes": []}, "manifest.json: "),
+        ({"format": "other"}, "written as 'other'"),
+    ],
+)
+def test_a_forged_manifest_is_refused(folder, change, says):
+    path = snapshot(folder)
+    content = json.dumps(json.loads((path / "manifest.json").read_bytes()) | change).encode()
+    (path / "manifest.json").write_bytes(content)
+    forged = path.rename(folder / f"snapshot-{hashlib.sha256(content).hexdigest()}")
+    with pytest.raises(layers.DamagedSnapshotError, match=says):
+        layers.Snapshot(forged)

@@ -22,6 +22,7 @@ from channelhash.search.local import database as items_database
 from channelhash.search.local import snapshots as layers
 from channelhash.search.local import tables
 from channelhash.search.local.check import check_store
+from channelhash.utils.checked_json import dump_checked
 
 
 @pytest.fixture
@@ -260,26 +261,6 @@ def test_a_closed_store_is_not_used(tmp_path):
         store.search(codes(1))
 
 
-@pytest.mark.usefixtures("small_layers")
-def test_a_snapshot_is_made_again_where_it_is_missing_or_damaged(tmp_path):
-    folder = tmp_path / "store"
-    packed = codes(40)
-    store = ch.open_store(folder, n_bits=16)
-    store.add(names(40), packed)
-    store.close()
-    for damage in (
-        shutil.rmtree,
-        lambda snapshot: (snapshot / "image" / "ends.npy").unlink(),
-        lambda snapshot: (snapshot / "image" / "ends.npy").write_bytes(b"no array"),
-    ):
-        (snapshot,) = snapshots(folder)
-        damage(snapshot)
-        store = ch.open_store(folder)
-        assert store.search(packed, 1).ids == [[name] for name in names(40)]
-        assert snapshots(folder) != [snapshot]
-        store.close()
-
-
 def spoil(folder: Path, name: str, content: bytes | None) -> None:
     path = folder / name
     if content is None:
@@ -291,7 +272,7 @@ def spoil(folder: Path, name: str, content: bytes | None) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("store.json", b'{"format": "channelhash store 9", "n_bits": 8, "model": ""}', "written as 'channelhash s"),
+        ("store.json", dump_checked({"format": "channelhash store 9"}).encode(), "written as 'channelhash store 9'"),
         ("items.sqlite", None, "is missing"),
         ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "not a store's database, or damaged"),
         ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "not a store's database, or damaged"),
@@ -308,17 +289,6 @@ def test_damage_is_named_in_one_line(tmp_path, name, content, message):
         ch.open_store(folder)
     assert "\n" not in str(refused.value)
     assert str(folder) in str(refused.value)
-
-
-def test_a_truncated_database_is_damaged(tmp_path):
-    folder = tmp_path / "store"
-    store = ch.open_store(folder, n_bits=16)
-    store.add(names(2000), codes(2000))
-    store.close()
-    content = (folder / "items.sqlite").read_bytes()
-    spoil(folder, "items.sqlite", content[: len(content) // 2])
-    with pytest.raises(InputError, match="damaged"):
-        ch.open_store(folder).ids()
 
 
 def test_other_folders_and_files_are_left_alone(tmp_path):
@@ -425,14 +395,6 @@ def test_filters_are_asked_again_after_every_write(tmp_path):
         for wanted in (True, False):
             found = store.search(packed[:1], 99, where=f"even = {wanted}").ids[0]
             assert sorted(found) == sorted(f"i{other}" for other in range(row + 1) if (other % 2 == 0) is wanted)
-
-
-def test_many_filters_do_not_pile_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(layers, "_FILTERS", 2)
-    store = ch.open_store(tmp_path / "store", n_bits=16)
-    store.add(names(9), codes(9), metadata=[{"row": row} for row in range(9)])
-    for row in [*range(9), *range(9)]:
-        assert store.search(codes(1), where=f"row = {row}").ids == [[f"i{row}"]]
 
 
 def test_odd_bits_survive_packing(tmp_path):

@@ -1,11 +1,9 @@
 """An embedded store's folder: ``store.json`` describes the store, beside it lie the other files."""
 
-import json
 import os
 import sqlite3
 import uuid
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,65 +20,36 @@ _FORMAT = "channelhash store 4"
 _EFFECTIVE = os.access in os.supports_effective_ids
 
 
-@dataclass(frozen=True)
 class StoreFolder:
     """Where the files of a store are.
 
-    Attributes:
+    Args:
         path: the folder.
-        mapped: whether the codes of a snapshot are searched where they are, see `manifest.read_checked`.
+        mapped: whether the codes of a snapshot are searched where they are, see `snapshots.Snapshot`.
 
     >>> StoreFolder(Path("photos.store")).database.name
     'items.sqlite'
     """
 
-    path: Path
-    mapped: bool = False
-
-    @property
-    def description(self) -> Path:
-        """Holds a `Manifest`."""
-        return self.path / "store.json"
-
-    @property
-    def database(self) -> Path:
-        """The record of truth."""
-        return self.path / "items.sqlite"
-
-    @property
-    def writes(self) -> Path:
-        """Says how often the database was written to, at least; a log that is lost shows by that."""
-        return self.path / ".writes"
-
-    @property
-    def gate(self) -> Path:
-        """Held while a process opens or seals the database, so that only one checks it."""
-        return self.path / ".gate"
-
-    @property
-    def lock(self) -> Path:
-        """Held while the store or a snapshot is made."""
-        return self.path / ".lock"
-
-    @property
-    def model(self) -> Path:
-        """The model that made the codes, if somebody has put it there with ``save_pretrained``."""
-        return self.path / "model"
-
-    @property
-    def source(self) -> Path:
-        """Says which photographs the items are, if they are those of a folder."""
-        return self.path / "source.json"
-
-    @property
-    def run(self) -> Path:
-        """Says how far an indexing run is, see `indexing_run`."""
-        return self.path / ".indexing.json"
-
-    @property
-    def run_lock(self) -> Path:
-        """Held by the indexing run that writes `run`."""
-        return self.path / ".indexing"
+    def __init__(self, path: Path, mapped: bool = False) -> None:
+        self.path, self.mapped = path, mapped
+        #: Holds a `Manifest`.
+        self.description = path / "store.json"
+        #: The record of truth.
+        self.database = path / "items.sqlite"
+        #: Says how often the database was written to, at least; a log that is lost shows by that.
+        self.writes = path / ".writes"
+        #: Held while a process opens or seals the database, so that only one checks it.
+        self.gate = path / ".gate"
+        #: Held while the store or a snapshot is made.
+        self.lock = path / ".lock"
+        #: The model that made the codes, if somebody has put it there with ``save_pretrained``.
+        self.model = path / "model"
+        #: Says which photographs the items are, if they are those of a folder.
+        self.source = path / "source.json"
+        #: Says how far an indexing run is, see `indexing_run`, which holds the lock.
+        self.run = path / ".indexing.json"
+        self.run_lock = path / ".indexing"
 
     @property
     def writable(self) -> bool:
@@ -167,15 +136,24 @@ def new_manifest(facts: Facts) -> Manifest:
 
 
 def parse_manifest(text: str) -> Manifest | None:
-    """Return what `Manifest.to_json` wrote; None if it is damaged or of another format."""
+    """Return what `Manifest.to_json` wrote; None if it is damaged.
+
+    Raises:
+        InputError: another version wrote it.
+    """
     try:
         values = load_checked(text)
-        if values.pop("format") != _FORMAT:
-            return None
+        written_as = values.pop("format")
+        if written_as != _FORMAT:
+            raise InputError(
+                f"written as {written_as!r}, this version reads {_FORMAT!r}; remove the folder and add the items again"
+            )
         rest = [values.pop(name) for name in ("store", "writes", "digest")]
-        return Manifest(Facts(**values), *rest)
+        manifest = Manifest(Facts(**values), *rest)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+    kinds = [type(value) for value in (*manifest.facts, *rest)]
+    return manifest if kinds == [int, str, bool, str, str, int, str] and manifest.facts.n_bits > 0 else None
 
 
 def read_manifest(folder: StoreFolder) -> Manifest | None:
@@ -191,13 +169,10 @@ def read_manifest(folder: StoreFolder) -> Manifest | None:
     except OSError as error:
         check_exhausted(error, folder.description)
         raise InputError(f"{folder.description}: cannot be read ({error.strerror}); restore it") from None
-    manifest, written_as = parse_manifest(text), _written_as(text)
-    if manifest is None and written_as not in (_FORMAT, ""):
-        raise InputError(
-            f"{folder.description}: written as {written_as!r}, this version reads {_FORMAT!r}; remove the folder and"
-            " add the items again"
-        )
-    return manifest
+    try:
+        return parse_manifest(text)
+    except InputError as error:
+        raise InputError(f"{folder.description}: {error}") from None
 
 
 def find_manifest(folder: StoreFolder) -> Manifest | None:
@@ -207,7 +182,7 @@ def find_manifest(folder: StoreFolder) -> Manifest | None:
         InputError: the database is missing or damaged, or as `read_manifest`.
     """
     if not folder.database.exists():
-        if folder.description.exists() and not folder.database.exists():
+        if folder.description.exists() and not folder.database.exists():  # else another process has just made it
             raise InputError(f"{folder.database}: is missing; restore it, or remove the folder and add the items again")
         return None
     if manifest := read_manifest(folder):
@@ -238,13 +213,6 @@ def read_facts(folder: StoreFolder) -> Facts:
     if manifest is None:
         raise InputError(f"{folder.path}: holds no store")
     return manifest.facts
-
-
-def _written_as(text: str) -> str:
-    try:
-        return str(json.loads(text)["format"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ""
 
 
 def check_opened(address: str, facts: Facts, expected: Facts) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from itertools import islice
@@ -35,14 +36,16 @@ from channelhash.utils.files import locked, write_text
 
 _DATABASE = "items.sqlite"
 
-# The connection that compares a database reads each page once.
-_SMALL_CACHE = "PRAGMA cache_size = -2000"
+_CHUNK = 1 << 20
+# Device and inode of the databases that guards of this process hold. While SQLite has a file open, this module opens it
+# nowhere else: POSIX ends all locks of a process on a file that it closes any descriptor of.
+_held: Counter[tuple[int, int]] = Counter()
 
 
 class Guard:
     """The hold of an open store on its database, which is checked when this begins and sealed when it ends.
 
-    * Sealed, and not written to since: its digest is compared, about 1.5 s a gigabyte.
+    * Sealed, and not written to since: its digest is compared, about 1 s a gigabyte.
     * Not sealed, and nobody else has it open: a process was killed. All is checked, see `check_database`, and the
       database is sealed.
     * Not sealed, and others have it open: they have checked it.
@@ -71,6 +74,7 @@ class Guard:
                 raise damaged(self._path, "it is empty")
             with one_line_errors(self._path):
                 self._look() if self.read_only else self._enter()
+            _held[self._file] += 1
         except OSError as error:
             check_exhausted(error, folder.path)
             raise InputError(f"{folder.path}: cannot be opened ({error.strerror}: {error.filename})") from None
@@ -105,6 +109,7 @@ class Guard:
         Args:
             writes: how often it was written to.
         """
+        _held[self._file] -= 1
         manifest = read_manifest(self._folder)
         is_sealed = manifest is not None and manifest.digest and manifest.writes == writes
         if is_sealed or self.read_only or self._status()[0] != self._file:
@@ -114,7 +119,7 @@ class Guard:
             locked(self._folder.gate),
             closing(connect(self._folder.database, alone=True)) as connection,
         ):
-            seal_database(self._folder, connection)
+            _seal_database(self._folder, connection)
 
     def _status(self) -> tuple[tuple[int, int] | None, int]:
         try:
@@ -130,9 +135,10 @@ class Guard:
 
     def _enter(self) -> None:
         with locked(self._folder.gate):
+            has_log = any(path.stat().st_size for path in self._folder.path.glob(f"{_DATABASE}-wal"))
+            file_digest = "" if _held[self._file] or has_log else _digest_of_file(self._path)
             with closing(connect(self._folder.database)) as connection:
-                connection.execute(_SMALL_CACHE)
-                if self._compare(connection):
+                if self._compare(connection, file_digest):
                     return
             try:
                 connection = connect(self._folder.database, alone=True)
@@ -142,10 +148,10 @@ class Guard:
                 raise
             with closing(connection):
                 self._check_all(connection)
-                seal_database(self._folder, connection)
+                _seal_database(self._folder, connection)
 
-    def _compare(self, connection: sqlite3.Connection) -> bool:
-        findings, is_sealed = compare_with_manifest(self._folder, connection)
+    def _compare(self, connection: sqlite3.Connection, file_digest: str = "") -> bool:
+        findings, is_sealed = compare_with_manifest(self._folder, connection, file_digest)
         self._refuse(findings)
         return is_sealed
 
@@ -159,7 +165,7 @@ class Guard:
             raise InputError(f"{path}: is damaged ({findings[0]}{more}); {what_to_do(path)}")
 
 
-def seal_database(folder: StoreFolder, connection: sqlite3.Connection) -> None:
+def _seal_database(folder: StoreFolder, connection: sqlite3.Connection) -> None:
     """Note in a store's description what its database is, which nobody else has open."""
     manifest = parse_manifest(read_description(connection))
     if manifest is None:
@@ -168,8 +174,24 @@ def seal_database(folder: StoreFolder, connection: sqlite3.Connection) -> None:
     write_text(folder.description, sealed.to_json())
 
 
-def compare_with_manifest(folder: StoreFolder, connection: sqlite3.Connection) -> tuple[list["Finding"], bool]:
+def _digest_of_file(path: str) -> str:
+    """Return what `tables.digest` does of a database without a log, in half the time."""
+    size = checksum = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            size, checksum = size + len(chunk), crc32(chunk, checksum)
+    return f"{size} {checksum:08x}"
+
+
+def compare_with_manifest(
+    folder: StoreFolder, connection: sqlite3.Connection, file_digest: str = ""
+) -> tuple[list["Finding"], bool]:
     """Compare a database with what the store's description says of it.
+
+    Args:
+        folder: of the store.
+        connection: to its database.
+        file_digest: the digest of the database, if it is known.
 
     Returns:
         What is wrong, and whether the database is sealed and as it was then.
@@ -188,7 +210,7 @@ def compare_with_manifest(folder: StoreFolder, connection: sqlite3.Connection) -
             return [Finding(_DATABASE, what)], False
         if manifest is None or not manifest.digest or manifest.writes != state.writes:
             return [], False
-        if digest(connection) != manifest.digest:
+        if (file_digest or digest(connection)) != manifest.digest:
             return [Finding(_DATABASE, "is not as it was when the store was closed")], False
         return [], True
     finally:

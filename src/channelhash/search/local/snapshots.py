@@ -42,11 +42,11 @@ _FILTERS = 32
 
 
 @dataclass(frozen=True)
-class Layer:
+class _Layer:
     """The codes with serials up to ``last`` that are in no lower layer: modality -> codes.
 
     >>> rows = [("a", 1, 1, bytes([7]), None), ("b", 2, 2, bytes([0]), None)]
-    >>> len(Layer({"image": SortedCodes.build(rows, n_bits=8)}, last=2))
+    >>> len(_Layer({"image": SortedCodes.build(rows, n_bits=8)}, last=2))
     2
     """
 
@@ -58,7 +58,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class View:
+class _View:
     """All codes as they were at one version of the database.
 
     Attributes:
@@ -67,18 +67,18 @@ class View:
         removed: serials of codes that do not count.
         parts: what is searched, by modality, once it has been searched; ``filtered`` by filter and modality.
 
-    >>> View(version=3, layers=(), removed=np.empty(0, np.int64)).parts
+    >>> _View(version=3, layers=(), removed=np.empty(0, np.int64)).parts
     {}
     """
 
     version: int
-    layers: tuple[Layer, ...]
+    layers: tuple[_Layer, ...]
     removed: NDArray[np.int64]
     parts: dict[str, list[Part]] = field(default_factory=dict)
     filtered: dict[tuple[str, str], list[Part]] = field(default_factory=dict)
 
 
-_NO_VIEW = View(-1, (), np.empty(0, np.int64))
+_NO_VIEW = _View(-1, (), np.empty(0, np.int64))
 
 
 class CodeLayers:
@@ -95,8 +95,8 @@ class CodeLayers:
         self._n_bits = n_bits
         self._folder = folder
         self._snapshot_name = ""
-        self._snapshot = Layer({}, 0)
-        self._middle = Layer({}, 0)
+        self._snapshot = _Layer({}, 0)
+        self._middle = _Layer({}, 0)
         self._view = _NO_VIEW
         self._agreed: set[str] = set()
 
@@ -154,7 +154,7 @@ class CodeLayers:
         if self._folder.mapped:
             self._view = _NO_VIEW  # the files are opened instead of what they were made of
             return
-        self._snapshot_name, self._snapshot, self._middle = name, layer, Layer({}, layer.last)
+        self._snapshot_name, self._snapshot, self._middle = name, layer, _Layer({}, layer.last)
 
     def remove_leftovers(self) -> None:
         """Remove what killed processes have left of snapshots, unless it is in use or cannot be removed."""
@@ -175,11 +175,11 @@ class CodeLayers:
             self._snapshot_name = state.snapshot
             self._agreed = set()
             self._snapshot = self._open_snapshot(state)
-            self._middle = Layer({}, self._snapshot.last)
+            self._middle = _Layer({}, self._snapshot.last)
         if self._database.count_after(self._middle.last) > max(_LEAST_IN_MEMORY, _FRACTION * len(self._middle)):
             self._middle = self._read_layer(self._snapshot.last, state)
         layers = (self._snapshot, self._middle, self._read_layer(self._middle.last, state))
-        self._view = View(state.version, layers, self._database.removed())
+        self._view = _View(state.version, layers, self._database.removed())
         return True
 
     def _parts(self, modality: str) -> list[Part]:
@@ -208,25 +208,25 @@ class CodeLayers:
         changes = self._database.count_after(state.snapshot_serial) + self._database.count_removed()
         return changes > max(_LEAST_IN_SNAPSHOT, _FRACTION * state.snapshot_size)
 
-    def _read_layer(self, after: int, state: State) -> Layer:
+    def _read_layer(self, after: int, state: State) -> _Layer:
         """Return the codes written after a serial, until now."""
         database = self._database
         codes = {
             modality: SortedCodes.build(database.codes(modality, after), self._n_bits)
             for modality in database.modalities()
         }
-        return Layer({modality: codes[modality] for modality in codes if len(codes[modality])}, state.last_serial)
+        return _Layer({modality: codes[modality] for modality in codes if len(codes[modality])}, state.last_serial)
 
-    def _open_snapshot(self, state: State) -> Layer:
+    def _open_snapshot(self, state: State) -> _Layer:
         """Return the snapshot that ``state`` names.
 
         Raises:
             DamagedSnapshotError: it is missing, damaged, or another one.
         """
         if not state.snapshot:
-            return Layer({}, 0)
+            return _Layer({}, 0)
         assert self._folder is not None
-        return Layer(_named_snapshot(self._folder, state, self._n_bits), state.snapshot_serial)
+        return _Layer(_named_snapshot(self._folder, state, self._n_bits), state.snapshot_serial)
 
     def _check_agrees(self, modality: str, part: Part) -> None:
         """Check once that the codes of a snapshot that count are those that the database still has.
@@ -248,7 +248,7 @@ class CodeLayers:
             self.make_snapshot(old.snapshot)
         except (OSError, InputError, JobError):  # what is wrong with the database is said when it is read next
             self._folder = None
-            self._snapshot = self._middle = Layer({}, 0)
+            self._snapshot = self._middle = _Layer({}, 0)
         self._view = _NO_VIEW
 
 
