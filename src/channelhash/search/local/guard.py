@@ -196,15 +196,16 @@ def compare_with_manifest(
     Returns:
         What is wrong, and whether the database is sealed and as it was then.
     """
+    manifest, noted = read_manifest(folder), noted_writes(folder)  # before the database: others write meanwhile
     connection.execute("BEGIN")
     try:
-        manifest, state = read_manifest(folder), read_state(connection)
+        state = read_state(connection)
         about = parse_manifest(read_description(connection))
         if about is None or not isinstance(state.writes, int):
             return [Finding(_DATABASE, "the description of the store is damaged")], False
         if manifest is not None and manifest.store != about.store:
             return [Finding(_DATABASE, "is another store's, or store.json is")], False
-        least = max(manifest.writes if manifest else 0, noted_writes(folder))
+        least = max(manifest.writes if manifest else 0, noted)
         if state.writes < least:
             what = f"lacks the last {least - state.writes:,} or more writes: its log was cut, or an old copy put back"
             return [Finding(_DATABASE, what)], False
