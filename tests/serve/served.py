@@ -15,12 +15,19 @@ from fastapi.testclient import TestClient
 from channelhash.models import MODELS, HashModel
 from channelhash.search import Store, open_store
 from channelhash.serve import Limits, create_app
-from channelhash.serve.server import format_address, listen
+from channelhash.serve.server import format_address, listen, server_config
 from picture_runs import picture_records
 
 TOKEN = "a-token-of-some-length"
 WRITER = {"Authorization": f"Bearer {TOKEN}"}
 N_BITS = 12
+#: Addresses and methods that a person may try.
+ROUTES = (
+    "/search", "/search/image", "/explain", "/explain/image", "/items", "/items/image", "/items/item001",
+    "/images/item001", "/info", "/labels", "/health", "/metrics", "/", "/docs", "/openapi.json", "/script.js",
+    "/duplicates", "/duplicates.html", "/nothing",
+)  # fmt: skip
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "SEARCH")
 #: An id with everything that an address could take for something else.
 ODD_ID = "../a b/ü?x=1&y#z\n'\""
 
@@ -68,10 +75,12 @@ def serving(
 
 
 @contextmanager
-def on_loopback(app: FastAPI) -> Iterator[str]:
-    """The application behind a real socket, from a thread; its address."""
+def on_loopback(app: FastAPI, lifespan: str = "on") -> Iterator[str]:
+    """The application behind a real socket, from a thread; its address. One that has begun needs no ``lifespan``."""
     with listen("127.0.0.1", 0) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        config = server_config(app)
+        config.lifespan = lifespan
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 import shutil
-import sys
 
 import jsonschema
 import pytest
@@ -12,15 +11,9 @@ from fastapi.testclient import TestClient
 
 from channelhash.errors import InputError, JobError
 from channelhash.serve import Limits, create_app
-from channelhash.serve.audit import AuditLog
-from channelhash.serve.auth import Tokens
+from channelhash.serve.access import AuditLog, Tokens
 from channelhash.serve.factory import open_app
-from pages import ROOT
-from serve.served import TOKEN, WRITER, serving, small_store
-
-sys.path.insert(0, str(ROOT / "tools" / "attacks"))
-
-from http_requests import METHODS, ROUTES
+from serve.served import METHODS, ROUTES, TOKEN, WRITER, serving, small_store
 
 READ_TOKEN = "another-token-to-read"
 READER = {"Authorization": f"Bearer {READ_TOKEN}"}

@@ -11,7 +11,7 @@ from PIL import Image
 
 from channelhash.errors import InputError
 from channelhash.serve import Limits, create_app
-from channelhash.serve.auth import read_token
+from channelhash.serve.access import read_token
 from channelhash.serve.routes.items import image_copy
 from serve.served import ODD_ID, TOKEN, WRITER, serving, small_model
 

@@ -16,7 +16,7 @@ from channelhash.models import load_model
 from channelhash.search import open_store
 from channelhash.search.duplicates import find_duplicates
 from channelhash.serve import Limits, create_app
-from channelhash.serve.auth import Tokens
+from channelhash.serve.access import Tokens
 from picture_runs import picture_config, write_pictures
 from serve.served import ODD_ID, on_loopback, small_model, small_store
 from small_runs import run_command

@@ -249,7 +249,6 @@ BAD_CONTENTS = {
     "no JSON": (b"{text: a}", "not JSON"),
     "nothing": (b"", "body"),
     "a list": (b"[]", "body"),
-    "brackets without end": (b"[" * 100_000, "body"),
     "bytes": (bytes(range(256)), "body"),
     "not a number": (b'{"text": "a", "radius": NaN}', "radius"),
 }
@@ -304,7 +303,7 @@ def test_damage_anywhere_in_a_picture_never_fails_the_server(cautious):
 
 
 def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_so(cautious):
-    refused(cautious, cautious.post("/search", json={"text": "a" * 260_000}), 413, "larger than 0.256 MB")
+    refused(cautious, cautious.post("/search", json={"text": "a" * 260_000}), 413, "larger than 0.064 MB")
     refused(cautious, cautious.post("/search/image", files={"image": bytes(1_100_000)}), 413, "larger than 1 MB")
 
     def chunks():
@@ -312,7 +311,7 @@ def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_so(cautious):
             yield bytes(100_000)
 
     headers = {"Content-Type": "application/json"}
-    refused(cautious, cautious.post("/search", content=chunks(), headers=headers), 413, "larger than 0.256 MB")
+    refused(cautious, cautious.post("/search", content=chunks(), headers=headers), 413, "larger than 0.064 MB")
 
 
 def test_a_server_without_a_model_searches_by_id_and_says_why_words_do_not(tmp_path):

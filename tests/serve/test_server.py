@@ -12,33 +12,38 @@ import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import httpx
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from uvicorn.server import ServerState
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.search import open_store
-from channelhash.serve import Limits, create_app, service
-from channelhash.serve.batching import Batcher
+from channelhash.serve import Limits, create_app, routing, server, service
+from channelhash.serve.encoding import Batcher
 from channelhash.serve.factory import open_app
 from channelhash.serve.server import allowed_hosts, listen
-from channelhash.serve.warm_up import WarmUp
-from channelhash.serve.workers import HandedConnections
-from serve.served import TOKEN, WRITER, small_model, small_store
+from channelhash.serve.service import WarmUp
+from serve.served import TOKEN, WRITER, on_loopback, serving, small_model, small_store
+from serve.test_attack_requests import head
 from small_runs import assert_refused
 
 
-def test_items_that_come_while_the_model_is_busy_are_encoded_together():
+def test_items_that_come_while_the_model_is_busy_are_encoded_together_and_fail_alone():
     batches, busy, go_on = [], threading.Event(), threading.Event()
 
     def encode(items):
         batches.append(list(items))
         busy.set()
         assert go_on.wait(30)
+        if 4 in items:
+            raise InputError("cannot encode 4")
         return np.array([[item, -item] for item in items], np.float32)
 
     async def ask():
@@ -46,54 +51,17 @@ def test_items_that_come_while_the_model_is_busy_are_encoded_together():
             batcher = Batcher(encode, thread, 3, lambda _: None)
             first = asyncio.create_task(batcher(0))
             await asyncio.to_thread(busy.wait, 30)
-            others = [asyncio.create_task(batcher(item)) for item in range(1, 6)]
+            others = [asyncio.create_task(batcher(item)) for item in range(1, 7)]
             await asyncio.sleep(0)  # all have asked
+            first.cancel()
+            others.pop().cancel()
             go_on.set()
-            return await asyncio.gather(first, *others)
+            return await asyncio.gather(*others, return_exceptions=True)
 
-    rows = asyncio.run(ask())
-    assert [row.tolist() for row in rows] == [[item, -item] for item in range(6)]
-    assert batches == [[0], [1, 2, 3], [4, 5]]
-
-
-def test_an_item_that_cannot_be_encoded_fails_alone():
-    def encode(items):
-        if "bad" in items:
-            raise InputError("cannot encode bad")
-        return np.array([[len(item)] for item in items], np.float32)
-
-    async def ask():
-        with ThreadPoolExecutor(1) as thread:
-            batcher = Batcher(encode, thread, 8, lambda _: None)
-            words = ("a", "bb", "bad", "cccc")
-            return await asyncio.gather(*[batcher(word) for word in words], return_exceptions=True)
-
-    one, two, bad, four = asyncio.run(ask())
-    assert (one.tolist(), two.tolist(), four.tolist()) == ([1], [2], [4])
+    *rows, bad, last = asyncio.run(ask())
+    assert [row.tolist() for row in [*rows, last]] == [[item, -item] for item in (1, 2, 3, 5)]
     assert isinstance(bad, InputError)
-
-
-def test_whoever_leaves_before_the_answer_disturbs_nobody():
-    started, go_on = threading.Event(), threading.Event()
-
-    def encode(items):
-        started.set()
-        assert go_on.wait(30)
-        return np.zeros((len(items), 1), np.float32)
-
-    async def ask():
-        with ThreadPoolExecutor(1) as thread:
-            batcher = Batcher(encode, thread, 8, lambda _: None)
-            running, waiting = asyncio.create_task(batcher(1)), asyncio.create_task(batcher(2))
-            await asyncio.to_thread(started.wait, 30)
-            leaving = asyncio.create_task(batcher(3))
-            await asyncio.sleep(0)
-            running.cancel()
-            leaving.cancel()
-            go_on.set()
-            return await waiting
-
-    assert asyncio.run(ask()).tolist() == [0]
+    assert batches == [[0], [1, 2, 3], [4, 5], [4], [5]]
 
 
 def test_more_requests_than_allowed_at_one_time_are_refused_but_health_is_not(tmp_path, model):
@@ -181,13 +149,6 @@ def test_on_loopback_only_names_of_loopback_are_answered_to():
     assert allowed_hosts("0.0.0.0", ["search.example"]) == {"0.0.0.0", "search.example"}
 
 
-def test_no_answer_waits_for_a_receipt():
-    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
-        accepted, _ = listening.accept()
-        with accepted:
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-
 def test_metrics_count_requests_batches_and_items(client):
     client.post("/search", json={"text": "a red picture"})
     client.get("/images/item001")
@@ -199,11 +160,6 @@ def test_metrics_count_requests_batches_and_items(client):
     assert re.search(r'encode_batch_items_count\{modality="text"\} [1-9]', text)
     assert "channelhash_items 31.0" in text
     assert "channelhash_running_requests 1.0" in text
-
-
-def test_what_is_not_there_or_not_allowed_is_said_in_json(client):
-    for answer, status in ((client.get("/nothing"), 404), (client.put("/search"), 405), (client.get("/items/"), 404)):
-        assert (answer.status_code, list(answer.json())) == (status, ["error"])
 
 
 def test_an_error_inside_is_one_line_and_not_the_end(client, monkeypatch):
@@ -222,6 +178,81 @@ def test_the_page_and_its_files_name_no_other_host(client):
         answer = client.get(address)
         assert answer.status_code == 200
         assert not re.findall(r"(?:https?:)?//[a-z]+\.", answer.text.replace("http://www.w3.org/2000/svg", ""))
+
+
+@pytest.fixture
+def address(client):
+    with on_loopback(client.app, "off") as address:
+        host, port = address.split("/")[2].split(":")
+        yield host, int(port)
+
+
+def first_answer(address, content: bytes) -> bytes:
+    with socket.create_connection(address, timeout=60) as connection:
+        connection.sendall(content)
+        return connection.recv(1000)
+
+
+def test_half_sent_headers_and_bodies_and_silent_connections_end(client, address, monkeypatch):
+    monkeypatch.setattr(server, "HEADER_SECONDS", 0.1)
+    assert first_answer(address, b"GET /info HTTP/1.1\r\nHost: loc") == first_answer(address, b"") == b""
+    service = client.app.state.service
+    monkeypatch.setattr(service, "limits", replace(service.limits, question_seconds=0.1))
+    half = head("POST", "/search", "Content-Type: application/json", "Content-Length: 99") + b"{"
+    assert b" 408 " in first_answer(address, half)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        head("GET", "/info", "X: " + "y" * 300_000),
+        head("GET", "/info", *[f"a{i}: b" for i in range(5000)]),
+        b"\x16\x03\x01 no HTTP\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_is_refused(address, content):
+    assert first_answer(address, content).split(b" ")[1] == b"400"
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_client_that_reads_nothing_is_left(client, monkeypatch, reads):
+    monkeypatch.setattr(server, "READING_SECONDS", 0.05)
+
+    async def write():
+        config, transport = server.server_config(client.app), MagicMock(get_extra_info=lambda *_: None)
+        config.load()
+        connection = server.Connection(config, ServerState(), {}, asyncio.get_running_loop())
+        connection.connection_made(transport)
+        connection.cycle = MagicMock(response_complete=False)
+        connection._stop_timer()  # as a request does that has arrived
+        connection.pause_writing()
+        if reads:
+            connection.resume_writing()
+        await asyncio.sleep(0.1)
+        return transport.abort.called
+
+    assert asyncio.run(write()) != reads
+
+
+def test_half_sent_bodies_take_no_place(tmp_path, model):
+    with serving(tmp_path, Limits(concurrency=1), model=model) as client, on_loopback(client.app, "off") as address:
+        host, port = address.split("/")[2].split(":")
+        half = head("POST", "/search", "Content-Type: application/json", "Content-Length: 99") + b"{"
+        connections = [socket.create_connection((host, int(port))) for _ in range(80)]
+        for connection in connections:
+            connection.sendall(half)
+        assert ask(address, "search", {"id": "item001", "k": 1})["results"]
+        for connection in connections:
+            connection.close()
+
+
+def test_uploads_beyond_their_places_are_refused(tmp_path, model, monkeypatch):
+    monkeypatch.setattr(routing, "_UPLOAD_WAIT", 0.01)
+    with serving(tmp_path, model=model) as client:
+        client.app.state.service.uploading = asyncio.Semaphore(0)
+        answer = client.post("/search/image", files={"image": bytes(100_000)})
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+        assert client.post("/search/image", files={"image": bytes(60_000)}).status_code == 422
 
 
 def started(*arguments: object) -> tuple[subprocess.Popen, str]:
@@ -357,35 +388,6 @@ def searches_counted(address: str) -> float:
     return float(counted[1])
 
 
-def test_a_connection_is_handed_over_whole():
-    ours, theirs = socket.socketpair()
-    with ours, HandedConnections(fileno=theirs.detach()) as handed, listen("127.0.0.1", 0) as listening:
-        handed.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            handed.accept()
-        with socket.create_connection(listening.getsockname()) as client:
-            accepted, address = listening.accept()
-            with accepted:
-                socket.send_fds(ours, [b"c"], [accepted.fileno()])
-            connection, peer = handed.accept()
-            with connection:
-                assert peer == address == client.getsockname()
-                connection.sendall(b"hello")
-                assert client.recv(5) == b"hello"
-
-
-def test_whoever_hands_no_more_ends_the_worker_once(monkeypatch):
-    ended = []
-    monkeypatch.setattr(signal, "raise_signal", ended.append)
-    ours, theirs = socket.socketpair()
-    ours.close()
-    with HandedConnections(fileno=theirs.detach()) as handed:
-        for _ in range(3):
-            with pytest.raises(ConnectionAbortedError):
-                handed.accept()
-    assert ended == [signal.SIGTERM]
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_workers_answer_alike_see_all_writes_and_are_replaced(tmp_path, model):
@@ -460,9 +462,3 @@ def test_what_workers_cannot_serve_is_refused_in_one_line(tmp_path, model):
         assert done.returncode == 2, done.stderr
         assert len(done.stderr.splitlines()) == 1, done.stderr
         assert line in done.stderr
-
-
-def test_a_system_that_hands_over_no_connections_has_one_process(tmp_path, model, monkeypatch, capsys):
-    small_store(tmp_path, model).close()
-    monkeypatch.delattr(socket, "send_fds")
-    assert_refused(capsys, "serve", tmp_path / "store", "--port", 0, "--workers", 2, says="--workers 2: this system")

@@ -2,7 +2,6 @@
 
 from concurrent.futures import Future
 from functools import partial
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ from channelhash.cli.options import SearchableStore, StoreModel, TrustCode
 from channelhash.cli.output import say as say_remark
 from channelhash.cli.photos import Captions, Encoder, Exclude, bring_up_to_date
 from channelhash.cli.stopping import when_stopped
-from channelhash.errors import InputError
 
 if TYPE_CHECKING:
     from channelhash.serve.encoding import Encoding
@@ -28,9 +26,6 @@ def serve(
     audit_log: Path | None = typer.Option(None, help="File to which every write is noted, as lines of JSON."),
     allow_host: list[str] = typer.Option([], help="Another host name of this server. May be repeated."),
     max_upload: float = typer.Option(16, min=0.001, help="Largest request, in MB."),
-    max_pixels: float = typer.Option(40, min=0.001, help="Largest uploaded picture, in million pixels."),
-    max_k: int = typer.Option(1000, min=1, help="Largest number of results of one search."),
-    max_concurrency: int = typer.Option(64, min=1, help="Largest number of requests at one time."),
     workers: int = typer.Option(1, min=1, help="Number of processes that answer, up to one for each core."),
     encoder: Encoder = [],
     captions: Captions = None,
@@ -43,17 +38,9 @@ def serve(
     """
     from channelhash.serve.factory import open_app
     from channelhash.serve.limits import Limits
-    from channelhash.serve.server import allowed_hosts, format_address, listen, run_server
-    from channelhash.serve.workers import Task, can_have_workers, run_workers
+    from channelhash.serve.server import allowed_hosts, format_address, listen, run_server, run_workers
 
-    if workers > 1 and not can_have_workers():
-        raise InputError(f"--workers {workers}: this system cannot pass connections to other processes; leave it out")
-    limits = Limits(
-        upload_bytes=round(max_upload * 1e6),
-        pixels=round(max_pixels * 1e6),
-        k=max_k,
-        concurrency=ceil(max_concurrency / workers),
-    )
+    limits = Limits(upload_bytes=round(max_upload * 1e6))
     when_stopped(f"{store} keeps every write that was answered")
     with listen(host, port) as listening:
         _, photos = bring_up_to_date(store, model, encoder, captions, exclude)
@@ -70,7 +57,7 @@ def serve(
             encoding.add_done_callback(_say_problems)
 
         if workers > 1:
-            answer = partial(run_workers, workers, Task(make, _say_problems, trust_code), listening, say)
+            answer = partial(run_workers, workers, make, _say_problems, trust_code, listening, say)
         else:
             app = make()
             encoding: Future[Encoding] = app.state.service.encoding

@@ -12,19 +12,17 @@ from fastapi.routing import APIRoute
 from channelhash._version import __version__
 from channelhash.search.query_encoder import QueryEncoder
 from channelhash.search.store import Store
-from channelhash.serve.audit import AuditLog
-from channelhash.serve.auth import BEARER, Tokens
-from channelhash.serve.error_handlers import TOKEN_PROBLEM, handle_errors
+from channelhash.serve.access import BEARER, AuditLog, Tokens
 from channelhash.serve.limits import Limits
-from channelhash.serve.metrics import measure_requests
-from channelhash.serve.middleware import add_security_headers, answer_without_body, check_host
-from channelhash.serve.routes import browse as browse_routes
-from channelhash.serve.routes import duplicates as duplicate_routes
-from channelhash.serve.routes import explain as explain_routes
-from channelhash.serve.routes import info as info_routes
-from channelhash.serve.routes import items as item_routes
-from channelhash.serve.routes import search as search_routes
-from channelhash.serve.routes.page import make_page_router
+from channelhash.serve.middleware import (
+    TOKEN_PROBLEM,
+    add_security_headers,
+    answer_without_body,
+    check_host,
+    handle_errors,
+    measure_requests,
+)
+from channelhash.serve.routes import explain, info, items, search
 from channelhash.serve.service import make_service
 
 
@@ -85,21 +83,14 @@ def create_app(
 def _include_routes(app: FastAPI, tokens: Tokens) -> None:
     """Add all routes and the answers to requests that none of them takes."""
     needs_token: dict[str, Any] = {"dependencies": [Depends(BEARER)], "responses": TOKEN_PROBLEM}
-    readers = (
-        search_routes.router,
-        duplicate_routes.router,
-        explain_routes.router,
-        browse_routes.router,
-        item_routes.readers,
-        info_routes.router,
-    )
+    readers = (search.router, explain.router, items.readers, info.router)
     for router in readers:
         app.include_router(router, **(needs_token if tokens.read else {}))
-    app.include_router(item_routes.writers, **needs_token)
-    page = make_page_router()
-    for router in (info_routes.health_router, page):
+    app.include_router(items.writers, **needs_token)
+    page = info.make_page_router()
+    for router in (info.health_router, page):
         app.include_router(router)
-    handle_errors(app, partial(_allowed_methods, (*readers, item_routes.writers, info_routes.health_router, page)))
+    handle_errors(app, partial(_allowed_methods, (*readers, items.writers, info.health_router, page)))
 
 
 def _allowed_methods(routers: Sequence[APIRouter], path: str) -> set[str]:

@@ -15,9 +15,8 @@ from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.query_encoder import QueryEncoder, load_encoder, load_query_encoder
 from channelhash.search.store import Store
 from channelhash.search.validation import NoStoreError
+from channelhash.serve.access import AuditLog, Tokens, read_token
 from channelhash.serve.app import create_app
-from channelhash.serve.audit import AuditLog
-from channelhash.serve.auth import Tokens, read_token
 from channelhash.serve.limits import Limits
 
 

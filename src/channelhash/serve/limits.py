@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from fastapi import HTTPException
 
-from channelhash.serve.json_bodies import Shape
 from channelhash.serve.schemas import Narrowing
 
 
@@ -15,6 +14,8 @@ class Limits:
     Attributes:
         upload_bytes: size of a body with a picture, or of a write.
         question_bytes: size of any other body.
+        upload_seconds: time for a body with a picture, or of a write, to arrive.
+        question_seconds: time for any other body to arrive.
         pixels: width times height of an image, read from its header before anything is decoded.
         side: longer side of an image, read likewise.
         characters: length of a text, an id and a filter.
@@ -22,7 +23,6 @@ class Limits:
         rerank: nearest codes that one search may rank again by real-valued outputs.
         items: items in one write call.
         concurrency: requests processed at one time; a request counts as soon as its body is there.
-        receiving_seconds: time for a body, and for each further `receiving.PACE` bytes of a long one.
         patches: patches of an image that one explanation may hide in turn.
         words: words of a text that one explanation leaves out in turn.
 
@@ -31,7 +31,9 @@ class Limits:
     """
 
     upload_bytes: int = 16_000_000
-    question_bytes: int = 256_000
+    question_bytes: int = 64_000
+    upload_seconds: int = 60
+    question_seconds: int = 10
     pixels: int = 40_000_000
     side: int = 20_000
     characters: int = 2000
@@ -39,23 +41,8 @@ class Limits:
     rerank: int = 10_000
     items: int = 1000
     concurrency: int = 64
-    receiving_seconds: int = 10
     patches: int = 400
     words: int = 100
-
-    @property
-    def question(self) -> Shape:
-        """Return the bounds of a question as JSON."""
-        return Shape(depth=4, entries=64, marks=1000)
-
-    @property
-    def write(self) -> Shape:
-        """Return the bounds of a write as JSON: an item may have a few hundred values."""
-        return Shape(depth=6, entries=max(self.items, 1000), marks=max(500 * self.items, 100_000))
-
-
-#: Bounds of a picture's metadata as JSON.
-METADATA = Shape(depth=2, entries=1000, marks=10_000)
 
 
 def check_number(name: str, value: int | None, limit: int) -> None:
@@ -66,7 +53,9 @@ def check_number(name: str, value: int | None, limit: int) -> None:
     fastapi.exceptions.HTTPException: 422: k: 2000 is more than 1000, this server's limit
     """
     if value is not None and value > limit:
-        raise HTTPException(422, f"{name}: {_short(value)} is more than {limit}, this server's limit")
+        # Python refuses to print numbers of several thousand digits.
+        number = str(value) if value < 10**18 else "a number of more than 18 digits"
+        raise HTTPException(422, f"{name}: {number} is more than {limit}, this server's limit")
 
 
 def check_length(name: str, text: str | None, limit: int) -> None:
@@ -83,8 +72,3 @@ def check_narrowing(options: Narrowing, limit: int) -> None:
     check_length("where", options.where, limit)
     check_length("label", "".join(options.label), limit)
     check_length("folder", options.folder, limit)
-
-
-def _short(value: int) -> str:
-    """Write a number on one line; Python refuses to print numbers of several thousand digits."""
-    return str(value) if value < 10**18 else "a number of more than 18 digits"

@@ -1,15 +1,34 @@
-"""Middleware: checks of every request before a route sees it, and headers of every response."""
+"""What surrounds every route: host names, counters, headers of all responses, HEAD and 304, and errors as one line.
 
-import json
+Prometheus's client keeps counters in files where the environment names a folder for them, `SHARED`, when the client is
+imported, and any process can then add up those of all.
+"""
+
+import logging
+import os
 import re
-from collections.abc import Collection
-from email.utils import mktime_tz, parsedate_tz
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from channelhash.errors import InputError, JobError
+from channelhash.serve.schemas import Problem
 
 #: Host names by which this machine reaches a server of its own.
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+#: Environment variable of the folder through which processes share their counters.
+SHARED = "PROMETHEUS_MULTIPROC_DIR"
 _HEADERS = [
     (
         b"content-security-policy",
@@ -21,6 +40,32 @@ _HEADERS = [
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
+_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+_SIZES = (1, 2, 4, 8, 16, 32, 64)
+_log = logging.getLogger("channelhash.serve")
+
+
+def _problems(descriptions: dict[int, str]) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": Problem, "description": line} for status, line in descriptions.items()}
+
+
+#: Error responses of every route, for the API's description.
+PROBLEMS = _problems(
+    {
+        400: "The request cannot be read.",
+        404: "There is no such item.",
+        408: "The body came too slowly.",
+        413: "The request or the picture is too large.",
+        415: "The body is of another type than this address takes.",
+        422: "Something in the request cannot be used; the line names it.",
+        500: "The model or the store failed.",
+        503: "Too many requests at one time.",
+    }
+)
+#: Error response of every route that needs a token.
+TOKEN_PROBLEM = _problems({401: "The token is missing or wrong."})
+#: Error responses of the routes that write.
+WRITE_PROBLEMS = PROBLEMS | TOKEN_PROBLEM | _problems({403: "This server can only be read."})
 
 
 def add_security_headers(app: ASGIApp) -> ASGIApp:
@@ -42,25 +87,27 @@ def check_host(app: ASGIApp, hosts: Collection[str] | None) -> ASGIApp:
 
     A page from elsewhere can point a name of its own at this machine and then has the same origin (DNS rebinding); the
     header ``Host`` reveals it.
-
-    Args:
-        app: the application.
-        hosts: names without port; None allows any.
     """
 
     async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
         checked = scope["type"] == "http" and hosts is not None and scope["path"] != "/health"
         if checked and _host(scope) not in (hosts or ()):
             line = "the header Host names another server than this one; allow the name with --allow-host"
-            await send_error(send, 400, line)
+            await JSONResponse({"error": line}, 400)(scope, receive, send)
         else:
             await app(scope, receive, send)
 
     return middleware
 
 
+def _host(scope: Scope) -> str:
+    """Return the header ``Host`` without its port: ``[::1]:80`` is ``::1``."""
+    host = Headers(scope=scope).get("host", "").lower()
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+
+
 def answer_without_body(app: ASGIApp) -> ASGIApp:
-    """Answer HEAD as GET is, and with status 304 a client that has what it asks for (RFC 9110, 9.3.2 and 13.2)."""
+    """Answer HEAD as GET is, and with status 304 a client that has what it asks for (RFC 9110, 9.3.2 and 13.1.2)."""
 
     async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
@@ -87,43 +134,150 @@ def answer_without_body(app: ASGIApp) -> ASGIApp:
     return middleware
 
 
-async def send_error(send: Send, status: int, line: str) -> None:
-    """Send an error response as JSON, from outside the routes."""
-    body = json.dumps({"error": line}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
 def _has_it(scope: Scope, start: Message) -> bool:
-    """Return whether a client has a successful response already, by its tag or else its date."""
-    if start["status"] not in (200, 206):
-        return False
-    asked, answer = Headers(scope=scope), Headers(raw=start["headers"])
-    tags = ",".join(asked.getlist("if-none-match"))
-    if tags:  # a weak tag is as good here
-        sent = answer.get("etag", "").removeprefix("W/")
-        return tags.strip() == "*" or (bool(sent) and sent in re.findall(r'"[^"]*"', tags))
-    since, modified = (
-        _seconds(headers.get(name, "")) for headers, name in ((asked, "if-modified-since"), (answer, "last-modified"))
-    )
-    return since is not None and modified is not None and modified <= since
+    """Return whether a client has a successful response already, by its tag; a weak one is as good here."""
+    tags = ",".join(Headers(scope=scope).getlist("if-none-match"))
+    tag = Headers(raw=start["headers"]).get("etag", "").removeprefix("W/")
+    return start["status"] in (200, 206) and bool(tag) and (tags.strip() == "*" or tag in re.findall(r'"[^"]*"', tags))
 
 
-def _seconds(date: str) -> int | None:
-    """Return a date of HTTP in seconds since 1970; None for anything else."""
-    try:
-        parts = parsedate_tz(date)
-        return parts and mktime_tz(parts)
-    except (ValueError, OverflowError):
-        return None
+class Metrics:
+    """Counters of one application, in a registry of their own.
+
+    Args:
+        n_items: returns the number of items in the store; called at every reading.
+
+    >>> metrics = Metrics(lambda: 3)
+    >>> "channelhash_items 3.0" in metrics.text().decode()
+    True
+    """
+
+    def __init__(self, n_items: Callable[[], int]) -> None:
+        self._items = _Items(n_items)
+        self._registry = registry = CollectorRegistry()
+        registry.register(self._items)
+        self.requests = Counter(
+            "channelhash_requests", "Answered requests.", ("route", "method", "status"), registry=registry
+        )
+        self.seconds = Histogram(
+            "channelhash_request_seconds",
+            "Seconds from a request's first byte to its answer's last.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.batches = Histogram(
+            "channelhash_encode_batch_items",
+            "Items that went through the model together.",
+            ("modality",),
+            buckets=_SIZES,
+            registry=registry,
+        )
+        self.running = Gauge(
+            "channelhash_running_requests", "Requests at work.", registry=registry, multiprocess_mode="livesum"
+        )
+
+    def text(self) -> bytes:
+        """Return all counters in Prometheus's text format, of all processes if they share them."""
+        if not os.environ.get(SHARED):
+            return generate_latest(self._registry)
+        shared = CollectorRegistry()
+        shared.register(self._items)
+        MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
+        return generate_latest(shared)
 
 
-def _header(scope: Scope, name: bytes) -> str:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
+class _Items(Collector):
+    """The number of items, which is the same in every process."""
+
+    def __init__(self, n_items: Callable[[], int]) -> None:
+        self._n_items = n_items
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the number."""
+        yield GaugeMetricFamily("channelhash_items", "Items in the store.", self._n_items())
 
 
-def _host(scope: Scope) -> str:
-    """Return the header ``Host`` without its port: ``[::1]:80`` is ``::1``."""
-    host = _header(scope, b"host").lower()
-    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+def forget_process(pid: int) -> None:
+    """Count the requests of a process that has ended as no longer running."""
+    mark_process_dead(pid)  # type: ignore[no-untyped-call]
+
+
+def measure_requests(app: ASGIApp, metrics: Metrics) -> ASGIApp:
+    """Count and time every request by its route's pattern, so that ids do not become an endless number of labels."""
+
+    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        status, start = 500, time.perf_counter()
+
+        async def send_noting_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        with metrics.running.track_inprogress():
+            try:
+                await app(scope, receive, send_noting_status)
+            finally:
+                route = getattr(scope.get("route"), "path_format", "other")
+                method = scope["method"] if scope["method"] in ("GET", "POST", "DELETE", "HEAD") else "other"
+                metrics.requests.labels(route, method, str(status)).inc()
+                metrics.seconds.labels(route).observe(time.perf_counter() - start)
+
+    return middleware
+
+
+def handle_errors(app: FastAPI, allowed_methods: Callable[[str], set[str]]) -> None:
+    """Turn every exception that reaches the application into ``{"error": "one line"}`` with the status that fits.
+
+    Args:
+        app: the application.
+        allowed_methods: path -> the methods that it answers to.
+    """
+
+    async def on_http_error(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        line, headers = str(error.detail), dict(error.headers or {})
+        if error.status_code == 404 and line == "Not Found":
+            line = "no such address; /docs lists them all"
+        elif error.status_code == 405:  # several routes may share the path
+            headers["Allow"] = ", ".join(sorted(allowed_methods(request.url.path))) or headers.get("Allow", "")
+            line = f"{request.method} is not possible here, only {headers['Allow']}; see /docs"
+        return _problem(error.status_code, line, headers)
+
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_request)
+    app.add_exception_handler(InputError, _on_input_error)
+    app.add_exception_handler(JobError, _on_job_error)
+    app.add_exception_handler(Exception, _on_exception)
+
+
+async def _on_invalid_request(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return _problem(422, f"the body is not JSON: {first['ctx']['error']} at character {first['loc'][-1]}")
+    where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
+    return _problem(422, f"{where or 'the body'}: {first['msg'].removeprefix('Value error, ')}")
+
+
+async def _on_input_error(_: Request, error: Exception) -> JSONResponse:
+    return _problem(422, str(error))
+
+
+async def _on_job_error(_: Request, error: Exception) -> JSONResponse:
+    _log.error("%s", error)
+    return _problem(500, str(error))
+
+
+async def _on_exception(_: Request, error: Exception) -> JSONResponse:
+    return _problem(500, "an error inside the server; its log has the details")
+
+
+def _problem(status: int, line: str, headers: Any = None) -> JSONResponse:
+    # The request may quote text that cannot be encoded, or a whole document.
+    one_line = " ".join(line.encode("utf-8", "replace").decode().split())
+    return JSONResponse({"error": one_line[:500]}, status, headers)

@@ -1,17 +1,18 @@
-"""Stored items as responses: images by the address of a thumbnail, never by a path."""
+"""Stored items as responses, images by the address of a thumbnail, never by a path; and the parts of a query."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from channelhash.codes import PackedCodes
 from channelhash.search.catalogue import date_of
 from channelhash.search.hits import Hit
+from channelhash.search.question import Part
 from channelhash.search.store import Item
-from channelhash.serve.schemas import BrowsedItem, ItemResponse, Result
+from channelhash.serve.schemas import BrowsedItem, ItemResponse, Result, SearchOptions, SearchRequest, Understood
 from channelhash.utils.image_files import open_image, upright_size
 
 # Sizes of pictures that are kept, of which the store knows none.
@@ -86,6 +87,39 @@ def content_tag(content: bytes) -> str:
     '"62368a1a29259b30"'
     """
     return f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+
+
+def understood(options: SearchOptions, words: Sequence[Part], image: bool = False) -> list[Understood]:
+    """Return the parts of a search: what is wanted, what is not, and what the answers are narrowed to.
+
+    Args:
+        options: the request.
+        words: the parts of its text.
+        image: whether an image came with it.
+
+    >>> from channelhash.search.question import parse_question
+    >>> parts = understood(SearchOptions(month="2019-07"), parse_question("a dog -people"))
+    >>> [(part.kind, part.value) for part in parts]
+    [('words', 'a dog'), ('without', 'people'), ('month', '2019-07')]
+    """
+    found = [Understood(kind="image", value="")] * image
+    if isinstance(options, SearchRequest):
+        found += [Understood(kind="item", value=options.id)] if options.id is not None else []
+        found += [Understood(kind="code", value=options.code)] if options.code is not None else []
+    for part in words:
+        found.append(_words("without" if part.weight < 0 else "words", part))
+    found += [Understood(kind="without", value=what) for what in options.minus]
+    if isinstance(options, SearchRequest):
+        found += [Understood(kind="without_item", value=item_id) for item_id in options.minus_ids]
+    found += [Understood(kind="label", value=label) for label in options.label]
+    found += [Understood(kind="folder", value=options.folder)] if options.folder else []
+    found += [Understood(kind="month", value=options.month)] if options.month else []
+    found += [Understood(kind="where", value=options.where)] if options.where else []
+    return found
+
+
+def _words(kind: Literal["words", "without"], part: Part) -> Understood:
+    return Understood(kind=kind, value=part.content, weight=abs(part.weight))
 
 
 def _photograph(metadata: Mapping[str, Any], path: str) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""Routes that check who asks, receive the body within limits, and read it; a large one in a worker thread.
+"""Routes that check who asks and receive the body, within limits, before anything is made of it.
 
 A request takes one of the server's places only when its body is there, and gives it back before its answer is sent: a
 client that sends or reads slowly keeps none.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar
@@ -12,19 +13,17 @@ from typing import Any, ClassVar
 import anyio.to_thread
 from fastapi import HTTPException, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from starlette.datastructures import FormData
+from starlette.requests import ClientDisconnect
 
-from channelhash.serve.json_bodies import parse_json
-from channelhash.serve.receiving import receive_body
 from channelhash.serve.service import Service
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 # A form has a picture and a few fields; more are refused while they are read.
 _MAX_FILES, _MAX_FIELDS = 2, 32
 _SLICE = 65536
-# A body of so many bytes is read sooner than a thread could begin to.
-_AT_ONCE = 2000
+_MAX_KEYS = 1000
+# Seconds that a large body waits for others.
+_UPLOAD_WAIT = 10
 
 
 class Route(APIRoute):
@@ -33,7 +32,7 @@ class Route(APIRoute):
     writes: ClassVar[bool] = False
     takes_place: ClassVar[bool] = True
 
-    def get_route_handler(self) -> Handler:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of FastAPI behind the checks."""
         handle = super().get_route_handler()
 
@@ -41,10 +40,14 @@ class Route(APIRoute):
             service: Service = request.app.state.service
             service.check_access(request.headers.get("authorization", ""), self.writes)
             async with AsyncExitStack() as stack:
-                received = await self._receive(request, service, stack) if self.body_field else request
+                if self.body_field:
+                    request = await self._receive(request, service, stack)
                 if self.takes_place:
-                    stack.enter_context(service.places.take())
-                return await handle(received)
+                    if service.places.locked():
+                        line = "too many requests at one time; try again in a second"
+                        raise HTTPException(503, line, {"Retry-After": "1"})
+                    await stack.enter_async_context(service.places)
+                return await handle(request)
 
         return checked
 
@@ -58,20 +61,17 @@ class Route(APIRoute):
         if request.headers.get("content-encoding", "identity").lower() != "identity":
             raise HTTPException(415, "the body is compressed; send it without Content-Encoding")
         limits = service.limits
-        limit = limits.upload_bytes
-        if takes == "application/json" and not self.writes:
-            limit = min(limit, limits.question_bytes)
-
-        async def reserve() -> None:
-            try:
-                async with asyncio.timeout(limits.receiving_seconds):
-                    await stack.enter_async_context(service.uploading)
-            except TimeoutError:
-                line = "too many large uploads at one time; try again in a few seconds"
-                raise HTTPException(503, line, {"Retry-After": "10"}) from None
-
-        body = await receive_body(request, limit, limits.receiving_seconds, reserve)
-        return _Received(request, body, service, self)
+        is_question = takes == "application/json" and not self.writes
+        limit = limits.question_bytes if is_question else limits.upload_bytes
+        seconds = limits.question_seconds if is_question else limits.upload_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return _Received(request, await _receive_body(request, limit, service, stack), service.reading_forms)
+        except TimeoutError:
+            line = f"the body did not arrive within {seconds:g} seconds"
+            raise HTTPException(408, line, {"Connection": "close"}) from None
+        except ClientDisconnect:
+            raise HTTPException(400, "the connection ended before the body did") from None
 
 
 class WriteRoute(Route):
@@ -86,37 +86,51 @@ class MonitoringRoute(Route):
     takes_place = False
 
 
+async def _receive_body(request: Request, limit: int, service: Service, stack: AsyncExitStack) -> bytes:
+    """Return a body of at most ``limit`` bytes. One larger than a question waits for a place: there are a few."""
+    too_large = HTTPException(413, f"the request is larger than {limit / 1e6:g} MB, this server's limit")
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared[:20]) > limit:
+        raise too_large
+    body, waits = bytearray(), True
+    async for piece in request.stream():
+        body += piece
+        if len(body) > limit:
+            raise too_large
+        if waits and len(body) > service.limits.question_bytes:
+            waits = False
+            try:
+                async with asyncio.timeout(_UPLOAD_WAIT):
+                    await stack.enter_async_context(service.uploading)
+            except TimeoutError:
+                line = "too many large uploads at one time; try again in a few seconds"
+                raise HTTPException(503, line, {"Retry-After": "10"}) from None
+    return bytes(body)
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > _MAX_KEYS:
+        raise HTTPException(422, f"the body: an object of more than {_MAX_KEYS} keys")
+    return dict(pairs)
+
+
 class _Received(Request):
-    """A request whose body is there. Unless it is small, it is read in a worker thread: not many at one time."""
+    """A request whose body is there; a form is read in a worker thread, not many at one time."""
 
-    def __init__(self, request: Request, body: bytes, service: Service, route: Route) -> None:
+    def __init__(self, request: Request, body: bytes, limiter: anyio.CapacityLimiter) -> None:
         super().__init__(request.scope, request.receive)
-        self._content = body
-        self._service = service
-        self._route = route
-
-    async def body(self) -> bytes:
-        """Return the body."""
-        return self._content
+        self._body = body
+        self._limiter = limiter
 
     async def stream(self) -> AsyncIterator[bytes]:  # type: ignore[override]
         """Yield the body in slices, so that a reader of forms does not hold the interpreter for long."""
-        for start in range(0, len(self._content), _SLICE):
-            yield self._content[start : start + _SLICE]
+        for start in range(0, len(self._body), _SLICE):
+            yield self._body[start : start + _SLICE]
         yield b""
 
-    async def json(self) -> BaseModel:
-        """Return the body as the route's request, checked: FastAPI takes it as it is."""
-        field = self._route.body_field
-        assert field is not None
-        model = field.field_info.annotation
-        assert isinstance(model, type)
-        assert issubclass(model, BaseModel)
-        shape = self._service.limits.write if self._route.writes else self._service.limits.question
-        if len(self._content) <= _AT_ONCE:
-            return parse_json(self._content, model, shape)
-        limiter = self._service.reading
-        return await anyio.to_thread.run_sync(parse_json, self._content, model, shape, limiter=limiter)
+    async def json(self) -> Any:
+        """Return the body, whose objects have few keys: each that is unknown would be an error of its own."""
+        return json.loads(self._body, object_pairs_hook=_check_keys)
 
     async def form(self, **_: Any) -> FormData:  # type: ignore[override]
         """Return the body as a form."""
@@ -124,4 +138,4 @@ class _Received(Request):
         async def read() -> FormData:
             return await super(_Received, self).form(max_files=_MAX_FILES, max_fields=_MAX_FIELDS)
 
-        return await anyio.to_thread.run_sync(lambda: asyncio.run(read()), limiter=self._service.reading_forms)
+        return await anyio.to_thread.run_sync(lambda: asyncio.run(read()), limiter=self._limiter)

@@ -1,24 +1,49 @@
-"""Run the application: a socket, signals, and an end that lets running requests finish."""
+"""Run the application: a socket, connections that end in time, one process or several, and an orderly end."""
 
 import gc
 import ipaddress
+import logging
+import multiprocessing
+import os
+import signal
 import socket
 import sys
+import tempfile
+import threading
+from asyncio import TimerHandle, Transport
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.supervisors import Multiprocess
 
-from channelhash.errors import InputError
-from channelhash.serve.connections import Connection, allow_connections, most_accepted
-from channelhash.serve.middleware import LOOPBACK
+from channelhash.errors import InputError, JobError
+from channelhash.serve.middleware import LOOPBACK, SHARED, forget_process
+from channelhash.utils.processes import interrupts_held
+from channelhash.utils.python_names import trusting
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 #: Seconds that running requests have to finish after the signal to stop.
 GRACE = 30
+#: Seconds for a request to begin with its whole header, and for a client to take the next bytes of an answer.
+HEADER_SECONDS, READING_SECONDS = 10, 30
+_HEADER_BYTES = 16_384
+# Bytes that are read from a connection before it is others' turn.
+_TURN = 16_384
+# Open files, and so connections, that a process may have where the system lets it choose.
+_FILES = 8192
 # Seconds after which a thread that works lets the event loop go on; Python's own 0.005 add up.
 _SWITCH = 0.001
+# What OpenMP and Numba read as the number of their threads, in each of several processes.
+_THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -56,21 +81,64 @@ def allowed_hosts(host: str, names: Collection[str]) -> frozenset[str] | None:
     >>> sorted(allowed_hosts("127.0.0.1", ["photos.local"]))
     ['127.0.0.1', '::1', 'localhost', 'photos.local']
     """
-    if is_loopback(host):
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = host.lower() == "localhost"
+    if is_loopback:
         return LOOPBACK | {host.lower(), *map(str.lower, names)}
     return frozenset({host.lower(), *map(str.lower, names)}) if names else None
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host.
+class Connection(H11Protocol):
+    """A connection that is closed if no request begins in time, or if its client does not read."""
 
-    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
-    (True, False)
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    _timer: TimerHandle | None = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Take a connection, and wait for its first request."""
+        super().connection_made(transport)
+        transport.max_size = _TURN  # type: ignore[attr-defined]
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Read what has arrived."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._watch()
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        super().resume_writing()
+        self._stop_timer()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        super().connection_lost(exc)
+        self._stop_timer()
+
+    def _watch(self) -> None:
+        """Limit the time that this connection waits for its client, unless a request is at work."""
+        reads, works = self.flow.write_paused, self.cycle is not None and not self.cycle.response_complete
+        if works and not reads:
+            self._stop_timer()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(READING_SECONDS if reads else HEADER_SECONDS, self.transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def run_server(
@@ -89,22 +157,9 @@ def run_server(
     Raises:
         InputError, JobError: what ``needed`` raised.
     """
-    allow_connections()
-    app.state.service.warm_up.add("the memory", _keep_for_good)
-    sys.setswitchinterval(_SWITCH)
-    config = uvicorn.Config(
-        app,
-        http=Connection,
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE,
-        lifespan="on",
-        backlog=most_accepted(),
-    )
+    _prepare(app)
     ready()
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(server_config(app))
     if needed is not None:
         needed.add_done_callback(lambda it: setattr(server, "should_exit", not it.cancelled() and bool(it.exception())))
     server.run(sockets=[listening])
@@ -112,7 +167,149 @@ def run_server(
         needed.result()
 
 
-def _keep_for_good() -> None:
-    """Let the garbage collector look no more at what is there: it would stop every request for a fifth of a second."""
+def run_workers(
+    number: int,
+    make: Callable[[], FastAPI],
+    loaded: Callable[[Future[Any]], object],
+    trust_code: bool,
+    listening: socket.socket,
+    ready: Callable[[], None],
+) -> None:
+    """Answer requests in several processes until SIGTERM or SIGINT, which is raised again after that.
+
+    A worker that ends is replaced. Workers share the files of a store and the counters.
+
+    Args:
+        number: of workers.
+        make: makes the application in each of them.
+        loaded: called in one of them when its model is loaded.
+        trust_code: consent to code that the model's folder names.
+        listening: from `listen`.
+        ready: called when all of them can answer.
+
+    Raises:
+        InputError, JobError: a worker cannot be started, or its model cannot be loaded.
+    """
+    for name in _THREADS:
+        os.environ.setdefault(name, str(max(1, (os.cpu_count() or 1) // number)))
+    former = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    context = multiprocessing.get_context("spawn")
+    reports, first = context.SimpleQueue(), context.Lock()
+    with tempfile.TemporaryDirectory(prefix="channelhash-") as counters:
+        os.environ[SHARED] = counters
+        config = server_config(
+            partial(_make_worker, make, loaded, trust_code, reports, first), factory=True, workers=number
+        )
+        workers = _Workers(config, listening, reports, ready)
+        workers.run()
+    for each, handler in former.items():
+        signal.signal(each, handler)
+    if workers.failure is not None:
+        raise workers.failure
+    signal.raise_signal(workers.stopped_by)
+
+
+class _Workers(Multiprocess):
+    """Uvicorn's processes, which report when all are ready, why they cannot go on, and which were replaced."""
+
+    def __init__(self, config: uvicorn.Config, listening: socket.socket, reports: Any, ready: Callable[[], None]):
+        super().__init__(config, [listening])
+        self._reports, self._ready, self._loading = reports, ready, config.workers
+        self.failure: Exception | None = None
+        self.stopped_by = signal.SIGTERM
+
+    def init_processes(self) -> None:
+        """Start all; a terminal sends Ctrl-C to them, too, but only this process ends them."""
+        with interrupts_held():
+            super().init_processes()
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace workers that ended; end all where one could not begin or loses its model."""
+        self._read_reports()
+        before = {process.pid for process in self.processes}
+        if self.failure is None:
+            with interrupts_held():
+                super().keep_subprocess_alive()
+        for pid in before - {process.pid for process in self.processes}:
+            forget_process(pid or 0)
+            self._read_reports()
+            if self._loading > 0 or self.failure is not None:
+                self.failure = self.failure or JobError("serve: a worker ended before it could answer")
+            else:
+                logging.getLogger("channelhash.serve").error("worker %s ended; another one takes its place", pid)
+        if self.failure is not None:
+            self.should_exit.set()
+
+    def _read_reports(self) -> None:
+        while self.failure is None and not self._reports.empty():
+            self.failure = self._reports.get()
+            self._loading -= 1
+            if self._loading == 0 and self.failure is None:
+                self._ready()
+
+    def handle_int(self) -> None:
+        """End as Ctrl-C says."""
+        super().handle_int()
+        self.stopped_by = signal.SIGINT
+
+
+def _make_worker(
+    make: Callable[[], FastAPI], loaded: Callable[[Future[Any]], object], trust_code: bool, reports: Any, first: Any
+) -> FastAPI:
+    """Make the application of a worker, in its process; report None, or why it cannot be made or loses its model."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        with trusting(trust_code):
+            app = make()
+    except (InputError, JobError) as error:
+        reports.put(error)
+        os._exit(1)
+    _prepare(app)
+    reports.put(None)
+    encoding: Future[Any] = app.state.service.encoding
+    encoding.add_done_callback(lambda it: it.cancelled() or it.exception() is None or reports.put(it.exception()))
+    if first.acquire(block=False):  # and keep it
+        encoding.add_done_callback(loaded)
+    return app
+
+
+def _end_with_parent() -> None:
+    """End this worker in order once the process that started it was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def server_config(app: Any, **options: Any) -> uvicorn.Config:
+    """Return how Uvicorn runs an application, or what makes one."""
+    return uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        h11_max_incomplete_event_size=_HEADER_BYTES,
+        timeout_graceful_shutdown=GRACE,
+        timeout_worker_healthcheck=GRACE,
+        lifespan="on",
+        **options,
+    )
+
+
+def _prepare(app: FastAPI) -> None:
+    """Let this process have many connections, and keep its threads and its memory from holding requests up."""
+    if resource is not None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and soft < _FILES:
+            enough = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+    app.state.service.warm_up.add("the memory", _freeze)
+    sys.setswitchinterval(_SWITCH)
+
+
+def _freeze() -> None:
+    """Freeze loaded objects: collecting them again would stop every request for a fifth of a second."""
     gc.collect()
     gc.freeze()

@@ -17,13 +17,13 @@ from channelhash.explanation.occlusion import Encode
 from channelhash.explanation.sides import Side, compare_with_stored, encode_side, load_side, unpack_side
 from channelhash.search.store import Item
 from channelhash.search.validation import choose_modality
-from channelhash.serve.error_handlers import PROBLEMS
+from channelhash.serve.images import UploadedImage, open_upload
 from channelhash.serve.limits import check_length
+from channelhash.serve.middleware import PROBLEMS
 from channelhash.serve.routes.search import unpack_hex
 from channelhash.serve.routing import Route
 from channelhash.serve.schemas import ExplainItem, ExplainRequest, ExplainResponse, MapOptions, Modality
 from channelhash.serve.service import CurrentService, Service
-from channelhash.serve.uploads import UploadedImage, open_upload
 from channelhash.utils.image_files import STORED_FORMATS, open_image
 
 router = APIRouter(tags=["explain"], responses=PROBLEMS, route_class=Route)

@@ -1,17 +1,22 @@
-"""The state of the server: ``/info``, ``/labels``, ``/health``, ``/metrics``."""
+"""The state of the server (``/info``, ``/labels``, ``/health``, ``/metrics``), and the files of the page."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from importlib.resources import files
 from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Response
 
-from channelhash.serve.error_handlers import PROBLEMS
+from channelhash.serve.middleware import PROBLEMS
+from channelhash.serve.responses import content_tag
 from channelhash.serve.routing import MonitoringRoute, Route
 from channelhash.serve.schemas import Health, Indexing, Info, Labels
 from channelhash.serve.service import CurrentService
 
 _STATUSES: dict[int | str, dict[str, Any]] = {500: PROBLEMS[500], 503: PROBLEMS[503]}
+_MEDIA_TYPES = {"html": "text/html", "css": "text/css", "svg": "image/svg+xml", "js": "text/javascript"}
+_ADDRESSES = {"index.html": "/", "docs.html": "/docs"}
 router = APIRouter(tags=["server"], responses=_STATUSES, route_class=Route)
 #: ``/health`` needs no token: a balancer or a container's check has none.
 health_router = APIRouter(tags=["server"], responses=_STATUSES)
@@ -64,3 +69,22 @@ router.add_api_route(
     },
     route_class_override=MonitoringRoute,
 )
+
+
+def make_page_router() -> APIRouter:
+    """Return routes to the page's files, which are read once; no other file can be requested."""
+    page = APIRouter(include_in_schema=False)
+    for file in (files("channelhash.serve") / "page").iterdir():
+        media_type = _MEDIA_TYPES[file.name.rpartition(".")[2]]
+        address = _ADDRESSES.get(file.name, f"/{file.name}")
+        page.add_api_route(address, _sender(file.read_bytes(), media_type), methods=["GET"])
+    return page
+
+
+def _sender(content: bytes, media_type: str) -> Callable[[], Awaitable[Response]]:
+    headers = {"Cache-Control": "no-cache", "ETag": content_tag(content)}
+
+    async def send() -> Response:
+        return Response(content, media_type=media_type, headers=headers)
+
+    return send

@@ -1,4 +1,4 @@
-"""``/items``: read, add and delete items; ``/images``: their images."""
+"""``/items`` and ``/facets``: read, browse, add and delete items; ``/images`` and ``/originals``: their images."""
 
 import asyncio
 import hashlib
@@ -15,16 +15,25 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 
 from channelhash.codes import PackedCodes, binarize, pack
-from channelhash.serve.batching import Outputs
-from channelhash.serve.error_handlers import PROBLEMS, WRITE_PROBLEMS
-from channelhash.serve.json_bodies import check_shape
-from channelhash.serve.limits import METADATA, check_length, check_number
-from channelhash.serve.responses import content_tag, make_item_response
+from channelhash.errors import InputError
+from channelhash.serve.encoding import Outputs
+from channelhash.serve.images import MAX_SIDE, UploadedImage
+from channelhash.serve.limits import check_length, check_narrowing, check_number
+from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS
+from channelhash.serve.responses import content_tag, make_browsed_item, make_item_response
 from channelhash.serve.routing import Route, WriteRoute
-from channelhash.serve.schemas import ItemResponse, Metadata, NewItem, NewItems, WriteResponse
+from channelhash.serve.schemas import (
+    BrowsedItems,
+    BrowseOptions,
+    Facet,
+    Facets,
+    ItemResponse,
+    Metadata,
+    NewItem,
+    NewItems,
+    WriteResponse,
+)
 from channelhash.serve.service import CurrentService, Service
-from channelhash.serve.thumbnails import MAX_SIDE
-from channelhash.serve.uploads import UploadedImage
 from channelhash.utils.files import atomic_path
 from channelhash.utils.image_files import open_image
 
@@ -44,9 +53,44 @@ class _AnyText(Convertor[str]):
 register_url_convertor("id", _AnyText())
 _CACHED = {"Cache-Control": "private, max-age=300"}
 _FILE = {"schema": {"type": "string", "format": "binary"}}
-_UNCHANGED = {"description": "The client has it already, as its header If-None-Match or If-Modified-Since says."}
+_UNCHANGED = {"description": "The client has it already, as its header If-None-Match says."}
 readers = APIRouter(tags=["items"], responses=PROBLEMS, route_class=Route)
 writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS, route_class=WriteRoute)
+
+
+@readers.get("/items")
+async def browse(options: Annotated[BrowseOptions, Query()], service: CurrentService) -> BrowsedItems:
+    """Return some of the items in an order; over all offsets each comes once, as long as nothing is written."""
+    check_narrowing(options, service.limits.characters)
+
+    def work() -> BrowsedItems:
+        where = service.browser.narrow(options.where, options.label, options.folder, options.month)
+        part = slice(options.offset, options.offset + min(options.limit, service.limits.k))
+        total, ids = service.browser.select(where, options.order, options.seed, part)
+        items = [make_browsed_item(item) for item in service.store.get(ids)]
+        return BrowsedItems(total=total, offset=options.offset, items=items)
+
+    def work_again() -> BrowsedItems:
+        try:
+            return work()
+        except InputError:  # an item may have been deleted since the items were counted
+            service.browser.forget()
+            return work()
+
+    return await run_sync(work_again, limiter=service.searching)
+
+
+@readers.get("/facets")
+async def facets(service: CurrentService) -> Facets:
+    """Return the labels, folders and months of all items, with the number of items of each."""
+
+    def work() -> Facets:
+        catalogue, counts = service.browser.catalogue(), service.store.label_counts()
+        kinds = (counts, catalogue.folders, catalogue.months)
+        labels, folders, months = ([Facet(name=name, count=count) for name, count in kind.items()] for kind in kinds)
+        return Facets(labels=labels, folders=folders, months=months)
+
+    return await run_sync(work, limiter=service.searching)
 
 
 @readers.get("/items/{item_id:id}")
@@ -238,7 +282,6 @@ def _check_text(text: str) -> str:
 
 
 def _parse_metadata(text: str) -> Metadata:
-    check_shape(text, METADATA, "metadata")
     try:
         metadata = TypeAdapter(Metadata).validate_json(text)
     except ValidationError as error:

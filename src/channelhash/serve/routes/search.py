@@ -1,4 +1,4 @@
-"""``POST /search`` and ``POST /search/image``: a query comes in, the nearest items go out."""
+"""``POST /search``, ``POST /search/image`` and ``GET /duplicates``: the nearest items of a query, and of each other."""
 
 import asyncio
 import time
@@ -7,27 +7,39 @@ from typing import Annotated, Literal
 
 import numpy as np
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, Form, HTTPException, Response
+from fastapi import APIRouter, Depends, Form, HTTPException, Query, Response
 
 from channelhash.codes import PackedCodes, check_packed
 from channelhash.errors import InputError
+from channelhash.search.duplicates import find_duplicates
 from channelhash.search.fused import DEPTH
-from channelhash.search.hits import Hits, Query
+from channelhash.search.hits import Hits
+from channelhash.search.hits import Query as SearchQuery
 from channelhash.search.hits import SearchOptions as StoreOptions
 from channelhash.search.paging import Page, answer_page
 from channelhash.search.query import item_query, make_query, part_modality, query_outputs
 from channelhash.search.question import Part, check_parts, parse_question
-from channelhash.serve.batching import Outputs
-from channelhash.serve.error_handlers import PROBLEMS
+from channelhash.serve.encoding import Outputs
+from channelhash.serve.images import UploadedImage
 from channelhash.serve.limits import check_length, check_narrowing, check_number
-from channelhash.serve.responses import format_code, make_result
+from channelhash.serve.middleware import PROBLEMS
+from channelhash.serve.responses import format_code, make_result, understood
 from channelhash.serve.routing import Route
-from channelhash.serve.schemas import MONTH, Modality, SearchOptions, SearchRequest, SearchResponse, Text, Understood
+from channelhash.serve.schemas import (
+    MONTH,
+    DuplicatesResponse,
+    Modality,
+    SearchOptions,
+    SearchRequest,
+    SearchResponse,
+    Text,
+    Understood,
+)
 from channelhash.serve.service import CurrentService, Service
-from channelhash.serve.understanding import understood
-from channelhash.serve.uploads import UploadedImage
 
 router = APIRouter(tags=["search"], responses=PROBLEMS, route_class=Route)
+# Ids that the response has of one group of duplicates.
+_IDS = 100
 
 
 @router.post("/search", response_model=SearchResponse)
@@ -141,7 +153,7 @@ def _check_options(options: SearchOptions, service: Service) -> None:
         raise HTTPException(422, "minus: is empty; give some words")
 
 
-def _query_like(service: Service, request: SearchRequest) -> tuple[Query, str]:
+def _query_like(service: Service, request: SearchRequest) -> tuple[SearchQuery, str]:
     """Return a stored item as a query, and the modality of its code that asks."""
     item = service.get_item(request.id or "")
     searched = service.store.choose_modality(request.modality)
@@ -151,8 +163,8 @@ def _query_like(service: Service, request: SearchRequest) -> tuple[Query, str]:
     return item_query(item, modality), modality
 
 
-def _query_code(service: Service, request: SearchRequest) -> tuple[Query, str]:
-    return Query(unpack_hex(service, request.code or "")), ""
+def _query_code(service: Service, request: SearchRequest) -> tuple[SearchQuery, str]:
+    return SearchQuery(unpack_hex(service, request.code or "")), ""
 
 
 def _parts(service: Service, request: SearchRequest, words: list[Part]) -> list[Part]:
@@ -196,7 +208,7 @@ def _is_quick(options: SearchOptions) -> bool:
 def _search(
     service: Service,
     options: SearchOptions,
-    query: Query,
+    query: SearchQuery,
     query_modality: str,
     asked: list[Understood],
     start: float,
@@ -230,7 +242,7 @@ def _search(
     return Response(response.model_dump_json(), media_type="application/json")
 
 
-def _answer(service: Service, options: SearchOptions, query: Query) -> Page:
+def _answer(service: Service, options: SearchOptions, query: SearchQuery) -> Page:
     """Return the page of answers that a request asks for."""
     store_options = StoreOptions(
         k=options.k,
@@ -243,3 +255,36 @@ def _answer(service: Service, options: SearchOptions, query: Query) -> Page:
     )
     left_out = options.id if isinstance(options, SearchRequest) and options.exclude_self else None
     return answer_page(service.store, query, store_options, options.offset, service.limits.k, left_out)
+
+
+@router.get("/duplicates")
+async def duplicates(
+    service: CurrentService,
+    radius: Annotated[int | None, Query(ge=0, description="Bits that codes are apart at most.")] = None,
+    modality: Annotated[Modality | None, Query(description="Whose codes count; images if there are any.")] = None,
+    where: Annotated[Text | None, Query(description="Filter: label = 'dog' AND year > 2015.")] = None,
+    pictures: Annotated[bool, Query(description="Compare pictures, too; without, near codes are enough.")] = True,
+    k: Annotated[int, Query(ge=1, description="Number of groups, at most.")] = 100,
+) -> DuplicatesResponse:
+    """Return groups of items whose pictures are all alike; where there are none to compare, codes are near."""
+    start = time.perf_counter()
+    check_number("k", k, service.limits.k)
+    check_length("where", where, service.limits.characters)
+
+    def work() -> DuplicatesResponse:
+        store = service.store
+        try:
+            groups = find_duplicates(store, radius, modality, where or None, pictures)
+        except InputError:  # an item may have been deleted before it was read
+            groups = find_duplicates(store, radius, modality, where or None, pictures)
+        return DuplicatesResponse(
+            groups=[group.ids[:_IDS] for group in groups[:k]],
+            distances=[group.distances[:_IDS] for group in groups[:k]],
+            sizes=[len(group.ids) for group in groups[:k]],
+            found=len(groups),
+            modality=modality or (store.choose_modality() if store.modalities else "image"),
+            radius=radius,
+            seconds=time.perf_counter() - start,
+        )
+
+    return await run_sync(work, limiter=service.grouping)

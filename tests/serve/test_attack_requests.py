@@ -1,0 +1,392 @@
+"""Attacks by requests: what they get, how long others wait meanwhile, and what they cost the server.
+
+From ``tests/``, ``python -m serve.test_attack_requests [PATTERN]`` prints a row for each attack whose name this
+pattern fits; a second number of seconds is the wait of somebody else's search.
+"""
+
+import http.client
+import json
+import multiprocessing
+import random
+import re
+import resource
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+from channelhash.serve import Limits
+from serve.served import METHODS, ROUTES, TOKEN, WRITER, serving, small_model, small_store
+
+MB = 1_000_000
+JSON = {"Content-Type": "application/json"}
+Request = tuple[str, str, bytes, dict[str, str]]
+
+
+def json_bodies(size: int) -> dict[str, bytes]:
+    """What a body of ``size`` bytes can be made of."""
+    return {
+        "unknown keys": b'{"text":"a",' + b",".join(b'"%d":0' % i for i in range(size // 11)) + b"}",
+        "deep lists": b'{"text":' + b"[" * size,
+        "deep objects": b'{"text":' * (size // 8),
+        "a giant list": b'{"text":[' + b"0," * (size // 2) + b"0]}",
+        "escapes": b'{"text":"' + b"\\u00e9" * (size // 6) + b'"}',
+        "a string without end": b'{"text":"' + b'\\"' * (size // 2),
+        "empty strings": b'{"text":[' + b'"",' * (size // 3) + b'""]}',
+        "a giant integer": b'{"text":"a","k":' + b"9" * size + b"}",
+        "a giant float": b'{"text":"a","k":0.' + b"9" * size + b"}",
+    }
+
+
+ODD_BODIES: dict[str, tuple[int, bytes, dict[str, str]]] = {
+    "no type": (415, b'{"id":"item000"}', {}),
+    "text": (415, b'{"id":"item000"}', {"Content-Type": "text/plain"}),
+    "a form": (415, b"id=item000", {"Content-Type": "application/x-www-form-urlencoded"}),
+    "gzip": (415, b"\x1f\x8b\x08\x00" + b"\x00" * 50, JSON | {"Content-Encoding": "gzip"}),
+    "bad UTF-8": (400, b'{"text":"\xff\xfe\xc0\x80"}', JSON),
+    "half a character": (422, b'{"text":"\\ud800"}', JSON),
+    "NaN": (422, b'{"text":"a","radius":NaN}', JSON),
+    "1e999": (422, b'{"text":"a","k":1e999}', JSON),
+    "10,000 digits": (400, b'{"text":"a","k":' + b"1" * 10_000 + b"}", JSON),
+    "zero bytes": (422, b"\x00" * 1000, JSON),
+    "nothing": (422, b"", JSON),
+    "a key twice": (200, b'{"text":"a","text":"b","k":1,"k":2}', JSON),  # the last one counts, as everywhere
+}
+
+
+def form(parts: list[tuple[str, bytes]]) -> tuple[bytes, dict[str, str]]:
+    """A multipart body of (header, content), and its header."""
+    body = b"".join(b"--xxxx\r\n%b\r\n\r\n%b\r\n" % (header.encode(), part) for header, part in parts)
+    return body + b"--xxxx--\r\n", {"Content-Type": "multipart/form-data; boundary=xxxx"}
+
+
+def upload(content: bytes) -> tuple[bytes, dict[str, str]]:
+    return form([('Content-Disposition: form-data; name="image"; filename="a.png"', content)])
+
+
+def png(width: int, height: int, depth: int = 1) -> bytes:
+    """A black PNG of any size in few bytes, written without ever holding its pixels."""
+    packer, row = zlib.compressobj(9), bytes(1 + -(-width * depth // 8))
+    rows = max(1, MB // len(row))
+    packed = b"".join(packer.compress(row * min(rows, height - done)) for done in range(0, height, rows))
+    header = struct.pack(">IIBBBBB", width, height, min(depth, 8), 2 if depth == 24 else 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", packed + packer.flush()), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        for name, content in chunks
+    )
+
+
+def head(method: str, path: str, *lines: str) -> bytes:
+    """The start of a request, up to its body."""
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
+
+
+class Server(NamedTuple):
+    """A running server."""
+
+    process: psutil.Popen
+    port: int
+
+    def ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> str:
+        """Send one request on a connection of its own; return the status, or why there is none."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
+        try:
+            with suppress(BrokenPipeError, ConnectionResetError):  # refused before all was sent
+                connection.request(method, path, body or None, headers)
+            answer = connection.getresponse()
+            answer.read()
+            return str(answer.status)
+        except (OSError, http.client.HTTPException) as error:
+            return type(error).__name__
+        finally:
+            connection.close()
+
+    def raw(self, content: bytes) -> str:
+        """Send bytes; return the first status, or why there is none."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=90) as connection:
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    connection.sendall(content)
+                answer = connection.recv(100)
+                return answer.split()[1].decode() if answer else "closed"
+        except OSError as error:
+            return type(error).__name__
+
+
+def together(server: Server, requests: list[Request]) -> Counter[str]:
+    with ThreadPoolExecutor(len(requests)) as clients:
+        return Counter(clients.map(lambda request: server.ask(*request), requests))
+
+
+def one_by_one(server: Server, requests: list[Request]) -> Counter[str]:
+    return Counter(server.ask(*request) for request in requests)
+
+
+def raw_together(server: Server, n: int, content: bytes) -> Counter[str]:
+    with ThreadPoolExecutor(n) as clients:
+        return Counter(clients.map(server.raw, [content] * n))
+
+
+def hold(server: Server, n: int, start: bytes, seconds: float) -> Counter[str]:
+    """Open ``n`` connections that send the start of a request and then nothing; return what they got in the end."""
+    statuses: Counter[str] = Counter()
+    with ExitStack() as stack:
+        connections = []
+        for _ in range(n):
+            with suppress(OSError):
+                address = ("127.0.0.1", server.port)
+                connections.append(stack.enter_context(socket.create_connection(address, timeout=1)))
+                connections[-1].sendall(start)
+        time.sleep(seconds)
+        for connection in connections:
+            connection.setblocking(False)
+            try:
+                answer = connection.recv(100)
+                statuses[answer.split()[1].decode() if answer else "closed"] += 1
+            except OSError as error:
+                statuses["open" if isinstance(error, BlockingIOError) else type(error).__name__] += 1
+    return statuses
+
+
+def random_requests(n: int, seed: int) -> list[Request]:
+    """Requests of all routes, methods and pieces of bodies."""
+    draw, found = random.Random(seed), []
+    pieces = [bytes([sign]) for sign in b'{}[]:,"-1'] + [b'"text"', b'"id"', b'"item000"', b"null", b"\xff", b"\\u12"]
+    types = ["application/json", "application/json", "multipart/form-data; boundary=xxxx", "text/plain", "a/b/c", ""]
+    for _ in range(n):
+        body = b"".join(draw.choices(pieces, k=draw.randrange(12)))
+        body = upload(body)[0] if draw.random() < 0.3 else body
+        path = draw.choice(ROUTES) + draw.choice(["", "", "?size=x", "?k=1e999", "/%00", "%ff"])
+        headers = {"Content-Type": draw.choice(types)} | (WRITER if draw.random() < 0.5 else {})
+        found.append((draw.choice(METHODS), path, body, headers))
+    return found
+
+
+def attacks() -> dict[str, Callable[[Server], Counter[str]]]:
+    """Name -> what to do to a server."""
+    post, picture, write = "/search", "/search/image", JSON | WRITER
+    keys, items = json_bodies(11 * MB)["unknown keys"], b'{"items":[' + b"{}," * (4 * MB) + b"{}]}"
+    texts = [{"id": f"new{i}", "text": "a red picture " * 100} for i in range(1000)]
+    large = json.dumps({"text": "a red picture", "k": 1000, "rerank": 10_000, "modality": "image"}).encode()
+    search = json.dumps({"id": "item000", "k": 1000}).encode()
+    search = head("POST", post, "Content-Type: application/json", f"Content-Length: {len(search)}") + search
+    half = head("POST", post, "Content-Type: application/json", "Content-Length: 1000") + b'{"text":'
+    half_picture = head("POST", picture, "Content-Type: multipart/form-data; boundary=xxxx", "Content-Length: 15000000")
+    chunked = head("POST", post, "Content-Type: application/json", "Transfer-Encoding: chunked")
+    field = 'Content-Disposition: form-data; name="a%d"'
+    forms = {
+        "200,000 fields": form([(field % i, b"x") for i in range(200_000)]),
+        "breaks that are none": upload(b"\r\n--xxx" * (15 * MB // 7)),
+        "a header of 15 MB": form([("X: " + "y" * 15 * MB, b"")]),
+    }
+    sizes = {"10,000 x 10,000": (10_000, 10_000), "40,000,000 x 1": (40 * MB, 1), "1 x 40,000,000": (1, 40 * MB)}
+    return {
+        "a million unknown keys, 4 at once": partial(together, requests=[("POST", post, keys, JSON)] * 4),
+        **{
+            f"15 MB: {name}": partial(one_by_one, requests=[("POST", post, body, JSON)])
+            for name, body in json_bodies(15 * MB).items()
+        },
+        "60 kB of each of these, 4 times at once": partial(
+            together, requests=[("POST", post, body, JSON) for body in json_bodies(60_000).values()] * 4
+        ),
+        "a million unknown keys, with the token": partial(one_by_one, requests=[("POST", "/items", keys, write)]),
+        "4 million empty items, with the token": partial(one_by_one, requests=[("POST", "/items", items, write)]),
+        "4 million empty items, no token, 4 at once": partial(together, requests=[("POST", "/items", items, JSON)] * 4),
+        "64 of the largest searches at once": partial(together, requests=[("POST", post, large, JSON)] * 64),
+        "a write of 1000 long texts, 4 at once": partial(
+            together, requests=[("POST", "/items", json.dumps({"items": texts, "replace": True}).encode(), write)] * 4
+        ),
+        **{
+            f"picture: {name}, 4 at once": partial(together, requests=[("POST", picture, *upload(png(*size)))] * 4)
+            for name, size in sizes.items()
+        },
+        "picture: 6,300 x 6,300 in colour, 32 at once": partial(
+            together, requests=[("POST", picture, *upload(png(6300, 6300, 24)))] * 32
+        ),
+        **{f"form: {name}": partial(one_by_one, requests=[("POST", picture, *body)]) for name, body in forms.items()},
+        "80 half-sent bodies": partial(hold, n=80, start=half, seconds=25),
+        "80 half-sent pictures of 14 MB": partial(hold, n=80, start=half_picture + bytes(14 * MB), seconds=25),
+        "300 half-sent headers": partial(hold, n=300, start=b"GET /info HTTP/1.1\r\nHost: loc", seconds=25),
+        "1500 connections that say nothing": partial(hold, n=1500, start=b"", seconds=25),
+        "100 clients that ask for 200 answers and read none": partial(hold, n=100, start=search * 200, seconds=45),
+        "chunks of one byte, 8 at once": partial(raw_together, n=8, content=chunked + b"1\r\n \r\n" * 200_000),
+        "5000 headers, 16 at once": partial(
+            raw_together, n=16, content=head("GET", "/info", *[f"a{i}: b" for i in range(5000)])
+        ),
+        "every route by every method": partial(
+            one_by_one, requests=[(method, path, b"", {}) for path in ROUTES for method in METHODS]
+        ),
+        "1000 random requests": partial(one_by_one, requests=random_requests(1000, 0)),
+    }
+
+
+# A real server, and what others notice of it. ----------------------------------------------------
+
+
+@contextmanager
+def real_server(folder: Path):
+    """`channelhash serve` on a store of 2000 items, with its model and a token, in a process of its own."""
+    if not (folder / "store").exists():
+        model = small_model(folder)
+        store = small_store(folder, model)
+        ids, texts = [f"item{i:03d}" for i in range(30, 2000)], ["a red picture", "a blue picture"] * 985
+        codes = model.encode_texts(texts)
+        store.add(ids, {"text": codes, "image": codes}, metadata=[{"text": text} for text in texts])
+        store.close()
+        model.save_pretrained(folder / "model")
+        (folder / "token").write_text(f"{TOKEN}\n")
+    options = ["--port", "0", "--model", folder / "model", "--token-file", folder / "token"]
+    command = [sys.executable, "-m", "channelhash", "serve", folder / "store", *options]
+    with open(folder / "log.txt", "a") as log:
+        process = psutil.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        port = re.search(r"at http://[\d.]+:(\d+)/", process.stdout.readline())
+        yield Server(process, int(port[1]))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def watch(server: Server, ended, found) -> None:
+    """Ask for ``/health`` and for a search, on new connections, until the attack has ended."""
+    results = {}
+
+    def ask(name: str, pause: float, *request) -> None:
+        statuses, longest = Counter(), 0.0
+        while not ended.wait(pause):
+            start = time.perf_counter()
+            statuses[server.ask(*request)] += 1
+            longest = max(longest, time.perf_counter() - start)
+        results[name] = (dict(statuses), longest)
+
+    search = ("POST", "/search", b'{"id": "item000", "k": 3}', JSON)
+    threads = [
+        threading.Thread(target=ask, args=arguments)
+        for arguments in (("health", 0.05, "GET", "/health", b"", {}), ("search", 0.25, *search))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found.put(results)
+
+
+def measure(server: Server, attack: Callable[[Server], Counter[str]]) -> dict[str, object]:
+    """Attack a server, and watch it from a process that the attack does not slow down."""
+    context = multiprocessing.get_context("fork")
+    ended, found = context.Event(), context.SimpleQueue()
+    watcher = context.Process(target=watch, args=(server, ended, found))
+    watcher.start()
+    Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")  # forget the peak
+    used = sum(server.process.cpu_times()[:2])
+    statuses = attack(server)
+    time.sleep(0.5)
+    ended.set()
+    results = found.get()
+    watcher.join()
+    peak = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{server.process.pid}/status").read_text())
+    cpu = sum(server.process.cpu_times()[:2]) - used
+    return {
+        "statuses": dict(statuses),
+        "peak_mb": int(peak[1]) / 1000,
+        "cpu": cpu,
+        "alive": server.process.is_running(),
+    } | results
+
+
+def attack_all(folder: Path, words: str = "") -> dict[str, dict]:
+    """Attack a new server each time; print a row for each attack."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+    found = {}
+    print(f"{'attack':52} {'/health':>8} {'search':>8} {'peak MB':>8} {'CPU s':>6}  statuses; others' searches")
+    for name, attack in attacks().items():
+        if re.search(words, name):
+            with real_server(folder) as server:
+                server.ask("POST", "/search", b'{"text":"a red picture"}', JSON)
+                found[name] = result = measure(server, attack)
+            seconds = f"{result['health'][1]:8.3f} {result['search'][1]:8.3f}"
+            cost = f"{result['peak_mb']:8.0f} {result['cpu']:6.1f}"
+            print(f"{name:52} {seconds} {cost}  {result['statuses']}; {result['search'][0]}", flush=True)
+    return found
+
+
+# Tests. -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cautious(tmp_path_factory, model):
+    with serving(tmp_path_factory.mktemp("cautious"), Limits(side=1000, pixels=400_000), model=model) as client:
+        yield client
+
+
+def refused(answer, statuses: tuple[int, ...], says: str = "") -> None:
+    assert (answer.status_code in statuses, list(answer.json())) == (True, ["error"]), answer.text
+    assert says in answer.json()["error"]
+    assert "\n" not in answer.json()["error"]
+
+
+@pytest.mark.parametrize("name", json_bodies(10))
+def test_json_of_any_shape_is_refused_and_a_large_one_unread(client, name):
+    for path in ("/search", "/explain"):
+        refused(client.post(path, content=json_bodies(60_000)[name], headers=JSON), (400, 422))
+    refused(client.post("/search", content=json_bodies(80_000)[name], headers=JSON), (413,), "0.064 MB")
+
+
+@pytest.mark.parametrize("name", ODD_BODIES)
+def test_odd_types_encodings_and_numbers(client, name):
+    status, body, headers = ODD_BODIES[name]
+    answer = client.post("/search", content=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    if status != 200:
+        refused(answer, (status,))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(f'Content-Disposition: form-data; name="a{i}"', b"x") for i in range(100)],
+        [(f'Content-Disposition: form-data; name="a{i}"; filename="a"', b"x") for i in range(5)],
+        [("X: " + "y" * 300_000, b"")],
+    ],
+)
+def test_forms_of_many_parts_are_refused(client, parts):
+    body, headers = form(parts)
+    refused(client.post("/search/image", content=body, headers=headers), (400,))
+
+
+@pytest.mark.parametrize(
+    ("size", "says"), [((1, 5000), "a side may have 1000"), ((5000, 1), "side"), ((700, 600), "million")]
+)
+def test_a_picture_is_refused_by_its_header(cautious, size, says):
+    body, headers = upload(png(*size)[:60])  # the header and no more
+    refused(cautious.post("/search/image", content=body, headers=headers), (413,), says)
+
+
+@pytest.mark.slow
+def test_a_server_answers_others_during_every_attack(tmp_path):
+    for name, result in attack_all(tmp_path).items():
+        assert result["alive"], name
+        assert set(result["health"][0]) == {"200"}, name
+        assert result["peak_mb"] < 2500, name
+        assert "500" not in {*result["statuses"], *result["search"][0]}, name
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        attack_all(Path(name), " ".join(sys.argv[1:]))
