@@ -46,7 +46,8 @@ def described(client) -> dict[tuple[str, str], dict]:
 def test_every_call_of_the_description_needs_a_token_but_health(guarded):
     for (method, path), says in described(guarded).items():
         address = path.replace("{item_id}", "item001")
-        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {READ_TOKEN}"}):
+        for sent in ("", "Bearer wrong", f"Basic {READ_TOKEN}", f"Bearer {READ_TOKEN}x", READ_TOKEN, "Bearer ü"):
+            headers = {"Authorization": sent.encode("latin-1")} if sent else {}
             answer = guarded.request(method, address, headers=headers)
             assert (answer.status_code == 401) == (path != "/health") == bool(says.get("security")), (method, path)
             if path != "/health":

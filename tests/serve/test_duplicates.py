@@ -45,10 +45,3 @@ def test_what_is_beyond_the_limits_is_refused(client, params, problem):
     answer = client.get("/duplicates", params=params)
     assert answer.status_code == 422
     assert problem in answer.json()["error"]
-
-
-def test_the_page_is_there_and_names_only_its_own_files(client):
-    page = client.get("/duplicates.html")
-    assert page.status_code == client.get("/duplicates.js").status_code == 200
-    assert "duplicates.js" in page.text
-    assert "http://" not in page.text

@@ -12,14 +12,11 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Page, Route, expect, sync_playwright
 
-from channelhash.models import load_model
 from channelhash.search import open_store
 from channelhash.search.duplicates import find_duplicates
 from channelhash.serve import Limits, create_app
 from channelhash.serve.access import Tokens
-from picture_runs import picture_config, write_pictures
 from serve.served import ODD_ID, on_loopback, small_model, small_store
-from small_runs import run_command
 
 pytestmark = pytest.mark.browser
 
@@ -354,24 +351,6 @@ def _folded(route: Route) -> None:
     route.fulfill(json=answer)
 
 
-def test_nothing_close_is_said(page, address):
-    page.route("**/search", lambda route: route.fulfill(json={**route.fetch().json(), "close": False}))
-    page.goto(f"{address}?q=xyzzy")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Nothing close")
-
-
-def test_a_skeleton_stands_where_photographs_will_be(page, address):
-    held: list[Route] = []
-    page.route("**/items?*", lambda route: held.append(route))
-    with page.expect_request("**/items?*"):
-        page.goto(address)
-    expect(page.locator("#results .skeleton")).to_be_visible()
-    expect(page.locator("#results")).to_have_attribute("aria-busy", "true")
-    held.pop().continue_()
-    ids(page)
-    expect(page.locator("#results .skeleton")).to_have_count(0)
-
-
 def test_a_question_that_another_takes_the_place_of_ends_without_an_error(page, address):
     """Both of its requests are under way; the fixture sees the error that one of them would leave behind."""
     held: list[Route] = []
@@ -531,26 +510,6 @@ def test_the_description_of_the_api_is_shown(page, address):
     page.goto(f"{address}docs")
     expect(page.locator("h2", has_text="/search/image")).to_be_visible()
     expect(page.locator("section", has_text="/items/{item_id}").filter(has_text="DELETE")).to_contain_text("token")
-
-
-def test_a_trained_run_is_served_and_its_colours_are_found(page, tmp_path):
-    config = picture_config(
-        tmp_path / "config.json", write_pictures(tmp_path), {"name": "small", "image_size": 32, "width": 8},
-        epochs=20, learning_rate=3e-3, validate_every=20, checkpoint_every=20,
-    )  # fmt: skip
-    assert run_command("train", config, "--out", tmp_path / "run") == 0
-    assert run_command("evaluate", tmp_path / "run") == 0
-    app = create_app(open_store(tmp_path / "run"), load_model(tmp_path / "run"))
-    with on_loopback(app) as address:
-        page.goto(address)
-        for colour in ("red", "green", "blue"):
-            page.fill("#words", f"a {colour} picture")
-            page.keyboard.press("Enter")
-            expect(page.get_by_role("heading", level=1)).to_contain_text(f"a {colour} picture")
-            ids(page)
-            texts = page.locator("#results .caption").all_text_contents()[:8]
-            assert sum(colour in text for text in texts) >= 7, (colour, texts)
-        page.goto("about:blank")  # closes its connections
 
 
 def test_why_this_one_is_said_in_a_persons_words_and_bits_are_under_details(page, address):

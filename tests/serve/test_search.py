@@ -245,23 +245,6 @@ def test_what_cannot_be_searched_with_is_refused_in_one_line(client, case):
     refused(client, answer, status, says)
 
 
-BAD_CONTENTS = {
-    "no JSON": (b"{text: a}", "not JSON"),
-    "nothing": (b"", "body"),
-    "a list": (b"[]", "body"),
-    "bytes": (bytes(range(256)), "body"),
-    "not a number": (b'{"text": "a", "radius": NaN}', "radius"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_CONTENTS)
-def test_a_body_that_is_no_request_is_refused(client, case):
-    content, says = BAD_CONTENTS[case]
-    answer = client.post("/search", content=content, headers={"Content-Type": "application/json"})
-    refused(client, answer, answer.status_code, says)
-    assert answer.status_code in (400, 422)
-
-
 BAD_PICTURES = {
     "a decompression bomb": (bomb(), 413, "pixels"),
     "too many pixels": (large(), 413, "700 x 600 pixels"),

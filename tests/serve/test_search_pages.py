@@ -83,9 +83,3 @@ def test_pages_that_cannot_be_are_refused_in_one_line(client, request_, says):
     answer = client.post("/search", json=request_)
     assert (answer.status_code, list(answer.json())) == (422, ["error"])
     assert says in answer.json()["error"]
-
-
-def test_a_form_of_a_bad_month_is_refused(client, folder):
-    files = {"image": (folder / "images" / "0.png").read_bytes()}
-    answer = client.post("/search/image", data={"month": "July"}, files=files)
-    assert (answer.status_code, "month" in answer.json()["error"]) == (422, True)
