@@ -74,7 +74,7 @@ def own(codes: PackedCodes, n_bits: int) -> tuple[Engine, Engine, CodeIndex]:
     began = time.perf_counter()
     index = CodeIndex.build(codes, n_bits)
     took = time.perf_counter() - began
-    plain = CodeIndex.build(codes, n_bits, tables=False, clusters=False)
+    plain = CodeIndex.build(codes, n_bits, clusters=False)
     return Engine("ours", "", index.nearest, took), Engine("our scan alone", "", plain.nearest, 0), index
 
 

@@ -34,7 +34,7 @@ def test_the_place_goes_by_the_content_and_not_by_the_environment(tmp_path):
     before = compiled._version_of(copy)
     assert before == compiled._version_of(folder)
     compiled._version_of.cache_clear()
-    (copy / "top_k.py").write_text((copy / "top_k.py").read_text() + "# more\n")
+    (copy / "plain_scan.py").write_text((copy / "plain_scan.py").read_text() + "# more\n")
     assert compiled._version_of(copy) != before
 
 

@@ -16,13 +16,13 @@ HUGE = np.iinfo(np.int64).max
 
 @pytest.fixture(autouse=True)
 def nothing_given_up(monkeypatch):
-    """Search in tables and clusters to the end, whatever it costs."""
+    """Search in clusters to the end, whatever it costs."""
     monkeypatch.setattr(code_index, "_FRACTION", 1e-9)
 
 
-def arrays(aid: str) -> dict[str, np.ndarray]:
-    """The arrays of an index of 300 codes in four tables, or in clusters around two prototypes."""
-    index = CodeIndex.build(draw(300, BITS, 2, 0), BITS, **{aid: True})
+def arrays() -> dict[str, np.ndarray]:
+    """The arrays of an index of 300 codes in clusters around two prototypes."""
+    index = CodeIndex.build(draw(300, BITS, 2, 0), BITS, clusters=True)
     return {name: values.copy() for name, values in index.arrays().items()}
 
 
@@ -35,7 +35,6 @@ def put(name: str, place: object, value: object) -> object:
 
 FORGERIES = {
     "no rows": lambda of: of.pop("rows"),
-    "no numbers of the tables": lambda of: of.pop("table_numbers"),
     "n_bits of another type": lambda of: of.update(n_bits=np.array(44.0)),
     "two n_bits": lambda of: of.update(n_bits=np.array([44, 44])),
     "no bits": lambda of: of.update(n_bits=np.array(0)),
@@ -55,30 +54,6 @@ FORGERIES = {
     "a row behind the last": put("rows", 5, 300),
     "a row twice": lambda of: put("rows", 5, of["rows"][6])(of),
     "fewer rows": lambda of: of.update(rows=of["rows"][:-1].copy()),
-    "no tables": lambda of: of.update(table_layout=of["table_layout"][:0].copy()),
-    "a word that is not there": put("table_layout", (1, 0), 1),
-    "a word before the first": put("table_layout", (1, 0), -1),
-    "a shift out of the word": put("table_layout", (1, 1), 63),
-    "a huge shift": put("table_layout", (1, 1), HUGE),
-    "a shift below 0": put("table_layout", (1, 1), -1),
-    "a wide table": put("table_layout", (1, 2), 25),
-    "a huge table": put("table_layout", (1, 2), HUGE),
-    "an empty table": put("table_layout", (1, 2), 0),
-    "offsets elsewhere": put("table_layout", (1, 3), 0),
-    "first offsets elsewhere": put("table_layout", (0, 3), 1),
-    "an offset behind the codes": put("table_offsets", -1, 1 << 31),
-    "an offset not from 0": put("table_offsets", 0, 1),
-    "offsets that go back": lambda of: put("table_offsets", of["table_layout"][1, 3] + 3, 1 << 31)(of),
-    "fewer offsets": lambda of: of.update(table_offsets=of["table_offsets"][:-1].copy()),
-    "codes of fewer tables": lambda of: of.update(table_codes=of["table_codes"][:-1].copy()),
-    "codes of tables of another type": lambda of: of.update(table_codes=of["table_codes"].astype(np.uint32)),
-    "a number behind the codes": put("table_numbers", (0, 0), 300),
-    "a number twice": lambda of: put("table_numbers", (1, 0), of["table_numbers"][1, 1])(of),
-    "numbers of fewer tables": lambda of: of.update(table_numbers=of["table_numbers"][:-1].copy()),
-    "numbers of another type": lambda of: of.update(table_numbers=of["table_numbers"].astype(np.int64)),
-}
-
-CLUSTERS = {
     "no reach": lambda of: of.pop("cluster_reach"),
     "no pivots": lambda of: of.update(
         cluster_pivots=of["cluster_pivots"][:, :0].copy(),
@@ -113,29 +88,24 @@ def search_in(index: CodeIndex) -> None:
     index.within(queries, 4)
 
 
-@pytest.mark.parametrize("aid", ["tables", "clusters"])
-def test_what_is_not_forged_is_taken(aid):
-    search_in(CodeIndex.from_arrays(arrays(aid)))
+def test_what_is_not_forged_is_taken():
+    search_in(CodeIndex.from_arrays(arrays()))
 
 
-@pytest.mark.parametrize(
-    ("aid", "forgery"),
-    [("tables", forgery) for forgery in FORGERIES] + [("clusters", forgery) for forgery in CLUSTERS],
-)
-def test_arrays_that_do_not_fit_are_refused(aid, forgery):
-    of = arrays(aid)
-    (FORGERIES | CLUSTERS)[forgery](of)
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_arrays_that_do_not_fit_are_refused(forgery):
+    of = arrays()
+    FORGERIES[forgery](of)
     with pytest.raises(ValueError, match=r"^.+$"):
         CodeIndex.from_arrays(of)
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-@pytest.mark.parametrize("aid", ["tables", "clusters"])
 @pytest.mark.parametrize("n", [50, pytest.param(2_500, marks=pytest.mark.slow)])
-def test_files_with_changed_bytes_are_refused_or_searched(tmp_path, n, aid, mapped):
+def test_files_with_changed_bytes_are_refused_or_searched(tmp_path, n, mapped):
     """A search of the changed arrays would end the tests by a signal if it left one of them."""
     random = np.random.default_rng(0)
-    CodeIndex.build(draw(300, BITS, 2, 0), BITS, **{aid: True}).save(tmp_path)
+    CodeIndex.build(draw(300, BITS, 2, 0), BITS, clusters=True).save(tmp_path)
     files = sorted(tmp_path.iterdir())
     refused = 0
     for _ in range(n):

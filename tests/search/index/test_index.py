@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.search import index as code_index
-from channelhash.search.index import CodeIndex, cluster_codes, deduplicate, linear_scan, plain_scan
+from channelhash.search.index import CodeIndex, arrays, clustered_scan, linear_scan, plain_scan
 from channelhash.search.index import brute_force as exact
 from channelhash.search.index.brute_force import Matches
 
@@ -87,12 +87,13 @@ def check_answers(k, n, kind, seed, data):
     nearest = plainly(exact.nearest, queries, codes, wanted, allowed)
     inside = plainly(exact.within, queries, codes, radius, allowed)
     first = [Matches(hit.rows[:wanted], hit.distances[:wanted]) for hit in inside]
-    # NumPy alone; a compiled scan of all codes; tables and clusters, left for the scan by some queries; either alone,
-    # up to a cost that is never met.
-    for left_to_numpy, aid, share in (
-        (1 << 60, {}, 8),
-        (0, {}, 8),
-        *((0, {name: True}, share) for name in ("tables", "clusters") for share in (0.1, 1e-9)),
+    # NumPy alone; a compiled scan of all codes; clusters, left for the scan by some queries; clusters alone, up to a
+    # cost that is never met.
+    for left_to_numpy, clusters, share in (
+        (1 << 60, None, 8),
+        (0, None, 8),
+        (0, True, 0.1),
+        (0, True, 1e-9),
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(code_index, "_left_to_numpy", left_to_numpy)
@@ -100,7 +101,7 @@ def check_answers(k, n, kind, seed, data):
             if share < 0.1 and n:
                 patch.setattr(linear_scan, "nearest", None)
                 patch.setattr(linear_scan, "within", None)
-            index = CodeIndex.build(codes, k, **aid)
+            index = CodeIndex.build(codes, k, clusters)
             assert len(index) == n
             assert index.n_distinct == len({code.tobytes() for code in codes})
             assert_same(index.nearest(queries, wanted, allowed), nearest)
@@ -127,11 +128,11 @@ def test_the_compiled_loops_are_loaded_once_numpy_has_compared_so_many_words(mon
     assert asked[-2:] == ["compiled"] * 2
 
 
-@pytest.mark.parametrize("aid", [{}, {"tables": True}, {"clusters": True}])
+@pytest.mark.parametrize("clusters", [False, True])
 @pytest.mark.parametrize("n", [0, 1, 300])
-def test_an_index_comes_back_from_its_files(n, aid, tmp_path):
+def test_an_index_comes_back_from_its_files(n, clusters, tmp_path):
     codes, queries = draw(n, 64, 2, 0), draw(3, 64, 2, 1)
-    index = CodeIndex.build(codes, 64, **aid)
+    index = CodeIndex.build(codes, 64, clusters)
     index.save(tmp_path)
     again = CodeIndex.load(tmp_path)
     assert (len(again), again.n_bits, again.n_distinct, again.nbytes) == (n, 64, index.n_distinct, index.nbytes)
@@ -139,11 +140,11 @@ def test_an_index_comes_back_from_its_files(n, aid, tmp_path):
     assert_same(again.within(queries, 20), index.within(queries, 20))
 
 
-@pytest.mark.parametrize("aid", ["scan", "tables", "clusters"])
+@pytest.mark.parametrize("clusters", [False, True])
 @pytest.mark.parametrize("k", [7, 32, 64, 70, 130])
-def test_codes_of_some_rows_are_those_that_were_given(aid, k):
+def test_codes_of_some_rows_are_those_that_were_given(clusters, k):
     codes = draw(300, k, clusters=4, seed=1)
-    index = CodeIndex.build(codes, k, tables=aid == "tables", clusters=aid == "clusters")
+    index = CodeIndex.build(codes, k, clusters)
     rows = np.random.default_rng(0).integers(0, 300, 50)
     np.testing.assert_array_equal(index.packed(rows), codes[rows])
     np.testing.assert_array_equal(index.packed(), codes)
@@ -163,29 +164,26 @@ def test_arguments_that_do_not_fit_are_refused(monkeypatch):
     }.items():
         with pytest.raises(ValueError, match=message):
             call()
-    monkeypatch.setattr(deduplicate, "_MOST_ROWS", 4)
+    monkeypatch.setattr(arrays, "_MOST_ROWS", 4)
     with pytest.raises(ValueError, match="4 codes are too many for one index"):
         CodeIndex.build(codes, 12)
 
 
 @pytest.mark.slow  # compiles the loops over all cores
-@pytest.mark.parametrize("aid", [{"tables": True}, {"clusters": True}])
-def test_many_queries_and_codes_have_the_answers_of_the_plain_search(aid, monkeypatch):
+def test_many_queries_and_codes_have_the_answers_of_the_plain_search(monkeypatch):
     monkeypatch.setattr(code_index, "_FRACTION", 1e-9)
     monkeypatch.setattr(linear_scan, "nearest", None)
     codes, queries = draw(5_000, 70, 20, 0), draw(9, 70, 20, 1)
-    index = CodeIndex.build(codes, 70, **aid)
+    index = CodeIndex.build(codes, 70, clusters=True)
     assert_same(index.nearest(queries, 20), plainly(exact.nearest, queries, codes, 20, None))
 
 
 def test_codes_in_clusters_get_them_and_scattered_ones_do_not(monkeypatch):
     monkeypatch.setattr(code_index, "FEWEST_CLUSTERED", 1_000)
-    monkeypatch.setattr(cluster_codes, "_PIVOTS", 64)
+    monkeypatch.setattr(clustered_scan, "_PIVOTS", 64)
     scattered = np.random.default_rng(0).integers(0, 256, (30_000, 16), dtype=np.uint8)
     for codes, clustered in ((draw(30_000, 128, 20, 0), True), (scattered, False)):
         index = CodeIndex.build(codes, 128)
         assert ("cluster_pivots" in index.arrays()) is clustered
         few = CodeIndex.build(codes[:900], 128)
         assert "cluster_pivots" not in few.arrays()
-    with pytest.raises(ValueError, match="an index has tables or clusters, not both"):
-        CodeIndex.build(codes, 128, tables=True, clusters=True)

@@ -9,8 +9,7 @@ from tests.search.index.test_index import assert_same, plainly
 from channelhash.search.index import CodeIndex
 from channelhash.search.index import brute_force as exact
 from channelhash.search.index import linear_scan as scan
-from channelhash.search.index.deduplicate import code_words, distinct_codes
-from channelhash.search.index.request import Search
+from channelhash.search.index.arrays import Search, code_words, distinct_codes
 
 FEW, GROUP = scan._FEW, scan._GROUP
 NO_MASK = np.empty(0, np.bool_)
@@ -124,7 +123,7 @@ def test_a_scan_in_segments_gives_the_answers_of_the_plain_one(segments, density
     allowed = None if density is None else np.random.default_rng(2).random(n) < density
     monkeypatch.setattr(scan, "_FEW", 1 << 40)  # one core: the same tasks, without compiling the loop over them
     monkeypatch.setattr(scan, "_division", lambda search: scan._Division(2 * segments, 8, segments))
-    index = CodeIndex.build(packed, 64, tables=False)
+    index = CodeIndex.build(packed, 64, clusters=False)
     for k in (1, 20, n):
         assert_same(index.nearest(queries, k, allowed), plainly(exact.nearest, queries, packed, k, allowed))
     assert_same(index.within(queries, 20, allowed), plainly(exact.within, queries, packed, 20, allowed))
@@ -133,6 +132,6 @@ def test_a_scan_in_segments_gives_the_answers_of_the_plain_one(segments, density
 @pytest.mark.slow  # compiles the loops over all cores
 def test_a_scan_on_all_cores_gives_the_answers_of_the_plain_one():
     packed, queries = scattered(FEW // 3 + 1, 0), scattered(3, 1)
-    index = CodeIndex.build(packed, 64, tables=False)
+    index = CodeIndex.build(packed, 64, clusters=False)
     assert_same(index.nearest(queries, 5), plainly(exact.nearest, queries, packed, 5, None))
     assert_same(index.within(queries, 18), plainly(exact.within, queries, packed, 18, None))

@@ -1,47 +1,42 @@
 """Exact search over many codes, in memory."""
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed
 from channelhash.search.index import plain_scan
-from channelhash.search.index.brute_force import Matches
-from channelhash.search.index.clusters import Clusters, check_clusters
-from channelhash.search.index.deduplicate import (
+from channelhash.search.index.arrays import (
+    Clusters,
     DistinctCodes,
     Mask,
     Rows,
+    Search,
     Words,
+    check_clusters,
     check_distinct,
     code_words,
     distinct_codes,
 )
-from channelhash.search.index.request import Search
-from channelhash.search.index.tables import Tables, check_tables
+from channelhash.search.index.brute_force import Matches
 from channelhash.utils.npy_files import read_npy
 from channelhash.utils.seeds import generator
 
-if TYPE_CHECKING:
-    from channelhash.search.index.few_codes import Way
-
-#: From so many distinct codes on, clusters or tables may be quicker than a scan.
-FEWEST_CLUSTERED, FEWEST_LISTED = 1 << 16, 1 << 18
-# Tables only for so few bits: the neighbours of longer codes are too many bits away.
-_LONGEST_LISTED = 64
-# A search in the tables may look at one of so many codes before it is left to the scan. One in clusters may look at
-# more, as these lie side by side.
+#: From so many distinct codes on, clusters may be quicker than a scan.
+FEWEST_CLUSTERED = 1 << 16
+# A search for more answers than one of so many codes is left to the scan; so is one that would look at more than so
+# many times as many, which lie side by side.
 _FRACTION, _SIDE_BY_SIDE = 16, 4
-# Codes that are searched for to see whether clusters or tables are worth it, answers of each, and the share of such
-# searches that they must not leave to the scan.
+# Codes that are searched for to see whether clusters are worth it, answers of each, and the share of such searches that
+# they must not leave to the scan.
 _TRIALS, _TRIED_FIRST, _WORTH = 256, 10, 0.75
 _ALL = np.empty(0, dtype=np.bool_)
-# What the names of the arrays of clusters and tables begin with.
-_CLUSTER, _TABLE = "cluster_", "table_"
+# What the names of the clusters' arrays begin with.
+_CLUSTER = "cluster_"
 
 
 # Words of codes that NumPy may still compare with queries in this process before the compiled loops are loaded: that
@@ -54,18 +49,16 @@ def compile_loops() -> None:
     global _left_to_numpy
     _left_to_numpy = 0
     codes = np.zeros((2, 8), np.uint8)
-    for aid in ("scan", "tables", "clusters"):
-        index = CodeIndex.build(codes, n_bits=64, tables=aid == "tables", clusters=aid == "clusters")
-        index.nearest(codes, k=1)
+    for clusters in (False, True):
+        CodeIndex.build(codes, n_bits=64, clusters=clusters).nearest(codes, k=1)
 
 
 class CodeIndex:
     """Codes by row, each distinct one kept once. Answers come nearest first, equal distances by row.
 
-    Where there are clusters (`clustered_scan`) or tables (`multi_index_hashing`), a search goes through them and is
-    left to a scan of all distinct codes (`linear_scan`) where that is cheaper. All are compiled, and the first
-    searches of a process use NumPy instead (`plain_scan`); the answers are the same. Several threads may search at the
-    same time.
+    Where there are clusters (`clustered_scan`), a search goes through them and is left to a scan of all distinct codes
+    (`linear_scan`) where that is cheaper. Both are compiled, and the first searches of a process use NumPy instead
+    (`plain_scan`); the answers are the same. Several threads may search at the same time.
 
     >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
     >>> [match.rows.tolist() for match in index.nearest(np.array([[6]], np.uint8), k=2)]
@@ -74,69 +67,45 @@ class CodeIndex:
     2
     """
 
-    def __init__(self, distinct: DistinctCodes, aid: Clusters | Tables | None, n_bits: int) -> None:
+    def __init__(self, distinct: DistinctCodes, clusters: Clusters | None, n_bits: int) -> None:
         self.n_bits = n_bits
         self._distinct = distinct
-        self._aid = aid
+        self._clusters = clusters
         # Kernels are compiled at first use, for arrays that cannot be written to, as those of files.
         for values in self._arrays().values():
             values.flags.writeable = False
 
     @classmethod
-    def build(
-        cls, packed: PackedCodes, n_bits: int, tables: bool | None = None, clusters: bool | None = None
-    ) -> "CodeIndex":
+    def build(cls, packed: PackedCodes, n_bits: int, clusters: bool | None = None) -> "CodeIndex":
         """Return the index of ``(n, ceil(n_bits / 8))`` packed codes, fewer than 2³² of them.
 
         Args:
-            tables: whether to make tables, which multiply the memory; left out, for many codes of up to 64 bits that
-                are in no clusters, if they answer most of a sample of the codes.
-            clusters: whether to put codes in clusters; left out, as many as that, unless there are tables. An index has
-                either.
+            packed: the codes.
+            n_bits: code length.
+            clusters: whether to put codes in clusters; left out, many codes are if clusters answer most of a sample of
+                them.
 
         Raises:
-            ValueError: the codes do not have ``n_bits`` bits, or are too many, or both aids are asked for.
+            ValueError: the codes do not have ``n_bits`` bits, or are too many.
         """
         check_packed(packed, n_bits)
-        if tables and clusters:
-            raise ValueError("an index has tables or clusters, not both")
         plain = cls(distinct_codes(packed, n_bits), None, n_bits)
-        if tables or clusters:
-            return plain._listed() if tables else plain._clustered()
-        n = plain.n_distinct
-        if clusters is None and n >= FEWEST_CLUSTERED and (clustered := plain._clustered())._is_worth_it():
-            return clustered
-        if (
-            tables is None
-            and n >= FEWEST_LISTED
-            and n_bits <= _LONGEST_LISTED
-            and (listed := plain._listed())._is_worth_it()
-        ):
-            return listed
-        return plain
+        if not plain.n_distinct or clusters is False or (clusters is None and plain.n_distinct < FEWEST_CLUSTERED):
+            return plain
+        from channelhash.search.index.clustered_scan import cluster  # compiled
 
-    def _clustered(self) -> "CodeIndex":
-        """Return the index of the same codes with clusters."""
-        if not self.n_distinct:
-            return self
-        from channelhash.search.index.cluster_codes import cluster  # compiled
-
-        return CodeIndex(*cluster(self._distinct), self.n_bits)
-
-    def _listed(self) -> "CodeIndex":
-        """Return the index of the same codes with tables."""
-        from channelhash.search.index.multi_index_hashing import build_tables  # compiled
-
-        return CodeIndex(self._distinct, build_tables(self._distinct.codes, self.n_bits), self.n_bits)
+        clustered = cls(*cluster(plain._distinct), n_bits)
+        return clustered if clusters or clustered._is_worth_it() else plain
 
     def _is_worth_it(self) -> bool:
         """Return whether most searches for a sample of the codes are not left to the scan."""
-        from channelhash.search.index.few_codes import nearest
+        from channelhash.search.index import clustered_scan
 
+        assert self._clusters is not None
         sample = generator(0, "trials", self.n_distinct).choice(self.n_distinct, _TRIALS)
         words = np.ascontiguousarray(self._distinct.codes[:, sample].T)
         search = Search(words, *self._distinct, _ALL, min(len(self), _TRIED_FIRST), self.n_bits, self.n_bits)
-        return len(nearest(search, self._way)) >= _WORTH * _TRIALS
+        return len(clustered_scan.nearest(search, self._clusters, self._budget)) >= _WORTH * _TRIALS
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "CodeIndex":
@@ -145,7 +114,7 @@ class CodeIndex:
         Raises:
             ValueError: an array is missing, of another type, or does not fit the others.
 
-        O(n) for ``n`` rows, and as much for each table.
+        O(n) for ``n`` rows.
 
         >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
         >>> len(CodeIndex.from_arrays(index.arrays()))
@@ -153,19 +122,17 @@ class CodeIndex:
         """
         try:
             n_bits, distinct = arrays["n_bits"], DistinctCodes(*(arrays[name] for name in DistinctCodes._fields))
-            clusters = _fields(arrays, _CLUSTER, Clusters._fields)
-            listed = _fields(arrays, _TABLE, Tables._fields)
+            clusters = None
+            if f"{_CLUSTER}pivots" in arrays:
+                clusters = Clusters(*(arrays[f"{_CLUSTER}{name}"] for name in Clusters._fields))
         except KeyError as error:
             raise ValueError(f"an index without {error.args[0]}") from None
         if n_bits.shape != () or n_bits.dtype.kind != "i":
             raise ValueError(f"n_bits is one number, not {n_bits.shape} {n_bits.dtype}")
         check_distinct(distinct, int(n_bits))
-        aid: Clusters | Tables | None = None
-        if clusters:
-            check_clusters(aid := Clusters(*clusters), distinct.codes)
-        elif listed:
-            check_tables(aid := Tables(*listed), distinct.codes)
-        return cls(distinct, aid, int(n_bits))
+        if clusters is not None:
+            check_clusters(clusters, distinct.codes)
+        return cls(distinct, clusters, int(n_bits))
 
     def save(self, folder: Path) -> None:
         """Write the index into an existing folder; rename that when it is whole: the files are written in place."""
@@ -260,7 +227,7 @@ class CodeIndex:
     def _search(
         self, queries: PackedCodes, k: int | None, radius: int, allowed: NDArray[np.bool_] | None
     ) -> list[Matches]:
-        """Return the first ``k`` rows within ``radius``, or all: from the tables, and what they leave from a scan."""
+        """Return the first ``k`` rows within ``radius``, or all: from clusters, and what they leave from a scan."""
         check_packed(queries, self.n_bits)
         mask = self._mask(allowed)
         if not len(self) or not len(queries):
@@ -273,13 +240,14 @@ class CodeIndex:
         return self._search_compiled(search, k)
 
     def _search_compiled(self, search: Search, k: int | None) -> list[Matches]:
-        from channelhash.search.index import few_codes
+        from channelhash.search.index import clustered_scan
         from channelhash.search.index import linear_scan as scan
 
         matches: dict[int, Matches] = {}
         words = search.queries
-        if self._aid is not None and (k is None or search.k < self.n_distinct / _FRACTION):
-            matches = (few_codes.within if k is None else few_codes.nearest)(search, self._way)
+        if self._clusters is not None and (k is None or search.k < self.n_distinct / _FRACTION):
+            look = clustered_scan.within if k is None else clustered_scan.nearest
+            matches = look(search, self._clusters, self._budget)
         if len(matches) == len(words):
             return list(matches.values())  # in the order of the queries
         rest = [q for q in range(len(words)) if q not in matches]
@@ -289,16 +257,10 @@ class CodeIndex:
         matches.update(zip(rest, scanned, strict=True))
         return [matches[q] for q in range(len(words))]
 
-    @cached_property
-    def _way(self) -> "Way":
-        """The search in clusters or tables."""
-        from channelhash.search.index import clustered_scan, multi_index_hashing
-
-        budget = int(self.n_distinct / _FRACTION)
-        if isinstance(self._aid, Clusters):
-            return partial(clustered_scan.look, self._aid, _SIDE_BY_SIDE * budget)
-        assert self._aid is not None
-        return partial(multi_index_hashing.look, self._aid, budget)
+    @property
+    def _budget(self) -> int:
+        """How many codes a search in clusters may look at."""
+        return _SIDE_BY_SIDE * int(self.n_distinct / _FRACTION)
 
     def _mask(self, allowed: NDArray[np.bool_] | None) -> Mask:
         if allowed is None:
@@ -309,14 +271,8 @@ class CodeIndex:
 
     def _arrays(self) -> dict[str, NDArray[np.generic]]:
         """Return what is searched, by name."""
-        aid = {} if self._aid is None else self._aid._asdict()
-        beginning = _CLUSTER if isinstance(self._aid, Clusters) else _TABLE
-        return self._distinct._asdict() | {f"{beginning}{name}": values for name, values in aid.items()}
-
-
-def _fields(arrays: Mapping[str, NDArray[Any]], beginning: str, names: Sequence[str]) -> list[NDArray[Any]]:
-    """Return the arrays whose names begin so; none if the first is not there."""
-    return [arrays[f"{beginning}{name}"] for name in names] if f"{beginning}{names[0]}" in arrays else []
+        clusters = {} if self._clusters is None else self._clusters._asdict()
+        return self._distinct._asdict() | {f"{_CLUSTER}{name}": values for name, values in clusters.items()}
 
 
 def _bytes_of(codes: Words, n_bits: int) -> PackedCodes:

@@ -10,17 +10,33 @@ The search starts with the codes of the nearest pivots, until k codes are met. F
 k-th nearest code met, and only falls. A cut made for a larger t holds that for a smaller one. Where the cuts together
 would cost more than a scan of all codes, the search is given up, and the scan does it. Each step is proved in
 docs/explanation/exact-search.md.
+
+Pivots are drawn like centres of k-means‖ (Bahmani, Moseley, Vattani, Kumar and Vassilvitskii, "Scalable k-means++",
+VLDB 2012): in a few rounds, those codes of a sample that are far from all pivots so far with a probability that grows
+with the square of the distance. Then each pivot moves to the majority of its codes' bits, which makes the sum of their
+distances least. Searches are exact for any pivots; good ones make them quick.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
-from channelhash.search.index.clusters import Clusters
-from channelhash.search.index.few_codes import FEW_QUERIES, Numbers
-from channelhash.search.index.linear_scan import BLOCK, CHUNK, measure, take_near
-from channelhash.search.index.request import Search
-from channelhash.search.index.top_k import HALF, LIMIT, LOWER, WITHIN, begin_one, write_one
+from channelhash.search.index.arrays import Clusters, DistinctCodes, Search, Words
+from channelhash.search.index.brute_force import Matches
+from channelhash.search.index.linear_scan import (
+    BLOCK,
+    CHUNK,
+    HALF,
+    LIMIT,
+    LOWER,
+    WITHIN,
+    begin_one,
+    measure,
+    take_near,
+    write_one,
+)
 from channelhash.utils.compiled import njit, prange
 from channelhash.utils.parallel_loops import loop_threads, parallel_loop
+from channelhash.utils.seeds import generator
 
 # What a cut costs beside its codes: as much as so many words of them.
 _CUT = 768
@@ -31,6 +47,8 @@ _CROWDED = 8
 _FIRST = 64
 # Distance of a pivot whose codes have been met.
 _MET = np.uint16(0xFFFF)
+# Queries below which waking the other cores takes longer than they save.
+_FEW_QUERIES = 8
 
 
 @njit(nogil=True)
@@ -127,33 +145,168 @@ def _search_all(search, clusters, budget, rows, distances, sizes):  # type: igno
         sizes[q] = _search_one(q, search, clusters, budget, rows, distances)
 
 
-def look(clusters: Clusters, budget: int, search: Search, rows: Numbers, distances: Numbers, sizes: Numbers) -> None:
-    """Search in clusters: a `few_codes.Way` with its first two arguments.
+def nearest(search: Search, clusters: Clusters, budget: int) -> dict[int, Matches]:
+    """Find the first ``k`` rows within the radius, by query; queries that are given up are left out.
 
-    Args:
-        clusters: see `cluster_codes.cluster`; the codes of the search are in their order.
-        budget: codes that a search of one query may look at beside those of the nearest pivots; a cut counts as
-            several.
-        search: what is searched for.
-        rows, distances: ``(nq, k)``, get what is found.
-        sizes: ``(nq,)``, get how many that is; -1 where the search is given up.
-
-    >>> from functools import partial
-    >>> from channelhash.search.index.cluster_codes import cluster
-    >>> from channelhash.search.index.deduplicate import distinct_codes
-    >>> from channelhash.search.index.few_codes import nearest
-    >>> codes, clusters = cluster(distinct_codes(np.arange(256, dtype=np.uint8)[:, None], n_bits=8))
-    >>> search = Search(np.zeros((1, 1), np.uint32), *codes, np.empty(0, np.bool_), k=1, radius=0, n_bits=8)
-    >>> nearest(search, partial(look, clusters, 1_000_000))[0].rows.tolist()
-    [0]
+    ``budget`` codes may be looked at beside those of the nearest pivots; a cut counts as several.
     """
+    n_queries = len(search.queries)
     if search.radius == search.n_bits and search.k * clusters.pivots.shape[1] > _CROWDED * budget:
-        sizes[:] = -1
-        return
-    if len(sizes) == 1:
+        return {}
+    rows, distances = np.empty((2, n_queries, search.k), dtype=np.int64)
+    sizes = np.empty(n_queries, dtype=np.int64)
+    if n_queries == 1:
         budget //= loop_threads()  # a scan would use all cores
-    if len(sizes) < FEW_QUERIES:
-        for q in range(len(sizes)):
+    if n_queries < _FEW_QUERIES:
+        for q in range(n_queries):
             sizes[q] = _search_one(q, search, clusters, budget, rows, distances)
     else:
         _search_all(search, clusters, budget, rows, distances, sizes)
+    return {q: Matches(rows[q, :n], distances[q, :n]) for q, n in enumerate(sizes.tolist()) if n >= 0}
+
+
+def within(search: Search, clusters: Clusters, budget: int) -> dict[int, Matches]:
+    """Find all rows within the radius, by query, whatever ``k``; otherwise as `nearest`."""
+    results = {}
+    for q in range(len(search.queries)):
+        # Memory that nothing is written to is not taken: room for all rows costs nothing.
+        query = search._replace(queries=search.queries[q : q + 1], k=len(search.rows))
+        for found in nearest(query, clusters, budget).values():
+            results[q] = Matches(found.rows.copy(), found.distances.copy())
+    return results
+
+
+# Pivots, and those of many codes; codes of the sample for each pivot.
+_PIVOTS, _MORE_PIVOTS, _MANY, _SAMPLE = 1 << 12, 1 << 13, 1 << 22, 32
+# Rounds in which pivots are drawn, and times that they move.
+_ROUNDS, _MOVES = 8, 2
+# Columns of distances for each pivot, at most.
+_COLUMNS = 64
+# Codes that go over a block of pivots before it leaves the first cache.
+_GROUP = 8
+# Codes below which waking the other cores takes longer than they save.
+_FEW = 1 << 12
+
+
+def cluster(distinct: DistinctCodes) -> tuple[DistinctCodes, Clusters]:
+    """Return the codes in the order of their clusters, and the clusters.
+
+    O(m p) for ``m`` codes and ``p`` pivots, on all cores.
+
+    >>> from channelhash.search.index.arrays import distinct_codes
+    >>> codes, clusters = cluster(distinct_codes(np.array([[7], [1], [7], [240]], np.uint8), n_bits=8))
+    >>> codes.codes.shape, clusters.pivots.shape, clusters.reach.tolist()
+    ((1, 3), (1, 3), [0, 0, 0])
+    """
+    codes, starts, rows = distinct
+    pivots = _choose(codes)
+    numbers, distances = _assign(codes, pivots)
+    p, farthest = pivots.shape[1], int(distances.max())
+    shift = max(0, farthest.bit_length() - _COLUMNS.bit_length() + 1)
+    columns = (farthest >> shift) + 1
+    keys = numbers.astype(np.int64) * columns + (distances >> shift)
+    ends = np.cumsum(np.bincount(keys, minlength=p * columns))
+    order = np.empty(len(keys), dtype=np.int64)
+    _place(keys, np.append(0, ends[:-1]), order)
+    offsets = np.append(0, ends).astype(np.uint32)
+    reach = np.zeros(p, dtype=np.uint16)
+    np.maximum.at(reach, numbers, distances)
+    sizes = (starts[1:] - starts[:-1])[order]
+    clusters = Clusters(
+        pivots,
+        reach,
+        offsets[np.arange(p)[:, None] * columns + np.arange(columns + 1)],
+        np.array([shift], dtype=np.int64),
+    )
+    new_starts = np.append(0, np.cumsum(sizes, dtype=np.int64))
+    places = np.repeat(starts[:-1][order] - new_starts[:-1], sizes) + np.arange(len(rows))
+    return DistinctCodes(np.take(codes, order, axis=1), new_starts.astype(np.uint32), rows[places]), clusters
+
+
+def _choose(codes: Words) -> Words:
+    """Return pivots ``(words, p)`` for ``(words, m)`` codes, all different."""
+    m = codes.shape[1]
+    random, most = generator(0, "clusters", m), _MORE_PIVOTS if m >= _MANY else _PIVOTS
+    sample = np.take(codes, np.sort(random.choice(m, min(m, _SAMPLE * most), replace=False)), axis=1)
+    n = sample.shape[1]
+    pivots = np.take(sample, random.choice(n, min(n, most // _ROUNDS), replace=False), axis=1)
+    nearest = _assign(sample, pivots)[1]
+    while pivots.shape[1] < most and nearest.any():
+        count = min(most // _ROUNDS, most - pivots.shape[1], int(np.count_nonzero(nearest)))
+        # The largest of u^(1/w) are a draw without replacement by weights w (Efraimidis and Spirakis 2006).
+        with np.errstate(divide="ignore"):
+            draws = np.log(random.random(n)) / nearest.astype(np.float64) ** 2
+        drawn = np.take(sample, np.argpartition(-draws, count - 1)[:count], axis=1)
+        pivots = np.concatenate([pivots, drawn], axis=1)
+        nearest = np.minimum(nearest, _assign(sample, drawn)[1])
+    for _ in range(_MOVES):
+        pivots = _moved(sample, pivots, _assign(sample, pivots)[0])
+    return np.ascontiguousarray(np.unique(pivots, axis=1))
+
+
+def _moved(codes: Words, pivots: Words, numbers: NDArray[np.uint32]) -> Words:
+    """Return pivots whose bits are those of most of their codes; where there are none, or as many, the pivot's own."""
+    word_bits = 8 * codes.itemsize
+    votes = np.zeros((pivots.shape[1], len(codes), word_bits), dtype=np.int32)
+    _vote(codes, numbers, votes)
+    own = (pivots.T[:, :, None] >> np.arange(word_bits - 1, -1, -1, dtype=codes.dtype)) & codes.dtype.type(1)
+    bits = np.where(votes == 0, own != 0, votes > 0)
+    packed = np.packbits(bits, axis=2).view(codes.dtype.newbyteorder(">"))[:, :, 0]
+    return np.ascontiguousarray(packed.T.astype(codes.dtype))
+
+
+@njit(cache=True, nogil=True)
+def _vote(codes, numbers, votes):  # type: ignore[no-untyped-def]
+    """Count of each pivot, word and bit, the highest first, how many more of its codes have it than do not."""
+    bits = votes.shape[2]
+    for i in range(codes.shape[1]):
+        for w in range(len(codes)):
+            word, counts = np.uint64(codes[w, i]), votes[numbers[i], w]
+            for b in range(bits):
+                counts[b] += 2 * np.int32((word >> np.uint64(bits - 1 - b)) & np.uint64(1)) - 1
+
+
+@njit(cache=True, nogil=True)
+def _assign_group(first, codes, pivots, numbers, distances):  # type: ignore[no-untyped-def]
+    """Find the nearest pivot of a few codes, the first of equally near ones."""
+    measured = np.empty(BLOCK, dtype=np.uint16)
+    last = min(first + _GROUP, codes.shape[1])
+    distances[first:last] = np.uint16(0xFFFF)
+    for start in range(0, pivots.shape[1], BLOCK):
+        size = min(BLOCK, pivots.shape[1] - start)
+        for i in range(first, last):
+            measure(measured, codes[:, i], pivots, start, size)
+            least = np.uint16(0xFFFF)
+            for c in range(size):
+                least = min(least, measured[c])
+            if least < distances[i]:
+                distances[i] = least
+                for c in range(size):
+                    if measured[c] == least:
+                        numbers[i] = start + c
+                        break
+
+
+@parallel_loop()
+def _assign_all(codes, pivots, numbers, distances):  # type: ignore[no-untyped-def]
+    for group in prange((codes.shape[1] + _GROUP - 1) // _GROUP):
+        _assign_group(group * _GROUP, codes, pivots, numbers, distances)
+
+
+def _assign(codes: Words, pivots: Words) -> tuple[NDArray[np.uint32], NDArray[np.uint16]]:
+    """Return of each code the number of its nearest pivot and the distance to it."""
+    numbers, distances = np.zeros(codes.shape[1], np.uint32), np.empty(codes.shape[1], np.uint16)
+    if codes.shape[1] < _FEW:
+        for first in range(0, codes.shape[1], _GROUP):
+            _assign_group(first, codes, pivots, numbers, distances)
+    else:
+        _assign_all(codes, pivots, numbers, distances)
+    return numbers, distances
+
+
+@njit(cache=True, nogil=True)
+def _place(keys, places, order):  # type: ignore[no-untyped-def]
+    """Write the numbers of codes in the order of their keys, which begin at ``places``."""
+    for i in range(len(keys)):
+        order[places[keys[i]]] = i
+        places[keys[i]] += 1

@@ -3,14 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from channelhash.search.index.arrays import Search
 from channelhash.search.index.brute_force import Matches
-from channelhash.search.index.request import Search
 
 
 def nearest(search: Search) -> list[Matches]:
     """Find the first ``k`` rows of each query within the radius.
 
-    >>> from channelhash.search.index.deduplicate import distinct_codes
+    >>> from channelhash.search.index.arrays import distinct_codes
     >>> codes, no_mask = distinct_codes(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
     >>> search = Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8)
     >>> nearest(search)[0].rows.tolist(), within(search)[0].rows.tolist()

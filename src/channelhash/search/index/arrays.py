@@ -1,4 +1,4 @@
-"""Codes without repetition: each distinct code once, with the rows that have it."""
+"""The arrays of an index: each distinct code once, with the rows that have it; clusters of codes; a search for them."""
 
 from typing import Any, NamedTuple
 
@@ -105,3 +105,79 @@ def code_words(packed: PackedCodes, n_bits: int) -> Words:
     """
     big_endian = words(packed).view(">u8")
     return (big_endian >> np.uint64(32)).astype(np.uint32) if n_bits <= 32 else big_endian.astype(np.uint64)
+
+
+class Search(NamedTuple):
+    """One search: of every query, the first ``k`` rows within ``radius`` among those that count.
+
+    Attributes:
+        queries: ``(nq, words)``; see `code_words`.
+        codes: ``(words, m)``, likewise ``starts`` and ``rows``: see `DistinctCodes`.
+        allowed: the rows that count, ``(n,)``; all if it is empty.
+        k: 1 to the number of rows.
+        radius: 0 to ``n_bits``.
+        n_bits: code length.
+
+    >>> import numpy as np
+    >>> codes, no_mask = distinct_codes(np.array([[0], [7]], np.uint8), n_bits=8), np.empty(0, np.bool_)
+    >>> Search(np.zeros((1, 1), np.uint32), *codes, no_mask, k=1, radius=8, n_bits=8).k
+    1
+    """
+
+    queries: Words
+    codes: Words
+    starts: Rows
+    rows: Rows
+    allowed: Mask
+    k: int
+    radius: int
+    n_bits: int
+
+
+class Clusters(NamedTuple):
+    """Each code belongs to one pivot, and codes stand in the order of pivots, those of a pivot by their distance to it.
+
+    Attributes:
+        pivots: ``(words, p)``.
+        reach: ``(p,)``: the largest distance of a pivot's codes to it.
+        offsets: ``(p, columns + 1)``: codes of pivot ``c`` at distances from ``column << shift`` on begin at
+            ``offsets[c, column]``; the last column is where the pivot's codes end.
+        shift: ``(1,)``.
+    """
+
+    pivots: Words
+    reach: NDArray[np.uint16]
+    offsets: Rows
+    shift: NDArray[np.int64]
+
+
+def check_clusters(clusters: Clusters, codes: Words) -> None:
+    """Raise ``ValueError`` unless clusters, whoever made them, are such that no search in them can leave an array.
+
+    Args:
+        clusters: of ``codes``.
+        codes: ``(words, m)``, checked by `check_distinct`.
+
+    >>> codes = np.array([[1, 6, 9]], np.uint32)
+    >>> one = Clusters(codes[:, :1], np.array([3], np.uint16), np.array([[0, 1, 3]], np.uint32), np.array([1]))
+    >>> check_clusters(one, codes)
+    """
+    pivots, reach, offsets, shift = clusters
+    n_words, m = codes.shape
+    if pivots.dtype != codes.dtype or pivots.ndim != 2 or len(pivots) != n_words or not pivots.shape[1]:
+        raise ValueError(f"pivots of these codes are ({n_words}, p) {codes.dtype}, not {pivots.shape} {pivots.dtype}")
+    p = pivots.shape[1]
+    if reach.dtype != np.uint16 or reach.shape != (p,):
+        raise ValueError(f"the reach of {p} pivots is {reach.shape} {reach.dtype}")
+    if shift.dtype != np.int64 or shift.shape != (1,) or not 0 <= shift[0] < 16:
+        raise ValueError("a shift of distances is one number from 0 to 15")
+    if offsets.dtype != np.uint32 or offsets.ndim != 2 or len(offsets) != p or offsets.shape[1] < 2:
+        raise ValueError(f"offsets of {p} pivots are {offsets.shape} {offsets.dtype}")
+    places = offsets.ravel()
+    if (
+        places[0] != 0
+        or places[-1] != m
+        or (places[1:] < places[:-1]).any()
+        or (offsets[1:, 0] != offsets[:-1, -1]).any()
+    ):
+        raise ValueError(f"offsets of pivots do not ascend from 0 to the {m} codes")
