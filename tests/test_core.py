@@ -134,7 +134,6 @@ def test_the_core_lists_describes_and_names_the_extra_that_encodes(code_files):
         "index create b.store photos --encoder openclip:ViT-B-32/openai": "clip",
         "index create b.store photos --model run": "train",
         "recall run items.csv": "train",
-        "data explain-text dog": "train",
         "report run": "report",
         "evaluate --codes theirs.mat": "mat",
         "evaluate --codes theirs.h5": "mat",

@@ -31,7 +31,7 @@ COMMANDS += ["extend", "distill", "explain", "export"]
 COMMANDS += [f"index {name}" for name in ("create", "add", "delete", "info", "check", "repair", "backup")]
 COMMANDS += [f"index {name}" for name in ("push", "export-faiss", "import-faiss")]
 COMMANDS += ["serve"]
-COMMANDS += [f"data {name}" for name in ("synthesize", "download", "preview", "explain-text", "describe")]
+COMMANDS += [f"data {name}" for name in ("synthesize", "download", "describe")]
 PLOTS = ["distances.png", "precision-recall.png", "radius.png"]
 TASKS = ["image->text", "text->image", "image->image", "text->text"]
 
@@ -485,34 +485,6 @@ def test_nuswide_from_loopback_and_its_pictures_are_counted(tmp_path, capsys, mo
     assert run_command("data", "describe", "nuswide", "--root", tmp_path / "root", *sizes, "--json") == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["found"], result["usable"], result["partitions"]["query"]) == (6, 6, 2)
-
-
-@pytest.mark.parametrize("level", ["easy", "medium", "hard"])
-def test_preview_writes_a_sheet(pictures, tmp_path, level):
-    out = tmp_path / "sheet.png"
-    assert run_command("data", "preview", pictures, "--augment", level, "--pictures", "2", "--out", out) == 0
-    assert Image.open(out).size == (8 * 148 + 12, 2 * 220)
-
-
-@pytest.mark.usefixtures("few_english_words")
-def test_explain_text_shows_what_becomes_of_words(tmp_path, capsys):
-    assert run_command("data", "explain-text", "goldengate brigde 2007", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
-    assert [(word["outcome"], word["tokens"]) for word in result["words"]] == [
-        ("split", ["golden", "gate"]),
-        ("corrected", ["bridge"]),
-        ("dropped", []),
-    ]
-    vectors = tmp_path / "v.txt"
-    vectors.write_text("2 1\nBridge 1.0\n#### 2.0\n")
-    (tmp_path / "texts.txt").write_text("brigde 2007\nnothing\n")
-    options = ["--file", tmp_path / "texts.txt", "--word-vectors", vectors, "--cache", tmp_path / "cache", "--json"]
-    assert run_command("data", "explain-text", *options) == 0
-    counts = json.loads(capsys.readouterr().out)["counts"]
-    assert counts == {"kept": 1, "corrected": 1, "split": 0, "dropped": 1, "words": 3}
-    assert run_command("data", "explain-text", "brigde") == 0
-    assert "corrected" in capsys.readouterr().out
-    assert_refused(capsys, "data", "explain-text", says="give some words")
 
 
 def test_synthesize_then_describe(tmp_path, capsys):

@@ -10,7 +10,6 @@ import channelhash as ch
 from channelhash.codes import hamming_distances
 from channelhash.errors import InputError
 from channelhash.explanation.agreeing_bits import compare_bits
-from channelhash.explanation.deletion_check import check_maps
 from channelhash.explanation.explanation import Explanation, MapSettings
 from channelhash.explanation.sides import Side
 from channelhash.search import open_store
@@ -140,7 +139,6 @@ def test_the_command_prints_a_table_and_writes_json_and_a_picture(folder, tmp_pa
         (("--text", "red", "--text", "blue", "--by", "text"), "--by"),
         (("--text", "red", "--text", "blue", "--patch", "9"), "patch: a side of 9"),
         (("--text", "red", "--text", "blue", "--sheet", "why.jpg"), "end in .png"),
-        (("--text", "red", "--check", "5"), "--check"),
     ],
 )
 def test_what_cannot_be_explained_is_refused_in_a_line(folder, capsys, arguments, says):
@@ -159,28 +157,6 @@ def test_a_model_of_features_has_bits_and_meanings_and_says_why_no_maps(tmp_path
     assert len(found["remarks"]) == 2
     assert any(bit["meaning"] for bit in found["bits"])
     assert_refused(capsys, "explain", tmp_path / "run", *likes[:2], "--text", "words", says="names no extractor")
-    assert_refused(capsys, "explain", tmp_path / "run", "--check", "4", says="needs the pictures and texts")
-
-
-def test_the_check_compares_hiding_what_matters_with_hiding_as_much_elsewhere(folder, capsys):
-    command = ("explain", folder / "run", "--check", "3", "--cells", "2", "--patch", "1")
-    assert run_command(*command, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["pairs"] == 3
-    assert [row["what"] for row in found["rows"]][-2:] == ["words, one", "words, half"]
-    for row in found["rows"]:
-        assert row["difference"]["mean"] == pytest.approx(row["most"]["relaxed"] - row["other"]["relaxed"])
-    assert run_command(*command) == 0
-    assert "half" in capsys.readouterr().out  # a narrow terminal breaks the line before it
-
-
-def test_the_run_has_to_have_codes_for_a_check(tmp_path):
-    with pytest.raises(InputError, match="no config"):
-        check_maps(tmp_path, 5, FAST)
-    small_model(tmp_path).save_pretrained(tmp_path / "model")
-    (tmp_path / "config.yaml").write_text("data:\nmodel:\nloss:\ntrain:\n")
-    with pytest.raises(InputError, match="this run has no codes yet"):
-        check_maps(tmp_path, 5, FAST)
 
 
 @pytest.mark.parametrize(("settings", "says"), [({"cells": 0}, "give 1 to 64"), ({"cells": 65}, "65 along the short")])

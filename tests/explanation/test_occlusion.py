@@ -5,7 +5,6 @@ import pytest
 from PIL import Image
 
 from channelhash.explanation.api import explain_pair
-from channelhash.explanation.deletion_check import crop_centre, most_influential, move_cells
 from channelhash.explanation.explanation import MapSettings
 from channelhash.explanation.occlusion import (
     Grid,
@@ -129,14 +128,3 @@ def test_words_are_left_out_one_at_a_time_and_only_the_first_ones():
 def test_large_pictures_are_reduced_and_small_ones_are_not():
     assert reduce_image(Image.new("L", (4000, 2000))).size == (1024, 512)
     assert reduce_image(Image.new("RGB", (40, 20))).size == (40, 20)
-
-
-def test_the_check_hides_the_strongest_cells_and_as_many_in_another_place():
-    influence = np.array([[0.1, 0.9], [-5.0, 0.5]])
-    assert most_influential(influence, 2) == [(0, 1), (1, 1)]
-    grid = Grid(2, 3, 1)
-    for shift in range(1, 6):
-        places = move_cells([(0, 1), (1, 2)], grid, *divmod(shift, 3))
-        assert len(set(places)) == 2
-        assert places != [(0, 1), (1, 2)]
-    assert crop_centre(Image.new("RGB", (30, 20))).size == (20, 20)

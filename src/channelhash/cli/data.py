@@ -80,54 +80,6 @@ class AugmentLevel(StrEnum):
 
 
 @app.command()
-def preview(
-    folder: Path = typer.Argument(..., help="Folder of pictures (any depth)."),
-    augment: AugmentLevel = typer.Option(AugmentLevel.hard, help="Hardness level."),
-    out: Path = typer.Option(Path("preview.png"), help="PNG file to write."),
-    pictures: int = typer.Option(6, help="Number of pictures, the first in the folder."),
-    seed: Seed = 0,
-) -> None:
-    """Draw a contact sheet of the pictures that an augmentation level produces.
-
-    Example: channelhash data preview images --augment hard --out hard.png
-    """
-    from channelhash.augment.preview import write_preview
-    from channelhash.data.folder import first_images
-
-    write_preview(first_images(folder, pictures), augment.value, out, seed)
-    typer.echo(f"{out}")
-
-
-@app.command("explain-text")
-def explain_text(
-    text: str = typer.Argument("", help="Hashtags or words to read."),
-    file: Path | None = typer.Option(
-        None, help="Instead of TEXT: a file with one text per line, whose words are counted by outcome."
-    ),
-    word_vectors: Path | None = typer.Option(None, help="word2vec file; SymSpell's English words by default."),
-    cache: Path = typer.Option(Path("cache"), help="Folder for the cache of the word vectors."),
-    as_json: AsJson = False,
-) -> None:
-    """Show how words are read: kept, corrected, split, or dropped.
-
-    Example: channelhash data explain-text "goldengate brigde 2007"
-    """
-    from channelhash.text.trace_words import explain
-
-    with progress_bars() as progress:
-        result = explain(text, file, word_vectors, cache, progress("read word vectors"))
-    if as_json:
-        print_json(result)
-        return
-    if file is None:
-        rows = [[w["word"], w["outcome"], " ".join(w["tokens"]), " ".join(w["unknown"])] for w in result["words"]]
-        print_table("Reading", ["word", "outcome", "tokens", "unknown parts"], rows)
-    total = max(1, result["counts"]["words"])
-    rows = [[name, str(n), percent(n / total)] for name, n in result["counts"].items()]
-    print_table("Words", ["outcome", "words", "%"], rows)
-
-
-@app.command()
 def describe(
     name: str = typer.Argument(..., help="Kind of data, data.kind in a configuration: table, coco, features, …"),
     root: Path | None = typer.Option(None, help="Folder of the data (for a table: of its pictures)."),

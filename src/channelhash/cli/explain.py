@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from channelhash.cli.options import AsJson, Modality, Sheet, StoreModel, TrustCode
-from channelhash.cli.output import percent, print_json, print_table, progress_bars
-from channelhash.errors import InputError
+from channelhash.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from channelhash.explanation.agreeing_bits import Bit
-    from channelhash.explanation.explanation import Explanation, MapSettings
+    from channelhash.explanation.explanation import Explanation
 
 
 class Fill(StrEnum):
@@ -34,7 +33,6 @@ def explain(
     fill: Fill = typer.Option(Fill.grey, help="Content of the patch: grey, or the picture blurred."),
     maps: bool = typer.Option(True, "--maps/--no-maps", help="Hide parts of pictures and leave out words in turn."),
     sheet: Sheet = None,
-    check: int | None = typer.Option(None, min=2, help="Test the maps on this many pairs of a run, instead of a pair."),
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -43,21 +41,14 @@ def explain(
     Give two of --image, --text and --like.
 
     Example: channelhash explain runs/table --image dog.jpg --text "a dog on a beach" --sheet why.png
-
-    Example: channelhash explain runs/table --check 200
     """
     from channelhash.explanation import MapSettings
     from channelhash.explanation import explain as explain_items
     from channelhash.explanation.draw import draw_explanation
 
-    settings = MapSettings(cells, patch, fill.value)
-    if check is not None:
-        if image or text or like or sheet:
-            raise InputError("--check: takes its pairs from the run; leave out --image, --text, --like and --sheet")
-        _run_check(Path(store), check, settings, as_json)
-        return
+    settings = MapSettings(cells, patch, fill.value) if maps else None
     modalities = [modality.value for modality in by]
-    explanation = explain_items(store, image, text, like, modalities, model, settings if maps else None)
+    explanation = explain_items(store, image, text, like, modalities, model, settings)
     if sheet:
         draw_explanation(explanation, sheet)
     if as_json:
@@ -102,29 +93,3 @@ def _describe_bit(explanation: "Explanation", bit: "Bit") -> str:
     labels = explanation.bit_labels(bit)[:3]
     names = [f"{'' if sign * phi > 0 else 'not '}{name} {abs(phi):.2f}" for name, phi in labels]
     return ", ".join(names) or "no clear meaning"
-
-
-def _run_check(run: Path, pairs: int, settings: "MapSettings", as_json: bool) -> None:
-    from channelhash.explanation.deletion_check import check_maps
-
-    with progress_bars() as progress:
-        result = check_maps(run, pairs, settings, progress=progress("hide and compare"))
-    if as_json:
-        print_json(result)
-        return
-    rows = [
-        [
-            row["what"],
-            str(row["pairs"]),
-            *[f"{row[part][distance]:+.2f}" for distance in ("relaxed", "hamming") for part in ("most", "other")],
-            f"{row['difference']['mean']:+.2f} ({row['difference']['lower']:+.2f} … {row['difference']['upper']:+.2f})",
-            f"{row['difference']['p']:.4f}",
-            percent(row["larger"]),
-        ]
-        for row in result["rows"]
-    ]
-    title = (
-        f"{run}: bits farther with the most influential part gone, and with as much elsewhere; {result['pairs']} pairs"
-    )
-    distances = ["relaxed: most", "other", "Hamming: most", "other", "relaxed: most − other"]
-    print_table(title, ["gone", "pairs", *distances, "p", "larger, %"], rows)

@@ -167,7 +167,6 @@ def hamming_histogram(
     query_labels: NDArray[Any],
     database_labels: NDArray[Any],
     n_bits: int,
-    device: str = "cpu",
     own: RowPairs | None = None,
 ) -> HammingHistogram:
     """Count, for every query, the items and the relevant items at each Hamming distance.
@@ -181,7 +180,6 @@ def hamming_histogram(
         query_labels: ``(nq, c)`` bool or 0/1.
         database_labels: ``(nd, c)`` bool or 0/1.
         n_bits: code length k, at least 1.
-        device: ``"cpu"`` for the compiled pass, or a device of PyTorch (``"cuda"``): the same counts.
         own: ``(p, 2)`` pairs (query, item) that are one and the same and are not counted; all pairs count if None.
 
     Raises:
@@ -192,12 +190,7 @@ def hamming_histogram(
     [1, 0, 0, 0, 0, 0, 0, 0, 0]
     """
     query_sets, database_sets = checked_pairs(query_codes, database_codes, query_labels, database_labels, n_bits)
-    if device == "cpu":
-        counts = count_distances(query_codes, database_codes, query_sets, database_sets, n_bits)
-    else:
-        from channelhash.metrics import torch_kernels as torch_counting
-
-        counts = torch_counting.count_distances(query_codes, database_codes, query_sets, database_sets, n_bits, device)
+    counts = count_distances(query_codes, database_codes, query_sets, database_sets, n_bits)
     if own is not None and len(own):
         counts = without_pairs(counts, query_codes, database_codes, query_sets, database_sets, own)
     return HammingHistogram(*counts)

@@ -83,7 +83,6 @@ def evaluate(
     query: CodeSet,
     database: CodeSet,
     cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
-    device: str = "cpu",
     conventions: Sequence[str] = (),
 ) -> dict[str, TaskReport]:
     """Compute every score of every task, keyed by name: ``"image->text"`` searches the texts with the images.
@@ -94,7 +93,6 @@ def evaluate(
         query: queries; without labels only cross-modal tasks are evaluated, by instance retrieval.
         database: what is searched, with the same labels and code length.
         cutoffs: z of mAP@z and P@z; those past the size of the database are left out.
-        device: as in `hamming_histogram`.
         conventions: names of `conventions.CONVENTIONS`, to compute their figures too.
 
     Raises:
@@ -106,7 +104,7 @@ def evaluate(
     >>> evaluate(codes, codes)["image->image"]["map_tie_aware"]
     1.0
     """
-    evaluations = evaluate_tasks(query, database, cutoffs, device, conventions)
+    evaluations = evaluate_tasks(query, database, cutoffs, conventions)
     return {task: evaluation.report for task, evaluation in evaluations.items()}
 
 
@@ -126,7 +124,6 @@ def evaluate_tasks(
     query: CodeSet,
     database: CodeSet,
     cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
-    device: str = "cpu",
     conventions: Sequence[str] = (),
 ) -> dict[str, TaskEvaluation]:
     """Evaluate as `evaluate` does, and also return the counts that the scores are made from.
@@ -147,8 +144,8 @@ def evaluate_tasks(
         return {task: TaskEvaluation(None, cast(TaskReport, report)) for task, report in instances.items()}
     own = own_pairs(query, database)
     for task, pairs in _pairs(query, database).items():
-        histogram = hamming_histogram(*pairs, n_bits=query.n_bits, device=device, own=own)
-        counted[task] = histogram, average_precisions_in_order(*pairs, histogram, device, own)
+        histogram = hamming_histogram(*pairs, n_bits=query.n_bits, own=own)
+        counted[task] = histogram, average_precisions_in_order(*pairs, histogram, own)
     evaluations = report_tasks(counted, cutoffs)
     add_own_left_out(evaluations, len(database))
     for task, found in instance_recall(query, database).items():

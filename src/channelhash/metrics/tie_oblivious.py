@@ -18,14 +18,12 @@ def average_precisions_in_order(
     query_labels: NDArray[Any],
     database_labels: NDArray[Any],
     histogram: HammingHistogram,
-    device: str = "cpu",
     own: RowPairs | None = None,
 ) -> Scores:
     """Compute `ranking.average_precision_in_order` of every query, in a second pass over the pairs.
 
     The rank of an item is the number of nearer items, which the histogram knows, plus that of earlier ones at its own
-    distance, which the pass counts as it goes: nothing is sorted and no distances are kept. Other devices than the CPU
-    sort block by block, see `torch_kernels.precisions_in_order`.
+    distance, which the pass counts as it goes: nothing is sorted and no distances are kept.
 
     Args:
         query_codes: as in `hamming_histogram`.
@@ -33,7 +31,6 @@ def average_precisions_in_order(
         query_labels: likewise.
         database_labels: likewise.
         histogram: `hamming_histogram` of exactly these.
-        device: as in `hamming_histogram`.
         own: likewise, where the histogram was made with it; a query that has any costs a sort of the database.
 
     Returns:
@@ -61,14 +58,7 @@ def average_precisions_in_order(
     if len(own):
         pairs = query_codes, database_codes, query_sets, database_sets
         return np.where(positives > 0, average_precisions_cut(*pairs, Convention((None,)), own)[:, 0], np.nan)
-    if device == "cpu":
-        sums = precisions_in_order(
-            query_codes, database_codes, query_sets, database_sets, histogram.total, histogram.relevant
-        )
-    else:
-        from channelhash.metrics import torch_kernels as torch_counting
-
-        sums = torch_counting.precisions_in_order(
-            query_codes, database_codes, query_sets, database_sets, histogram.n_bits, device
-        )
+    sums = precisions_in_order(
+        query_codes, database_codes, query_sets, database_sets, histogram.total, histogram.relevant
+    )
     return divide(sums, positives, np.nan)

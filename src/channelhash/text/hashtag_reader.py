@@ -2,7 +2,6 @@
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -131,16 +130,6 @@ def mask_digits(word: str) -> str:
     'd##'
     """
     return re.sub(r"\d", "#", word)
-
-
-def count_outcomes(readings: Iterable[WordReading]) -> dict[str, int]:
-    """Count the words that were kept, corrected, split and dropped, and all words.
-
-    >>> count_outcomes([WordReading("sky", "kept", ("sky",))])
-    {'kept': 1, 'corrected': 0, 'split': 0, 'dropped': 0, 'words': 1}
-    """
-    counts = Counter(reading.outcome for reading in readings)
-    return {**{outcome: counts[outcome] for outcome in OUTCOMES}, "words": counts.total()}
 
 
 @lru_cache(maxsize=4)
