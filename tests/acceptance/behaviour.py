@@ -256,7 +256,7 @@ def request(address: str, method: str, path: str, body: Any) -> dict[str, Any]:
 def steady(value: Any) -> Any:
     """Leave out what differs between two runs: times, versions and folders."""
     if isinstance(value, dict):
-        volatile = ("took", "seconds", "version", "folder", "store", "started", "now", "request")
+        volatile = ("took", "seconds", "version", "folder", "store", "started", "now", "request", "loading")
         return {key: steady(inner) for key, inner in value.items() if not key.startswith(volatile)}
     if isinstance(value, list):
         return [steady(inner) for inner in value]

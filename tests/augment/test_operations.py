@@ -114,10 +114,6 @@ def test_color_jitter_changes_one_thing_after_another(hue):
     close(op.color_jitter(IMAGE, brightness, contrast, saturation, hue), pixels.transpose(2, 0, 1), atol=2e-3)
 
 
-def test_color_jitter_by_nothing_changes_nothing():
-    close(op.color_jitter(IMAGE, 1, 1, 1, 0), IMAGE)
-
-
 def test_noise_is_a_blend_with_uniform_values():
     close(op.uniform_noise(IMAGE, 0.0, 1), IMAGE)
     noise = (op.uniform_noise(IMAGE, 0.25, 1) - 0.75 * IMAGE) / 0.25

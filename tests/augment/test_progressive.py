@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare, kstest
 
-from channelhash.augment.progressive import Progression, Step, apply, augment_batch, plan
-from channelhash.augment.tables import GROUPS, mixture
+from channelhash.augment.progressive import GROUPS, Progression, Step, apply, augment_batch, mixture, plan
 
 N = 4000
 

@@ -1,7 +1,7 @@
 """The paper's two tables, transcribed a second time."""
 
 from channelhash.augment.operations import OPERATIONS
-from channelhash.augment.tables import GROUPS, LEVELS, Augmentation, mixture
+from channelhash.augment.progressive import GROUPS, LEVELS, Augmentation, mixture
 
 AUGMENTATIONS = """
 easy 1-1

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import channelhash as ch
-from channelhash.search.rerank import asymmetric_distances
+from channelhash.search.rank import asymmetric_distances
 from picture_runs import write_pictures
 from small_runs import assert_refused, run_command, write_features
 from small_stores import picture_folder, small_model

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from channelhash.search.milvus.address import TOKEN_VARIABLE, parse_address
+from channelhash.search.milvus.collection import TOKEN_VARIABLE, parse_address
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from channelhash.channels import relaxed_hamming
-from channelhash.explanation.agreeing_bits import compare_bits
+from channelhash.explanation.bit_labels import compare_bits
 
 
 def pair(seed: int, k: int = 13) -> tuple[np.ndarray, np.ndarray]:

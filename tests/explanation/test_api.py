@@ -9,9 +9,8 @@ from PIL import Image
 import channelhash as ch
 from channelhash.codes import hamming_distances
 from channelhash.errors import InputError
-from channelhash.explanation.agreeing_bits import compare_bits
-from channelhash.explanation.explanation import Explanation, MapSettings
-from channelhash.explanation.sides import Side
+from channelhash.explanation.api import Explanation, MapSettings, Side
+from channelhash.explanation.bit_labels import compare_bits
 from channelhash.search import open_store
 from picture_runs import picture_records
 from small_runs import assert_refused, feature_config, run_command, write_features

@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 
 from channelhash.codes import pack
 from channelhash.codes.code_set import CodeSet
-from channelhash.explanation.agreeing_bits import compare_bits
-from channelhash.explanation.bit_labels import EFFECT, BitLabels, bit_label_correlation, clear_threshold, label_evidence
-from channelhash.explanation.bit_labels_cache import count_bit_labels, load_bit_labels
+from channelhash.explanation.bit_labels import (
+    EFFECT,
+    BitLabels,
+    bit_label_correlation,
+    clear_threshold,
+    compare_bits,
+    count_bit_labels,
+    label_evidence,
+    load_bit_labels,
+)
 from channelhash.search import open_store
 
 N, K = 400, 11
@@ -106,9 +113,7 @@ def test_a_runs_meanings_are_kept_and_counted_again_when_the_codes_are_others(tm
     np.testing.assert_array_equal(counted.correlations["image"], count_bit_labels(codes).correlations["image"])
     assert json.loads((tmp_path / "run" / "meanings.json").read_text())["model"] == "model 0"
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "channelhash.explanation.bit_labels_cache.count_bit_labels", lambda codes: pytest.fail("counted again")
-        )
+        patch.setattr("channelhash.explanation.bit_labels.count_bit_labels", lambda codes: pytest.fail("counted again"))
         kept = load_bit_labels(open_store(tmp_path / "run"))
     assert (kept.label_names, kept.rows) == (counted.label_names, dict(counted.rows))
     for modality, values in counted.correlations.items():

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from channelhash.explanation.api import explain_pair
-from channelhash.explanation.explanation import MapSettings
+from channelhash.explanation.api import MapSettings, Side, explain_pair
 from channelhash.explanation.occlusion import (
     Grid,
     distance_changes,
@@ -15,9 +14,7 @@ from channelhash.explanation.occlusion import (
     make_grid,
     map_image,
     map_words,
-    reduce_image,
 )
-from channelhash.explanation.sides import Side
 from explanation.made_encoders import WORDS, encode_quadrants, encode_words, white_quadrant
 
 QUADRANTS = [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -123,8 +120,3 @@ def test_words_are_left_out_one_at_a_time_and_only_the_first_ones():
     assert leave_out_each(["a", "b", "a"], 10) == ["b a", "a a", "a b"]
     assert leave_out_each(["a", "b", "a"], 1) == ["b a"]
     assert map_words("  ", encode_words, np.ones(4), 10) == []
-
-
-def test_large_pictures_are_reduced_and_small_ones_are_not():
-    assert reduce_image(Image.new("L", (4000, 2000))).size == (1024, 512)
-    assert reduce_image(Image.new("RGB", (40, 20))).size == (40, 20)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.metrics import HammingHistogram
-from channelhash.metrics.curves import pair_shares
+from channelhash.metrics.histogram import pair_shares
 
 
 @st.composite

@@ -50,14 +50,6 @@ def test_graded_ndcg_is_that_of_scikit_learn(nq, nd, k, c, seed):
             assert np.isnan(actual[q])
 
 
-def test_gains_that_all_are_one_make_it_the_binary_figure():
-    random = np.random.default_rng(0)
-    codes = ch.codes.pack(random.random((50, 8)) < 0.5)
-    labels = np.eye(5, dtype=bool)[random.integers(0, 5, 50)]
-    hist = ch.metrics.hamming_histogram(codes[:10], codes, labels[:10], labels, n_bits=8)
-    assert hist.ndcg_graded() == pytest.approx(hist.ndcg(), abs=1e-12)
-
-
 def test_a_histogram_without_gains_has_no_graded_figure():
     with pytest.raises(ValueError, match="graded NDCG needs the gains"):
         HammingHistogram(np.array([[1, 1]]), np.array([[1, 0]])).ndcg_graded()

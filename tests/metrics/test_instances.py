@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from channelhash.metrics.instances import instance_recall
+from channelhash.metrics.recall import instance_recall
 
 
 def code_set(n, seed, images=None, labels=None, modalities=("image", "text"), prefix="q"):

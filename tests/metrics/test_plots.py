@@ -66,12 +66,6 @@ def test_distances_have_a_panel_a_task_and_add_up_to_all_pairs(histograms):
     assert legend_of(figure) == ["pairs that share a label", "pairs that share none"]
 
 
-def test_distances_stand_below_the_last_panel_of_each_column(histograms):
-    three = distances_plot(dict(list(histograms.items())[:3])).axes
-    assert [bool(axes.get_xticklabels()) for axes in three[:3]] == [False, True, True]
-    assert not three[3].get_visible()
-
-
 def test_tasks_look_different_without_colour(histograms):
     lines = precision_recall_plot(histograms).axes[0].lines[:-1]
     assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == len(TASKS)

@@ -39,12 +39,6 @@ def test_scores_are_the_mean_over_all_orders_of_ties(data):
         np.testing.assert_allclose(found.found_within(k), expected, atol=1e-12)
 
 
-def test_one_counterpart_among_tied_items_is_found_with_its_share():
-    found = first_groups(lambda rows: np.array([[9, 9, 5, 5, 5, 5, 1]])[rows], (1, 7), np.array([3]))
-    assert [float(found.found_within(k)[0]) for k in (1, 2, 3, 4, 6, 7)] == [0, 0, 0.25, 0.5, 1, 1]
-    assert float(found.rank()[0]) == 4.5
-
-
 def test_five_captions_an_image_in_both_directions():
     random = np.random.default_rng(0)
     names = [f"photograph {i}" for i in range(30)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from channelhash.scale.encode import ShardEncoder, Written, encode_bulk
-from channelhash.scale.engines import Workers
+from channelhash.scale.job import Workers
 from channelhash.utils import files
 from scale.dying import SHARD, die, is_first
 

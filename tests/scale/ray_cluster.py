@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from channelhash.scale.engines import keeping_sigterm
+from channelhash.scale.job import keeping_sigterm
 from channelhash.utils.optional_imports import library
 
 # The smallest store that Ray takes is 75 MB.

@@ -17,8 +17,7 @@ from channelhash.data.table import load_table
 from channelhash.errors import InputError, JobError
 from channelhash.models.hash_model import encode_records
 from channelhash.scale.encode import ShardEncoder
-from channelhash.scale.engines import Workers
-from channelhash.scale.job import open_job, shard_files, shard_path
+from channelhash.scale.job import Workers, open_job, shard_files, shard_path
 from channelhash.utils.files import locked
 from picture_runs import write_pictures
 from scale.dying import SHARD

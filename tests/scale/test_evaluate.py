@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from channelhash.metrics import ranking
 from channelhash.scale import evaluate as scale_evaluate
 from small_runs import assert_refused, run_command
 
@@ -99,12 +98,3 @@ def test_shards_that_do_not_fit_are_refused(files, tmp_path, capsys):
     ):
         assert_refused(capsys, "evaluate", "--query", query, "--database", database, says=says)
     assert_refused(capsys, "evaluate", tmp_path, "--engine", "ray", says="--engine: belongs to --query and --database")
-
-
-def test_discounts_summed_in_blocks_are_those_of_one_table(monkeypatch):
-    ranks = np.random.default_rng(0).integers(0, 1000, (4, 50))
-    table = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, 1001)))])
-    np.testing.assert_array_equal(ranking._discounts_up_to(ranks), table[ranks])
-    monkeypatch.setattr(ranking, "_RANKS", 7)
-    np.testing.assert_array_equal(ranking._discounts_up_to(ranks), table[ranks])
-    assert ranking._discounts_up_to(np.zeros(0, dtype=np.int64)).shape == (0,)

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from channelhash.errors import InputError, JobError
-from channelhash.scale import encode, engines
+from channelhash.scale import encode
+from channelhash.scale import job as scale_job
 from channelhash.scale.encode import encode_bulk
-from channelhash.scale.engines import Workers, run_on_ray
 from channelhash.scale.evaluate import evaluate_shards
+from channelhash.scale.job import Workers, run_on_ray
 from scale.dying import AlwaysDying
 from scale.dying_encoders import DyingEncoder
 from scale.made_inputs import N, feature_model, write_feature_parquet
@@ -118,6 +119,6 @@ def test_what_a_worker_refuses_is_refused_as_here(cluster, tmp_path):
 
 
 def test_a_task_that_kills_every_worker_ends_the_job(cluster, monkeypatch):
-    monkeypatch.setattr(engines, "_RETRIES", 1)
+    monkeypatch.setattr(scale_job, "_RETRIES", 1)
     with pytest.raises(JobError, match=r"2 workers died one after another at the same task \(7\)"):
         list(run_on_ray(AlwaysDying, lambda workers: [7], 1))

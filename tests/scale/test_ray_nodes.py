@@ -16,8 +16,8 @@ import pytest
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.scale.encode import encode_bulk
-from channelhash.scale.engines import Workers
 from channelhash.scale.evaluate import evaluate_shards
+from channelhash.scale.job import Workers
 from scale.made_inputs import N, feature_model, write_feature_parquet
 from scale.ray_cluster import RayNodes, ray_nodes
 from scale.test_encode import content
@@ -72,7 +72,7 @@ def test_a_killed_node_loses_and_doubles_nothing_and_a_new_one_takes_its_place(n
 import json
 from pathlib import Path
 from channelhash.scale import encode
-from channelhash.scale.engines import Workers
+from channelhash.scale.job import Workers
 from scale.slow_encoder import SlowEncoder
 encode.ShardEncoder = SlowEncoder
 model, out = Path({str(model)!r}), Path({str(out)!r})
@@ -98,7 +98,7 @@ print(json.dumps(encode.encode_bulk(model, {data!r}, out, Workers("ray", 3), sha
     script = f"""
 import json
 from pathlib import Path
-from channelhash.scale.engines import Workers
+from channelhash.scale.job import Workers
 from channelhash.scale.evaluate import evaluate_shards
 print(json.dumps(evaluate_shards(Path({str(query)!r}), Path({str(out)!r}), Workers("ray", 3))))
 """

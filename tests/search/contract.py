@@ -15,10 +15,9 @@ from tests.search.postgres_server import postgres_address
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.backend import Backend
-from channelhash.search.projections import Scored, cosines, quantize
-from channelhash.search.rerank import Surest
+from channelhash.search.items import Metadata
+from channelhash.search.rank import Scored, Surest, cosines, quantize
 from channelhash.search.store import Answers, Store
-from channelhash.search.validation import Metadata
 
 N_BITS = 12
 

@@ -9,9 +9,16 @@ from hypothesis import strategies as st
 from PIL import ExifTags, Image, ImageDraw, ImageEnhance, ImageFont
 
 import channelhash as ch
-from channelhash.search import alike as module
-from channelhash.search.alike import Copy, alike, read_copies, read_copy, split_alike
-from channelhash.search.duplicates import default_radius, find_duplicates
+from channelhash.search import duplicates as module
+from channelhash.search.duplicates import (
+    Copy,
+    alike,
+    default_radius,
+    find_duplicates,
+    read_copies,
+    read_copy,
+    split_alike,
+)
 from channelhash.search.hits import Query, SearchOptions, search_hits
 from channelhash.utils.seeds import generator
 

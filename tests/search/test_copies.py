@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from tests.search.test_alike import lines
 
-from channelhash.search.alike import read_copies, split_alike
+from channelhash.search.duplicates import read_copies, split_alike
 
 PHOTOS = Path(os.environ.get("PHOTOS", Path(__file__).parents[2] / "examples" / "photographs"))
 # Least share that is found, of photographs and of pages.

@@ -13,8 +13,8 @@ from tests.search.postgres_server import postgres_address
 import channelhash as ch
 from channelhash.cli.index_transfer import push as push_command
 from channelhash.errors import InputError, JobError
-from channelhash.search import copy_store as push
 from channelhash.search import open_store
+from channelhash.search import transfer as push
 from channelhash.search.store import Item, Store
 from channelhash.utils.files import locked
 
@@ -70,7 +70,7 @@ def test_everything_arrives(tmp_path, target):
 PUSHER = """
 import os, signal, sys
 from pathlib import Path
-from channelhash.search import copy_store as push
+from channelhash.search import transfer as push
 
 push._BATCH = 10
 push.push(Path(sys.argv[1]), sys.argv[2], lambda done, total: done == 20 and os.kill(os.getpid(), signal.SIGKILL))
@@ -124,13 +124,6 @@ def test_a_source_that_was_written_to_is_sent_again(tmp_path, monkeypatch):
     store.close()
     assert push.push(source, target) == push.Pushed(items=27, resumed=0, target_items=27)
     assert contents_of(target) == contents_of(source)
-
-
-def test_two_targets_have_journals_of_their_own(tmp_path, monkeypatch):
-    source = make_source(tmp_path / "source")
-    interrupted(source, str(tmp_path / "one"), monkeypatch)
-    assert push.push(source, str(tmp_path / "two")).resumed == 0
-    assert push.push(source, str(tmp_path / "one")).resumed == 10
 
 
 def test_other_items_of_the_target_stay(tmp_path, target):

@@ -13,7 +13,7 @@ from channelhash.cli.index_transfer import export_faiss as export_command
 from channelhash.cli.index_transfer import import_faiss as import_command
 from channelhash.errors import InputError
 from channelhash.search import open_store
-from channelhash.search.faiss_files import export_faiss, import_faiss, items_file
+from channelhash.search.transfer import export_faiss, import_faiss, items_file
 
 N_BITS = 12
 

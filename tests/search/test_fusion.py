@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from channelhash.search.fusion import Ranking, fuse, fuse_partial
+from channelhash.search.rank import Ranking, fuse, fuse_partial
 
 LACKS = st.sets(st.sampled_from(["x", "y", "z"]), max_size=2)
 KEYS = st.lists(st.integers(0, 2), min_size=0, max_size=5).map(sorted)
@@ -28,13 +28,6 @@ def test_it_is_the_mean_over_all_orders_of_ties(first, second):
             for rank, name in enumerate(names, start=1):
                 expected[name] += 1 / (60 + rank) / len(chosen)
     assert fuse(rankings) == pytest.approx(expected)
-
-
-def test_an_item_of_two_rankings_goes_before_one_that_is_first_in_one():
-    scores = fuse([Ranking(["a", "b"], [0, 1]), Ranking(["c", "b"], [0, 1])])
-    assert max(scores, key=scores.get) == "b"
-    assert scores["a"] == scores["c"]
-    assert fuse([]) == {}
 
 
 @example([[0], [], []], {"a": {"y"}})

@@ -9,9 +9,8 @@ from PIL import Image
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.models.fitted import cca_itq
-from channelhash.search.collapse import fold
 from channelhash.search.fused import answer
-from channelhash.search.hits import Query, SearchOptions, judge_hits, search_hits
+from channelhash.search.hits import Query, SearchOptions, fold, judge_hits, search_hits
 from channelhash.search.local.store import open_codes
 from channelhash.search.match import FEWEST, FIRST, find_reference, is_close, learn_nonsense
 from channelhash.search.match import nonsense as nonsense_texts
@@ -148,11 +147,6 @@ def test_what_is_farther_than_any_item_from_another_matches_as_all_do():
     hits = search_hits(store, Query(np.full(2, 255, np.uint8), modality="text"))
     assert {(hit.distance, hit.match) for hit in hits} == {(16, 1.0)}
     store.close()
-
-
-def test_an_item_of_the_store_is_close_to_itself(world):
-    store, _, _ = world
-    assert search_hits(store, query_like(store, "0007")).close
 
 
 def test_a_fused_answer_is_close_by_the_searched_codes_or_by_all_of_its_words(tmp_path, world):

@@ -6,10 +6,9 @@ import pytest
 from channelhash.codes import binarize, pack
 from channelhash.codes.code_set import CodeSet
 from channelhash.search import open_store
-from channelhash.search.fused import DEPTH, answer
+from channelhash.search.fused import DEPTH, answer, answer_page
 from channelhash.search.hits import Query, SearchOptions
 from channelhash.search.local.store import open_codes
-from channelhash.search.paging import answer_page
 from channelhash.utils.seeds import generator
 
 N, MOST = 300, 250

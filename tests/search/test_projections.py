@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as arrays
 
 from channelhash.codes import binarize, pack
 from channelhash.errors import InputError
-from channelhash.search.projections import check_projections, cosines, quantize
+from channelhash.search.rank import check_projections, cosines, quantize
 
 FINITE = st.floats(-(2.0**99), 2.0**99, width=32, allow_subnormal=False)
 OUTPUTS = arrays.arrays(np.float64, st.tuples(st.integers(0, 4), st.integers(1, 9)), elements=FINITE)

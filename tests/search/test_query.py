@@ -13,9 +13,9 @@ from PIL import Image
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.fused import answer
-from channelhash.search.fusion import Ranking, fuse
 from channelhash.search.local.store import open_codes
 from channelhash.search.query import (
+    Part,
     Query,
     SearchOptions,
     draw_hits,
@@ -27,8 +27,7 @@ from channelhash.search.query import (
     search_hits,
     search_store,
 )
-from channelhash.search.question import Part
-from channelhash.search.rerank import asymmetric_distances
+from channelhash.search.rank import Ranking, asymmetric_distances, fuse
 from small_stores import small_model
 
 N = 60
@@ -110,15 +109,6 @@ def test_an_item_asks_with_its_own_code_of_what_is_searched_or_with_the_one_that
     assert found(search_store(store, like="text-only", by="text"))
     with pytest.raises(InputError, match=r"--like text-only: has no image code; .* --by text"):
         query_like(store, "text-only")
-
-
-def test_a_filter_comes_before_the_ranking(store, model):
-    code = model.encode_texts(["blue"])[0]
-    hits = search_store(store, SearchOptions(k=5, where="label = 'even' AND year > 20", by="image"), text="blue")
-    passing = [pair for pair in by_sorting(store, code) if int(pair[1]) > 20 and int(pair[1]) % 2 == 0]
-    assert found(hits) == passing[:5]
-    with pytest.raises(InputError, match="where: "):
-        search_store(store, SearchOptions(where="label ="), text="blue")
 
 
 def test_re_ranked_answers_are_the_best_of_the_first(store, model):

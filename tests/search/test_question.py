@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.errors import InputError
-from channelhash.search.question import (
+from channelhash.search.query import (
     MAX_PARTS,
     Part,
     check_parts,

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 import channelhash as ch
-from channelhash.search import ranked_codes
+from channelhash.search import hits as ranked_codes
 from channelhash.search import store as checked_store
 from channelhash.search.backend import Backend
-from channelhash.search.projections import cosines, quantize
+from channelhash.search.hits import rank_codes
 from channelhash.search.query import SearchOptions, query_like, search_hits
-from channelhash.search.ranked_codes import rank_codes
-from channelhash.search.rerank import asymmetric_distances
+from channelhash.search.rank import asymmetric_distances, cosines, quantize
 
 N, N_BITS = 80, 6
 RANDOM = np.random.default_rng(0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from channelhash.errors import InputError
-from channelhash.search.validation import (
+from channelhash.search.items import (
     check_codes,
     check_count,
     check_ids,

@@ -7,9 +7,8 @@ from fastapi.testclient import TestClient
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.explanation import MapSettings
-from channelhash.explanation.api import explain_pair
-from channelhash.explanation.bit_labels_cache import load_bit_labels
-from channelhash.explanation.sides import encode_side, load_side, make_encoders
+from channelhash.explanation.api import encode_side, explain_pair, load_side, make_encoders
+from channelhash.explanation.bit_labels import load_bit_labels
 from channelhash.search import open_store
 from channelhash.serve import Limits, create_app
 from serve.served import N_BITS, ODD_ID, serving

@@ -15,7 +15,7 @@ from channelhash.codes import binarize, hamming_distances, pack
 from channelhash.errors import InputError
 from channelhash.search import open_store
 from channelhash.search.query import search_store
-from channelhash.search.rerank import asymmetric_distances
+from channelhash.search.rank import asymmetric_distances
 from channelhash.serve import Limits, create_app
 from serve.served import N_BITS, ODD_ID, WRITER, serving, small_model, small_store
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from channelhash.errors import InputError
-from channelhash.text import augmentation as change
 from channelhash.text import token_cache
+from channelhash.text import tokens as change
 from channelhash.text.token_cache import cached_tokens
 from channelhash.text.tokens import encode_hashed
 

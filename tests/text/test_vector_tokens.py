@@ -7,8 +7,7 @@ import pytest
 
 from channelhash.text import hashtag_reader as reading
 from channelhash.text import token_cache
-from channelhash.text.vector_tokens import cached_vector_tokens, encode_vectors, vector_reader
-from channelhash.text.word_vectors import open_word_vectors
+from channelhash.text.word_vectors import cached_vector_tokens, encode_vectors, open_word_vectors, vector_reader
 
 WORDS = ["Sunset", "####", "golden", "gate", "zyxwv"]
 

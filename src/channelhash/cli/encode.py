@@ -44,7 +44,7 @@ def encode(
                 raise InputError(f"{option}: is for shards; name a folder instead of the file {out}, or leave it out")
         result = _encode_one(run, Path(data), target, Path(root) if root else None, skip_bad)
     else:
-        from channelhash.scale import engines
+        from channelhash.scale import job as engines
         from channelhash.scale.encode import SHARD_ITEMS, encode_bulk
 
         if skip_bad:

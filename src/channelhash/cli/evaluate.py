@@ -86,7 +86,7 @@ def evaluate(
         of_run = split or Split.test, checkpoint or Checkpoint.last, leak_free
         result, title, written = _evaluate_run(run, *of_run, conventions)
     elif codes:
-        from channelhash.metrics.code_files import evaluate_export
+        from channelhash.metrics.report import evaluate_export
 
         result, title = evaluate_export(codes, _pairs(array), task, out, conventions), str(codes)
     elif query and database:
@@ -135,10 +135,10 @@ def _evaluate_files(
 ) -> dict[str, Any]:
     """Return the scores of files of codes; of shards part by part."""
     if not (engine or workers or database.is_dir() or "*" in database.name):
-        from channelhash.metrics.code_files import evaluate_code_files
+        from channelhash.metrics.report import evaluate_code_files
 
         return evaluate_code_files(query, database, out, conventions)
-    from channelhash.scale import engines
+    from channelhash.scale import job as engines
     from channelhash.scale.evaluate import evaluate_shards
 
     with progress_bars() as progress:

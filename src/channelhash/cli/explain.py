@@ -10,8 +10,8 @@ from channelhash.cli.options import AsJson, Modality, Sheet, StoreModel, TrustCo
 from channelhash.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from channelhash.explanation.agreeing_bits import Bit
-    from channelhash.explanation.explanation import Explanation
+    from channelhash.explanation.api import Explanation
+    from channelhash.explanation.bit_labels import Bit
 
 
 class Fill(StrEnum):

@@ -21,7 +21,7 @@ def push(
 
     Example: channelhash index push photos.store postgresql://postgres@localhost/photos
     """
-    from channelhash.search.copy_store import push as move
+    from channelhash.search.transfer import push as move
 
     when_stopped(f"{target} keeps the items written so far")
     with progress_bars() as progress:
@@ -46,8 +46,8 @@ def export_faiss(
     Example: channelhash index export-faiss photos.store photos.faiss
     """
     from channelhash.search import open_store
-    from channelhash.search.faiss_files import export_faiss as export
-    from channelhash.search.faiss_files import items_file
+    from channelhash.search.transfer import export_faiss as export
+    from channelhash.search.transfer import items_file
 
     when_stopped(f"{out} is not half written")
     opened = open_store(store)
@@ -72,7 +72,7 @@ def import_faiss(
 
     Example: channelhash index import-faiss photos.store photos.faiss
     """
-    from channelhash.search.faiss_files import import_faiss as read
+    from channelhash.search.transfer import import_faiss as read
 
     when_stopped(f"{store} keeps the items written so far")
     with progress_bars() as progress:

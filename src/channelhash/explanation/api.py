@@ -1,19 +1,28 @@
-"""From what a person names (words, images, ids) to the explanation of a pair; `channelhash.explain`."""
+"""From what a person names (words, images, ids) to the explanation of a pair: its bits, labels and maps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from channelhash.codes import PackedCodes, binarize, unpack
 from channelhash.errors import InputError
-from channelhash.explanation.agreeing_bits import Outputs, compare_bits
-from channelhash.explanation.bit_labels import BitLabels, label_evidence
-from channelhash.explanation.bit_labels_cache import load_bit_labels
-from channelhash.explanation.explanation import DEFAULT_MAPS, Explanation, MapSettings
+from channelhash.explanation.bit_labels import (
+    Bit,
+    BitLabels,
+    Correlations,
+    Outputs,
+    compare_bits,
+    label_evidence,
+    load_bit_labels,
+)
 from channelhash.explanation.occlusion import (
     Encode,
+    Fill,
     ImageMap,
     WordInfluence,
     make_grid,
@@ -21,10 +30,259 @@ from channelhash.explanation.occlusion import (
     map_words,
     reduce_image,
 )
-from channelhash.explanation.sides import Side, encode_side, load_side, make_encoders
 from channelhash.search.query import load_encoder, open_filled_store
+from channelhash.search.query_encoder import QueryEncoder
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_files import open_image
+from channelhash.utils.image_grid import bits as bits_word
+
+_UNKNOWN = {"image": "its picture is not known here", "text": "its words are not known here"}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One item of a pair.
+
+    Attributes:
+        modality: modality of its code, ``"image"`` or ``"text"``.
+        name: its words, its file or its id.
+        outputs: ``(k,)`` outputs of the model; ±1 where only bits are known.
+        item: the text, or the image (a file or opened), whose parts can be hidden; None if unknown.
+        problem: why the item is unknown, or a remark on it.
+
+    >>> Side("text", "a dog", np.array([0.3, -0.8], np.float32), item="a dog").real
+    True
+    """
+
+    modality: str
+    name: str
+    outputs: Outputs
+    item: str | Path | Image.Image | None = None
+    problem: str = ""
+
+    @property
+    def real(self) -> bool:
+        """Return whether the outputs are a model's and not only bits."""
+        return self.item is not None
+
+
+def encode_side(modality: str, item: str | Path | Image.Image, encode: Encode, name: str = "") -> Side:
+    """Encode words or an image as one item of a pair.
+
+    Raises:
+        InputError: it cannot be read or encoded.
+
+    >>> encode_side("text", "a dog", lambda texts: np.ones((len(texts), 2), np.float32)).outputs.tolist()
+    [1.0, 1.0]
+    """
+    name = name or (item if isinstance(item, str) else item.name if isinstance(item, Path) else "the picture")
+    return Side(modality, name, encode([item])[0], item)
+
+
+def unpack_side(code: PackedCodes, modality: str, name: str, n_bits: int, problem: str) -> Side:
+    """Return an item of which only the bits are known, as ±1.
+
+    >>> unpack_side(np.array([0b10000000], np.uint8), "image", "item17", 2, "its picture is gone").outputs.tolist()
+    [1.0, -1.0]
+    """
+    return Side(modality, name, unpack(code[None], n_bits)[0].astype(np.float32) * 2 - 1, None, problem)
+
+
+def load_side(item: Item, modality: str, n_bits: int, encoders: dict[str, Encode]) -> Side:
+    """Return a stored item as one item of a pair.
+
+    Its words or its image are encoded anew, which gives real-valued outputs and maps, if they are known and can be
+    encoded; else only its bits are known.
+
+    Args:
+        item: a store's item with a code of ``modality``.
+        modality: modality of the code to explain.
+        n_bits: code length k.
+        encoders: modality -> encoder of its items, see `make_encoders`.
+    """
+    raw, code = item.metadata.get(modality), item.codes[modality]
+    name = str(item.metadata.get("text") or item.id) if modality == "text" else item.id
+    if not raw:
+        return unpack_side(code, modality, name, n_bits, _UNKNOWN[modality])
+    if modality not in encoders:
+        return unpack_side(code, modality, name, n_bits, "there is no model to encode it with")
+    try:
+        side = encode_side(modality, Path(str(raw)) if modality == "image" else str(raw), encoders[modality], name)
+    except InputError as error:
+        return unpack_side(code, modality, name, n_bits, str(error))
+    return compare_with_stored(side, code, n_bits)
+
+
+def compare_with_stored(side: Side, code: PackedCodes, n_bits: int) -> Side:
+    """Return the side, with a remark if its code differs from the stored one.
+
+    >>> side = Side("text", "a dog", np.array([0.3, -0.8], np.float32), item="a dog")
+    >>> compare_with_stored(side, np.array([0b11000000], np.uint8), n_bits=2).problem
+    'encoded anew, it differs in 1 bit from its stored code; explained as it is now'
+    """
+    n_differing = int((unpack(code[None], n_bits)[0] != binarize(side.outputs[None])[0]).sum())
+    if not n_differing:
+        return side
+    problem = f"encoded anew, it differs in {bits_word(n_differing)} from its stored code; explained as it is now"
+    return replace(side, problem=problem)
+
+
+def make_encoders(model: QueryEncoder) -> dict[str, Encode]:
+    """Return, for each modality of the model, the function from raw items to outputs ``(n, k)``."""
+    return {modality: partial(encode_items, model, modality) for modality in model.modalities}
+
+
+def encode_items(model: QueryEncoder, modality: str, items: Any) -> Outputs:
+    """Encode ``n`` raw items of one modality to real-valued outputs ``(n, k)``; errors as in `HashModel.outputs`."""
+    return np.asarray(model.outputs(modality, items), np.float32)
+
+
+# Labels with less evidence are not named: relative to the strongest label, and where 0.00 would be printed.
+_MIN_RELATIVE_EVIDENCE = 0.1
+_MIN_EVIDENCE = 0.005
+
+
+@dataclass(frozen=True)
+class MapSettings:
+    """How parts of an item are hidden.
+
+    Attributes:
+        cells: cells along an image's short side.
+        patch: side of the hidden patch in cells; it moves by one cell.
+        fill: what the patch shows: grey, or the image blurred.
+        max_words: number of words of a text that are left out in turn, at most.
+        max_positions: number of positions of the patch, at most; an image that needs more gets no map.
+
+    Raises:
+        InputError: a number is out of range.
+
+    >>> MapSettings(cells=4).patch
+    2
+    """
+
+    cells: int = 8
+    patch: int = 2
+    fill: Fill = "grey"
+    max_words: int = 100
+    max_positions: int = 2000
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.cells <= 64:
+            raise InputError(f"cells: {self.cells} along the short side; give 1 to 64")
+        if not 1 <= self.patch <= self.cells:
+            raise InputError(
+                f"patch: a side of {self.patch} cells; give 1 to {self.cells}, no more than the short side has"
+            )
+
+
+#: The default settings of maps.
+DEFAULT_MAPS = MapSettings()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why two codes are as near as they are.
+
+    Attributes:
+        sides: the pair.
+        bits: all k bits.
+        label_names: c names, none where no labels are known.
+        clear: ``(k, c)`` clear correlations of the pair's bits with labels, 0 where unclear.
+        evidence: ``(c,)`` evidence of the agreeing bits for (positive) and against each label.
+        image_maps: for each side, the map of its image.
+        words: for each side, the influence of its words.
+        remarks: what could not be done, a line each.
+    """
+
+    sides: tuple[Side, Side]
+    bits: list[Bit]
+    label_names: tuple[str, ...]
+    clear: Correlations
+    evidence: Correlations
+    image_maps: tuple[ImageMap | None, ImageMap | None] = (None, None)
+    words: tuple[list[WordInfluence] | None, list[WordInfluence] | None] = (None, None)
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def distance(self) -> int:
+        """Return the number of bits that differ."""
+        return sum(not bit.agrees for bit in self.bits)
+
+    @property
+    def relaxed_distance(self) -> float:
+        """Return k/2 (1 − cos) of the outputs."""
+        return 0.5 * len(self.bits) * (1 - sum(bit.share for bit in self.bits))
+
+    def bit_labels(self, bit: Bit) -> list[tuple[str, float]]:
+        """Return the labels that go with a bit's being 1 (positive correlation) or 0 (negative), strongest first."""
+        return self._strongest_first(self.clear[bit.number - 1].tolist())
+
+    def labels(self) -> list[tuple[str, float]]:
+        """Return the labels that the agreeing bits speak for, strongest first, down to a tenth of its evidence."""
+        labels = [
+            (name, weight) for name, weight in self._strongest_first(self.evidence.tolist()) if weight >= _MIN_EVIDENCE
+        ]
+        return [(name, weight) for name, weight in labels if weight >= _MIN_RELATIVE_EVIDENCE * labels[0][1]]
+
+    def summary(self) -> str:
+        """Return the explanation in a sentence or two."""
+        agreeing = len(self.bits) - self.distance
+        differing = f"{self.distance} differs" if self.distance == 1 else f"{self.distance} differ"
+        counts = f"{agreeing} of {len(self.bits)} bits agree, {differing}."
+        if not self.label_names:
+            return f"{counts} No labels are known that could give the bits a meaning."
+        if not (labels := self.labels()):
+            return f"{counts} The agreeing bits speak for no label clearly."
+        evidence = ", ".join(f"{name} ({weight:.2f})" for name, weight in labels)
+        return f"{counts} Those that agree speak for: {evidence}."
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-able values."""
+        return {
+            "n_bits": len(self.bits),
+            "distance": self.distance,
+            "relaxed_distance": self.relaxed_distance,
+            "summary": self.summary(),
+            "labels": [{"label": name, "weight": weight} for name, weight in self.labels()],
+            "bits": [self._bit_dict(bit) for bit in self.bits],
+            "sides": [
+                {
+                    "modality": side.modality,
+                    "name": side.name,
+                    "map": image_map and _map_dict(image_map),
+                    "words": None if words is None else [{**asdict(word), "flips": list(word.flips)} for word in words],
+                }
+                for side, image_map, words in zip(self.sides, self.image_maps, self.words, strict=True)
+            ],
+            "remarks": list(self.remarks),
+        }
+
+    def _bit_dict(self, bit: Bit) -> dict[str, Any]:
+        return {
+            "bit": bit.number,
+            "values": [int(value) for value in bit.values],
+            "agrees": bit.agrees,
+            "strengths": list(bit.strengths),
+            "share": bit.share,
+            "meaning": [{"label": name, "correlation": value} for name, value in self.bit_labels(bit)],
+        }
+
+    def _strongest_first(self, values: Iterable[float]) -> list[tuple[str, float]]:
+        pairs = [(name, value) for name, value in zip(self.label_names, values, strict=True) if value]
+        return sorted(pairs, key=lambda pair: (-abs(pair[1]), pair[0]))
+
+
+def _map_dict(image_map: ImageMap) -> dict[str, Any]:
+    rows, columns = image_map.influence.shape
+    return {
+        "rows": rows,
+        "columns": columns,
+        "patch": image_map.patch,
+        "influence": image_map.influence.tolist(),
+        "flips": image_map.flips.tolist(),
+        "strongest": list(image_map.strongest),
+        "flipping": image_map.flipping.tolist(),
+    }
 
 
 def explain(

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from channelhash.errors import InputError
-from channelhash.explanation.explanation import Explanation
+from channelhash.explanation.api import Explanation
 from channelhash.explanation.occlusion import ImageMap, Values, WordInfluence
 from channelhash.utils.image_grid import wrap
 from channelhash.utils.plotting import COLORS, write_figure

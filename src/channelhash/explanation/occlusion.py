@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from channelhash.codes import binarize
-from channelhash.explanation.agreeing_bits import Outputs
+from channelhash.explanation.bit_labels import Outputs
 from channelhash.metrics.real_valued import unit_rows
 from channelhash.utils.image_decoding import decode
 from channelhash.utils.image_files import upright_size

@@ -12,10 +12,10 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
 from channelhash.indexing.indexed import Indexed
 from channelhash.search import STORES, open_store
+from channelhash.search.items import check_ids
 from channelhash.search.local.tables import metadata_of
 from channelhash.search.photo_folders import find_or_keep, is_store
 from channelhash.search.store import Item, Store
-from channelhash.search.validation import check_ids
 from channelhash.utils.progress import Progress
 
 _BATCH = 10_000  # items compared and written at once

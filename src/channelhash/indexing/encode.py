@@ -23,8 +23,8 @@ from channelhash.indexing.unreadable import PATH, Unreadable, write_unreadable
 from channelhash.models import HashModel
 from channelhash.models.feature_heads import FeatureRows
 from channelhash.search.catalogue import DATES
+from channelhash.search.items import Value
 from channelhash.search.store import Listed, Store
-from channelhash.search.validation import Value
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.work_behind import work_behind
 

@@ -14,7 +14,7 @@ from channelhash.indexing.source import Source
 from channelhash.indexing.state import state_of_file
 from channelhash.models import HashModel
 from channelhash.search.catalogue import file_date
-from channelhash.search.validation import Value
+from channelhash.search.items import Value
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.image_files import date_taken, open_image, upright_size
 from channelhash.utils.processes import interrupts_held

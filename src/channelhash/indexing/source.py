@@ -15,7 +15,7 @@ from channelhash.data.tabular_files import ENDINGS
 from channelhash.errors import InputError
 from channelhash.indexing.photo_source import PhotoSource
 from channelhash.indexing.table_columns import further_columns
-from channelhash.search.validation import Value
+from channelhash.search.items import Value
 
 
 @dataclass(frozen=True)

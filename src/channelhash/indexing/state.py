@@ -13,8 +13,8 @@ from channelhash.data.images import image_problem
 from channelhash.errors import InputError
 from channelhash.indexing.source import Source
 from channelhash.indexing.unreadable import PATH, Unreadable, attempt, read_unreadable, size_and_times
+from channelhash.search.items import Value
 from channelhash.search.store import Listed, Store
-from channelhash.search.validation import Value
 from channelhash.utils.files import content_hash
 from channelhash.utils.progress import Progress
 

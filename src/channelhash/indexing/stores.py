@@ -25,11 +25,11 @@ from channelhash.models.fitted import N_BITS, Codes
 from channelhash.search import STORES, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
+from channelhash.search.items import NoStoreError
 from channelhash.search.local.indexing_run import hold_run
 from channelhash.search.photo_folders import choose_place, find_or_keep, find_store, is_store
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.store import Store
-from channelhash.search.validation import NoStoreError
 from channelhash.utils.device import pick_device
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.python_names import trusting

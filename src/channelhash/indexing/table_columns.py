@@ -9,7 +9,7 @@ from typing import Any
 
 from channelhash.data.records import Records
 from channelhash.data.tabular_files import Row, read_rows
-from channelhash.search.validation import Value, key_problem
+from channelhash.search.items import Value, key_problem
 from channelhash.utils.plain_values import text_of
 
 #: Columns of a table that `load_table` reads; all others become metadata.

@@ -1,12 +1,12 @@
 """Evaluation from per-query histograms of Hamming distances, and the health of codes."""
 
 from channelhash.metrics.code_health import CodeHealth, bit_health, channel_health, code_report
+from channelhash.metrics.conventions import average_precisions_in_order
 from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
 from channelhash.metrics.ranking import average_precision_in_order
 from channelhash.metrics.recall import counterparts, recall_at_k
 from channelhash.metrics.report import TaskReport, evaluate, report
 from channelhash.metrics.significance import bootstrap_interval, paired_test
-from channelhash.metrics.tie_oblivious import average_precisions_in_order
 
 __all__ = [
     "CodeHealth",

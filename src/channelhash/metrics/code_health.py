@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed, unpack
 from channelhash.codes.code_set import CodeSet
-from channelhash.metrics.count_distances import Labels, by_label_count, count_jointly
-from channelhash.metrics.graded_relevance import Counts
+from channelhash.metrics.count_distances import Counts, Labels, by_label_count, count_jointly
 
 if TYPE_CHECKING:
     from torch import Tensor

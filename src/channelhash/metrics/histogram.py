@@ -1,16 +1,22 @@
 """Per-query histograms of distances: one pass over the data, and every score of the literature from it."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.metrics import ranking
-from channelhash.metrics.ap_at_k import average_precision_at
-from channelhash.metrics.count_distances import RowPairs, checked_pairs, count_distances, without_pairs
-from channelhash.metrics.graded_relevance import LabelGains
+from channelhash.metrics.count_distances import (
+    Counts,
+    LabelGains,
+    RowPairs,
+    checked_pairs,
+    count_distances,
+    without_pairs,
+)
+from channelhash.metrics.ranking import Scores, average_precision_at
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ class HammingHistogram:
         return self._mean(lower), self._mean(upper)
 
     def map_at(self, z: int) -> float:
-        """Return mAP@z in expectation over the orders of ties, see `ap_at_k.average_precision_at`."""
+        """Return mAP@z in expectation over the orders of ties, see `conventions.average_precision_at`."""
         return self._mean(average_precision_at(self.total, self.relevant, z))
 
     def precision_at(self, z: int) -> float:
@@ -194,3 +200,34 @@ def hamming_histogram(
     if own is not None and len(own):
         counts = without_pairs(counts, query_codes, database_codes, query_sets, database_sets, own)
     return HammingHistogram(*counts)
+
+
+class PairShares(NamedTuple):
+    """Share of pairs at each distance 0 … k, ``(k + 1,)`` each, over all queries; zeros where there are no such pairs.
+
+    Attributes:
+        relevant: of the pairs that share a label.
+        irrelevant: of those that share none.
+
+    >>> import numpy as np
+    >>> pair_shares(np.array([[2, 2]]), np.array([[1, 1]])).irrelevant.tolist()
+    [0.5, 0.5]
+    """
+
+    relevant: Scores
+    irrelevant: Scores
+
+
+def pair_shares(total: Counts, relevant: Counts) -> PairShares:
+    """Compute how query–item pairs are spread over the distances, each kind adding up to 1.
+
+    Args:
+        total: n_d, ``(nq, k + 1)``.
+        relevant: n_d⁺, likewise.
+
+    >>> import numpy as np
+    >>> pair_shares(np.array([[2, 2]]), np.array([[2, 0]])).relevant.tolist()
+    [1.0, 0.0]
+    """
+    counts = relevant.sum(axis=0), (total - relevant).sum(axis=0)
+    return PairShares(*(pairs / max(int(pairs.sum()), 1) for pairs in counts))

@@ -7,8 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from channelhash.metrics.curves import pair_shares
-from channelhash.metrics.histogram import HammingHistogram
+from channelhash.metrics.histogram import HammingHistogram, pair_shares
 from channelhash.utils.plotting import COLORS, arrow, chance_line, legend_below, line, percent_axis, write_figure
 
 Histograms = Mapping[str, HammingHistogram]

@@ -131,7 +131,7 @@ class _Side:
 
     @cached_property
     def _session(self) -> Any:
-        from channelhash.utils.onnx_runtime import onnxruntime  # 20 MB, which words alone do not need
+        from channelhash.utils.onnx_runtime import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # other threads have work to do

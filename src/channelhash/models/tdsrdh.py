@@ -30,8 +30,14 @@ from channelhash.models.heads import hash_head
 from channelhash.models.photo_encoder import IMAGE_WIDTH, IMAGES, image_layers
 from channelhash.models.text_encoders import TransformerText, VocabularyTokens, WordTable
 from channelhash.text.tokens import Vocabulary
-from channelhash.text.vector_tokens import SEGMENTATION_WORDS, cached_vector_tokens, encode_vectors, vector_reader
-from channelhash.text.word_vectors import WordVectors, open_word_vectors
+from channelhash.text.word_vectors import (
+    SEGMENTATION_WORDS,
+    WordVectors,
+    cached_vector_tokens,
+    encode_vectors,
+    open_word_vectors,
+    vector_reader,
+)
 from channelhash.utils.files import cache_folder
 from channelhash.utils.progress import Progress
 from channelhash.utils.torchvision_compat import torchvision

@@ -20,15 +20,15 @@ from channelhash.data.folder import load_any
 from channelhash.data.records import Records
 from channelhash.data.splits import Rows
 from channelhash.errors import InputError
-from channelhash.metrics.code_files import evaluate_sets
 from channelhash.metrics.recall import FirstGroup, counterparts, first_of_codes, first_of_vectors
+from channelhash.metrics.report import evaluate_sets
 from channelhash.models import load_model
 from channelhash.models.hash_model import encode_records
 from channelhash.models.heads import PHOTO_HEADS
 from channelhash.runs.extend import database_codes, stored_codes
 from channelhash.runs.folder import OpenedRun, open_run
 from channelhash.search import open_store
-from channelhash.search.projections import FIRST
+from channelhash.search.rank import FIRST
 from channelhash.training.feature_inputs import collection_features, feature_records
 from channelhash.utils.files import sweep, write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress

@@ -16,7 +16,7 @@ from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
 from channelhash.losses import HashLoss, make_loss, resolve_loss
 from channelhash.metrics import hamming_histogram
-from channelhash.metrics.instances import instance_recall
+from channelhash.metrics.recall import instance_recall
 from channelhash.models import HashModel, resolve_model
 from channelhash.models.aligned import fit_scales
 from channelhash.training.batches import check_batch_size, prepare_inputs

@@ -17,8 +17,7 @@ from channelhash.data.bulk.batches import Bad, RawBatch
 from channelhash.errors import InputError, JobError
 from channelhash.models import HashModel, load_model
 from channelhash.models.hash_model import encode_records
-from channelhash.scale.engines import LOCAL, Workers
-from channelhash.scale.job import BulkJob, bad_path, finished_shards, open_job, shard_path
+from channelhash.scale.job import LOCAL, BulkJob, Workers, bad_path, finished_shards, open_job, shard_path
 from channelhash.utils.device import pick_device
 from channelhash.utils.files import locked, sweep
 from channelhash.utils.image_files import ImageError

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.metrics import HammingHistogram
-from channelhash.metrics.code_files import save_scores
-from channelhash.metrics.report import add_conventions, add_own_left_out, count_tasks, report_tasks
-from channelhash.scale.engines import LOCAL, Workers
-from channelhash.scale.job import shard_files
+from channelhash.metrics.report import add_conventions, add_own_left_out, count_tasks, report_tasks, save_scores
+from channelhash.scale.job import LOCAL, Workers, shard_files
 from channelhash.utils.path_patterns import star_expression
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.remote_paths import Place

@@ -1,22 +1,35 @@
-"""Jobs of bulk encoding: which input, which model, which item in which shard. Written once, before any code."""
+"""Jobs of bulk encoding: which input, which model, which item in which shard. Written once, before any code.
+
+Its tasks run in this process, or on a Ray cluster; the same worker does them in both.
+
+Tasks go to actors of Ray Core, one at a time each. Ray Data would cut and join blocks as their sizes fall out and name
+its files by task and attempt; here a task is a whole shard, so that what is finished is known by the shard's name.
+"""
 
 import hashlib
 import json
-from collections.abc import Iterator
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from channelhash.data.bulk import KINDS, input_files
 from channelhash.data.bulk.batches import Shard
-from channelhash.errors import InputError
+from channelhash.errors import InputError, JobError
 from channelhash.utils.addresses import File, folder_of
+from channelhash.utils.optional_imports import library
 from channelhash.utils.reading import reading
 from channelhash.utils.remote_paths import Place, RemotePath, write_whole_text
-from channelhash.utils.typed_settings import read_settings, settings_of
+from channelhash.utils.typed_settings import pick, read_settings, settings_of
 
 if TYPE_CHECKING:
     from channelhash.models import HashModel
+
 
 PlaceT = TypeVar("PlaceT", Path, RemotePath, Place)
 
@@ -223,3 +236,191 @@ class _Files:
     @property
     def hash(self) -> str:
         return self._digest.hexdigest()[:16]
+
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+#: Makes the function that does a task, once in every process; loading a model belongs there.
+Make = Callable[[], Callable[[Task], Result]]
+
+#: Returns the tasks for so many workers.
+Tasks = Callable[[int], Iterable[Task]]
+
+# A task that has killed so many workers is at fault itself.
+_RETRIES = 3
+# Ray's store in memory on this machine: codes of queries and counts go through it, no items.
+_STORE_BYTES = 512 << 20
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The workers of a large job.
+
+    Attributes:
+        engine: ``"local"`` or ``"ray"``.
+        count: number of workers on Ray; None is one for each GPU of the cluster, or else for each core. With GPUs,
+            workers share them evenly.
+
+    Raises:
+        InputError: there is no such engine, or a number of workers is given for ``"local"``.
+
+    >>> list(Workers().run(lambda: abs, lambda workers: [-1, 2]))
+    [1, 2]
+    """
+
+    engine: Literal["local", "ray"] = "local"
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        pick(dict.fromkeys(("local", "ray")), self.engine, "engine")
+        if self.engine == "local" and self.count is not None:
+            raise InputError("--workers: belongs to --engine ray; this process is the only worker of local")
+
+    def run(self, make: Make[Task, Result], tasks: Tasks[Task]) -> Generator[Result, None, None]:
+        """Yield the results of the tasks: in order from this process, in any order from Ray.
+
+        On Ray, results of more than 100 KB go through object stores, which free them up to a second late. So where
+        results are large, their number must depend on the number of workers and not on the size of the job.
+        """
+        return run_on_ray(make, tasks, self.count) if self.engine == "ray" else _run_here(make, tasks)
+
+
+#: This process.
+LOCAL = Workers()
+
+
+def _run_here(make: Make[Task, Result], tasks: Tasks[Task]) -> Generator[Result, None, None]:
+    yield from map(make(), tasks(1))
+
+
+def run_on_ray(
+    make: Make[Task, Result], tasks: Tasks[Task], workers: int | None = None
+) -> Generator[Result, None, None]:
+    """Yield the results of the tasks as actors of Ray return them.
+
+    Where a worker dies, or its node, another one begins its task anew, on a node that has a core free or joins later.
+    Only as many tasks as there are workers are under way, so neither tasks nor results pile up.
+
+    Args:
+        make: see `Make`; it and all tasks and results travel between machines.
+        tasks: returns what is to be done, see `Workers.run`.
+        workers: see `Workers`.
+
+    Raises:
+        InputError: Ray is not installed, the cluster cannot be reached, or has fewer cores than workers; or as the
+            worker raises it.
+        JobError: a task killed its worker again and again; or as the worker raises it.
+    """
+    # Ray reports dead workers on stdout, which is for results.
+    with redirect_stdout(sys.stderr), _cluster() as ray:
+        cores, gpus = (int(ray.cluster_resources().get(name, 0)) for name in ("CPU", "GPU"))
+        count = workers or gpus or max(1, cores)
+        if count > cores:
+            raise InputError(f"--workers {count}: the Ray cluster has {cores} cores, and each worker takes one")
+        # As many workers on each GPU as make room for all: 2/3 of one each would leave a third of every GPU unused.
+        gpu_fraction = 1 / -(-count // gpus) if gpus else 0
+        worker = ray.remote(num_cpus=1, num_gpus=gpu_fraction)(_Worker)
+        make_ref, remaining = ray.put(make), iter(tasks(count))
+        running: dict[Any, tuple[Any, Task, int]] = {}  # what is under way -> its actor, the task, its former tries
+
+        def begin(actor: Any, task: Task, tries: int = 0) -> None:
+            running[actor.work.remote([make_ref], task)] = actor, task, tries
+
+        try:
+            for _, task in zip(range(count), remaining, strict=False):
+                begin(worker.remote(), task)
+            while running:
+                (done,), _ = ray.wait(list(running))
+                actor, task, tries = running.pop(done)
+                try:
+                    result = _result(ray, done)
+                except _lost(ray):
+                    # Not left to Ray, which tries again at once, and gives up before it knows that a node is gone.
+                    ray.kill(actor)
+                    if tries == _RETRIES:
+                        raise JobError(
+                            f"{_RETRIES + 1} workers died one after another at the same task ({task}); is there too"
+                            " little memory, or does an item of it crash a library?"
+                        ) from None
+                    begin(worker.remote(), task, tries + 1)
+                    continue
+                for following in remaining:
+                    begin(actor, following)
+                    break
+                else:
+                    ray.kill(actor)
+                yield result
+        finally:
+            for actor, _, _ in running.values():
+                ray.kill(actor)
+
+
+class _Worker:
+    """An actor that keeps the function that ``make`` returns from task to task."""
+
+    def __init__(self) -> None:
+        self._work: Callable[[Any], Any] | None = None
+
+    def work(self, make_refs: list[Any], task: Any) -> Any:
+        """Do a task; the reference to ``make`` is in a list because Ray would fetch it anew each time."""
+        if self._work is None:  # not in __init__: what fails there arrives as the death of an actor, without the error
+            import numba
+            import ray
+
+            numba.set_num_threads(1)  # there are as many workers as cores
+            self._work = ray.get(make_refs[0])()
+        return self._work(task)
+
+
+def _result(ray: Any, done: Any) -> Any:
+    try:
+        return ray.get(done)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, InputError | JobError | OSError):
+            raise error.cause from None
+        raise
+
+
+def _lost(ray: Any) -> tuple[type[Exception], ...]:
+    """Return what says that a worker died, its node, or the node that held its result."""
+    errors = ray.exceptions
+    return errors.RayActorError, errors.NodeDiedError, errors.ObjectLostError
+
+
+@contextmanager
+def keeping_sigterm() -> Iterator[None]:
+    """Put back the handler of SIGTERM, which Ray replaces where it starts: it would exit with a status of its own.
+
+    >>> with keeping_sigterm():
+    ...     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    >>> signal.getsignal(signal.SIGTERM) == before
+    True
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _cluster() -> Iterator[Any]:
+    """Yield Ray, connected to the cluster that ``RAY_ADDRESS`` names, or to a new one on this machine."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use over the network otherwise
+    ray = library("ray", "ray")
+    if ray.is_initialized():
+        yield ray
+        return
+    address = os.environ.get("RAY_ADDRESS")
+    options: dict[str, Any] = {} if address else {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+    try:
+        with keeping_sigterm():
+            ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise InputError(f"Ray cannot be reached at {address or 'this machine'}: {error}") from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()

@@ -6,9 +6,9 @@ from pathlib import Path
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, check_address
 from channelhash.search.index import CodeIndex
+from channelhash.search.items import NoStoreError, check_count
 from channelhash.search.photo_folders import find_or_keep, is_run, is_store
 from channelhash.search.store import Answers, Item, Store
-from channelhash.search.validation import NoStoreError, check_count
 
 Opener = Callable[..., Store]
 

@@ -10,11 +10,8 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.search.filters import Filter
-from channelhash.search.fusion import Ranking
-from channelhash.search.items import Answers, IndexingRun, Item, Listed
-from channelhash.search.projections import Scored
-from channelhash.search.rerank import Surest, sure_distances
-from channelhash.search.validation import Metadata
+from channelhash.search.items import Answers, IndexingRun, Item, Listed, Metadata
+from channelhash.search.rank import Ranking, Scored, Surest, sure_distances
 
 # Items read at a time where codes come with them.
 _ITEMS = 1000

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.search.validation import Metadata
+from channelhash.search.items import Metadata
 from channelhash.utils.seeds import generator
 
 Order = Literal["newest", "oldest", "name", "random"]

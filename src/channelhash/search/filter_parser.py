@@ -1,6 +1,7 @@
 """The text of a filter, read into the tree of `channelhash.search.filters`."""
 
 import math
+import unicodedata
 from collections.abc import Collection
 
 import sqlglot
@@ -110,6 +111,8 @@ class _Reader:
             raise _error(f"{_shown(node)} is not a condition; write for example label = 'dog' AND year >= 2000")
         key = self._key(node.this)
         _check_kinds(key, test, node)
+        if key == "label":
+            test = _composed(test)
         return Condition(key, test, negated)
 
     def _key(self, node: exp.Expression) -> str:
@@ -144,6 +147,20 @@ def _literal(node: exp.Expression) -> Literal:
     if isinstance(node, exp.Null):
         raise _error("nothing equals NULL; write IS NULL or IS NOT NULL")
     raise _error(f"{_shown(node)} is not a string in '…', a number, TRUE or FALSE")
+
+
+def _composed(test: Test) -> Test:
+    """Return a test of labels with letters and accents in one form (NFC), as stores keep labels."""
+    match test:
+        case Compare(operator=operator, value=str(value)):
+            return Compare(operator, unicodedata.normalize("NFC", value))
+        case Among(values=values):
+            return Among(tuple(unicodedata.normalize("NFC", str(value)) for value in values))
+        case Between(low=str(low), high=str(high)):
+            return Between(unicodedata.normalize("NFC", low), unicodedata.normalize("NFC", high))
+        case Like(pattern=pattern):
+            return Like(unicodedata.normalize("NFC", pattern))
+    return test
 
 
 def _number(text: str) -> int | float:

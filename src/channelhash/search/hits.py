@@ -1,23 +1,125 @@
-"""Find the items of a store that are nearest to a query, and what is known of them."""
+"""Find the items of a store that are nearest to a query, and what is known of them.
 
-from collections.abc import Iterable, Sequence
+Items are ranked by their codes, and by all that is known beside these:
+
+* A question of which the model's outputs are known, to a store with projections: in two stages, by score.
+* To a store without: by distance, and equal distances by how sure the model was of the bits that differ
+  (`Store.search_surest`).
+* A question of which only bits are known: by distance.
+
+What is equal by all that is in the order of ids.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes
+from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.errors import InputError
-from channelhash.search.alike import alike, read_copy
-from channelhash.search.collapse import fold
+from channelhash.search.duplicates import alike, read_copy
+from channelhash.search.items import Value
 from channelhash.search.match import find_reference, is_close, judge
-from channelhash.search.ranked_codes import rank_codes
-from channelhash.search.rerank import rerank
+from channelhash.search.rank import FIRST, cosines, rerank
 from channelhash.search.store import Item, Store
-from channelhash.search.validation import Value
 from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
+
+
+class RankedCodes(NamedTuple):
+    """Items, best first.
+
+    Attributes:
+        ids: the items' ids.
+        distances: number of bits in which each item's code differs from the question's.
+        keys: what they are ordered by, ascending; items of equal keys are equally good.
+
+    >>> RankedCodes(["a"], [3], [3.0]).ids
+    ['a']
+    """
+
+    ids: list[str]
+    distances: list[int]
+    keys: list[float]
+
+
+def rank_codes(
+    store: Store,
+    code: PackedCodes,
+    outputs: NDArray[Any] | None,
+    count: int | None,
+    radius: int | None = None,
+    modality: str | None = None,
+    where: str | None = None,
+) -> RankedCodes:
+    """Return the best ``count`` items, or of those within ``radius`` bits the best ``count`` or all.
+
+    Args:
+        store: searched.
+        code: ``(ceil(n_bits / 8),)`` of the question.
+        outputs: ``(n_bits,)``, whose signs the code is; None where they are not known.
+        count: None only with a radius.
+        radius, modality, where: see `Store.search_radius`.
+
+    >>> import channelhash as ch
+    >>> from channelhash.search.local.store import open_codes
+    >>> store = open_codes(ch.CodeSet(["a", "b"], {"image": np.array([[64], [128]], np.uint8)}, None, n_bits=2))
+    >>> code, outputs = np.array([192], np.uint8), np.array([0.9, 0.1])
+    >>> rank_codes(store, code, None, count=2).ids, rank_codes(store, code, outputs, count=2).ids
+    (['a', 'b'], ['b', 'a'])
+    """
+    if store.projected and outputs is not None and radius is None and count is not None:
+        scored = store.search_projections(outputs[None], count, modality, where)
+        return RankedCodes(scored.ids[0], scored.distances[0].tolist(), (-scored.scores[0]).tolist())
+    if outputs is not None and not store.projected:
+        found = store.search_surest(outputs[None], count, modality, where, radius)
+        return RankedCodes(found.ids[0], found.distances[0].tolist(), found.keys[0].tolist())
+    looked_at = count if outputs is None or count is None else max(count, FIRST)
+    if radius is None:
+        answers = store.search(code[None], looked_at or FIRST, modality, where)
+    else:
+        answers = store.search_radius(code[None], radius, modality, where, looked_at)
+    ids, distances = answers.ids[0], answers.distances[0]
+    if outputs is None or not ids:
+        return RankedCodes(ids[:count], distances[:count].tolist(), distances[:count].tolist())
+    searched = store.choose_modality(modality)
+    keys = -cosines(outputs, np.stack([item.projections[searched] for item in store.get(ids)]))
+    order = np.argsort(keys, kind="stable")[:count]
+    return RankedCodes([ids[place] for place in order], distances[order].tolist(), keys[order].tolist())
+
+
+def fold(
+    codes: PackedCodes, radius: int, most: int | None = None, same: Callable[[int, int], bool] = lambda one, other: True
+) -> dict[int, list[int]]:
+    """Fold each code into the first earlier one within ``radius`` bits that is not folded itself.
+
+    Args:
+        codes: ``(n, b)`` packed codes, best answer first.
+        radius: in bits, inclusive.
+        most: number of codes that stay, at most; others are left out.
+        same: whether two places may be near-duplicates; asked of those within the radius only.
+
+    Returns:
+        Place of each code that stays -> places of the codes that were folded into it. Unlike in a group of duplicates,
+        all of these are within the radius. O(n m) for the m that stay.
+
+    >>> fold(np.array([[0], [255], [1], [3], [254]], np.uint8), radius=1)
+    {0: [2], 1: [4], 3: []}
+    """
+    kept: list[int] = []
+    folded: dict[int, list[int]] = {}
+    for place in range(len(codes)):
+        near = np.flatnonzero(hamming_distances(codes[place : place + 1], codes[kept])[0] <= radius).tolist()
+        first = next((kept[other] for other in near if same(kept[other], place)), None)
+        if first is not None:
+            folded[first].append(place)
+        elif most is None or len(kept) < most:
+            kept.append(place)
+            folded[place] = []
+    return folded
+
 
 # Answers that are looked at, at most, to find enough that are no near-duplicates.
 _MOST = 10_000
@@ -57,7 +159,7 @@ class SearchOptions:
         limit: at most so many of those within ``radius``.
         modality: modality to search; images if the store has any, else its only modality.
         where: filter that items must pass, see `channelhash.search.filters`.
-        rerank: number of nearest items to reorder by asymmetric distance, see `channelhash.search.rerank`, whether or
+        rerank: number of nearest items to reorder by asymmetric distance, see `channelhash.search.rank`, whether or
             not the store keeps projections; with ``k``, a search returns the best ``k`` of them.
         collapse: fold answers within so many bits of an earlier one into it, if their pictures are alike, see
             `collapse_hits` and `Hit.duplicates`; up to 10,000 answers are looked at for ``k`` that stay.

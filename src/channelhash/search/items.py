@@ -1,14 +1,227 @@
-"""The items of a store, and what its searches answer."""
+"""The items of a store, what its searches answer, and the checks of the arguments of all stores."""
 
-from collections.abc import Mapping
+import math
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.codes import PackedCodes
-from channelhash.search.validation import Metadata, Value
+from channelhash.codes import PackedCodes, check_packed
+from channelhash.errors import InputError
+
+#: A value of an item's metadata.
+Value = str | int | float | bool | list[str] | None
+Metadata = Mapping[str, Value]
+
+DEFAULT_MODALITY = "image"
+
+#: Distances are counted with 16 bits, the highest number of which means that there is none.
+MOST_BITS = 2**16 - 2
+
+
+class NoStoreError(InputError):
+    """There is no store at an address, and nothing says what a new one would be."""
+
+
+_NO_TEXT = "holds half a surrogate pair, which is no character"
+_INTEGERS = range(-(2**63), 2**63)
+
+
+def check_ids(ids: Sequence[str]) -> list[str]:
+    """Check ids, and return them as a list of different strings that have a UTF-8 form.
+
+    >>> check_ids(("a", "b"))
+    ['a', 'b']
+    """
+    if isinstance(ids, str):
+        raise InputError(f"ids: expected a sequence of strings, not one string {ids!r}")
+    names = list(ids)
+    for row, name in enumerate(names):
+        if not isinstance(name, str):
+            raise InputError(f"ids: {name!r} (row {row}) is no string")
+        if not is_text(name):
+            raise InputError(f"ids: {name!r} (row {row}) {_NO_TEXT}")
+    if len(set(names)) < len(names):
+        first = {name: row for row, name in reversed([*enumerate(names)])}
+        row, name = next((row, name) for row, name in enumerate(names) if first[name] < row)
+        raise InputError(f"ids: {name!r} (row {row}) occurs twice; an item is given once")
+    return names
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value is a string that has a UTF-8 form: without half a surrogate pair.
+
+    >>> is_text("a"), is_text(3)
+    (True, False)
+    """
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_codes(codes: Any, n_bits: int, what: str) -> PackedCodes:
+    """Check packed codes: ``(n, ceil(n_bits / 8))`` uint8 with zero padding.
+
+    >>> check_codes(np.array([[7]], np.uint8), 8, "queries").shape
+    (1, 1)
+    """
+    packed = np.asarray(codes)
+    if n_bits > MOST_BITS:
+        raise InputError(f"{what}: codes of {n_bits} bits cannot be searched, only those of up to {MOST_BITS}")
+    try:
+        check_packed(packed, n_bits)
+    except ValueError as error:
+        raise InputError(f"{what}: {error}") from None
+    return packed
+
+
+def codes_by_modality(
+    codes: PackedCodes | Mapping[str, PackedCodes], modality: str | None, n: int, n_bits: int | None
+) -> tuple[dict[str, PackedCodes], int]:
+    """Return modality -> codes ``(n, b)``, and their length; eight bits a byte where ``n_bits`` is not known.
+
+    >>> codes_by_modality(np.array([[7]], np.uint8), None, n=1, n_bits=None)
+    ({'image': array([[7]], dtype=uint8)}, 8)
+    """
+    if isinstance(codes, Mapping):
+        if modality is not None:
+            raise InputError(f"modality {modality!r}: the codes name their modalities; leave it out")
+        codes_of = dict(codes)
+    else:
+        codes_of = {modality if modality is not None else DEFAULT_MODALITY: codes}
+    if not codes_of:
+        raise InputError("codes: give the codes of at least one modality")
+    for name in codes_of:
+        if not isinstance(name, str) or not name.isidentifier() or len(name) > 50:
+            raise InputError(f"modality {name!r}: a plain name is expected, such as image or text")
+    if n_bits is None:
+        first = np.asarray(next(iter(codes_of.values())))
+        if first.ndim != 2 or not first.shape[1]:
+            raise InputError(f"codes: (n, bytes) uint8 are expected, not {first.shape}")
+        n_bits = 8 * first.shape[1]
+    checked = {name: check_codes(packed, n_bits, f"{name} codes") for name, packed in codes_of.items()}
+    for name, packed in checked.items():
+        if len(packed) != n:
+            raise InputError(f"{len(packed)} {name} codes for {n} ids")
+    return checked, n_bits
+
+
+def check_metadata(metadata: Sequence[Metadata] | None, ids: Sequence[str]) -> list[Metadata] | None:
+    """Check that metadata are one mapping an item, of values that a store can keep; return them with composed labels.
+
+    A letter and its accent are one character (NFC) in labels, so that filters find them however they are written.
+
+    >>> check_metadata([{"year": 2020}], ["a"])
+    [{'year': 2020}]
+    """
+    if metadata is None:
+        return None
+    if len(metadata) != len(ids):
+        raise InputError(f"{len(metadata)} mappings of metadata for {len(ids)} ids")
+    for name, values in zip(ids, metadata, strict=True):
+        if not isinstance(values, Mapping):
+            raise InputError(f"metadata of {name!r}: a mapping is expected, not {values!r}")
+        for key, value in values.items():
+            if problem := key_problem(key):
+                raise InputError(f"metadata of {name!r}: {problem}")
+            _check_value(value, f"metadata of {name!r}: {key}")
+            if value is not None and key in ("text", "image") and not isinstance(value, str):
+                raise InputError(f"metadata of {name!r}: {key} is a string, not {value!r}")
+            if value is not None and key == "labels" and not isinstance(value, list):
+                raise InputError(f"metadata of {name!r}: labels are a list of strings, not {value!r}")
+    return [_with_composed_labels(values) for values in metadata]
+
+
+def _with_composed_labels(values: Metadata) -> Metadata:
+    labels = values.get("labels")
+    if not isinstance(labels, list) or all(unicodedata.is_normalized("NFC", label) for label in labels):
+        return values
+    return {**values, "labels": [unicodedata.normalize("NFC", label) for label in labels]}
+
+
+def key_problem(key: Any) -> str | None:
+    """Return why a name cannot be a key of metadata, or None.
+
+    >>> key_problem("label")
+    "'label' means something else in filters; choose another key"
+    """
+    if not isinstance(key, str) or not key or not key.isprintable() or '"' in key or "\\" in key:
+        return f'{key!r} is no key: a name without ", \\ and control characters'
+    return f"{key!r} means something else in filters; choose another key" if key in ("id", "label") else None
+
+
+def check_count(value: int, what: str, least: int) -> int:
+    """Check that a value is a whole number of at least ``least``.
+
+    >>> check_count(3, "k", 1)
+    3
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{what} is {value!r}; a whole number of at least {least} is expected")
+    return int(value)
+
+
+def check_opened_as(address: str, stored: tuple[int, str], n_bits: int | None, model: str) -> None:
+    """Raise `InputError` unless a store of this ``stored`` code length and model may be opened with these, where given.
+
+    >>> check_opened_as("photos.store", (64, "a1b2"), n_bits=None, model="a1b2")
+    """
+    stored_n_bits, stored_model = stored
+    if n_bits is not None and n_bits != stored_n_bits:
+        raise InputError(f"{address}: holds codes of {stored_n_bits} bits, not {n_bits}; choose another store")
+    if model and model != stored_model:
+        whose = "another" if stored_model else "an unknown"
+        raise InputError(f"{address}: holds codes of {whose} model, which cannot be compared; choose another store")
+
+
+def choose_modality(modality: str | None, available: Sequence[str], address: str) -> str:
+    """Return the modality to search: images if there are any, else the only one.
+
+    Raises:
+        InputError: none is named and there are several without images, or there are no such codes.
+
+    >>> choose_modality(None, ["image", "text"], "photos.store")
+    'image'
+    """
+    if modality is None:
+        if DEFAULT_MODALITY not in available and len(available) > 1:
+            raise InputError(f"{address}: say which modality is searched: {' or '.join(available)}")
+        return DEFAULT_MODALITY if DEFAULT_MODALITY in available else available[0]
+    if modality not in available:
+        raise InputError(f"{address}: holds {' and '.join(available)} codes, no {modality} codes")
+    return modality
+
+
+def _check_value(value: Any, what: str) -> None:
+    if isinstance(value, str):
+        _check_text(value, what)
+    elif isinstance(value, list):
+        for entry in value:
+            if not isinstance(entry, str):
+                raise InputError(f"{what}: a list holds strings, not {entry!r}")
+            _check_text(entry, what)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InputError(f"{what} is {value}; leave it out where it is not known")
+    elif isinstance(value, int):
+        if value not in _INTEGERS:
+            raise InputError(f"{what}: {value} has more than 64 bits")
+    elif value is not None:
+        raise InputError(f"{what}: expected a string, number, Boolean or list of strings, not {type(value).__name__}")
+
+
+def _check_text(text: str, what: str) -> None:
+    if not is_text(text):
+        raise InputError(f"{what}: {_NO_TEXT}")
+    if "\0" in text:
+        raise InputError(f"{what}: holds a NUL, at which filters would end; take it out")
 
 
 class Answers(NamedTuple):

@@ -10,13 +10,13 @@ from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
 from channelhash.search.backend import Backend
 from channelhash.search.filters import Filter, parse_filter
-from channelhash.search.fusion import Ranking
-from channelhash.search.items import Answers, Item, Listed, bytes_an_item, merge_item, no_answers
-from channelhash.search.projections import FIRST, Scored, check_outputs, check_projections
-from channelhash.search.rerank import Surest
-from channelhash.search.validation import (
+from channelhash.search.items import (
     DEFAULT_MODALITY,
+    Answers,
+    Item,
+    Listed,
     Metadata,
+    bytes_an_item,
     check_codes,
     check_count,
     check_ids,
@@ -24,7 +24,10 @@ from channelhash.search.validation import (
     choose_modality,
     codes_by_modality,
     is_text,
+    merge_item,
+    no_answers,
 )
+from channelhash.search.rank import FIRST, Ranking, Scored, Surest, check_outputs, check_projections
 
 __all__ = ["Answers", "Item", "Listed", "Store", "merge_item"]
 
@@ -80,7 +83,7 @@ class Store(Backend):
             modality: the codes' modality, where ``codes`` is an array; ``"image"`` if left out.
             metadata: one mapping an item. Keys given here replace an item's former values, others stay.
             projections: for a `projected` store, the ``(n, n_bits)`` outputs of which the codes are the signs, in the
-                form of ``codes``. They are kept as `channelhash.search.projections.quantize` says.
+                form of ``codes``. They are kept as `channelhash.search.rank.quantize` says.
 
         Raises:
             InputError: an item has a code of this modality already (`upsert` replaces it), an id occurs twice, codes

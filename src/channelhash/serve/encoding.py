@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.errors import InputError
-from channelhash.explanation.sides import encode_items
+from channelhash.explanation.api import encode_items
 from channelhash.search.fused import ALONE
 from channelhash.search.query_encoder import QueryEncoder
 from channelhash.search.store import Store

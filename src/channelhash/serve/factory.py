@@ -11,10 +11,10 @@ from channelhash.data.folder import no_such
 from channelhash.errors import InputError, check_address
 from channelhash.models.exported import ExportedModel
 from channelhash.search import STORES, open_store
+from channelhash.search.items import NoStoreError
 from channelhash.search.photo_folders import find_or_keep
 from channelhash.search.query_encoder import QueryEncoder, load_encoder, load_query_encoder
 from channelhash.search.store import Store
-from channelhash.search.validation import NoStoreError
 from channelhash.serve.access import AuditLog, Tokens, read_token
 from channelhash.serve.app import create_app
 from channelhash.serve.limits import Limits

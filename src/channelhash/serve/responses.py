@@ -10,7 +10,7 @@ from urllib.parse import quote
 from channelhash.codes import PackedCodes
 from channelhash.search.catalogue import date_of
 from channelhash.search.hits import Hit
-from channelhash.search.question import Part
+from channelhash.search.query import Part
 from channelhash.search.store import Item
 from channelhash.serve.schemas import BrowsedItem, ItemResponse, Result, SearchOptions, SearchRequest, Understood
 from channelhash.utils.image_files import open_image, upright_size

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.errors import InputError, JobError
-from channelhash.explanation.bit_labels import BitLabels
-from channelhash.explanation.bit_labels_cache import load_bit_labels
+from channelhash.explanation.bit_labels import BitLabels, load_bit_labels
 from channelhash.search.catalogue import KEYS, Catalogue, Order, make_catalogue, month_filter
 from channelhash.search.index import compile_loops
 from channelhash.search.match import find_reference

@@ -3,8 +3,7 @@
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from channelhash.augment.progressive import EasyWeights, Progression, apply, plan
-from channelhash.augment.tables import TABLE_EPOCHS, Level
+from channelhash.augment.progressive import TABLE_EPOCHS, EasyWeights, Level, Progression, apply, plan
 from channelhash.data.image_loader import ImageFiles
 from channelhash.models.small import unit_pixels
 

@@ -12,8 +12,7 @@ from channelhash.augment.progressive import Progression, augment_batch
 from channelhash.config import TrainSettings
 from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.models.small import unit_pixels
-from channelhash.text.augmentation import drop_tokens, mask_tokens, replace_tokens
-from channelhash.text.tokens import TokenIds
+from channelhash.text.tokens import TokenIds, drop_tokens, mask_tokens, replace_tokens
 from channelhash.training.augmented_loader import AugmentedImages
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.memmap_cache import RowFile

@@ -8,7 +8,7 @@ from tests.search.index.test_index import draw
 
 from channelhash.search import index as code_index
 from channelhash.search.index import CodeIndex
-from channelhash.search.validation import MOST_BITS
+from channelhash.search.items import MOST_BITS
 
 BITS = 44
 HUGE = np.iinfo(np.int64).max

@@ -9,10 +9,10 @@ from tests.search.local.damaging import change
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.search.copy_store import push
 from channelhash.search.local import answering
 from channelhash.search.local.check import backup_store, check_store, repair_store
-from channelhash.search.projections import cosines, quantize
+from channelhash.search.rank import cosines, quantize
+from channelhash.search.transfer import push
 
 N, N_BITS = 60, 12
 NAMES = [f"i{row:02}" for row in range(N)]

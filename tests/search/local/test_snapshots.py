@@ -19,7 +19,7 @@ from channelhash.search.local import snapshots as layers
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import Facts, StoreFolder
 from channelhash.search.local.snapshots import check_snapshot
-from channelhash.search.projections import Scored
+from channelhash.search.rank import Scored
 
 N = 40
 QUERIES = np.random.default_rng(5).integers(0, 256, (3, 2), dtype=np.uint8)

@@ -13,9 +13,9 @@ from tests.search.local.damaging import change
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.search.copy_store import push
 from channelhash.search.local import word_search
 from channelhash.search.local.check import backup_store, check_store, repair_store
+from channelhash.search.transfer import push
 
 VOCABULARY = ["dog", "beach", "two", "surfboard", "café", "man"]
 

@@ -15,7 +15,6 @@ from tests.search.test_copy_store import (  # noqa: F401
 )
 from tests.search.test_store_contract import (  # noqa: F401
     odd_stores,
-    test_a_filter_comes_before_the_ranking,
     test_a_filter_means_the_same_in_every_store,
     test_a_meaningless_question_is_refused,
     test_a_refused_call_changes_nothing,
@@ -23,8 +22,6 @@ from tests.search.test_store_contract import (  # noqa: F401
     test_any_calls_in_any_order,
     test_images_are_searched_unless_something_else_is_said,
     test_info_counts,
-    test_more_answers_than_there_are_items,
-    test_none_takes_a_key_away,
     test_odd_values_come_back,
 )
 
@@ -32,12 +29,10 @@ import channelhash as ch
 from channelhash.errors import InputError, JobError
 from channelhash.search import open_store
 from channelhash.search.filters import parse_filter
-from channelhash.search.milvus import address as addresses
-from channelhash.search.milvus import collection as milvus_collection
+from channelhash.search.milvus import collection
 from channelhash.search.milvus import store as milvus
-from channelhash.search.milvus.address import Index, parse_address
-from channelhash.search.milvus.filters import to_milvus
-from channelhash.search.milvus.rows import MAX_LABELS, MAX_METADATA
+from channelhash.search.milvus.collection import MAX_LABELS, MAX_METADATA, Index, parse_address
+from channelhash.search.milvus.store import to_milvus
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -117,13 +112,13 @@ def test_the_token_comes_from_the_environment(monkeypatch):
     given_to_client = {}
     monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
     monkeypatch.setattr("pymilvus.MilvusClient", lambda **options: given_to_client.update(options))
-    addresses.connect(parse_address("milvus+http://host:19530/c"))
+    collection.connect(parse_address("milvus+http://host:19530/c"))
     assert given_to_client["uri"] == "http://host:19530"
     assert given_to_client["token"] == "root:secret"
 
 
 def test_a_server_that_does_not_answer(monkeypatch, capfd):
-    monkeypatch.setattr(addresses, "_CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(collection, "_CONNECT_SECONDS", 0.2)
     with pytest.raises(InputError, match="is the server there") as refused:
         open_store("milvus+http://127.0.0.1:1/c")
     assert "\n" not in str(refused.value)
@@ -201,15 +196,6 @@ def test_a_filter_means_the_same_as_in_a_folder(both, where):
     assert cluster.ids(where) == embedded.ids(where)
 
 
-@pytest.mark.slow
-def test_a_filter_comes_before_the_ranking_as_in_a_folder(both):
-    queries = codes_of(3, seed=1)
-    everything = [opened.search(queries, 40, where="sharp = TRUE AND NOT label = 'dog'") for opened in both]
-    assert everything[0].ids == everything[1].ids
-    near = [opened.search_radius(queries, 4, where="year < 2000") for opened in both]
-    assert near[0].ids == near[1].ids
-
-
 @pytest.mark.parametrize(
     ("where", "expression"),
     [
@@ -259,7 +245,7 @@ def test_another_code_length_or_model_is_refused(store):
 @pytest.mark.slow
 def test_a_collection_of_somebody_else_is_refused():
     address = parse_address(milvus_address("foreign"))
-    client = addresses.connect(address)
+    client = collection.connect(address)
     client.create_collection(address.collection, dimension=4, timeout=60)
     with pytest.raises(InputError, match="not made by channelhash"):
         open_store(address.text)
@@ -269,21 +255,9 @@ def test_a_collection_of_somebody_else_is_refused():
 @pytest.mark.slow
 def test_a_collection_in_another_format_is_refused(store, monkeypatch):
     store.add(["a"], codes_of(1))
-    monkeypatch.setattr(milvus_collection, "_FORMAT", "channelhash 9")
+    monkeypatch.setattr(collection, "_FORMAT", "channelhash 9")
     with pytest.raises(InputError, match="this version reads 'channelhash 9'; push it again"):
         open_store(store.address)
-
-
-@pytest.mark.slow
-def test_a_further_modality_may_come_later(store):
-    store.add(["a", "b"], codes_of(2), "sound", metadata=[{"year": 1}, {"year": 2}])
-    store.add(["b"], codes_of(1), "Bild", metadata=[{"year": 3}])
-    assert store.modalities == ("Bild", "sound")
-    assert (len(store), store.info()["codes"]) == (2, {"Bild": 1, "sound": 2})
-    assert store.ids("year = 3") == ["b"]
-    assert store.search(codes_of(1), 5, "sound", "year = 3").ids == [["b"]]
-    assert store.delete(["b"]) == 1
-    assert (len(store), store.modalities) == (1, ("sound",))
 
 
 @pytest.mark.slow
@@ -304,7 +278,7 @@ def test_what_is_too_large_for_milvus(store, name, metadata, message):
 
 @pytest.mark.slow
 def test_an_error_between_two_requests_says_how_far_it_came(store, monkeypatch):
-    monkeypatch.setattr(milvus_collection, "ROWS", 3)
+    monkeypatch.setattr(collection, "ROWS", 3)
     store.add(["first"], codes_of(1))
     upsert, calls = MilvusClient.upsert, []
 

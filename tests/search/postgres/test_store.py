@@ -12,14 +12,12 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.search.contract import METADATA
 from tests.search.postgres_server import database, postgres_address
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError
-from channelhash.search.filters import parse_filter, passes
 from channelhash.search.index.brute_force import nearest
-from channelhash.search.postgres.address import parse_address
+from channelhash.search.postgres.connections import parse_address
 from channelhash.search.store import Store
 
 N = 3000
@@ -157,22 +155,6 @@ CONDITIONS = [
     "id LIKE '_1'", "mixed = 1", "mixed = '1'", "mixed = TRUE", "mixed IS NULL", "NOT (mixed > 0 OR sharp = TRUE)",
     "id <> '3' OR mixed = 1",
 ]  # fmt: skip
-
-
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=st.lists(st.tuples(METADATA, st.sampled_from([None, 1, 1.0, "1", True, ["1"]])), min_size=1, max_size=20))
-def test_filters_mean_what_they_mean_in_python(address, rows):
-    metadata = [{**values, "mixed": mixed} for values, mixed in rows]
-    names = [str(row) for row in range(len(rows))]
-    keys = ["labels", "year", "score", "sharp", "text", "mixed"]
-    with opened(address) as store:
-        store.delete(store.ids())
-        every = dict(zip(keys, [["dog"], 1, 1, True, "a\\", 1], strict=True))
-        store.upsert(["all", *names], codes(len(rows) + 1), metadata=[every, *metadata])
-        items = {item.id: item.metadata for item in store.listed()}
-        for where in CONDITIONS:
-            tree = parse_filter(where, keys)
-            assert store.ids(where) == sorted(name for name, values in items.items() if passes(tree, name, values))
 
 
 def test_two_who_add_the_same_item_at_a_time(address):
@@ -324,10 +306,3 @@ def test_labels_are_found_by_their_index(address):
         plan = ask(f"EXPLAIN SELECT id FROM {schema}.items WHERE (metadata -> 'labels' ?| %s)", ["l7"])
         assert "items_labels" in str(plan)
         assert len(store.ids("label = 'l7'")) == 10
-
-
-def test_info_knows_the_bytes(full):
-    with opened(full) as store:
-        info = store.info()
-    assert (info["items"], info["codes"]) == (N, {"image": N})
-    assert 50 < info["bytes_an_item"]["disk"] < 500

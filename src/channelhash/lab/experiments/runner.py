@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from channelhash.config import RunConfig, make_config, read_run_config
 from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result, read_grid
-from channelhash.metrics.code_files import evaluate_sets
+from channelhash.metrics.report import evaluate_sets
 from channelhash.models.backbones import weights_source
 from channelhash.runs.estimate import plan_run
 from channelhash.runs.evaluate import run_codes

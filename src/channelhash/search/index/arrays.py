@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, words
-from channelhash.search.validation import MOST_BITS
+from channelhash.search.items import MOST_BITS
 
 #: Codes as words of 32 bits where one is enough, else of 64.
 Words = NDArray[Any]

@@ -12,8 +12,7 @@ from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.search.index import CodeIndex
 from channelhash.search.index.brute_force import Matches
 from channelhash.search.local.database import CodeRow
-from channelhash.search.projections import ALL, FIRST, Scored, cosines
-from channelhash.search.rerank import Surest, sure_distances
+from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_distances
 from channelhash.search.store import Answers
 from channelhash.utils.reading import reading
 from channelhash.utils.seeds import generator

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter
-from channelhash.search.fusion import Ranking
+from channelhash.search.items import Metadata, Value
 from channelhash.search.local.filters import to_sqlite
 from channelhash.search.local.folder import Facts, Manifest, new_manifest
 from channelhash.search.local.guard import Guard
@@ -39,8 +39,8 @@ from channelhash.search.local.tables import (
 )
 from channelhash.search.local.word_search import WordSearch
 from channelhash.search.local.words import add_words, has_fts5, has_words, remove_words
+from channelhash.search.rank import Ranking
 from channelhash.search.store import Item, Listed
-from channelhash.search.validation import Metadata, Value
 
 _INSERT = "INSERT INTO codes (item, serial, modality, code, projection, checksum) VALUES (?, ?, ?, ?, ?, ?)"
 _AT_ONCE = 500  # ids that are looked up in one statement; SQLite takes 999 parameters in any build

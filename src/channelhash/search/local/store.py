@@ -15,8 +15,7 @@ from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
-from channelhash.search.fusion import Ranking
-from channelhash.search.items import IndexingRun
+from channelhash.search.items import IndexingRun, Metadata, check_ids
 from channelhash.search.local.answering import (
     Part,
     count_codes,
@@ -33,10 +32,8 @@ from channelhash.search.local.guard import Guard
 from channelhash.search.local.indexing_run import read_run
 from channelhash.search.local.snapshots import CodeLayers
 from channelhash.search.local.tables import metadata_of
-from channelhash.search.projections import Scored
-from channelhash.search.rerank import Surest
+from channelhash.search.rank import Ranking, Scored, Surest
 from channelhash.search.store import Answers, Item, Listed, Store
-from channelhash.search.validation import Metadata, check_ids
 from channelhash.utils.exhausted import check_exhausted
 from channelhash.utils.files import locked, write_text
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError, NoSpaceError
+from channelhash.search.items import Metadata
 from channelhash.search.local import words
 from channelhash.search.local.unspaced import separate
-from channelhash.search.validation import Metadata
 from channelhash.utils.exhausted import check_exhausted
 
 #: How long a call waits for another writer before it gives up.

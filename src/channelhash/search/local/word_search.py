@@ -9,10 +9,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from channelhash.search.fusion import Ranking
 from channelhash.search.local.filters import SqlCondition
 from channelhash.search.local.unspaced import take_phrases
 from channelhash.search.local.words import tokenizer
+from channelhash.search.rank import Ranking
 
 # Words of a question that are looked for.
 _WORDS = 24

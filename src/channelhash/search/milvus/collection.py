@@ -1,18 +1,262 @@
-"""Requests to one collection of Milvus: how it is made, what it says of itself, its rows."""
+"""Requests to one collection of Milvus: its address, how it is made, what it says of itself, its rows.
+
+A row is an item's code of one modality, so that a collection has one field of vectors, which every Milvus from 2.3 on
+takes, and any modality may come later. The item's metadata stand in each of its rows, where a filter looks for them;
+all rows of an item are written in one request. ``first`` is true in one of them, by which items are counted.
+"""
 
 import json
+import logging
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import numpy as np
 
 from channelhash.codes import PackedCodes
-from channelhash.errors import InputError, JobError
-from channelhash.search.milvus.address import Index, MilvusAddress
-from channelhash.search.milvus.filters import quote
-from channelhash.search.milvus.rows import MAX_LABELS, MAX_STRING, Row
+from channelhash.errors import InputError, JobError, check_address
+from channelhash.search.items import Metadata, Value, is_text
+from channelhash.search.store import Item
 from channelhash.utils.optional_imports import library
+from channelhash.utils.typed_settings import unknown
+
+#: Where the token of a server is read from; an address ends up in logs, this does not.
+TOKEN_VARIABLE = "MILVUS_TOKEN"
+
+_CONNECT_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Index:
+    """How a collection's codes are indexed.
+
+    Attributes:
+        kind: ``BIN_FLAT`` (every code is compared, exact) or ``BIN_IVF_FLAT`` (only the ``n_probe`` clusters nearest to
+            a query, of ``n_lists``: faster, and **approximate**: what lies in other clusters is not found).
+        n_lists: number of clusters, of BIN_IVF_FLAT.
+        n_probe: how many of them a search looks into.
+
+    >>> Index("BIN_IVF_FLAT", n_lists=128).n_probe
+    16
+    """
+
+    kind: str = "BIN_FLAT"
+    n_lists: int = 1024
+    n_probe: int = 16
+
+
+@dataclass(frozen=True)
+class MilvusAddress:
+    """A collection and where it is.
+
+    Attributes:
+        text: as it was given.
+        uri: of the server.
+        collection: its name.
+        index: what a new collection is indexed by; None where the address does not say.
+
+    >>> parse_address("milvus+http://localhost:19530/photos").uri
+    'http://localhost:19530'
+    """
+
+    text: str
+    uri: str
+    collection: str
+    index: Index | None = None
+
+
+def parse_address(text: str) -> MilvusAddress:
+    """Parse the address of a collection.
+
+    It is ``milvus+http://host:port/collection?index=BIN_IVF_FLAT&nlist=1024&nprobe=16``; the options may be left out.
+
+    Raises:
+        InputError: it has another form, or holds a password or token.
+
+    >>> parse_address("milvus+http://localhost:19530/photos").collection
+    'photos'
+    """
+    check_address(text)
+    rest = text.removeprefix("milvus+")
+    if not rest.startswith(("http://", "https://")):
+        raise InputError(f"{text}: write it as milvus+http://HOST:PORT/COLLECTION; in a file, use a store's folder")
+    try:
+        parts = urlsplit(rest)
+        server_is_named = bool(parts.hostname and parts.port)
+    except ValueError:
+        server_is_named = False
+    if not server_is_named or not (name := parts.path.strip("/")) or parts.fragment:
+        raise InputError(f"{text}: write it as milvus+http://HOST:PORT/COLLECTION")
+    _check_collection(text, name)
+    return MilvusAddress(text, f"{parts.scheme}://{parts.netloc}", name, _index(text, parts.query))
+
+
+def connect(address: MilvusAddress) -> Any:
+    """Return a `pymilvus.MilvusClient`.
+
+    Raises:
+        InputError: pymilvus is missing, or nothing answers there.
+    """
+    pymilvus = library("pymilvus", "milvus")
+    # Errors are raised as well, and told in one line; pymilvus would print a traceback before.
+    logging.getLogger("pymilvus.decorators").setLevel(logging.CRITICAL)
+    try:
+        return pymilvus.MilvusClient(
+            uri=address.uri,
+            token=os.environ.get(TOKEN_VARIABLE, ""),
+            timeout=_CONNECT_SECONDS,
+        )
+    except pymilvus.MilvusException as error:
+        hint = f"is the server there, and {TOKEN_VARIABLE} right?"
+        reason = " ".join(str(error.message).split())
+        raise InputError(f"{address.text}: cannot be opened ({reason}); {hint}") from None
+
+
+def _check_collection(text: str, name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", name):
+        raise InputError(f"{text}: {name!r} is no name of a collection; up to 255 letters, digits and '_'")
+
+
+def _index(text: str, query: str) -> Index | None:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name in options:
+        if name not in ("index", "nlist", "nprobe"):
+            raise InputError(f"{text}: {unknown(f'option {name!r}', name, ['index', 'nlist', 'nprobe'])}")
+    if not options:
+        return None
+    kind = options.pop("index", "")
+    if kind not in ("BIN_FLAT", "BIN_IVF_FLAT"):
+        raise InputError(f"{text}: index is {kind!r}; BIN_FLAT (exact) or BIN_IVF_FLAT (approximate) is expected")
+    if kind == "BIN_FLAT":
+        if options:
+            raise InputError(f"{text}: {next(iter(options))} belongs to BIN_IVF_FLAT; leave it out")
+        return Index()
+    n_lists = _whole(text, "nlist", options.get("nlist", "1024"), 65_536)
+    return Index(kind, n_lists, _whole(text, "nprobe", options.get("nprobe", str(min(16, n_lists))), n_lists))
+
+
+def _whole(text: str, name: str, value: str, most: int) -> int:
+    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= most:
+        raise InputError(f"{text}: {name} is {value!r}; a whole number from 1 to {most} is expected")
+    return int(value)
+
+
+#: Every row has a text in ``keys``, so these hold for all rows, and for none.
+ALL, NONE = 'keys != ""', 'keys == ""'
+
+
+def quote(text: str) -> str:
+    """Quote a string for Milvus's expressions, which know Go's escapes; JSON's are among them.
+
+    >>> print(quote("sea"))
+    "sea"
+    """
+    return json.dumps(text, ensure_ascii=False)
+
+
+# https://milvus.io/docs/limitations.md
+MAX_STRING = 65_535
+
+
+MAX_METADATA = 65_535
+
+
+MAX_LABELS = 4_096
+
+
+Row = dict[str, Any]
+
+
+def keys_text(metadata: Metadata) -> str:
+    """Return the set of an item's metadata keys as one string, as the field ``keys`` holds it.
+
+    >>> keys_text({"year": 2020, "text": "sea"})
+    '["text", "year"]'
+    """
+    return json.dumps(sorted(metadata), ensure_ascii=False)
+
+
+def key_of(modality: str, item_id: str) -> str:
+    """Return the primary key of a row.
+
+    >>> key_of("image", "a/b")
+    'image/a/b'
+    """
+    return f"{modality}/{item_id}"
+
+
+def id_of(key: str) -> str:
+    """Return the item of a row by its primary key.
+
+    >>> id_of("image/a/b")
+    'a/b'
+    """
+    return key.partition("/")[2]
+
+
+def to_rows(item: Item) -> list[Row]:
+    """Return an item as rows, one for each of its codes.
+
+    Raises:
+        InputError: it is larger than Milvus takes.
+
+    >>> [row["key"] for row in to_rows(Item("a", {"image": np.array([7], np.uint8)}))]
+    ['image/a']
+    """
+    _check_size(item.id, "id", key_of(max(item.codes, key=len), item.id))
+    metadata, keys = dict(item.metadata), keys_text(item.metadata)
+    labels = metadata.pop("labels", None) or []
+    assert isinstance(labels, list)
+    if len(labels) > MAX_LABELS:
+        raise InputError(f"{item.id!r}: {len(labels):,} labels; Milvus takes {MAX_LABELS:,} an item")
+    for label in labels:
+        _check_size(item.id, f"label {label[:20]!r}", label)
+    _check_size(item.id, "keys of metadata", keys)
+    size = len(json.dumps(metadata, ensure_ascii=False).encode())
+    if size > MAX_METADATA:
+        raise InputError(f"{item.id!r}: {size:,} bytes of metadata; Milvus takes {MAX_METADATA:,} an item")
+    common = {"id": item.id, "keys": keys, "labels": labels, "metadata": metadata}
+    return [
+        {"key": key_of(modality, item.id), "modality": modality, "first": not number, "code": code.tobytes(), **common}
+        for number, (modality, code) in enumerate(sorted(item.codes.items()))
+    ]
+
+
+def to_items(rows: Iterable[Mapping[str, Any]]) -> dict[str, Item]:
+    """Return id -> item of the rows that `pymilvus` gives.
+
+    >>> row = to_rows(Item("a", {"image": np.array([7], np.uint8)}, {"year": 2020}))[0]
+    >>> to_items([row | {"code": [row["code"]]}])["a"].metadata
+    {'year': 2020}
+    """
+    items: dict[str, Item] = {}
+    for row in rows:
+        metadata: dict[str, Value] = dict(row["metadata"])
+        if "labels" in json.loads(row["keys"]):
+            metadata["labels"] = list(row["labels"])
+        item = items.setdefault(row["id"], Item(row["id"], {}, metadata))
+        item.codes[row["modality"]] = np.frombuffer(row["code"][0], np.uint8)
+    return items
+
+
+def _check_size(item_id: str, what: str, text: str) -> None:
+    size = len(text.encode())
+    if size > MAX_STRING:
+        raise InputError(f"{item_id[:40]!r}: {what} of {size:,} bytes; Milvus takes {MAX_STRING:,}")
+
+
+def is_storable(item_id: str) -> bool:
+    """Return whether an item can have this id: it has a UTF-8 form, which is not too long.
+
+    >>> is_storable("a"), is_storable(chr(0xD800)), is_storable(70_000 * "a")
+    (True, False, False)
+    """
+    return is_text(item_id) and len(item_id.encode()) <= MAX_STRING
+
 
 _FORMAT = "channelhash milvus 2"
 

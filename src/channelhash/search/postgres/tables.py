@@ -1,11 +1,13 @@
-"""The tables of a store in PostgreSQL: how they are made, what they say of themselves, how items are written.
+"""The tables of a store in PostgreSQL: how they are made, what they say of themselves; items and filters in them.
 
 Everything is in one schema, so that ``DROP SCHEMA … CASCADE`` removes a store and nothing else. ``facts`` has one row;
 whoever writes locks it first, so that writers take turns. ``items`` has a row an item: ``id``, ``metadata``, and for
 every modality ``code_…``, ``bit(n_bits)``, and in a store that keeps projections ``projection_…``, one byte a bit.
 """
 
+import json
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +15,138 @@ from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
+from channelhash.search.filters import (
+    Among,
+    And,
+    Between,
+    Compare,
+    Condition,
+    Filter,
+    Known,
+    Like,
+    Literal,
+    Test,
+    kind_of,
+    literals_of,
+)
+from channelhash.search.items import Metadata
 from channelhash.search.local.tables import as_bytes
-from channelhash.search.postgres.rows import Bits
-from channelhash.search.validation import Metadata
+from channelhash.utils.optional_imports import library
+
+_BIT_OID = 1560  # of the type bit(n), https://www.postgresql.org/docs/current/catalog-pg-type.html
+_LENGTH_BYTES = 4  # the number of bits, before the bits
+# An entry of a B-tree has up to 2,704 bytes, some of which are PostgreSQL's own.
+_MAX_ID = 2_600
+# From here on Python writes a float with an exponent and rounds it to 17 digits, which jsonb would return as a whole
+# number of other digits.
+_EXPONENT = 1e16
+
+
+class Bits(NamedTuple):
+    """A packed code, to be sent as ``bit(n_bits)``.
+
+    >>> Bits(8, bytes([7])).n_bits
+    8
+    """
+
+    n_bits: int
+    packed: bytes
+
+
+def connect(database: str) -> Any:
+    """Open a connection that commits every statement on its own, and sends `Bits` as codes, metadata by `as_jsonb`.
+
+    Strings are sent as UTF-8, whatever the database's encoding is. No statement is prepared on the server: a pool of
+    connections (PgBouncer) may send the next one to another.
+
+    Raises:
+        InputError: psycopg is missing.
+    """
+    psycopg = library("psycopg", "postgres")
+
+    class BitsDumper(psycopg.adapt.Dumper):  # type: ignore[misc, name-defined]
+        format = psycopg.pq.Format.BINARY
+        oid = _BIT_OID
+
+        def dump(self, code: Bits) -> bytes:
+            return code.n_bits.to_bytes(_LENGTH_BYTES, "big") + code.packed
+
+    connection = psycopg.connect(
+        database,
+        autocommit=True,
+        prepare_threshold=None,
+        application_name="channelhash",
+        client_encoding="UTF8",
+        connect_timeout=10,
+    )
+    connection.adapters.register_dumper(Bits, BitsDumper)
+    library("psycopg.types.json", "postgres").set_json_dumps(as_jsonb, connection)
+    return connection
+
+
+def to_code(sent: bytes) -> PackedCodes:
+    """Return the packed code that a binary cursor reads as ``bit(n)``.
+
+    >>> to_code(bytes([0, 0, 0, 8, 7])).tolist()
+    [7]
+    """
+    return np.frombuffer(sent, np.uint8, offset=_LENGTH_BYTES)
+
+
+def to_codes(sent: list[bytes], n_bits: int) -> PackedCodes:
+    """Return codes ``(n, ceil(n_bits / 8))`` of what a binary cursor reads.
+
+    >>> to_codes([bytes([0, 0, 0, 8, 7])], 8).tolist()
+    [[7]]
+    """
+    width = _LENGTH_BYTES + -(-n_bits // 8)
+    return np.frombuffer(b"".join(sent), np.uint8).reshape(len(sent), width)[:, _LENGTH_BYTES:]
+
+
+def as_jsonb(metadata: Metadata) -> str:
+    """Return metadata as JSON of which jsonb keeps every value, and whether it is a whole number.
+
+    >>> as_jsonb({"year": 2020, "weight": 1e16, "text": None})
+    '{"year": 2020, "weight": 10000000000000000.0, "text": null}'
+    """
+    fields = (f"{json.dumps(key, ensure_ascii=False)}: {_literal(value)}" for key, value in metadata.items())
+    return f"{{{', '.join(fields)}}}"
+
+
+def as_decimal(value: float) -> Decimal:
+    """Return the number that stands for a whole number or a float in jsonb, and in comparisons with it.
+
+    >>> as_decimal(0.1), as_decimal(1e16)
+    (Decimal('0.1'), Decimal('10000000000000000'))
+    """
+    exact = isinstance(value, int) or abs(value) >= _EXPONENT
+    return Decimal(value) if exact else Decimal(float.__repr__(value))
+
+
+def is_storable(item_id: str) -> bool:
+    """Return whether an item can have this id.
+
+    >>> is_storable("a"), is_storable(chr(0)), is_storable(3_000 * "a")
+    (True, False, False)
+    """
+    return "\0" not in item_id and len(item_id.encode()) <= _MAX_ID
+
+
+def check_storable(address: str, ids: list[str]) -> None:
+    """Raise `InputError` unless items can have these ids."""
+    for name in ids:
+        if not is_storable(name):
+            raise InputError(
+                f"{address}: id {name[:40]!r} holds a NUL or more than {_MAX_ID:,} bytes, which PostgreSQL does not"
+                " take; choose another id"
+            )
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, float) and abs(value) >= _EXPONENT:
+        return f"{as_decimal(value):f}.0"
+    return json.dumps(value, ensure_ascii=False)
+
 
 _FORMAT = "channelhash postgres 1"
 _LEAST_PGVECTOR = (0, 8)
@@ -228,3 +359,103 @@ def write_items(
         f" FROM pg_temp.incoming LEFT JOIN {schema}.items ON items.id = incoming.id"
         f" ON CONFLICT (id) DO UPDATE SET {', '.join(replaced)}"
     )
+
+
+class SqlCondition(NamedTuple):
+    """A Boolean SQL expression with ``%s`` in the place of every literal.
+
+    >>> from channelhash.search.filters import parse_filter
+    >>> to_postgres(parse_filter("id = 'a'", []))
+    SqlCondition(sql='(id = %s)', parameters=('a',))
+    """
+
+    sql: str
+    parameters: tuple[Any, ...]
+
+
+# Kind of literal -> what `jsonb_typeof` calls values of that kind, and what their text is cast to. Strings compare by
+# code points, as everywhere here.
+_KINDS = {
+    "strings": ("string", 'text COLLATE "C"'),
+    "numbers": ("number", "numeric"),
+    "Booleans": ("boolean", "boolean"),
+}
+
+
+def to_postgres(tree: Filter | None) -> SqlCondition:
+    """Translate a filter for a row of ``items(id, metadata jsonb)``.
+
+    >>> from channelhash.search.filters import parse_filter
+    >>> to_postgres(parse_filter("label = 'dog'", []))
+    SqlCondition(sql="(metadata -> 'labels' ?| %s)", parameters=(['dog'],))
+    """
+    if tree is None:
+        return SqlCondition("true", ())
+    if isinstance(tree, Condition):
+        return _condition(tree)
+    parts = [to_postgres(part) for part in tree.parts]
+    word = " AND " if isinstance(tree, And) else " OR "
+    return SqlCondition(
+        f"({word.join(part.sql for part in parts)})", tuple(value for part in parts for value in part.parameters)
+    )
+
+
+def _condition(condition: Condition) -> SqlCondition:
+    """Return what is true of the items that pass; a value of another kind, or none, makes it null."""
+    key, test = condition.key, condition.test
+    if key == "label":
+        inner = _any_label(test)
+        return SqlCondition(f"(({inner.sql}) IS NOT TRUE)", inner.parameters) if condition.negated else inner
+    if key == "id":
+        inner = _test("id", test)
+    elif isinstance(test, Known):
+        inner = SqlCondition("(metadata ? %s)", (key,))
+    else:
+        kind, cast = _KINDS[kind_of(literals_of(test)[0])]
+        # CASE keeps its order, AND does not: a cast of another kind's value would fail.
+        inner = _test(f"(CASE jsonb_typeof(metadata -> %s) WHEN '{kind}' THEN (metadata ->> %s)::{cast} END)", test)
+        inner = SqlCondition(inner.sql, (key, key, *inner.parameters))
+    return SqlCondition(f"(NOT {inner.sql})", inner.parameters) if condition.negated else inner
+
+
+def _any_label(test: Test) -> SqlCondition:
+    """Return whether any label satisfies a test; null or false for an item that has none."""
+    match test:
+        case Compare(operator="=", value=value):
+            return SqlCondition("(metadata -> 'labels' ?| %s)", ([value],))
+        case Among(values=values):
+            return SqlCondition("(metadata -> 'labels' ?| %s)", (list(values),))
+        case Known():
+            return SqlCondition("(jsonb_array_length(metadata -> 'labels') > 0)", ())
+    inner = _test('(label COLLATE "C")', test)
+    labels = "jsonb_array_elements_text(metadata -> 'labels') AS label"
+    return SqlCondition(f"EXISTS (SELECT 1 FROM {labels} WHERE {inner.sql})", inner.parameters)
+
+
+def _test(value: str, test: Test) -> SqlCondition:
+    literals = tuple(_sent(literal) for literal in literals_of(test))
+    if value != "id" and isinstance(test, Compare | Between) and isinstance(literals[0], str):
+        return _compare_text(value, test, literals)
+    match test:
+        case Compare(operator=sign):
+            return SqlCondition(f"({value} {sign} %s)", literals)
+        case Among():
+            return SqlCondition(f"({value} IN ({', '.join(['%s'] * len(literals))}))", literals)
+        case Between():
+            return SqlCondition(f"({value} BETWEEN %s AND %s)", literals)
+        case Like():
+            return SqlCondition(f"({value} LIKE %s ESCAPE '')", literals)
+        case Known():
+            return SqlCondition(f"({value} IS NOT NULL)", ())
+
+
+def _compare_text(value: str, test: Compare | Between, literals: tuple[Any, ...]) -> SqlCondition:
+    """Compare by code points; the bytes of the database's own encoding may be in another order."""
+    sent = "convert_to(%s, 'UTF8')"
+    compared = f"{test.operator} {sent}" if isinstance(test, Compare) else f"BETWEEN {sent} AND {sent}"
+    return SqlCondition(f"(convert_to({value}, 'UTF8') {compared})", literals)
+
+
+def _sent(literal: Literal) -> Any:
+    """Return a literal as psycopg is to send it: numbers as they are written, not as the nearest of 64 bits."""
+    return literal if isinstance(literal, bool | str) else as_decimal(literal)

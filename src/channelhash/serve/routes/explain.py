@@ -11,12 +11,18 @@ from typing import Annotated, Literal
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Form, HTTPException, Response
 
-from channelhash.explanation.api import explain_pair
-from channelhash.explanation.explanation import MapSettings
+from channelhash.explanation.api import (
+    MapSettings,
+    Side,
+    compare_with_stored,
+    encode_side,
+    explain_pair,
+    load_side,
+    unpack_side,
+)
 from channelhash.explanation.occlusion import Encode
-from channelhash.explanation.sides import Side, compare_with_stored, encode_side, load_side, unpack_side
+from channelhash.search.items import choose_modality
 from channelhash.search.store import Item
-from channelhash.search.validation import choose_modality
 from channelhash.serve.images import UploadedImage, open_upload
 from channelhash.serve.limits import check_length
 from channelhash.serve.middleware import PROBLEMS

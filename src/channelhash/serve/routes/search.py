@@ -12,13 +12,19 @@ from fastapi import APIRouter, Depends, Form, HTTPException, Query, Response
 from channelhash.codes import PackedCodes, check_packed
 from channelhash.errors import InputError
 from channelhash.search.duplicates import find_duplicates
-from channelhash.search.fused import DEPTH
+from channelhash.search.fused import DEPTH, Page, answer_page
 from channelhash.search.hits import Hits
 from channelhash.search.hits import Query as SearchQuery
 from channelhash.search.hits import SearchOptions as StoreOptions
-from channelhash.search.paging import Page, answer_page
-from channelhash.search.query import item_query, make_query, part_modality, query_outputs
-from channelhash.search.question import Part, check_parts, parse_question
+from channelhash.search.query import (
+    Part,
+    check_parts,
+    item_query,
+    make_query,
+    parse_question,
+    part_modality,
+    query_outputs,
+)
 from channelhash.serve.encoding import Outputs
 from channelhash.serve.images import UploadedImage
 from channelhash.serve.limits import check_length, check_narrowing, check_number

@@ -19,12 +19,12 @@ from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, 
 from channelhash.lab.experiments.rendering import Cell
 from channelhash.lab.experiments.results import measured
 from channelhash.lab.experiments.tables import all_views, best_means, losses_table, print_spread, spread
-from channelhash.metrics.code_files import evaluate_sets
+from channelhash.metrics.report import evaluate_sets
 from channelhash.models.hash_model import Branch
 from channelhash.models.small import unit_pixels
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
-from channelhash.text.augmentation import drop_tokens, replace_tokens
+from channelhash.text.tokens import drop_tokens, replace_tokens
 from channelhash.training.batches import prepare_inputs
 from channelhash.utils.image_files import open_image
 from channelhash.utils.plotting import arrow
