@@ -22,7 +22,7 @@ LEVELS: tuple[Level, ...] = ("none", "easy", "medium", "hard")
 TABLE_EPOCHS = 200
 
 #: first epoch of a range -> share of each level, table "Progressive image augmentation mixtures".
-MIXTURES: dict[int, dict[Level, float]] = {
+_MIXTURES: dict[int, dict[Level, float]] = {
     0: {"none": 1.00, "easy": 0.00, "medium": 0.00, "hard": 0.00},
     20: {"none": 0.25, "easy": 0.75, "medium": 0.00, "hard": 0.00},
     40: {"none": 0.25, "easy": 0.50, "medium": 0.25, "hard": 0.00},
@@ -163,7 +163,7 @@ def mixture(epoch: int, n_epochs: int = TABLE_EPOCHS) -> dict[Level, float]:
     (0.25, 0.25)
     """
     in_table = epoch * TABLE_EPOCHS / n_epochs
-    return MIXTURES[max(first for first in MIXTURES if first <= in_table)]
+    return _MIXTURES[max(first for first in _MIXTURES if first <= in_table)]
 
 
 EasyWeights = Literal["kinds", "angles"]

@@ -176,7 +176,7 @@ class MapSettings:
 
 
 #: The default settings of maps.
-DEFAULT_MAPS = MapSettings()
+_DEFAULT_MAPS = MapSettings()
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ def explain(
     likes: Sequence[str] = (),
     by: Sequence[str] = (),
     model: Path | None = None,
-    settings: MapSettings | None = DEFAULT_MAPS,
+    settings: MapSettings | None = _DEFAULT_MAPS,
     trust_code: bool = False,
 ) -> Explanation:
     """Explain why two items have codes as near as they are.
@@ -339,7 +339,7 @@ def explain_pair(
     pair: tuple[Side, Side],
     bit_labels: BitLabels | None,
     encoders: Mapping[str, Encode],
-    settings: MapSettings | None = DEFAULT_MAPS,
+    settings: MapSettings | None = _DEFAULT_MAPS,
 ) -> Explanation:
     """Explain a pair of items.
 

@@ -92,7 +92,7 @@ def _unit(outputs: Outputs) -> NDArray[np.float64]:
 Correlations = NDArray[np.float64]
 
 #: Probability that any correlation is called clear when bits and labels are independent.
-ALPHA = 0.05
+_ALPHA = 0.05
 #: Smallest |φ| that is called clear, however many rows there are; docs/how-to/explain.md gives the reason.
 EFFECT = 0.2
 # Rows unpacked at a time.
@@ -142,7 +142,7 @@ def clear_threshold(n_rows: int, n_tests: int) -> float:
     >>> round(clear_threshold(100, 500), 3), clear_threshold(1_000_000, 500)
     (0.389, 0.2)
     """
-    significant = -NormalDist().inv_cdf(ALPHA / (2 * max(n_tests, 1))) / np.sqrt(max(n_rows, 1))
+    significant = -NormalDist().inv_cdf(_ALPHA / (2 * max(n_tests, 1))) / np.sqrt(max(n_rows, 1))
     return max(EFFECT, float(significant))
 
 
@@ -205,9 +205,9 @@ def label_evidence(bits: Sequence[Bit], clear: Correlations) -> Correlations:
 _FORMAT = "channelhash meanings 1"
 _NAME = "meanings.json"
 #: Largest number of a store's items that are counted; of a run all are.
-MAX_COUNTED = 20_000
+_MAX_COUNTED = 20_000
 #: Largest store whose ids are listed; of larger ones nothing is counted.
-MAX_ITEMS = 5_000_000
+_MAX_ITEMS = 5_000_000
 _BLOCK = 1000
 
 
@@ -261,10 +261,10 @@ def _load_run(folder: Path) -> BitLabels | None:
 
 
 def _count_items(store: Store) -> BitLabels | None:
-    if not 0 < len(store) <= MAX_ITEMS:
+    if not 0 < len(store) <= _MAX_ITEMS:
         return None
     ids = store.ids()
-    picked = [ids[i] for i in np.unique(np.linspace(0, len(ids) - 1, min(MAX_COUNTED, len(ids))).astype(int))]
+    picked = [ids[i] for i in np.unique(np.linspace(0, len(ids) - 1, min(_MAX_COUNTED, len(ids))).astype(int))]
     codes: dict[str, list[NDArray[np.uint8]]] = {}
     names: dict[str, list[list[str]]] = {}
     for start in range(0, len(picked), _BLOCK):

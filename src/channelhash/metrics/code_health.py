@@ -135,7 +135,7 @@ def bit_health(packed: PackedCodes, n_bits: int) -> BitHealth:
     sizes = bucket_sizes(packed)
     return {
         "ones": ones.tolist(),
-        "entropy": bit_entropy(ones).tolist(),
+        "entropy": _bit_entropy(ones).tolist(),
         "constant": int(((ones == 0) | (ones == 1)).sum()),
         "correlation_mean": float(pairs.mean()) if len(pairs) else None,
         "correlation_max": float(pairs.max()) if len(pairs) else None,
@@ -159,10 +159,10 @@ def bit_balance(packed: PackedCodes, n_bits: int) -> NDArray[np.float64]:
     return balance
 
 
-def bit_entropy(ones: NDArray[np.float64]) -> NDArray[np.float64]:
+def _bit_entropy(ones: NDArray[np.float64]) -> NDArray[np.float64]:
     """Compute −p log₂ p − (1 − p) log₂ (1 − p) of shares of ones p; 0 for a constant bit.
 
-    >>> bit_entropy(np.array([0.0, 0.5])).tolist()
+    >>> _bit_entropy(np.array([0.0, 0.5])).tolist()
     [0.0, 1.0]
     """
     entropy = np.zeros(ones.shape)

@@ -49,14 +49,14 @@ class LabelGains:
     def __add__(self, other: "LabelGains") -> "LabelGains":
         """Return the gains of the same queries over both shards of a database."""
         lists = [(gains.query, gains.gain, gains.count) for gains in (self, other)]
-        return label_gains(self.by_distance + other.by_distance, lists)
+        return _label_gains(self.by_distance + other.by_distance, lists)
 
 
-def gain_units(sizes: NDArray[Any], width: int) -> Counts:
+def _gain_units(sizes: NDArray[Any], width: int) -> Counts:
     """Compute the gain of an item of s labels that shares a of them, for each s in ``sizes`` and a = 0 … ``width`` − 1:
     ``(len(sizes), width)`` whole numbers of 2⁻³².
 
-    >>> (gain_units(np.array([1, 4]), width=2) / 2**32).tolist()
+    >>> (_gain_units(np.array([1, 4]), width=2) / 2**32).tolist()
     [[0.0, 1.0], [0.0, 0.5]]
     """
     of_labels = np.sqrt(np.maximum(sizes, 1))[:, None]
@@ -64,19 +64,19 @@ def gain_units(sizes: NDArray[Any], width: int) -> Counts:
     return units
 
 
-GainLists = tuple[Counts, Counts, Counts]
+_GainLists = tuple[Counts, Counts, Counts]
 
 
-def gain_lists(shared: Counts, units: Counts, first: int) -> GainLists:
+def _gain_lists(shared: Counts, units: Counts, first: int) -> _GainLists:
     """List (query, gain, count) as `LabelGains` does for some queries, in its order; a gain may come several times.
 
     Args:
         shared: ``(queries, sizes, width)``, how many items of each size share how many labels with a query.
-        units: `gain_units` of the same sizes and width.
+        units: `_gain_units` of the same sizes and width.
         first: row of the first of these queries.
 
-    >>> units = gain_units(np.array([1]), width=2)
-    >>> gain_lists(np.array([[[5, 2]]]), units, first=0)[2].tolist()
+    >>> units = _gain_units(np.array([1]), width=2)
+    >>> _gain_lists(np.array([[[5, 2]]]), units, first=0)[2].tolist()
     [2]
     """
     worth = units.ravel()
@@ -87,13 +87,13 @@ def gain_lists(shared: Counts, units: Counts, first: int) -> GainLists:
     return query + first, worth[falling[cell]], counts[query, cell]
 
 
-def label_gains(by_distance: Counts, lists: Sequence[GainLists]) -> LabelGains:
+def _label_gains(by_distance: Counts, lists: Sequence[_GainLists]) -> LabelGains:
     """Make gains from their sums by distance and from lists in which a gain may come several times.
 
     A single list is in order. Counts may be negative, to take items away; gains of no item are not listed.
 
     >>> lists = [(np.array([0, 0]), np.array([5, 5]), np.array([1, 2]))]
-    >>> label_gains(np.array([[15, 0]]), lists).count.tolist()
+    >>> _label_gains(np.array([[15, 0]]), lists).count.tolist()
     [3]
     """
     nothing = (np.empty(0, np.int64),) * 3
@@ -133,7 +133,7 @@ class DistanceCounts(NamedTuple):
     gains: LabelGains
 
 
-class SizeSegments(NamedTuple):
+class _SizeSegments(NamedTuple):
     """Items in the order of how many labels they have.
 
     Attributes:
@@ -201,12 +201,12 @@ def count_distances(
     >>> count_distances(codes, codes, labels, labels, n_bits=8).total[0].tolist()
     [1, 0, 0, 0, 0, 0, 0, 0, 1]
     """
-    database_sets = label_words(database_labels)
+    database_sets = _label_words(database_labels)
     segments = by_label_count(label_counts(database_sets))
     items, sets = (_columns(values[segments.order]) for values in (words(database_codes), database_sets))
-    codes, labels = _writeable(words(query_codes)), label_words(query_labels)
+    codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
     widths = label_counts(labels) + 1
-    units = gain_units(segments.sizes, int(widths.max(initial=1)))
+    units = _gain_units(segments.sizes, int(widths.max(initial=1)))
     total, relevant, gained = (np.zeros((len(codes), n_bits + 1), dtype=np.int64) for _ in range(3))
     chunk, lists = max(1, _CELLS // units.size), []
     for first in range(0, len(codes), chunk):
@@ -215,8 +215,8 @@ def count_distances(
         pairs, totals = Pairs(codes[rows], items, labels[rows], sets), Totals(total[rows], relevant[rows], gained[rows])
         group = kernel.group_size(len(codes[rows]))
         kernel.count_by_distance(pairs, widths[rows], segments.ends, units, group, totals, shared)
-        lists.append(gain_lists(shared, units, first))
-    return DistanceCounts(total, relevant, label_gains(gained, lists))
+        lists.append(_gain_lists(shared, units, first))
+    return DistanceCounts(total, relevant, _label_gains(gained, lists))
 
 
 def without_pairs(
@@ -238,7 +238,7 @@ def without_pairs(
     distance = np.bitwise_count(query_codes[query] ^ database_codes[item]).sum(axis=1, dtype=np.int64)
     shared = (query_labels[query] & database_labels[item]).sum(axis=1)
     size = database_labels[item].sum(axis=1)
-    units = gain_units(np.arange(size.max(initial=0) + 1), int(shared.max(initial=0)) + 1)
+    units = _gain_units(np.arange(size.max(initial=0) + 1), int(shared.max(initial=0)) + 1)
     gain = units[size, shared]
     total, relevant, gained = (part.copy() for part in (counts.total, counts.relevant, counts.gains.by_distance))
     np.subtract.at(total, (query, distance), 1)
@@ -246,7 +246,7 @@ def without_pairs(
     np.subtract.at(gained, (query, distance), gain)
     left_out = (query[shared > 0], gain[shared > 0], np.full(int((shared > 0).sum()), -1, dtype=np.int64))
     gains = counts.gains
-    return DistanceCounts(total, relevant, label_gains(gained, [(gains.query, gains.gain, gains.count), left_out]))
+    return DistanceCounts(total, relevant, _label_gains(gained, [(gains.query, gains.gain, gains.count), left_out]))
 
 
 def count_jointly(
@@ -264,8 +264,8 @@ def count_jointly(
     >>> count_jointly(codes, codes, labels, labels, n_bits=8)[8].tolist()
     [2, 0]
     """
-    codes, labels = _writeable(words(query_codes)), label_words(query_labels)
-    items, sets = _columns(words(database_codes)), _columns(label_words(database_labels))
+    codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
+    items, sets = _columns(words(database_codes)), _columns(_label_words(database_labels))
     group = max(kernel.group_size(len(codes)), -(-len(codes) // 64))
     width = int(label_counts(labels).max(initial=0)) + 1
     counts = np.zeros((-(-len(codes) // group), n_bits + 1, width), dtype=np.int64)
@@ -295,8 +295,8 @@ def precisions_in_order(
     >>> precisions_in_order(codes, codes, labels, labels, counts.total, counts.relevant).tolist()
     [1.0, 1.0]
     """
-    codes, labels = _writeable(words(query_codes)), label_words(query_labels)
-    items, sets = _columns(words(database_codes)), _columns(label_words(database_labels))
+    codes, labels = _writeable(words(query_codes)), _label_words(query_labels)
+    items, sets = _columns(words(database_codes)), _columns(_label_words(database_labels))
     sums = np.empty(len(codes))
     before, relevant_before = (np.cumsum(counts, axis=1) - counts for counts in (total, relevant))
     group = kernel.group_size(len(codes))
@@ -304,7 +304,7 @@ def precisions_in_order(
     return sums
 
 
-def by_label_count(size_of_item: NDArray[np.int64]) -> SizeSegments:
+def by_label_count(size_of_item: NDArray[np.int64]) -> _SizeSegments:
     """Order items by how many labels they have, from those numbers ``(n,)``.
 
     >>> by_label_count(np.array([2, 1, 2])).order.tolist()
@@ -314,13 +314,13 @@ def by_label_count(size_of_item: NDArray[np.int64]) -> SizeSegments:
     # A stable sort of numbers of up to 16 bits goes by their digits and not by comparisons.
     order = np.argsort(size_of_item.astype(np.min_scalar_type(len(counts))), kind="stable")
     sizes = np.flatnonzero(counts)
-    return SizeSegments(order, sizes, np.cumsum(counts[sizes]))
+    return _SizeSegments(order, sizes, np.cumsum(counts[sizes]))
 
 
-def label_words(labels: Labels) -> Words:
+def _label_words(labels: Labels) -> Words:
     """Pack label sets ``(n, c)`` as bits of 64-bit words ``(n, ceil(c / 64))``.
 
-    >>> label_words(np.eye(3) > 0).shape
+    >>> _label_words(np.eye(3) > 0).shape
     (3, 1)
     """
     n, c = labels.shape
@@ -334,9 +334,9 @@ def label_words(labels: Labels) -> Words:
 
 
 def label_counts(sets: Words) -> NDArray[np.int64]:
-    """Count the labels of each item, from `label_words`.
+    """Count the labels of each item, from `_label_words`.
 
-    >>> label_counts(label_words(np.array([[True, True, False]]))).tolist()
+    >>> label_counts(_label_words(np.array([[True, True, False]]))).tolist()
     [2]
     """
     counts: NDArray[np.int64] = np.bitwise_count(sets).sum(axis=1, dtype=np.int64)

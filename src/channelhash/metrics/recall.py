@@ -18,7 +18,7 @@ from channelhash.metrics.ranking import Scores
 from channelhash.metrics.real_valued import rounded_cosines, unit_rows
 
 #: K of Recall@K that the literature prints.
-DEFAULT_K = (1, 5, 10)
+_DEFAULT_K = (1, 5, 10)
 
 # Pairs whose similarities are held at once.
 _PAIRS = 1 << 21
@@ -83,7 +83,7 @@ class FirstGroup(NamedTuple):
         """Compute the expected rank of the first counterpart, a + (t + 1) / (r + 1), ``(nq,)``; NaN without any."""
         return np.where(self.counterparts > 0, self.ahead + (self.tied + 1) / (self.counterparts + 1), np.nan)
 
-    def report(self, k: Iterable[int] = DEFAULT_K) -> RecallReport:
+    def report(self, k: Iterable[int] = _DEFAULT_K) -> RecallReport:
         """Return the scores over all queries.
 
         Raises:
@@ -101,7 +101,7 @@ class FirstGroup(NamedTuple):
 
 
 def recall_at_k(
-    query: CodeSet | Vectors, database: CodeSet | Vectors, pairs: Rows | None = None, k: Iterable[int] = DEFAULT_K
+    query: CodeSet | Vectors, database: CodeSet | Vectors, pairs: Rows | None = None, k: Iterable[int] = _DEFAULT_K
 ) -> dict[str, RecallReport]:
     """Compute Recall@K and the median rank of every cross-modal task, in expectation over the orders of ties.
 

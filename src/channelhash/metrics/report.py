@@ -146,7 +146,7 @@ def evaluate_tasks(
                 f"convention {conventions[0]}: its mAP needs labels, and these codes have none; leave it out"
             )
         return {task: TaskEvaluation(None, cast(TaskReport, report)) for task, report in instances.items()}
-    own = own_pairs(query, database)
+    own = _own_pairs(query, database)
     for task, pairs in _pairs(query, database).items():
         histogram = hamming_histogram(*pairs, n_bits=query.n_bits, own=own)
         counted[task] = histogram, average_precisions_in_order(*pairs, histogram, own)
@@ -190,11 +190,11 @@ def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram
     >>> count_tasks(codes, codes)["image->image"].total[0].tolist()
     [0, 0, 0, 0, 0, 0, 0, 0, 1]
     """
-    pairs, own = _pairs(query, database), own_pairs(query, database)
+    pairs, own = _pairs(query, database), _own_pairs(query, database)
     return {task: hamming_histogram(*pairs[task], n_bits=query.n_bits, own=own) for task in pairs}
 
 
-def own_pairs(query: CodeSet, database: CodeSet) -> RowPairs | None:
+def _own_pairs(query: CodeSet, database: CodeSet) -> RowPairs | None:
     """Return the rows ``(p, 2)`` of queries and of items with the same id; None if there are none.
 
     Numbers as ids may be those of rows on each side: they mean the same items where all of these have the same labels.
@@ -203,7 +203,7 @@ def own_pairs(query: CodeSet, database: CodeSet) -> RowPairs | None:
         ValueError: items with the id of a query, which is no number, all have other labels.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.eye(2), n_bits=8)
-    >>> own_pairs(codes, codes.take([1])).tolist()
+    >>> _own_pairs(codes, codes.take([1])).tolist()
     [[1, 0]]
     """
     ids = set(query.ids)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from channelhash.models import HashModel
 
 
-PlaceT = TypeVar("PlaceT", Path, RemotePath, Place)
+_PlaceT = TypeVar("_PlaceT", Path, RemotePath, Place)
 
 _FORMAT = "channelhash bulk codes 1"
 
@@ -107,7 +107,7 @@ def open_job(model: "HashModel", data: str, out: Place, root: str | None, shard_
         for _ in files:  # listed once more, for their hash
             pass
         current = identity | {"n_files": files.count, "input_hash": files.hash}
-        return _check_same(out, read_job(out), current)
+        return _check_same(out, _read_job(out), current)
     if next(out.glob("*.parquet"), None):
         raise InputError(f"{out}: holds Parquet files, but no job/manifest.json; name an empty or a new folder")
     available = KINDS[kind].modalities(first.address)
@@ -152,7 +152,7 @@ def _check_same(out: Place, job: BulkJob, current: dict[str, Any]) -> BulkJob:
     return job
 
 
-def read_job(out: Place) -> BulkJob:
+def _read_job(out: Place) -> BulkJob:
     """Return the job that was begun in a folder of codes.
 
     Raises:
@@ -169,7 +169,7 @@ def read_job(out: Place) -> BulkJob:
             raise ValueError(str(error)) from error
 
 
-def shard_path(out: PlaceT, number: int) -> PlaceT:
+def shard_path(out: _PlaceT, number: int) -> _PlaceT:
     """Return the file of codes of a shard; only a finished shard has it.
 
     >>> shard_path(Path("codes"), 7).name
@@ -178,7 +178,7 @@ def shard_path(out: PlaceT, number: int) -> PlaceT:
     return out / f"codes-{number:06d}.parquet"
 
 
-def bad_path(out: PlaceT, number: int) -> PlaceT:
+def bad_path(out: _PlaceT, number: int) -> _PlaceT:
     """Return the file of the items of a shard that could not be encoded, a JSON object a line.
 
     >>> bad_path(Path("codes"), 7).as_posix()
@@ -197,7 +197,7 @@ def finished_shards(out: Place, n_shards: int) -> set[int]:
     return {number for number in range(n_shards) if shard_path(out, number).name in names}
 
 
-def shard_files(folder: PlaceT) -> list[PlaceT]:
+def shard_files(folder: _PlaceT) -> list[_PlaceT]:
     """Return the files of codes in a folder, in order.
 
     Raises:
@@ -210,7 +210,7 @@ def shard_files(folder: PlaceT) -> list[PlaceT]:
     ['codes-000000.parquet']
     """
     if (folder / "job" / "manifest.json").exists():
-        files = [shard_path(folder, number) for number in range(len(read_job(folder).shards))]
+        files = [shard_path(folder, number) for number in range(len(_read_job(folder).shards))]
         missing = len(files) - len(finished_shards(folder, len(files)))
         if missing:
             raise InputError(f"{folder}: {missing} of {len(files)} shards are missing; run `channelhash encode` again")

@@ -45,7 +45,7 @@ _COARSE, _COARSE_TILES = 64, 0.8  # a small picture's grid, and what its tiles m
 # Copies that are kept in memory, some 60 MB and 130 MB; pictures that are compared with as many others at a time.
 _CACHED, _FINE_CACHED, _TILE = 1 << 16, 1 << 11, 1 << 9
 
-Floats = NDArray[np.float32]
+_Floats = NDArray[np.float32]
 Pairs = NDArray[np.bool_]
 Read = TypeVar("Read")
 
@@ -66,7 +66,7 @@ class Copy(NamedTuple):
     text: bool
 
 
-class Detail(NamedTuple):
+class _Detail(NamedTuple):
     """A larger copy of a picture file: ``(256, 256)`` uint8, and the side of the finest grid that it fills twice."""
 
     cells: NDArray[np.uint8]
@@ -113,7 +113,7 @@ def _shrink(image: Image.Image, side: int) -> Image.Image:
 
 
 @lru_cache(_FINE_CACHED)
-def _read_detail(path: str, _changed: int) -> Detail:
+def _read_detail(path: str, _changed: int) -> _Detail:
     with open_image(path) as opened:
         pixels = min(opened.size) // 2
         cells = np.asarray(_shrink(decode(opened, 2 * _FINE_SIDE).convert("L"), _FINE_SIDE), dtype=np.float32)
@@ -122,7 +122,7 @@ def _read_detail(path: str, _changed: int) -> Detail:
     grid = _FINE_SIDE
     while grid > max(pixels, 2 * _CELLS):
         grid //= 2
-    return Detail(cells.round().astype(np.uint8), grid)
+    return _Detail(cells.round().astype(np.uint8), grid)
 
 
 def alike(copies: Sequence[Copy], others: Sequence[Copy], shape: float = _SHAPE) -> Pairs:
@@ -160,7 +160,7 @@ def alike(copies: Sequence[Copy], others: Sequence[Copy], shape: float = _SHAPE)
     return near
 
 
-def _same_detail(a: Sequence[Detail | None], b: Sequence[Detail | None], pairs: Pairs) -> Pairs:
+def _same_detail(a: Sequence[_Detail | None], b: Sequence[_Detail | None], pairs: Pairs) -> Pairs:
     """Return those of the pairs whose larger copies are alike, on the finest grid of both."""
     a_grids, b_grids = (np.array([detail.grid if detail else 0 for detail in side]) for side in (a, b))
     finest = np.minimum.outer(a_grids, b_grids)
@@ -172,15 +172,15 @@ def _same_detail(a: Sequence[Detail | None], b: Sequence[Detail | None], pairs: 
     return same
 
 
-def _cells(details: Sequence[Detail | None], rows: NDArray[np.int64], grid: int) -> Floats:
+def _cells(details: Sequence[_Detail | None], rows: NDArray[np.int64], grid: int) -> _Floats:
     """Return larger copies of some rows as ``(n, grid, grid)``."""
     step = _FINE_SIDE // grid
     cells = _stack(detail.cells for row in rows.tolist() if (detail := details[row]))
-    means: Floats = cells.reshape(len(rows), grid, step, grid, step).mean(axis=(2, 4))
+    means: _Floats = cells.reshape(len(rows), grid, step, grid, step).mean(axis=(2, 4))
     return means
 
 
-def _same_tiles(a: Floats, b: Floats, pairs: Pairs) -> Pairs:
+def _same_tiles(a: _Floats, b: _Floats, pairs: Pairs) -> Pairs:
     """Return those of the pairs of larger copies of one grid of which all tiles correlate."""
     grid = a.shape[1]
     least = _TILES if grid > _COARSE else _COARSE_TILES
@@ -193,17 +193,17 @@ def _same_tiles(a: Floats, b: Floats, pairs: Pairs) -> Pairs:
     return pairs
 
 
-def _tile_row(cells: Floats, start: int) -> Floats:
+def _tile_row(cells: _Floats, start: int) -> _Floats:
     """Return one row of the tiles of ``n`` larger copies, ``(tiles, n, 8, 8)``."""
     rows = cells[:, start : start + _CELLS]
     return rows.reshape(len(cells), _CELLS, -1, _CELLS).transpose(2, 0, 1, 3)
 
 
-def _stack(images: Iterable[NDArray[np.uint8]]) -> Floats:
+def _stack(images: Iterable[NDArray[np.uint8]]) -> _Floats:
     return np.array(list(images), dtype=np.float32)
 
 
-def _unit(images: Floats, least: float) -> tuple[Floats, Floats]:
+def _unit(images: _Floats, least: float) -> tuple[_Floats, _Floats]:
     """Return unit vectors of images ``(…, side, side)``, whose products are the correlations, and mean squares.
 
     The last element of a vector stands for ``least``, which all images have in common.

@@ -32,7 +32,7 @@ ITEMS = 2000
 #: Answers whose mean distance says whether they are close.
 FIRST = 10
 #: Share of the store's own questions that would have nothing close.
-LOST = 0.03
+_LOST = 0.03
 
 # Of all bits, how many a cosine of 1 counts beside distances in bits.
 _HALF = 0.5
@@ -76,19 +76,19 @@ class Judgement:
     close: bool | None
 
 
-def shares_within(distances: NDArray[np.integer], n_bits: int) -> NDArray[np.float64]:
+def _shares_within(distances: NDArray[np.integer], n_bits: int) -> NDArray[np.float64]:
     """Return the share of distances that are at most 0, 1, … ``n_bits``.
 
-    >>> shares_within(np.array([0, 2, 2, 3]), n_bits=3).tolist()
+    >>> _shares_within(np.array([0, 2, 2, 3]), n_bits=3).tolist()
     [0.25, 0.25, 0.75, 1.0]
     """
     return np.cumsum(np.bincount(distances.ravel(), minlength=n_bits + 1)) / max(1, distances.size)
 
 
-def first_means(distances: NDArray[np.floating]) -> NDArray[np.float64]:
+def _first_means(distances: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return the mean of the first 1, 2, … m of ``(nq, m)`` distances, smallest first.
 
-    >>> first_means(np.array([[1.0, 2.0, 6.0]])).tolist()
+    >>> _first_means(np.array([[1.0, 2.0, 6.0]])).tolist()
     [[1.0, 1.5, 3.0]]
     """
     means: NDArray[np.float64] = np.cumsum(distances, axis=1) / np.arange(1, distances.shape[1] + 1)
@@ -114,7 +114,7 @@ def judge(reference: Reference | None, code: PackedCodes, distances: Sequence[in
         return None
     shares = reference.shares
     if shares is None:
-        shares = shares_within(hamming_distances(code[None], reference.items), n_bits)
+        shares = _shares_within(hamming_distances(code[None], reference.items), n_bits)
     return Judgement(shares[list(distances)].tolist(), is_close(reference, distances))
 
 
@@ -229,7 +229,7 @@ def _make(store: Store, question: str, modality: str, count: int) -> Reference:
         outputs = np.stack([item.projections[question] for item in store.get(names)])
         scored = store.search_projections(outputs, FIRST + 1, modality)
         cosine_limits = _limits(names, scored.ids, [1 - scores for scores in scored.scores])
-    return Reference(count, items, shares_within(distances[foreign], n_bits), limits, cosine_limits)
+    return Reference(count, items, _shares_within(distances[foreign], n_bits), limits, cosine_limits)
 
 
 def _limits(
@@ -240,7 +240,7 @@ def _limits(
         [distance for other, distance in zip(others, values.tolist(), strict=True) if other != name][:FIRST]
         for name, others, values in zip(names, ids, distances, strict=True)
     ]
-    limits: NDArray[np.float64] = np.quantile(first_means(np.array(nearest)), 1 - LOST, axis=0, method="higher")
+    limits: NDArray[np.float64] = np.quantile(_first_means(np.array(nearest)), 1 - _LOST, axis=0, method="higher")
     return limits
 
 
@@ -265,14 +265,14 @@ def _nonsense_limits(
     common /= np.linalg.norm(common) or 1
     against = _cosines(outputs, common)[:, None]
     found = store.search(pack(binarize(outputs)), FIRST, modality)
-    bits = _nearer(first_means(np.array(found.distances)) + _HALF * (store.n_bits or 0) * against)
+    bits = _nearer(_first_means(np.array(found.distances)) + _HALF * (store.n_bits or 0) * against)
     if not store.projected:
         return bits, None, common
     scores = store.search_projections(outputs, FIRST, modality).scores
-    return bits, _nearer(first_means(1 - np.array(scores)) + against), common
+    return bits, _nearer(_first_means(1 - np.array(scores)) + against), common
 
 
 def _nearer(means: NDArray[np.float64]) -> NDArray[np.float64]:
-    limits = np.quantile(means, LOST, axis=0, method="lower")
+    limits = np.quantile(means, _LOST, axis=0, method="lower")
     nearer: NDArray[np.float64] = np.nextafter(limits, -np.inf)  # as near is not nearer
     return nearer

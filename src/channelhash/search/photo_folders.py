@@ -23,10 +23,10 @@ _ENOUGH = 65536
 
 def is_store(folder: Path) -> bool:
     """Return whether a folder holds a store, perhaps one whose first items are yet to come, or one that is damaged."""
-    return is_model(folder / "model") or any(_holds(folder / name, mark) for name, mark in _STORE.items())
+    return _is_model(folder / "model") or any(_holds(folder / name, mark) for name, mark in _STORE.items())
 
 
-def is_model(folder: Path) -> bool:
+def _is_model(folder: Path) -> bool:
     """Return whether a folder holds a saved model."""
     return _holds(folder / "config.json", _MODEL)
 
@@ -42,7 +42,7 @@ def is_plain_folder(path: Path) -> bool:
     >>> is_plain_folder(Path(os.sep)), is_plain_folder(Path("lost.store"))
     (True, False)
     """
-    return path.is_dir() and not (is_store(path) or is_model(path) or is_run(path))
+    return path.is_dir() and not (is_store(path) or _is_model(path) or is_run(path))
 
 
 def _holds(file: Path, mark: bytes) -> bool:

@@ -32,7 +32,7 @@ from channelhash.search.store import Item, Store
 #: Most parts of a question.
 MAX_PARTS = 32
 #: Largest weight of a part.
-MAX_WEIGHT = 100.0
+_MAX_WEIGHT = 100.0
 
 _TOKEN = re.compile(r'(-?)"([^"]*)"(?:\^(\d+(?:\.\d*)?))?|(\S+)')
 _WORD = re.compile(r"(-(?=[^-]))?(.+?)(?:\^(\d+(?:\.\d*)?))?", re.DOTALL)
@@ -153,8 +153,8 @@ def unwanted_phrases(parts: Iterable[Part]) -> tuple[str, ...]:
 
 def _weight(digits: str) -> float:
     weight = float(digits or 1)
-    if not 0 < weight <= MAX_WEIGHT:
-        raise InputError(f"^{digits[:20]}: a weight is above 0 and at most {MAX_WEIGHT:g}")
+    if not 0 < weight <= _MAX_WEIGHT:
+        raise InputError(f"^{digits[:20]}: a weight is above 0 and at most {_MAX_WEIGHT:g}")
     return weight
 
 
@@ -226,7 +226,7 @@ def item_query(item: Item, modality: str) -> Query:
     return Query(item.codes[modality], None if projection is None else projection.astype(np.float32), modality)
 
 
-def question_parts(
+def _question_parts(
     store: Store,
     text: str | None = None,
     image: Path | Image.Image | None = None,
@@ -254,7 +254,7 @@ def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[np.floating[Any]
     """Return one query of a question's parts.
 
     Args:
-        parts: as `question_parts` makes them.
+        parts: as `_question_parts` makes them.
         outputs: the real-valued outputs ``(k,)`` of each; None for one that counts by its words alone.
 
     >>> make_query([Part("a dog")], [None]).words
@@ -272,12 +272,12 @@ def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[np.floating[Any]
     return Query(pack(binarize(combined[None]))[0], combined, modality, words, without, words_coded)
 
 
-def encode_parts(encoder: QueryEncoder | None, parts: Sequence[Part]) -> list[NDArray[np.float32] | None]:
+def _encode_parts(encoder: QueryEncoder | None, parts: Sequence[Part]) -> list[NDArray[np.float32] | None]:
     """Return the real-valued outputs ``(k,)`` of parts, encoded in one batch a modality; None if they have none.
 
     Args:
         encoder: the store's model, needed unless all parts are stored items. Of words, one of images makes no outputs.
-        parts: as `question_parts` makes them.
+        parts: as `_question_parts` makes them.
 
     Raises:
         InputError: the model does not encode images, or one cannot be read.
@@ -322,7 +322,7 @@ def search_store(
         model: see `load_encoder`.
 
     Raises:
-        InputError: as `load_encoder`, `question_parts`, `query_like` and `channelhash.search.fused.answer`.
+        InputError: as `load_encoder`, `_question_parts`, `query_like` and `channelhash.search.fused.answer`.
     """
     options = options or SearchOptions()
     if text is None and image is None and like is None:
@@ -335,13 +335,13 @@ def search_store(
         is_modality = by in (None, "image", "text")
         query = query_like(store, like, options.modality, by if is_modality else None)
         return answer(store, query, options if is_modality else replace(options, by=by))
-    parts, by = question_parts(store, text, image, like, minus, minus_like), by or options.by
+    parts, by = _question_parts(store, text, image, like, minus, minus_like), by or options.by
     if by == "words":
         outputs: list[NDArray[np.float32] | None] = [None] * len(parts)
     else:
         needed = {modality for modality in map(part_modality, parts) if modality}
         encoder = load_query_encoder(store, model, needed) if needed else None
-        outputs = encode_parts(encoder, parts)
+        outputs = _encode_parts(encoder, parts)
         if encoder is not None and "text" in needed:
             learn_close(store, encoder)
     return answer(store, make_query(parts, outputs), replace(options, by=by))

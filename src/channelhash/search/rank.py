@@ -210,7 +210,7 @@ def rerank(outputs: NDArray[np.floating[Any]], codes: PackedCodes, first: int) -
 
 
 #: What Cormack, Clarke and Büttcher found best on their collections, and everybody uses.
-SMOOTHING = 60
+_SMOOTHING = 60
 
 
 class Ranking(NamedTuple):
@@ -228,7 +228,7 @@ class Ranking(NamedTuple):
     keys: Sequence[float]
 
 
-def fuse(rankings: Sequence[Ranking], smoothing: float = SMOOTHING) -> dict[str, float]:
+def fuse(rankings: Sequence[Ranking], smoothing: float = _SMOOTHING) -> dict[str, float]:
     """Score items by reciprocal rank fusion, in expectation over the order of ties.
 
     score(d) = Σ over rankings of 1 / (smoothing + rank of d), nothing from those that lack d: Cormack, Clarke and

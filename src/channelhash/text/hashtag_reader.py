@@ -70,7 +70,7 @@ class TextReader:
         return [token for reading in self.read(text) for token in reading.tokens][:max_tokens]
 
     def _read_one(self, word: str) -> WordReading:
-        masked = mask_digits(unicodedata.normalize("NFC", word))
+        masked = _mask_digits(unicodedata.normalize("NFC", word))
         if self._known(masked):
             return WordReading(word, "kept", (masked,))
         if len(word) > _LONGEST_WORD or not any(letter.isalpha() for letter in word):
@@ -123,10 +123,10 @@ def _bases(text: str) -> set[str]:
     return set(unicodedata.normalize("NFKD", text.lower()))
 
 
-def mask_digits(word: str) -> str:
+def _mask_digits(word: str) -> str:
     """Replace each digit by ``#``, the convention of the Google-News vocabulary.
 
-    >>> mask_digits("d80")
+    >>> _mask_digits("d80")
     'd##'
     """
     return re.sub(r"\d", "#", word)

@@ -135,7 +135,7 @@ def _build(path: Path, folder: Path, source: str, dtype: DType, progress: Progre
 
 def _convert(path: Path, folder: Path, dtype: DType, progress: Progress | None) -> None:
     """Write the ``_FILES`` of a word2vec file; memory grows with the words, not with their vectors."""
-    count, width, entries = (read_binary if path.suffix == ".bin" else read_text_format)(path)
+    count, width, entries = (_read_binary if path.suffix == ".bin" else _read_text_format)(path)
     # The first line may announce more words than the file can hold; reserve no place for those. An entry has at least
     # two bytes a number; the readers name the word where the file ends.
     places = min(count, path.stat().st_size // (2 * width))
@@ -172,7 +172,7 @@ def _convert(path: Path, folder: Path, dtype: DType, progress: Progress | None) 
     np.save(folder / "offsets.npy", np.concatenate([[0], np.cumsum(np.diff(ends)[unique_rows])]))
 
 
-def read_binary(path: Path) -> tuple[int, int, Entries]:
+def _read_binary(path: Path) -> tuple[int, int, Entries]:
     """Read (number of words, width, entries) of word2vec's binary format.
 
     The file holds ``"V d\\n"``, then for each word the word, a space, d little-endian float32, and often a newline.
@@ -201,7 +201,7 @@ def read_binary(path: Path) -> tuple[int, int, Entries]:
     return count, width, entries()
 
 
-def read_text_format(path: Path) -> tuple[int, int, Entries]:
+def _read_text_format(path: Path) -> tuple[int, int, Entries]:
     """Read (number of words, width, entries) of word2vec's text format: ``"V d"``, then a word and d numbers a line."""
     with open(path, "rb") as file:
         count, width = _header(path, file.readline(200))

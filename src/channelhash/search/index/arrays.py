@@ -74,14 +74,14 @@ def check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
         raise ValueError(f"rows are {rows.shape} {rows.dtype}")
     if starts[0] != 0 or starts[-1] != len(rows) or (starts[1:] <= starts[:-1]).any():
         raise ValueError(f"starts do not ascend from 0 to the {len(rows)} rows")
-    if not is_permutation(rows):
+    if not _is_permutation(rows):
         raise ValueError("rows are not each there once")
 
 
-def is_permutation(numbers: Rows) -> bool:
+def _is_permutation(numbers: Rows) -> bool:
     """Return whether each number below their count is there once.
 
-    >>> is_permutation(np.array([1, 0, 2])), is_permutation(np.array([1, 1, 2]))
+    >>> _is_permutation(np.array([1, 0, 2])), _is_permutation(np.array([1, 1, 2]))
     (True, False)
     """
     found = np.zeros(len(numbers), dtype=np.bool_)

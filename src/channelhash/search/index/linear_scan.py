@@ -66,9 +66,9 @@ def take_near(distances, start, size, k, entries, counts, state, starts, rows, a
             continue
         for i in range(chunk, chunk + CHUNK):
             c = start + i
-            if distances[i] <= state[LIMIT] and (len(allowed) == 0 or first_row(c, starts, rows, allowed) >= 0):
+            if distances[i] <= state[LIMIT] and (len(allowed) == 0 or _first_row(c, starts, rows, allowed) >= 0):
                 if state[SIZE] == len(entries):
-                    make_room(k, entries, counts, state, starts, rows, allowed)
+                    _make_room(k, entries, counts, state, starts, rows, allowed)
                 add(distances[i], c, k, entries, counts, state)
 
 
@@ -113,7 +113,7 @@ def _first_limit(code, search, begin, end, distances, counts, limit):  # type: i
         size = min(BLOCK, low + around - start)
         measure(distances, code, codes, start, size)
         for i in range(size):
-            counts[distances[i]] += len(allowed) == 0 or first_row(start + i, starts, rows, allowed) >= 0
+            counts[distances[i]] += len(allowed) == 0 or _first_row(start + i, starts, rows, allowed) >= 0
     met = counts[0]
     for d in range(limit):
         if met >= k:
@@ -158,7 +158,7 @@ def nearest(search: Search) -> list[Matches]:
     [0]
     """
     division, m = _division(search), search.codes.shape[1]
-    found = no_candidates(search, division.segments, capacity(search.k, -(-m // division.segments)))
+    found = _no_candidates(search, division.segments, _capacity(search.k, -(-m // division.segments)))
     if search.queries.size * m < _FEW:
         for task in range(division.tasks):
             _nearest_task(task, division, search, found)
@@ -251,16 +251,16 @@ class Candidates(NamedTuple):
     states: NDArray[np.int64]
 
 
-def capacity(k: int, n_codes: int) -> int:
+def _capacity(k: int, n_codes: int) -> int:
     """Return the number of entries that a pass over ``n_codes`` codes has room for.
 
-    >>> capacity(10, 1_000_000), capacity(10, 50)
+    >>> _capacity(10, 1_000_000), _capacity(10, 50)
     (1044, 50)
     """
     return min(2 * (k + _SPARE), n_codes)
 
 
-def no_candidates(search: Search, passes: int, room: int) -> Candidates:
+def _no_candidates(search: Search, passes: int, room: int) -> Candidates:
     """Return what passes with room for so many entries start from; codes beyond the radius are not taken."""
     n_queries = len(search.queries)
     states = np.zeros((passes, n_queries, 3), dtype=np.int64)
@@ -282,7 +282,7 @@ def begin_one(search):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True)
-def first_row(c, starts, rows, allowed):  # type: ignore[no-untyped-def]
+def _first_row(c, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Return the first row of code ``c`` that counts, -1 if none does."""
     if len(allowed) == 0:
         return np.int64(rows[starts[c]])
@@ -297,13 +297,13 @@ def _sort_keys(entries, n, starts, rows, allowed):  # type: ignore[no-untyped-de
     """Return of each entry its distance above and the first row of its code below: the order of answers."""
     keys = np.empty(n, dtype=np.uint64)
     for i in range(n):
-        row = np.uint64(first_row(entries[i] & LOWER, starts, rows, allowed))
+        row = np.uint64(_first_row(entries[i] & LOWER, starts, rows, allowed))
         keys[i] = (entries[i] & ~LOWER) | row
     return keys
 
 
 @njit(cache=True, nogil=True)
-def make_room(k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
+def _make_room(k, entries, counts, state, starts, rows, allowed):  # type: ignore[no-untyped-def]
     """Drop what is beyond the limit and, if the limit itself is crowded, all but the ``k`` first codes."""
     n, limit = 0, np.uint64(state[LIMIT])
     for i in range(state[SIZE]):

@@ -159,7 +159,7 @@ def quote(text: str) -> str:
 
 
 # https://milvus.io/docs/limitations.md
-MAX_STRING = 65_535
+_MAX_STRING = 65_535
 
 
 MAX_METADATA = 65_535
@@ -171,19 +171,19 @@ MAX_LABELS = 4_096
 Row = dict[str, Any]
 
 
-def keys_text(metadata: Metadata) -> str:
+def _keys_text(metadata: Metadata) -> str:
     """Return the set of an item's metadata keys as one string, as the field ``keys`` holds it.
 
-    >>> keys_text({"year": 2020, "text": "sea"})
+    >>> _keys_text({"year": 2020, "text": "sea"})
     '["text", "year"]'
     """
     return json.dumps(sorted(metadata), ensure_ascii=False)
 
 
-def key_of(modality: str, item_id: str) -> str:
+def _key_of(modality: str, item_id: str) -> str:
     """Return the primary key of a row.
 
-    >>> key_of("image", "a/b")
+    >>> _key_of("image", "a/b")
     'image/a/b'
     """
     return f"{modality}/{item_id}"
@@ -207,8 +207,8 @@ def to_rows(item: Item) -> list[Row]:
     >>> [row["key"] for row in to_rows(Item("a", {"image": np.array([7], np.uint8)}))]
     ['image/a']
     """
-    _check_size(item.id, "id", key_of(max(item.codes, key=len), item.id))
-    metadata, keys = dict(item.metadata), keys_text(item.metadata)
+    _check_size(item.id, "id", _key_of(max(item.codes, key=len), item.id))
+    metadata, keys = dict(item.metadata), _keys_text(item.metadata)
     labels = metadata.pop("labels", None) or []
     assert isinstance(labels, list)
     if len(labels) > MAX_LABELS:
@@ -221,7 +221,7 @@ def to_rows(item: Item) -> list[Row]:
         raise InputError(f"{item.id!r}: {size:,} bytes of metadata; Milvus takes {MAX_METADATA:,} an item")
     common = {"id": item.id, "keys": keys, "labels": labels, "metadata": metadata}
     return [
-        {"key": key_of(modality, item.id), "modality": modality, "first": not number, "code": code.tobytes(), **common}
+        {"key": _key_of(modality, item.id), "modality": modality, "first": not number, "code": code.tobytes(), **common}
         for number, (modality, code) in enumerate(sorted(item.codes.items()))
     ]
 
@@ -245,8 +245,8 @@ def to_items(rows: Iterable[Mapping[str, Any]]) -> dict[str, Item]:
 
 def _check_size(item_id: str, what: str, text: str) -> None:
     size = len(text.encode())
-    if size > MAX_STRING:
-        raise InputError(f"{item_id[:40]!r}: {what} of {size:,} bytes; Milvus takes {MAX_STRING:,}")
+    if size > _MAX_STRING:
+        raise InputError(f"{item_id[:40]!r}: {what} of {size:,} bytes; Milvus takes {_MAX_STRING:,}")
 
 
 def is_storable(item_id: str) -> bool:
@@ -255,7 +255,7 @@ def is_storable(item_id: str) -> bool:
     >>> is_storable("a"), is_storable(chr(0xD800)), is_storable(70_000 * "a")
     (True, False, False)
     """
-    return is_text(item_id) and len(item_id.encode()) <= MAX_STRING
+    return is_text(item_id) and len(item_id.encode()) <= _MAX_STRING
 
 
 _FORMAT = "channelhash milvus 2"
@@ -327,12 +327,12 @@ class MilvusCollection:
         kinds = self._pymilvus.DataType
         description = json.dumps({"format": _FORMAT, **asdict(facts)})
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False, description=description)
-        schema.add_field("key", kinds.VARCHAR, is_primary=True, max_length=MAX_STRING)
+        schema.add_field("key", kinds.VARCHAR, is_primary=True, max_length=_MAX_STRING)
         for name in ("modality", "id", "keys"):
-            schema.add_field(name, kinds.VARCHAR, max_length=MAX_STRING)
+            schema.add_field(name, kinds.VARCHAR, max_length=_MAX_STRING)
         schema.add_field("first", kinds.BOOL)
         schema.add_field(
-            "labels", kinds.ARRAY, element_type=kinds.VARCHAR, max_capacity=MAX_LABELS, max_length=MAX_STRING
+            "labels", kinds.ARRAY, element_type=kinds.VARCHAR, max_capacity=MAX_LABELS, max_length=_MAX_STRING
         )
         schema.add_field("metadata", kinds.JSON)
         # Milvus counts in whole bytes; the padding bits of packed codes are 0 and change no distance.

@@ -12,10 +12,10 @@ from channelhash.search.postgres.tables import connect
 from channelhash.utils.forks import keep_forever
 from channelhash.utils.optional_imports import library
 
-DEFAULT_STORE = "channelhash"
+_DEFAULT_STORE = "channelhash"
 
 #: Candidates that HNSW keeps while it searches, unless an address says otherwise, and the most that pgvector allows.
-EF_SEARCH = 100
+_EF_SEARCH = 100
 MOST_EF_SEARCH = 1000
 
 
@@ -41,7 +41,7 @@ class PostgresAddress(NamedTuple):
 def parse_address(text: str) -> PostgresAddress:
     """Parse ``postgresql://user@host:port/database?store=NAME&index=hnsw&ef_search=100``.
 
-    ``store`` names the schema that holds the store, `DEFAULT_STORE` where it is left out. With ``index=hnsw`` searches
+    ``store`` names the schema that holds the store, `_DEFAULT_STORE` where it is left out. With ``index=hnsw`` searches
     are approximate. All other options go to libpq
     (https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS).
 
@@ -58,7 +58,7 @@ def parse_address(text: str) -> PostgresAddress:
         raise InputError(f"{text}: {error}; write it as postgresql://USER@HOST:PORT/DATABASE") from None
     # To libpq a + is no space.
     options = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
-    schema = options.pop("store", DEFAULT_STORE)
+    schema = options.pop("store", _DEFAULT_STORE)
     if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", schema) or schema in ("public", "information_schema"):
         raise InputError(
             f"{text}: store is {schema!r}; a name of lower-case letters, digits and '_' is expected, which is not"
@@ -69,7 +69,7 @@ def parse_address(text: str) -> PostgresAddress:
         raise InputError(f"{text}: index is {index!r}; hnsw (approximate) is expected, or none for exact searches")
     if ef_search is not None and index is None:
         raise InputError(f"{text}: ef_search belongs to index=hnsw; leave it out")
-    value = ef_search or str(EF_SEARCH)
+    value = ef_search or str(_EF_SEARCH)
     if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= MOST_EF_SEARCH:
         raise InputError(f"{text}: ef_search is {value!r}; a whole number from 1 to {MOST_EF_SEARCH} is expected")
     database = urlunsplit(parts._replace(query=urlencode(options, quote_via=quote)))

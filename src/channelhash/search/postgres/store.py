@@ -84,7 +84,7 @@ def compare(cursor: Any, searched: Searched, query: PackedCodes, count: int | No
     return _found(cursor.fetchall())
 
 
-def ask_index(cursor: Any, searched: Searched, query: PackedCodes, count: int, ef_search: int) -> Found:
+def _ask_index(cursor: Any, searched: Searched, query: PackedCodes, count: int, ef_search: int) -> Found:
     """Find ``count`` items by the index HNSW: nearly the nearest.
 
     The index gives up after some 20,000 codes (``hnsw.max_scan_tuples``). Where it has found too few by then that pass
@@ -104,7 +104,7 @@ def ask_index(cursor: Any, searched: Searched, query: PackedCodes, count: int, e
     return found if len(found.ids) == count else compare(cursor, searched, query, count, None)
 
 
-def has_at_most(cursor: Any, searched: Searched, count: int) -> bool:
+def _has_at_most(cursor: Any, searched: Searched, count: int) -> bool:
     """Return whether no more than ``count`` items are searched."""
     condition = to_postgres(searched.where)
     cursor.execute(
@@ -316,7 +316,7 @@ class PostgresStore(Store):
         searched = self._searched(modality, where, "projection")
         if first is None:
             with self._connections.reading() as cursor:
-                first = ALL if has_at_most(cursor, searched, ALL) else max(k, FIRST)
+                first = ALL if _has_at_most(cursor, searched, ALL) else max(k, FIRST)
         answers, n_bits = Scored([], [], []), outputs.shape[1]
         found = self._found(pack(binarize(outputs)), first, None, searched)
         for row, (ids, distances, sent) in zip(outputs, found, strict=True):
@@ -350,7 +350,7 @@ class PostgresStore(Store):
         ef_search = self._parsed.ef_search
         with self._connections.reading() as cursor:
             if ef_search and count is not None and radius is None:
-                return [ask_index(cursor, searched, query, count, ef_search) for query in queries]
+                return [_ask_index(cursor, searched, query, count, ef_search) for query in queries]
             return [compare(cursor, searched, query, count, radius) for query in queries]
 
     def _searched(self, modality: str, where: Filter | None, beside: str = "") -> Searched:

@@ -54,7 +54,7 @@ class Bits(NamedTuple):
 
 
 def connect(database: str) -> Any:
-    """Open a connection that commits every statement on its own, and sends `Bits` as codes, metadata by `as_jsonb`.
+    """Open a connection that commits every statement on its own, and sends `Bits` as codes, metadata by `_as_jsonb`.
 
     Strings are sent as UTF-8, whatever the database's encoding is. No statement is prepared on the server: a pool of
     connections (PgBouncer) may send the next one to another.
@@ -80,7 +80,7 @@ def connect(database: str) -> Any:
         connect_timeout=10,
     )
     connection.adapters.register_dumper(Bits, BitsDumper)
-    library("psycopg.types.json", "postgres").set_json_dumps(as_jsonb, connection)
+    library("psycopg.types.json", "postgres").set_json_dumps(_as_jsonb, connection)
     return connection
 
 
@@ -103,20 +103,20 @@ def to_codes(sent: list[bytes], n_bits: int) -> PackedCodes:
     return np.frombuffer(b"".join(sent), np.uint8).reshape(len(sent), width)[:, _LENGTH_BYTES:]
 
 
-def as_jsonb(metadata: Metadata) -> str:
+def _as_jsonb(metadata: Metadata) -> str:
     """Return metadata as JSON of which jsonb keeps every value, and whether it is a whole number.
 
-    >>> as_jsonb({"year": 2020, "weight": 1e16, "text": None})
+    >>> _as_jsonb({"year": 2020, "weight": 1e16, "text": None})
     '{"year": 2020, "weight": 10000000000000000.0, "text": null}'
     """
     fields = (f"{json.dumps(key, ensure_ascii=False)}: {_literal(value)}" for key, value in metadata.items())
     return f"{{{', '.join(fields)}}}"
 
 
-def as_decimal(value: float) -> Decimal:
+def _as_decimal(value: float) -> Decimal:
     """Return the number that stands for a whole number or a float in jsonb, and in comparisons with it.
 
-    >>> as_decimal(0.1), as_decimal(1e16)
+    >>> _as_decimal(0.1), _as_decimal(1e16)
     (Decimal('0.1'), Decimal('10000000000000000'))
     """
     exact = isinstance(value, int) or abs(value) >= _EXPONENT
@@ -144,7 +144,7 @@ def check_storable(address: str, ids: list[str]) -> None:
 
 def _literal(value: Any) -> str:
     if isinstance(value, float) and abs(value) >= _EXPONENT:
-        return f"{as_decimal(value):f}.0"
+        return f"{_as_decimal(value):f}.0"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -238,7 +238,7 @@ def make_tables(cursor: Any, schema: str, address: str, facts: Facts) -> None:
     cursor.execute("SELECT pg_advisory_xact_lock(hashtext('channelhash'))")
     if read_facts(cursor, schema, address):
         return
-    check_pgvector(cursor, address)
+    _check_pgvector(cursor, address)
     sql = "SELECT has_database_privilege(current_database(), 'CREATE'), current_user, to_regnamespace(%s) IS NULL"
     [(allowed, user, is_new)] = cursor.execute(sql, (schema,)).fetchall()
     if is_new and not allowed:
@@ -257,7 +257,7 @@ def make_tables(cursor: Any, schema: str, address: str, facts: Facts) -> None:
     cursor.execute(f"CREATE INDEX items_labels ON {schema}.items USING gin ((metadata -> 'labels'))")
 
 
-def check_pgvector(cursor: Any, address: str) -> None:
+def _check_pgvector(cursor: Any, address: str) -> None:
     """Make the extension where that is allowed.
 
     Raises:
@@ -458,4 +458,4 @@ def _compare_text(value: str, test: Compare | Between, literals: tuple[Any, ...]
 
 def _sent(literal: Literal) -> Any:
     """Return a literal as psycopg is to send it: numbers as they are written, not as the nearest of 64 bits."""
-    return literal if isinstance(literal, bool | str) else as_decimal(literal)
+    return literal if isinstance(literal, bool | str) else _as_decimal(literal)
