@@ -1,6 +1,7 @@
 """No error repeats a password, however the address that holds it is written."""
 
 import pickle
+import time
 import traceback
 
 import pytest
@@ -85,3 +86,10 @@ def test_no_command_repeats_it(capsys, arguments):
     out, error = capsys.readouterr()
     assert SECRET not in out + error
     assert "error: postgres://…: " in error.splitlines()[-1]
+
+
+def test_a_long_word_is_looked_through_at_once():
+    began = time.process_time()
+    check_address("train.epochs=" + "a" * 70_000)
+    assert hide_secrets("a" * 70_000 + "s3://key:secret@bucket") == "a" * 70_000 + "s3://…@bucket"
+    assert time.process_time() - began < 2

@@ -396,10 +396,16 @@ def _child(words: list[str], here: Path, log: Path) -> None:
     command_line.main()
 
 
+# What the server has imported costs its forks nothing.
+_PACKAGE = Path(ch.__file__).parent
+_MODULES = [".".join(path.relative_to(_PACKAGE.parent).with_suffix("").parts) for path in _PACKAGE.rglob("*.py")]
+_MODULES = [name for name in _MODULES if not name.endswith("__")]
+
+
 def outcome_of(words: list[str], here: Path) -> tuple[str, str]:
     """Run a command in a process of its own; return how it ended, and what it said last."""
     fork = multiprocessing.get_context("forkserver")
-    fork.set_forkserver_preload(["torch", "channelhash.cli.main", "channelhash.config", "channelhash.search.query"])
+    fork.set_forkserver_preload(_MODULES)
     log = here.with_name("log")
     process = fork.Process(target=_child, args=(words, here, log))
     process.start()
@@ -411,7 +417,7 @@ def outcome_of(words: list[str], here: Path) -> tuple[str, str]:
     errors = [line for line in said.splitlines() if line.startswith("error: ")]
     code = process.exitcode or 0
     if hung or code < 0:
-        return "hang" if hung or code == -24 else "signal", said[-2000:]
+        return "hang" if hung or code == -24 else "signal", f"{code} {said[-2000:]}"
     if "Traceback (most recent call last)" in said:
         return "traceback", said[-2000:]
     if code == 0:

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from channelhash.data.describe import describe
-from channelhash.data.protocols import PROTOCOLS, recognise
+from channelhash.data.describe import PROTOCOLS, describe, recognise
 from channelhash.data.records import Records
 
 

@@ -9,11 +9,11 @@ from PIL import Image
 from channelhash.data.bulk import tar
 from channelhash.data.bulk.batches import RawBatch
 from channelhash.data.collection import DataSource, readable
-from channelhash.data.content_hash import collection_hash
 from channelhash.data.folder import first_images, load_any, load_folder
 from channelhash.data.images import load_pixels
 from channelhash.data.records import Problems, Records, labels_from_names
 from channelhash.errors import InputError
+from channelhash.training.feature_cache import collection_hash
 from channelhash.utils.image_files import ImageError
 
 LABELS = np.ones((2, 1), dtype=bool)

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.data.records import Records
-from channelhash.data.splits import draw_splits
-from channelhash.data.stratified_sampling import per_class_sample, stratified_sample
+from channelhash.data.splits import draw_splits, per_class_sample, stratified_sample
 from channelhash.errors import InputError
 
 

@@ -106,7 +106,7 @@ def test_the_values_alone_can_be_computed_without_gradients():
 
 MEMORY = """
 import torch
-from channelhash.utils.memory import measure_extra_memory
+from channelhash.utils.timing import measure_extra_memory
 from channelhash.losses import DSCHLoss
 torch.set_num_threads(1)
 outputs = {{name: torch.randn({n}, 64).requires_grad_() for name in ("image", "text")}}

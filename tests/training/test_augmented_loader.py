@@ -10,7 +10,7 @@ from PIL import Image
 from channelhash.augment.progressive import Progression, augment_batch
 from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.data.images import load_pixels
-from channelhash.training.augmented_loader import AugmentedImages
+from channelhash.training.sources import AugmentedImages
 
 
 @pytest.fixture

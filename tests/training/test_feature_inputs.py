@@ -13,14 +13,13 @@ from safetensors.torch import load_file
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import TrainSettings, read_config
 from channelhash.data.collection import load_collection
-from channelhash.data.content_hash import collection_hash
 from channelhash.data.image_loader import ImageFiles
 from channelhash.errors import InputError, JobError
 from channelhash.models import MODELS, load_model
 from channelhash.runs.fit import create_model
 from channelhash.training import feature_cache
 from channelhash.training import feature_inputs as frozen_features
-from channelhash.training.feature_cache import augmented_features, cached_features
+from channelhash.training.feature_cache import augmented_features, cached_features, collection_hash
 from channelhash.training.feature_inputs import encode_items, feature_mode, feature_records
 from channelhash.training.sources import Bank, FromDisk, Held
 from picture_runs import clip_model, picture_config, picture_records, resnet_model, write_pictures
@@ -217,7 +216,7 @@ def test_contents_are_hashed_once_and_again_when_a_file_changes(tmp_path, monkey
     records = picture_records(tmp_path, 4)
     paths, memo = records.items["image"], tmp_path / "memo"
     first = collection_hash(paths, memo)
-    from channelhash.data import content_hash as contents
+    from channelhash.training import feature_cache as contents
 
     monkeypatch.setattr(contents, "_digest", lambda path: pytest.fail("read again"))
     assert collection_hash(paths, memo) == first

@@ -22,9 +22,8 @@ from channelhash.models.hash_model import feature_rows
 from channelhash.runs.estimate import plan_run
 from channelhash.training import trainer
 from channelhash.training.batches import prepare_inputs
-from channelhash.training.rate_schedule import learning_rate
 from channelhash.training.sources import Held, TrainingSet
-from channelhash.training.step import Steps
+from channelhash.training.step import Steps, learning_rate
 from channelhash.training.trainer import Validator, train
 from channelhash.utils.typed_settings import read_settings
 from picture_runs import clip_model, picture_config, write_pictures

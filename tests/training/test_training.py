@@ -22,9 +22,8 @@ from channelhash.errors import JobError
 from channelhash.losses import LOSSES, DSCHLoss, HashLoss, make_loss
 from channelhash.models import MODELS
 from channelhash.training.batches import prepare_inputs
-from channelhash.training.rate_schedule import learning_rate
 from channelhash.training.sources import Held, TrainingSet
-from channelhash.training.step import Steps, epoch_batches, epoch_steps, image_batches
+from channelhash.training.step import Steps, epoch_batches, epoch_steps, image_batches, learning_rate
 from channelhash.training.trainer import Validator, selection_score, train
 from channelhash.utils.progress import no_progress
 from small_runs import assert_refused, feature_config, run_command, write_features

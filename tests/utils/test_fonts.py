@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from channelhash.utils.fonts import _font_file, _font_files, _letters, draw_line
+from channelhash.utils.image_grid import _font_file, _font_files, _letters, draw_line
 
 NO_LETTER = "\U000f0000"
 

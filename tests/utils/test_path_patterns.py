@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channelhash.utils.path_patterns import match_any
+from channelhash.utils.addresses import match_any
 
 
 def literally(pattern: str, path: str, is_folder: bool) -> bool:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from channelhash.utils import timing
-from channelhash.utils.memory import measure_extra_memory
-from channelhash.utils.timing import compare, describe_machine
+from channelhash.utils.timing import compare, describe_machine, measure_extra_memory
 
 
 def test_the_time_of_a_part_is_scaled_to_the_whole(monkeypatch):

@@ -192,7 +192,7 @@ def info(
 
     Example: channelhash index info photos.store
     """
-    from channelhash.indexing.stored_fit import fit_of
+    from channelhash.indexing.indexed import fit_of
     from channelhash.search.query import open_filled_store
 
     opened = open_filled_store(store)

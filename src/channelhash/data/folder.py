@@ -15,8 +15,8 @@ from channelhash.data.images import image_problem
 from channelhash.data.records import Records
 from channelhash.data.table import has_labels, load_table
 from channelhash.errors import InputError
+from channelhash.utils.addresses import match_any
 from channelhash.utils.array_files import ENDINGS
-from channelhash.utils.path_patterns import match_any
 
 #: The store that belongs to a folder of photographs.
 STORE_FOLDER = ".channelhash"

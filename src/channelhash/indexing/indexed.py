@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from channelhash.models.description import fit_facts, read_description
+from channelhash.search.store import Store
+
 
 @dataclass(frozen=True)
 class Indexed:
@@ -33,3 +36,9 @@ class Indexed:
     rate: float = 0.0
     moved: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
+
+
+def fit_of(store: Store) -> dict[str, str]:
+    """Return the encoder of a store and how its codes were fitted, see `fit_facts`; of other stores, nothing."""
+    description = None if store.model_folder is None else store.model_folder / "model" / "config.json"
+    return fit_facts(read_description(description)) if description is not None and description.exists() else {}

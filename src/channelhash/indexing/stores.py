@@ -14,10 +14,9 @@ from channelhash.errors import InputError
 from channelhash.indexing.code_files import claim_folder
 from channelhash.indexing.encode import index_source
 from channelhash.indexing.fit import FittedCodes, NewCodes, fit_source
-from channelhash.indexing.indexed import Indexed
+from channelhash.indexing.indexed import Indexed, fit_of
 from channelhash.indexing.photo_source import read_photo_source, write_photo_source
 from channelhash.indexing.source import Source, read_source
-from channelhash.indexing.stored_fit import fit_of
 from channelhash.models import HashModel, load_model
 from channelhash.models.description import Word, in_one_word
 from channelhash.models.encoders import absolute_word, is_encoder

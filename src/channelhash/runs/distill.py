@@ -15,8 +15,8 @@ from channelhash.codes import PackedCodes, unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import RunConfig, make_config, read_sections
 from channelhash.data.collection import Collection, load_collection
+from channelhash.data.concat import Partners, find_partners
 from channelhash.data.records import Records
-from channelhash.data.row_matching import Partners, find_partners
 from channelhash.data.settings import SplitSettings
 from channelhash.data.splits import Splits
 from channelhash.data.tabular_files import ENDINGS as TABLES

@@ -4,6 +4,7 @@ The cache of a collection is shared by everything that encodes it. The bank of a
 code lengths and training seeds, because the augmentation has a seed of its own.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
@@ -16,13 +17,13 @@ from torch import Tensor
 
 from channelhash.augment.progressive import Progression, plan
 from channelhash.config import TrainSettings
-from channelhash.data.content_hash import collection_hash
 from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.data.records import Items, are_files
+from channelhash.errors import InputError
 from channelhash.models.backbones import memory_advice
 from channelhash.models.hash_model import Branch
-from channelhash.training.augmented_loader import AugmentedImages
-from channelhash.utils.files import cache_folder
+from channelhash.training.sources import AugmentedImages
+from channelhash.utils.files import cache_folder, content_hash, write_text
 from channelhash.utils.image_files import PREPROCESSING
 from channelhash.utils.memmap_cache import DType, RowFile, Rows, row_file
 from channelhash.utils.progress import Progress
@@ -164,3 +165,42 @@ def _blocks(parts: Iterator[Rows], sizes: Iterable[int]) -> Iterator[Rows]:
     rows = (row for part in parts for row in part)
     for size in sizes:
         yield np.array(list(islice(rows, size)), dtype=np.float32)
+
+
+def collection_hash(items: Items, memo: Path) -> str:
+    """Hash the content of ``items`` in their order; 64 hex digits.
+
+    Images are hashed by the bytes of their files. Reading 200,000 of them takes minutes, so the folder ``memo`` keeps
+    the result under the paths, sizes and modification times of the files, until one of those differs.
+
+    Raises:
+        InputError: an image is missing.
+
+    >>> collection_hash(("a dog", "a cat"), Path("memo")) == collection_hash(("a cat", "a dog"), Path("memo"))
+    False
+    """
+    if isinstance(items, np.ndarray):
+        return content_hash(str((items.shape, items.dtype)).encode(), np.ascontiguousarray(items).tobytes())
+    paths = [item for item in items if isinstance(item, Path)]
+    if len(paths) < len(items):
+        return content_hash(*(str(item).encode() for item in items))
+    kept_hash = memo / f"pictures-{_listing(paths)[:16]}.sha256"
+    if not kept_hash.exists():
+        write_text(kept_hash, content_hash(*(_digest(path) for path in paths)))
+    return kept_hash.read_text(encoding="utf-8")
+
+
+def _listing(paths: Sequence[Path]) -> str:
+    lines = []
+    for path in paths:
+        try:
+            stat = path.stat()
+        except OSError:
+            raise InputError(f"{path}: no such picture") from None
+        lines.append(f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}".encode())
+    return content_hash(*lines)
+
+
+def _digest(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()

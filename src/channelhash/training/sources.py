@@ -7,15 +7,53 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
-from channelhash.augment.progressive import Progression, augment_batch
+from channelhash.augment.progressive import TABLE_EPOCHS, EasyWeights, Level, Progression, apply, augment_batch, plan
 from channelhash.config import TrainSettings
 from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.models.small import unit_pixels
 from channelhash.text.tokens import TokenIds, drop_tokens, mask_tokens, replace_tokens
-from channelhash.training.augmented_loader import AugmentedImages
 from channelhash.utils.environment import usable_cores
 from channelhash.utils.memmap_cache import RowFile
+
+#: (epoch, sample): which draw of which image.
+Draw = tuple[int, int]
+
+
+class AugmentedImages(Dataset[Tensor]):
+    """Images by (epoch, sample), decoded, resized and augmented: ``(3, s, s)`` floats in [0, 1].
+
+    A worker needs only those two numbers: every draw is a function of (seed, epoch, sample).
+
+    Args:
+        images: files of the training rows.
+        seed: seed of the augmentation.
+        n_epochs: length of the training.
+        easy_weights: see `augment.progressive.Progression`.
+        level: hardness of every image, instead of the epoch's mixture.
+    """
+
+    def __init__(
+        self,
+        images: ImageFiles,
+        seed: int,
+        n_epochs: int = TABLE_EPOCHS,
+        easy_weights: EasyWeights = "kinds",
+        level: Level | None = None,
+    ) -> None:
+        self.images = images
+        self.progression = Progression(seed, len(images), n_epochs, easy_weights, level)
+
+    def __len__(self) -> int:
+        return len(self.images) * self.progression.n_epochs
+
+    def __getitem__(self, draw: Draw) -> Tensor:
+        epoch, sample = draw
+        return apply(self._pixels(sample), plan(self.progression, epoch, sample), self._pixels)
+
+    def _pixels(self, sample: int) -> Tensor:
+        return unit_pixels(self.images[sample])
 
 
 class Source(Protocol):

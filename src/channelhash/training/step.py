@@ -1,9 +1,10 @@
 """Optimiser steps: outputs of a batch, the loss over its pairs, the update."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from channelhash.losses.base import HashLoss, Labels
 from channelhash.losses.functional import Shard
 from channelhash.models.backbones import Precision, autocast
 from channelhash.models.hash_model import HashModel
-from channelhash.training.average import Average
+from channelhash.training.checkpoints import Average
 from channelhash.training.distributed import (
     gather_outputs,
     rank,
@@ -26,9 +27,44 @@ from channelhash.training.distributed import (
     world_size,
 )
 from channelhash.training.mixup import labels_by_modality
-from channelhash.training.rate_schedule import learning_rate
 from channelhash.training.sources import Source
 from channelhash.utils.seeds import generator
+
+#: Share of a training over which the cosine schedule rises from 0.
+WARM_UP = 0.05
+
+
+def learning_rate(epoch: float, epochs: int, initial: float, schedule: Literal["paper", "cosine"] = "paper") -> float:
+    """Return the learning rate after ``epoch`` epochs.
+
+    ``paper`` (``protocol.md`` § 6): constant within an epoch; constant, then a cosine to a tenth, then constant. The
+    paper's 200 epochs turn at 75 and 150; other lengths turn at the same fractions, 3/8 and 3/4.
+
+    ``cosine``: from step to step; a rise from 0 over the first 5 % of the training, then half a cosine to 0.
+
+    Args:
+        epoch: 0 to ``epochs``, with the finished share of the current one.
+        epochs: length of the training.
+        initial: the highest rate.
+        schedule: which one.
+
+    >>> [round(learning_rate(e, 200, 1e-5) * 1e6, 2) for e in (0, 74, 75, 112, 149, 150, 199)]
+    [10.0, 10.0, 10.0, 5.59, 1.0, 1.0, 1.0]
+    >>> [round(learning_rate(e, 20, 1.0, "cosine"), 2) for e in (0, 0.5, 1, 10.5, 20)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+    if schedule == "cosine":
+        progress = epoch / epochs
+        if progress < WARM_UP:
+            return initial * progress / WARM_UP
+        return initial * (1 + math.cos(math.pi * (progress - WARM_UP) / (1 - WARM_UP))) / 2
+    progress = math.floor(epoch) / epochs
+    start, end = 75 / 200, 150 / 200
+    if progress < start:
+        return initial
+    if progress < end:
+        return initial * (0.1 + 0.9 * (1 + math.cos(math.pi * (progress - start) / (end - start))) / 2)
+    return initial * 0.1
 
 
 class TrainingBatch(NamedTuple):

@@ -11,9 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from channelhash.errors import InputError, check_address
-from channelhash.utils.addresses import is_remote, open_system, reaching, read_bytes
+from channelhash.utils.addresses import is_remote, open_system, reaching, read_bytes, star_expression
 from channelhash.utils.files import atomic_path
-from channelhash.utils.path_patterns import star_expression
 
 
 @dataclass(frozen=True, order=True)
