@@ -278,7 +278,16 @@ def test_a_process_answers_writes_and_stops_in_good_order(tmp_path, model):
         request = urllib.request.Request(f"{address}items", body, headers)
         with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 201
-        process.send_signal(signal.SIGTERM)
+        host, port = address.split("/")[2].split(":")
+        question = b'{"id": "item001"}'
+        with socket.create_connection((host, int(port)), timeout=60) as connection:  # a request under way is answered
+            length = f"Content-Length: {len(question)}"
+            connection.sendall(head("POST", "/search", "Content-Type: application/json", length) + question[:5])
+            time.sleep(0.5)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            connection.sendall(question[5:])
+            assert connection.recv(12) == b"HTTP/1.1 200"
         out, error = process.communicate(timeout=60)
     finally:
         process.kill()
