@@ -110,7 +110,7 @@ class HashModel(nn.Module, ModelHubMixin):
         code_spaces: fingerprints of the models whose codes these may be compared with: the teacher of a distilled model
             and the models that the teacher extends. The model may encode queries for their stores, but not new items.
         extends: fingerprints of the models, oldest first, with whose stored codes this model was trained to stay
-            comparable (`losses.extension`): it may encode new items for their stores.
+            comparable (`losses.incremental`): it may encode new items for their stores.
 
     >>> branch = Branch(torch.tensor, nn.Identity(), nn.Linear(3, 8))
     >>> model = HashModel("mine", 8, {}, {"image": branch})

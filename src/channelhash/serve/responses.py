@@ -97,7 +97,7 @@ def understood(options: SearchOptions, words: Sequence[Part], image: bool = Fals
         words: the parts of its text.
         image: whether an image came with it.
 
-    >>> from channelhash.search.question import parse_question
+    >>> from channelhash.search.query import parse_question
     >>> parts = understood(SearchOptions(month="2019-07"), parse_question("a dog -people"))
     >>> [(part.kind, part.value) for part in parts]
     [('words', 'a dog'), ('without', 'people'), ('month', '2019-07')]
