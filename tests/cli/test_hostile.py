@@ -37,6 +37,9 @@ from PIL import Image
 import channelhash as ch
 from channelhash.cli import main as command_line
 from channelhash.errors import InputError
+from channelhash.serve.factory import open_app
+from channelhash.serve.limits import Limits
+from channelhash.utils.python_names import trusting
 from data.mirflickr_tree import write_tree as write_mirflickr
 from data.nuswide_tree import write_tree as write_nuswide
 from picture_runs import picture_config, write_pictures
@@ -464,19 +467,27 @@ FORGED = {
     "data": ("python:forged_code:DATA", ("data", "kind")),
 }
 _CODED = ("model", "extractor")
+
+
+def _serve(store: Path, trust_code: bool) -> None:
+    with trusting(trust_code):
+        open_app(str(store), None, Limits(), None, None).state.service.encoding.result()  # which loads the model
+
+
 #: Function of the package -> how it reads a forged run.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "load_model": lambda run, **consent: ch.load_model(run / "model", **consent).encode_texts(["a dog"]),
     "ch.evaluate": lambda run, **consent: ch.evaluate(run, **consent),
     "ch.index": lambda run, **consent: ch.index(run.parents[1] / "f.npz", run.with_name("n"), model=run, **consent),
     "ch.explain": lambda run, **consent: ch.explain(run, texts=["a", "b"], settings=None, **consent),
+    "serve": lambda run, trust_code=False: _serve(run.with_name("run.store"), trust_code),
 }
 _PAIR = "--text dog --text sea --no-maps"
 #: Command or function -> the kinds of names that it meets; the last four train or compile.
 ENTRIES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("evaluate RUN", "evaluate RUN --checkpoint best", "report RUN", "ch.evaluate"), tuple(FORGED)),
     **dict.fromkeys(("search RUN --text dog", "search STORE --text dog", f"explain RUN {_PAIR}", "ch.explain"), _CODED),
-    **dict.fromkeys(("search STORE --text dog --model BEST", f"explain STORE {_PAIR}", "load_model"), _CODED),
+    **dict.fromkeys(("search STORE --text dog --model BEST", f"explain STORE {_PAIR}", "load_model", "serve"), _CODED),
     **dict.fromkeys(("index create OUT DATA --model RUN", "index add STORE NEW", "ch.index"), _CODED),
     "encode RUN --data DATA --out c.parquet": _CODED,
     "train PLAIN --out RUN --resume": tuple(FORGED),
@@ -513,7 +524,7 @@ def _put(file: Path, keys: tuple[str, ...], name: str) -> None:
         inner = inner[key]
     inner[keys[-1]] = name
     values.pop("checksum", None)  # as whoever changes the file can
-    file.write_text(json.dumps(values))
+    file.write_text(json.dumps(values) if file.suffix == ".json" else yaml.safe_dump(values))
 
 
 def consent_outcome(place: Path, kind: str, entry: str, consent: bool) -> str:

@@ -38,7 +38,7 @@ def test_the_papers_worked_example(printed, groups):
     assert ranking.average_precision(*literal.histograms(groups))[0] == pytest.approx(0.691, abs=5e-4)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(GROUPS)
 def test_tie_aware_ap_is_the_mean_over_all_orders_and_the_bounds_are_its_ends(groups):
     total, relevant = literal.histograms(groups)
@@ -58,7 +58,7 @@ def test_ap_in_order_keeps_the_order_given_within_ties(items):
     assert ch.metrics.average_precision_in_order(distances, relevant) == expected
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(GROUPS, st.integers(1, 13))
 def test_figures_at_a_cut_off_are_means_over_all_orders(groups, z):
     total, relevant = literal.histograms(groups)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -252,6 +252,7 @@ def test_relative_paths_become_absolute_and_names_stay(tmp_path, monkeypatch):
 PIECES = st.lists(st.sampled_from(["a", "/", ".", ":", "?", "@", "=", "&", "pixels=unit", "size=3", "normalize", "é"]))
 
 
+@example("/@@a", "open_clip", "image")
 @given(PIECES.map("".join), st.sampled_from(["", *EXTRACTORS]), st.sampled_from(["image", "text"]))
 def test_a_name_that_is_accepted_means_the_same_when_read_again(what, kind, modality):
     try:

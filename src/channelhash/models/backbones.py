@@ -294,11 +294,13 @@ def weights_source(pretrained: str) -> tuple[str | None, Path | None]:
 def split_source(pretrained: str) -> tuple[str | None, Path | None]:
     """Split a setting ``pretrained`` into (tag, file): ``TAG``, ``FILE``, or ``TAG@FILE`` for the tag's weights.
 
+    No tag has a slash, so what has one before its ``@`` is a file.
+
     >>> split_source("DEFAULT"), split_source("DEFAULT@weights.pt")[1].name
     (('DEFAULT', None), 'weights.pt')
     """
     tag, at, file = pretrained.partition("@")
-    if not at and (Path(pretrained).is_file() or "/" in pretrained or Path(pretrained).suffix):
+    if "/" in tag or (not at and (Path(pretrained).is_file() or Path(pretrained).suffix)):
         tag, file = "", pretrained
     return tag or None, Path(file) if file else None
 
