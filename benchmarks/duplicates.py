@@ -10,8 +10,8 @@ import numpy as np
 from channelhash.codes import PackedCodes
 from channelhash.search.index.duplicates import duplicate_groups
 from channelhash.utils.seeds import generator
-from channelhash.utils.timing import Row, compare
 from measure import options, print_rows
+from timing import Row, compare
 
 RADIUS, SHARE, SAMPLE = 3, 10, 1000
 

@@ -15,10 +15,9 @@ from channelhash.data.records import Records
 from channelhash.models import MODELS
 from channelhash.models.hash_model import encode_items
 from channelhash.training.batches import prepare_inputs
-from channelhash.utils.device import pick_device
-from channelhash.utils.environment import usable_cores
-from channelhash.utils.timing import Row, compare
+from channelhash.utils.environment import pick_device, usable_cores
 from measure import draw_images, options, print_rows
+from timing import Row, compare
 
 #: name -> (model, its settings, images on a CPU, images on a GPU)
 MODELS_MEASURED = {

@@ -13,8 +13,8 @@ from channelhash.channels import dsch_bounds, label_similarity, unit_rows
 from channelhash.losses import LOSSES, DSCHLoss, make_loss
 from channelhash.losses.functional import channel_error, quantization_error
 from channelhash.models.heads import hash_head
-from channelhash.utils.timing import Row, compare
 from measure import options, print_rows
+from timing import Row, compare
 
 MODALITIES, LABELS = ("image", "text"), 21
 # The shared head of CLIPHash after ViT-H-14 (``protocol.md`` § 4), and its batch (§ 6).

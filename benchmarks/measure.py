@@ -16,7 +16,7 @@ from channelhash.codes import PackedCodes, pack
 from channelhash.data.records import Records
 from channelhash.models import MODELS, HashModel
 from channelhash.utils.seeds import generator
-from channelhash.utils.timing import Row, describe_machine
+from timing import Row, describe_machine
 
 WORDS = ("sunset", "sea", "dog", "street", "night", "snow", "red", "boat", "people", "flower", "old", "house")
 _ROWS = 100_000  # that are drawn at once

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from channelhash.codes import unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.metrics import average_precisions_in_order, evaluate, hamming_histogram
-from channelhash.utils.timing import Row, compare
 from literal_evaluation import evaluate_literally
 from measure import draw_codes, draw_labels, options, print_rows
+from timing import Row, compare
 
 CUTOFFS = (50, 100, 500, 1000, 5000)
 MODALITIES = ("image", "text")

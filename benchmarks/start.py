@@ -15,8 +15,8 @@ from channelhash.models.encoders import open_encoder
 from channelhash.models.fitted import fit_codes
 from channelhash.models.onnx_export import export_onnx
 from channelhash.search import open_store
-from channelhash.utils.timing import Row
 from measure import clustered_codes, draw_texts, options, print_rows, small_text_model
+from timing import Row
 
 BITS = 64
 # Runs a command, and prints its seconds (to its first line, or to its end) and the most kilobytes that it held. A

@@ -18,10 +18,10 @@ from channelhash.models.hash_model import Branch, HashModel
 from channelhash.models.heads import hash_head
 from channelhash.training.sources import Held
 from channelhash.training.step import Steps
-from channelhash.utils.device import pick_device
+from channelhash.utils.environment import pick_device
 from channelhash.utils.seeds import generator
-from channelhash.utils.timing import compare, single_row
 from measure import options, print_rows
+from timing import compare, single_row
 
 BITS, LABELS, BATCH = 64, 24, 128
 WIDTHS = (1024, 4096, 4096, 1024, 256, BITS)

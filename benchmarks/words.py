@@ -13,8 +13,8 @@ from channelhash.search.hits import Query, SearchOptions
 from channelhash.search.index import compile_loops
 from channelhash.search.store import Store
 from channelhash.utils.seeds import generator
-from channelhash.utils.timing import Row, compare
 from measure import options, print_rows
+from timing import Row, compare
 
 BITS, AT_ONCE = 128, 50_000
 # Words of all captions, in one and in a question; the n-th is 1 / n as frequent as the first, as in texts.

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import settings
 
 import channelhash.utils.torchvision_compat  # noqa: F401  before a test imports anything that imports torchvision
-from channelhash.utils import timing
 from channelhash.utils.files import cache_folder
 
 # Compiled loops are the same in all tests and their child processes, whose other caches are their own.
@@ -44,14 +43,6 @@ def own_cache(tmp_path_factory):
     cache.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CHANNELHASH_CACHE", str(cache))
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def hasty():
-    """Benchmarks time each call once: figures of tests do not matter."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "_SHORTEST", 0.0)
         yield
 
 

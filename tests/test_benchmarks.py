@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ SMALL = {
 
 def load(name: str, run_name: str, monkeypatch) -> dict:
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    monkeypatch.setattr("timing._SHORTEST", 0.0)  # figures of tests do not matter
     return runpy.run_path(str(ROOT / "benchmarks" / f"{name}.py"), run_name=run_name)
 
 
@@ -88,3 +90,17 @@ def test_drawn_codes_are_clustered(monkeypatch):
     codes, queries = search["draw"]("clustered", 4000, 50, 128)
     nearest = [match.distances[0] for match in search["CodeIndex"].build(codes, 128).nearest(queries, 1)]
     assert np.mean(nearest) == pytest.approx(128 * 2 * 0.08 * 0.92, abs=5)  # both flipped, on two sides
+
+
+def test_the_time_of_a_part_is_scaled_to_the_whole(monkeypatch):
+    timing = load("timing", "timing", monkeypatch)
+    clock = iter(range(100))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    row = timing["compare"]("x", "y", lambda: None, "other", lambda: None, repeats=3, part=0.25)
+    assert (row["seconds"], row["baseline_seconds"], row["ratio"]) == (1, 4, 4)
+
+
+def test_extra_memory_is_what_a_run_takes_beside_what_was_there(monkeypatch):
+    measure, kept = load("timing", "timing", monkeypatch)["measure_extra_memory"], np.ones(20_000_000)  # 160 MB
+    assert 70 < measure(lambda: np.ones(10_000_000).sum()) < 120
+    assert measure(lambda: kept.sum()) < 40

@@ -8,8 +8,7 @@ import pytest
 
 import channelhash as ch
 from channelhash.errors import InputError, JobError, check_address, hide_secrets
-from channelhash.utils.addresses import list_files
-from channelhash.utils.remote_paths import place
+from channelhash.utils.addresses import list_files, place
 from small_runs import run_command
 
 SECRET = "2secret"

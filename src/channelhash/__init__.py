@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from channelhash._version import __version__
-from channelhash.utils import forks, optional_imports
+from channelhash.utils import optional_imports, processes
 
 if TYPE_CHECKING:
     from channelhash import channels, codes, losses, metrics
@@ -58,7 +58,7 @@ if "OMP_NUM_THREADS" in os.environ and "numba" not in sys.modules:
     os.environ.setdefault("NUMBA_NUM_THREADS", os.environ["OMP_NUM_THREADS"])
 
 
-forks.install()
+processes.install()
 
 
 def __getattr__(name: str) -> Any:

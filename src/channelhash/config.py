@@ -13,10 +13,17 @@ from channelhash.data.settings import SplitSettings, check_data
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss, with_published, with_recommended
 from channelhash.models import MODELS, resolve_model
-from channelhash.utils.overrides import apply_override
 from channelhash.utils.python_names import check_trusted, python_names, trusting
 from channelhash.utils.reading import read_yaml_sections
-from channelhash.utils.typed_settings import Settings, absolute, read_both, read_settings, settings_of, unknown
+from channelhash.utils.typed_settings import (
+    Settings,
+    absolute,
+    apply_override,
+    read_both,
+    read_settings,
+    settings_of,
+    unknown,
+)
 
 _SECTIONS = ("data", "model", "loss", "train", "evaluate", "extend")
 _CHOICES = ("only_labels", "without_labels")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import channelhash as ch
 from channelhash.codes.code_set import joined
 from channelhash.errors import InputError
-from channelhash.utils.checked_json import dump_checked
+from channelhash.utils.files import dump_checked
 
 
 def make(n: int = 5, k: int = 12, labelled: bool = True) -> ch.CodeSet:

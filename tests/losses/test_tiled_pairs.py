@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from channelhash.losses import DSCHLoss, SCHLoss
 from channelhash.losses import functional as tiles
 from losses import loss_equations as literal
+from pages import ROOT
 
 
 def draw_batch(n: int, k: int, n_modalities: int = 2, n_labels: int = 4, seed: int = 0):
@@ -105,8 +106,9 @@ def test_the_values_alone_can_be_computed_without_gradients():
 
 
 MEMORY = """
-import torch
-from channelhash.utils.timing import measure_extra_memory
+import sys, torch
+sys.path.append("{benchmarks}")
+from timing import measure_extra_memory
 from channelhash.losses import DSCHLoss
 torch.set_num_threads(1)
 outputs = {{name: torch.randn({n}, 64).requires_grad_() for name in ("image", "text")}}
@@ -119,7 +121,7 @@ print(measure_extra_memory(lambda: loss(outputs, labels).backward()))
 @pytest.mark.slow
 def test_a_batch_of_16384_takes_less_than_200_megabytes():
     """One array of (2n, 2n) alone would be 4.3 GB."""
-    command = [sys.executable, "-c", MEMORY.format(n=16384)]
+    command = [sys.executable, "-c", MEMORY.format(benchmarks=ROOT / "benchmarks", n=16384)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 8 < float(done.stdout) < 200  # the gradient is 8 MB: what is measured is really there
 
@@ -127,6 +129,6 @@ def test_a_batch_of_16384_takes_less_than_200_megabytes():
 @pytest.mark.slow
 def test_memory_does_not_grow_with_pairs():
     """Four times the samples, sixteen times the pairs: 4,096 samples took 1.3 GB in one piece."""
-    command = [sys.executable, "-c", MEMORY.format(n=4096)]
+    command = [sys.executable, "-c", MEMORY.format(benchmarks=ROOT / "benchmarks", n=4096)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 2 < float(done.stdout) < 150

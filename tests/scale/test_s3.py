@@ -14,7 +14,7 @@ import channelhash as ch
 from channelhash.scale.encode import encode_bulk
 from channelhash.scale.evaluate import evaluate_shards
 from channelhash.scale.job import shard_files
-from channelhash.utils.remote_paths import RemotePath, place
+from channelhash.utils.addresses import RemotePath, place
 from picture_runs import write_pictures
 from scale.made_inputs import feature_model, picture_items, picture_model, write_feature_parquet, write_tar
 from scale.s3_server import KEY, SECRET, proxy_of, s3_server

@@ -9,9 +9,8 @@ from PIL import Image, ImageCms, ImageSequence
 
 from channelhash.data.images import Square, image_problem
 from channelhash.errors import InputError
-from channelhash.utils import image_decoding
-from channelhash.utils.image_decoding import decode
-from channelhash.utils.image_files import LIMIT_VARIABLE, ImageError, open_image, reads_heif
+from channelhash.utils import image_files
+from channelhash.utils.image_files import LIMIT_VARIABLE, ImageError, decode, open_image, reads_heif
 from channelhash.utils.seeds import generator
 
 COLOURS = [(200, 60, 50), (60, 150, 70), (50, 80, 170), (220, 170, 120), (128, 128, 128)]
@@ -225,7 +224,7 @@ def test_a_file_that_broke_off_is_named(file_format, tmp_path):
 
 def test_large_pictures_are_bounded_by_their_decoded_size(monkeypatch, tmp_path):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)  # as if 4,800 pixels were 430 million
-    monkeypatch.setattr(image_decoding, "_WHOLE", 2000)
+    monkeypatch.setattr(image_files, "_WHOLE", 2000)
     jpeg, png = tmp_path / "large.jpg", tmp_path / "large.png"
     for path in (jpeg, png):
         greys().resize((80, 60)).save(path)

@@ -9,8 +9,7 @@ from PIL import ExifTags, Image, ImageOps
 
 from channelhash.data.images import Resize, Square, image_problem
 from channelhash.explanation.occlusion import reduce_image
-from channelhash.utils.image_decoding import decode
-from channelhash.utils.image_files import date_taken, open_image, parse_date, reads_heif
+from channelhash.utils.image_files import date_taken, decode, open_image, parse_date, reads_heif
 from channelhash.utils.seeds import generator
 from pages import ROOT
 

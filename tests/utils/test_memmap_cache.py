@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from channelhash.errors import InputError, JobError
-from channelhash.utils import memmap_cache as module
-from channelhash.utils.memmap_cache import row_file
+from channelhash.utils import npy_files as module
+from channelhash.utils.npy_files import row_file
 
 KEY = {"weights": "abc", "items": "def"}
 SIZES = [3, 3, 3, 1]
@@ -78,7 +78,7 @@ def test_a_torn_journal_or_block_is_computed_again(tmp_path):
 def test_a_killed_process_leaves_what_a_second_one_finishes(tmp_path):
     script = f"""
 import time, numpy as np
-from channelhash.utils.memmap_cache import row_file
+from channelhash.utils.npy_files import row_file
 def compute(first):
     for block in range(first, 50):
         yield np.full((2, 3), block, dtype=np.float32)
@@ -132,7 +132,7 @@ def test_a_file_of_another_backbone_is_refused(tmp_path):
     other = build(tmp_path, Compute(), key={**KEY, "weights": "xyz"}).path
     for suffix in (".npy", ".json"):
         os.replace(other.with_suffix(suffix), mine.with_suffix(suffix))
-    with pytest.raises(InputError, match=r"belongs to another weights \(xyz, not abc\)"):
+    with pytest.raises(InputError, match="belongs to something else"):
         build(tmp_path, Compute())
     meta = mine.with_suffix(".json")
     meta.write_text(json.dumps({"key": "nothing"}))

@@ -11,7 +11,7 @@ import pytest
 
 from channelhash.utils import files
 from channelhash.utils.files import cache_folder
-from channelhash.utils.memmap_cache import reserved_memmap
+from channelhash.utils.npy_files import reserved_memmap
 from pages import ROOT
 
 
@@ -94,7 +94,7 @@ def test_threads_search_at_once_on_numbas_own_pool(tmp_path):
     script = """
     import threading, numpy as np
     from numba import prange, threading_layer
-    from channelhash.utils.parallel_loops import parallel_loop
+    from channelhash.utils.compiled import parallel_loop
 
     @parallel_loop()
     def count(out):

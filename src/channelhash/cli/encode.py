@@ -9,7 +9,7 @@ from channelhash.cli.options import AsJson, Engine, EngineName, SavedModel, Skip
 from channelhash.cli.output import print_json, progress_bars, say_left_out
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
-from channelhash.utils.remote_paths import Place, place
+from channelhash.utils.addresses import Place, place
 
 
 def encode(

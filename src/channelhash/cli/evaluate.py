@@ -11,7 +11,7 @@ from channelhash.cli.options import AsJson, Engine, EngineName, TrustCode, Worke
 from channelhash.cli.output import print_json, print_scores, progress_bars
 from channelhash.cli.stopping import when_stopped
 from channelhash.errors import InputError
-from channelhash.utils.remote_paths import Place, place
+from channelhash.utils.addresses import Place, place
 
 
 class Split(StrEnum):

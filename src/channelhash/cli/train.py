@@ -108,7 +108,7 @@ def _short_overrides(config: Path, data: Path | None, images: Path | None, epoch
     """Return the keys that the short options stand for; ``--set`` comes after them and prevails."""
     from channelhash.config import read_sections
     from channelhash.runs.presets import data_overrides
-    from channelhash.utils.overrides import path_override
+    from channelhash.utils.typed_settings import path_override
 
     model = read_sections(config).get("model", {}).get("name", "")
     return [

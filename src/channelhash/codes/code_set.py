@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes, check_packed
 
 if TYPE_CHECKING:
-    from channelhash.utils.remote_paths import Place
+    from channelhash.utils.addresses import Place
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class CodeSet:
         the columns and of itself; pages have their own.
         """
         from channelhash.codes.parquet import write_codes  # PyArrow, which codes in memory do not need
-        from channelhash.utils.remote_paths import place
+        from channelhash.utils.addresses import place
 
         write_codes(self, place(path))
 

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
-from channelhash.utils.addresses import open_address
+from channelhash.utils.addresses import Place, open_address, place, whole_file
 from channelhash.utils.array_files import ENDINGS
-from channelhash.utils.checked_json import dump_checked, load_checked
+from channelhash.utils.files import dump_checked, load_checked
 from channelhash.utils.plain_values import is_binary, is_list, plain_values
 from channelhash.utils.reading import reading
-from channelhash.utils.remote_paths import Place, place, whole_file
 
 _FORMAT = "channelhash codes 2"
 

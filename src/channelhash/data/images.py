@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from channelhash.errors import InputError
-from channelhash.utils.image_decoding import decode
-from channelhash.utils.image_files import open_image
+from channelhash.utils.image_files import decode, open_image
 
 if TYPE_CHECKING:
     from torch import Tensor

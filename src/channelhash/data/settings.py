@@ -9,8 +9,7 @@ from pydantic import Field
 from channelhash.data import resolve_data_kind
 from channelhash.data.records import Records
 from channelhash.data.splits import Method, Splits, TrainRows, draw_splits, load_splits
-from channelhash.utils.overrides import apply_override
-from channelhash.utils.typed_settings import Settings, absolute, read_both, settings_of
+from channelhash.utils.typed_settings import Settings, absolute, apply_override, read_both, settings_of
 
 
 class SplitSettings(Settings):

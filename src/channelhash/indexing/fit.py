@@ -14,7 +14,7 @@ from channelhash.models import HashModel
 from channelhash.models.description import FEATURES, Word
 from channelhash.models.encoders import Encoder, is_encoder, open_encoder
 from channelhash.models.fitted import MIN_PAIRS, N_BITS, Codes, feature_widths, fit_codes, fitted_part
-from channelhash.utils.device import pick_device
+from channelhash.utils.environment import pick_device
 from channelhash.utils.progress import Progress
 from channelhash.utils.seeds import generator
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from channelhash.errors import InputError
 from channelhash.search.local.folder import StoreFolder
-from channelhash.utils.checked_json import dump_checked, load_checked
-from channelhash.utils.files import write_text
+from channelhash.utils.files import dump_checked, load_checked, write_text
 
 
 @dataclass(frozen=True)

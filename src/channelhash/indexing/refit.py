@@ -32,7 +32,7 @@ from channelhash.search.local.folder import StoreFolder, read_facts
 from channelhash.search.local.tables import connect, read_state
 from channelhash.search.photo_folders import find_or_keep, is_store
 from channelhash.search.store import Listed
-from channelhash.utils.device import pick_device
+from channelhash.utils.environment import pick_device
 from channelhash.utils.files import POSIX, locked, write_text
 from channelhash.utils.progress import StageProgress, no_stage_progress
 

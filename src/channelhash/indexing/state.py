@@ -17,8 +17,7 @@ from channelhash.indexing.source import Source
 from channelhash.search.items import Value
 from channelhash.search.photo_folders import find_or_keep, is_store
 from channelhash.search.store import Listed, Store
-from channelhash.utils.checked_json import dump_checked, load_checked
-from channelhash.utils.files import content_hash, write_text
+from channelhash.utils.files import content_hash, dump_checked, load_checked, write_text
 from channelhash.utils.image_files import reads_heif
 from channelhash.utils.progress import Progress
 

@@ -29,7 +29,7 @@ from channelhash.search.local.indexing_run import hold_run
 from channelhash.search.photo_folders import choose_place, find_or_keep, find_store, is_store
 from channelhash.search.query import load_encoder, search_store
 from channelhash.search.store import Store
-from channelhash.utils.device import pick_device
+from channelhash.utils.environment import pick_device
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.python_names import trusting
 

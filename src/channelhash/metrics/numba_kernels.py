@@ -12,8 +12,7 @@ from numba import float64, int64, types, uint64, void
 from numpy.typing import NDArray
 
 from channelhash.codes.popcount import popcount
-from channelhash.utils.compiled import njit, prange
-from channelhash.utils.parallel_loops import loop_threads, parallel_loop
+from channelhash.utils.compiled import loop_threads, njit, parallel_loop, prange
 
 # Items whose distances are held at once: the buffers of 8 bytes an item stay in the first cache.
 _BLOCK = 1024

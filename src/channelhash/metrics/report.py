@@ -17,9 +17,9 @@ from channelhash.metrics.histogram import HammingHistogram, hamming_histogram
 from channelhash.metrics.ranking import Scores
 from channelhash.metrics.recall import counterparts, instance_recall
 from channelhash.metrics.significance import bootstrap_interval
+from channelhash.utils.addresses import Place
 from channelhash.utils.files import write_text
 from channelhash.utils.optional_imports import naming_extra
-from channelhash.utils.remote_paths import Place
 
 # Enough for a percentile interval (Efron and Tibshirani 1993, chapter 14).
 _RESAMPLES = 1000

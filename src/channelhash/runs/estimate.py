@@ -22,9 +22,8 @@ from channelhash.training.feature_inputs import Mode, feature_mode, raw_source
 from channelhash.training.mixup import mixed_images
 from channelhash.training.sources import Held, Source
 from channelhash.training.step import Steps, anchors_of, epoch_steps
-from channelhash.utils.device import pick_device
+from channelhash.utils.environment import peak_bytes, pick_device
 from channelhash.utils.progress import Progress, StageProgress, no_progress, no_stage_progress
-from channelhash.utils.timing import peak_bytes
 
 _MB = 1e6
 #: What is measured takes about this long at most: each modality's encoder, and the steps.

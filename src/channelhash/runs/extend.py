@@ -37,9 +37,9 @@ from channelhash.runs.fit import Trainee, fit, prepare
 from channelhash.training.distributed import rank, wait_for_all
 from channelhash.utils.array_files import ENDINGS as ARRAY_ENDINGS
 from channelhash.utils.files import write_text
-from channelhash.utils.overrides import apply_override
 from channelhash.utils.progress import Progress, StageProgress
 from channelhash.utils.seeds import generator
+from channelhash.utils.typed_settings import apply_override
 
 
 def extension_config(run: Path, data: Path, root: Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:

@@ -25,7 +25,7 @@ from channelhash.training.feature_inputs import collection_features, encoder_of_
 from channelhash.training.rotation import rotate_outputs
 from channelhash.training.sources import Source, TrainingSet
 from channelhash.training.trainer import Validation, Validator, train
-from channelhash.utils.device import pick_device
+from channelhash.utils.environment import pick_device
 from channelhash.utils.progress import StageProgress
 from channelhash.utils.seeds import derive_seed
 

@@ -25,8 +25,7 @@ from channelhash.training.distributed import (
     world_size,
 )
 from channelhash.training.trainer import MEASURES, Validation, kept_validation, measure_of, read_log
-from channelhash.utils.device import pick_device
-from channelhash.utils.environment import environment, record_environment
+from channelhash.utils.environment import environment, pick_device, record_environment
 from channelhash.utils.files import locked, sweep, write_text
 from channelhash.utils.python_names import python_names, trusting
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from channelhash.data.tabular_files import ENDINGS
 from channelhash.errors import InputError
-from channelhash.utils.overrides import path_override
+from channelhash.utils.typed_settings import path_override
 
 _FOLDER = Path(__file__).parents[1] / "presets"
 #: Model -> the configuration that ``train --model`` takes.

@@ -14,9 +14,9 @@ from channelhash.models import HashModel
 from channelhash.runs.extend import check_extension, extend
 from channelhash.runs.fit import check_pairs, create_loss, create_model, fit, fit_scales_of, prepare
 from channelhash.runs.folder import Run, claim_folder, describe_run, draw_run_splits, keep_splits, read_run, save_model
-from channelhash.utils.overrides import apply_override
 from channelhash.utils.progress import StageProgress, no_stage_progress
 from channelhash.utils.python_names import trusting
+from channelhash.utils.typed_settings import apply_override
 
 
 def train(

@@ -18,12 +18,12 @@ from channelhash.errors import InputError, JobError
 from channelhash.models import HashModel, load_model
 from channelhash.models.hash_model import encode_records
 from channelhash.scale.job import LOCAL, BulkJob, Workers, bad_path, finished_shards, open_job, shard_path
-from channelhash.utils.device import pick_device
+from channelhash.utils.addresses import Place, whole_file, write_whole_text
+from channelhash.utils.environment import pick_device
 from channelhash.utils.files import locked, sweep
 from channelhash.utils.image_files import ImageError
 from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.python_names import python_names, trusting
-from channelhash.utils.remote_paths import Place, whole_file, write_whole_text
 
 #: Default number of items of a shard: a killed worker loses minutes even of a large model's work.
 SHARD_ITEMS = 16384

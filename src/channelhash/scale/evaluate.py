@@ -11,9 +11,8 @@ from channelhash.errors import InputError, JobError
 from channelhash.metrics import HammingHistogram
 from channelhash.metrics.report import add_conventions, add_own_left_out, count_tasks, report_tasks, save_scores
 from channelhash.scale.job import LOCAL, Workers, shard_files
-from channelhash.utils.addresses import star_expression
+from channelhash.utils.addresses import Place, star_expression
 from channelhash.utils.progress import Progress, no_progress
-from channelhash.utils.remote_paths import Place
 
 # Codes read at once.
 _ROWS = 1 << 17

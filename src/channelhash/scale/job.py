@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from channelhash.data.bulk import KINDS, input_files
 from channelhash.data.bulk.batches import Shard
 from channelhash.errors import InputError, JobError
-from channelhash.utils.addresses import File, folder_of
+from channelhash.utils.addresses import File, Place, RemotePath, folder_of, write_whole_text
 from channelhash.utils.optional_imports import library
 from channelhash.utils.reading import reading
-from channelhash.utils.remote_paths import Place, RemotePath, write_whole_text
 from channelhash.utils.typed_settings import pick, read_settings, settings_of
 
 if TYPE_CHECKING:

@@ -33,8 +33,7 @@ from PIL import Image
 from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.search.items import check_count
 from channelhash.search.store import Item, Store
-from channelhash.utils.image_decoding import decode
-from channelhash.utils.image_files import open_image
+from channelhash.utils.image_files import decode, open_image
 from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
 
 _SIDE, _SHAPE, _CHAIN, _CONTRAST = 16, 0.85, 0.75, 4

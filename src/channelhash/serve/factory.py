@@ -92,7 +92,7 @@ def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
 
 
 def _on_device(model: Any) -> QueryEncoder:
-    from channelhash.utils.device import pick_device
+    from channelhash.utils.environment import pick_device
 
     encoder: QueryEncoder = model.to(pick_device("auto"))
     return encoder

@@ -11,8 +11,7 @@ from typing import IO, Annotated
 from fastapi import File, HTTPException, UploadFile
 from PIL import Image
 
-from channelhash.utils.image_decoding import decode
-from channelhash.utils.image_files import FORMATS, REDUCIBLE, ImageError, open_image
+from channelhash.utils.image_files import FORMATS, REDUCIBLE, ImageError, decode, open_image
 
 #: Largest long side of a thumbnail in pixels.
 MAX_SIDE = 1280

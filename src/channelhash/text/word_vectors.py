@@ -18,7 +18,7 @@ from channelhash.text.hashtag_reader import TextReader
 from channelhash.text.token_cache import cached_tokens
 from channelhash.text.tokens import TokenIds
 from channelhash.utils.files import content_hash, sync_file, temporary_folder
-from channelhash.utils.memmap_cache import reserved_memmap
+from channelhash.utils.npy_files import reserved_memmap
 from channelhash.utils.progress import Progress
 
 _FORMAT = "channelhash word vectors 2"

@@ -25,7 +25,7 @@ from channelhash.models.hash_model import Branch
 from channelhash.training.sources import AugmentedImages
 from channelhash.utils.files import cache_folder, content_hash, write_text
 from channelhash.utils.image_files import PREPROCESSING
-from channelhash.utils.memmap_cache import DType, RowFile, Rows, row_file
+from channelhash.utils.npy_files import DType, RowFile, Rows, row_file
 from channelhash.utils.progress import Progress
 
 _BATCH = 128  # rows that the encoder sees at a time

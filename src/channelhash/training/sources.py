@@ -15,7 +15,7 @@ from channelhash.data.image_loader import ImageFiles, image_batches
 from channelhash.models.small import unit_pixels
 from channelhash.text.tokens import TokenIds, drop_tokens, mask_tokens, replace_tokens
 from channelhash.utils.environment import usable_cores
-from channelhash.utils.memmap_cache import RowFile
+from channelhash.utils.npy_files import RowFile
 
 #: (epoch, sample): which draw of which image.
 Draw = tuple[int, int]

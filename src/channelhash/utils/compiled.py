@@ -6,20 +6,24 @@ place. Where no place can be written, as for a user without a home, each process
 """
 
 import os
+import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import llvmlite
 import numba
 from numba import get_num_threads, prange
 from numba.core import caching
+from numba.np.ufunc.parallel import threading_layer
 
 from channelhash.errors import InputError
 from channelhash.utils.files import cache_folder, content_hash
+from channelhash.utils.processes import is_forked
 
-__all__ = ["get_num_threads", "njit", "prange"]
+__all__ = ["loop_threads", "njit", "parallel_loop", "prange"]
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -71,3 +75,57 @@ def njit(*signature: str, **options: Any) -> Callable[[Callable[..., Any]], Any]
             return _numba_njit(*signature, **options | {"cache": False})(function)
 
     return compiled
+
+
+# Held by the loop that runs, where only one may.
+_turn = threading.Lock()
+
+
+def parallel_loop(signature: Any = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Compile a function whose loops over ``prange`` run on all cores; in a forked process, on one.
+
+    Args:
+        signature: Numba's, if the loop is compiled when it is defined; None compiles it at its first call.
+    """
+
+    def compile_both(function: Callable[..., None]) -> Callable[..., None]:
+        assert isinstance(function, FunctionType)
+        on_all_cores = njit(signature, cache=True, parallel=True)(function)
+        alone = FunctionType(function.__code__, function.__globals__, function.__name__)
+        alone.__qualname__ = f"{function.__qualname__}_alone"  # its own place in Numba's cache, which goes by this name
+        on_one_core = njit(cache=True, nogil=True)(alone)  # compiled at its first call
+
+        @wraps(function)
+        def loop(*arguments: Any) -> None:
+            if is_forked():
+                on_one_core(*arguments)
+            elif _may_run_beside_others():
+                on_all_cores(*arguments)
+            else:
+                with _turn:
+                    on_all_cores(*arguments)
+
+        return loop
+
+    return compile_both
+
+
+def _may_run_beside_others() -> bool:
+    """Return whether threads may run loops at once.
+
+    Numba's own pool, which is all it has without OpenMP (macOS) or TBB, ends the process then. Which pool it is shows
+    when a loop has run.
+    """
+    try:
+        return str(threading_layer()) != "workqueue"  # type: ignore[no-untyped-call]
+    except ValueError:
+        return False
+
+
+def loop_threads() -> int:
+    """Return the number of threads that a `parallel_loop` runs on.
+
+    >>> loop_threads() >= 1
+    True
+    """
+    return 1 if is_forked() else int(get_num_threads())

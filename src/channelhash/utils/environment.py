@@ -1,9 +1,10 @@
-"""The environment of a run: versions, device, commit. It names no machine, person or folder."""
+"""Where a job runs: its device, and a record of versions, device and commit that names no machine, person or folder."""
 
 import json
 import os
 import platform
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,11 @@ from channelhash.utils.reading import reading
 
 if TYPE_CHECKING:
     import torch
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 #: Packages whose versions can change codes or scores.
 PACKAGES = (
@@ -132,3 +138,43 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def pick_device(name: str) -> "torch.device":
+    """Return the device that a name stands for: ``auto`` is the GPU if there is one, else the CPU.
+
+    Args:
+        name: ``auto``, or PyTorch's own name of a device.
+
+    Raises:
+        InputError: there is no such device here.
+
+    >>> pick_device("cpu")
+    device(type='cpu')
+    """
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        first = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"device {name!r} is not there ({first}); use auto, cpu, or cuda where there is a GPU"
+        ) from None
+    return device
+
+
+def peak_bytes() -> int | None:
+    """Return the most resident memory that this process has had; None if unknown.
+
+    >>> peak_bytes() is None or peak_bytes() > 1_000_000
+    True
+    """
+    if resource is None:
+        return None
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    # macOS counts bytes, all others 1024 of them.
+    return used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -3,6 +3,8 @@
 import errno
 import glob
 import hashlib
+import importlib
+import json
 import os
 import re
 import shutil
@@ -13,9 +15,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from channelhash.errors import InputError, JobError, NoSpaceError
-from channelhash.utils.file_locks import lock_alone, unlock
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 #: What the system says of a disk or a quota that is full, and of a file that may not grow.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -27,8 +34,12 @@ _FULL_WORDS = re.compile(
 _TEMPORARY = re.compile(r"(\..+\.[0-9a-f]{32}\.tmp)(\.lock)?", re.DOTALL)
 #: Whether folders can be opened, and open files be renamed and removed. On Windows neither can.
 POSIX = hasattr(os, "O_DIRECTORY")
-# Seconds in which Windows' other readers of a file let go of it.
-_PATIENCE = 2.0
+# Seconds in which Windows' other readers of a file let go of it, and between two attempts.
+_PATIENCE, _PAUSE = 2.0, 0.02
+# The byte that is locked on Windows, far beyond the end of any file: nobody can read or write what is locked there.
+_FAR = 1 << 30
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_KEY = "checksum"
 
 
 @contextmanager
@@ -100,7 +111,7 @@ def _held(target: Path, is_folder: bool) -> Iterator[Path]:
             handle = os.open(lock, flags, 0o666)
             stack.callback(os.close, handle)
             with suppress(OSError):  # not every file system has locks
-                lock_alone(handle)
+                _lock(handle)
             if lock.exists():  # nobody has swept it away before it was locked
                 break
         stack.callback(_remove, temporary)
@@ -149,7 +160,7 @@ def _remove_dead(temporary: Path) -> None:
             flags = os.O_RDONLY if lock.is_dir() else os.O_RDWR
             handle = os.open(lock, flags | (os.O_NOFOLLOW if POSIX else os.O_CREAT))
             stack.callback(os.close, handle)
-            lock_alone(handle, wait=False)
+            _lock(handle, wait=False)
             _remove(temporary)
         if lock != temporary:
             lock.unlink()
@@ -171,7 +182,7 @@ def _replace(source: Path, target: Path) -> None:
         except PermissionError:
             if POSIX or time.monotonic() > end:
                 raise
-            time.sleep(0.01)
+            time.sleep(_PAUSE)
         else:
             return
 
@@ -238,6 +249,24 @@ def content_hash(*parts: bytes | memoryview) -> str:
     return digest.hexdigest()
 
 
+def _lock(descriptor: int, wait: bool = True) -> None:
+    """Lock an open file alone, or raise BlockingIOError; the system releases the lock when the process ends."""
+    if fcntl:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return
+    windows: Any = importlib.import_module("msvcrt")
+    while True:
+        os.lseek(descriptor, _FAR, os.SEEK_SET)
+        try:
+            windows.locking(descriptor, windows.LK_NBLCK, 1)
+        except PermissionError:
+            if not wait:
+                raise BlockingIOError(errno.EAGAIN, "locked by another process") from None
+            time.sleep(_PAUSE)  # Ctrl-C would not interrupt a call that waits
+        else:
+            return
+
+
 @contextmanager
 def locked(path: Path, wait: bool = True) -> Iterator[None]:
     """Hold a lock file; the lock is released when the process ends, in whatever way.
@@ -247,13 +276,14 @@ def locked(path: Path, wait: bool = True) -> Iterator[None]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab") as handle:
-        lock_alone(handle.fileno(), wait)
+        _lock(handle.fileno(), wait)
         holder = os.getpid()
         try:
             yield
         finally:
-            if os.getpid() == holder:  # a child that was forked meanwhile has the file open too, and is not the holder
-                unlock(handle.fileno())
+            # A child that was forked meanwhile has the file open too, and is not the holder.
+            if fcntl and os.getpid() == holder:
+                fcntl.flock(handle.fileno(), fcntl.LOCK_UN)
 
 
 def cache_folder() -> Path:
@@ -275,3 +305,39 @@ def cache_folder() -> Path:
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local", "channelhash", "Cache")
     return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "channelhash"
+
+
+def dump_checked(values: dict[str, Any]) -> str:
+    """Return JSON values as one line of text with their checksum.
+
+    >>> dump_checked({"n_bits": 64})
+    '{"n_bits": 64, "checksum": "5bc9206a79d29562"}\\n'
+    """
+    return json.dumps({**values, _KEY: _checksum(values)}) + "\n"
+
+
+def load_checked(text: str) -> dict[str, Any]:
+    """Return what `dump_checked` wrote, without the checksum; ValueError if it is damaged.
+
+    >>> load_checked(dump_checked({"n_bits": 64}))
+    {'n_bits': 64}
+    """
+    values = json.loads(text)
+    if not isinstance(values, dict) or values.pop(_KEY, None) != _checksum(values):
+        raise ValueError("the checksum is wrong")
+    return values
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    return content_hash(json.dumps(values, sort_keys=True).encode())[:16]
+
+
+def check_exhausted(error: OSError, name: object) -> None:
+    """Raise `JobError` if the system lacked file handles or memory: then a file is not damaged.
+
+    >>> check_exhausted(OSError(errno.EMFILE, "Too many open files"), "items.sqlite")
+    Traceback (most recent call last):
+    channelhash.errors.JobError: items.sqlite: not now (Too many open files); close others, or raise the limit
+    """
+    if error.errno in _EXHAUSTED:
+        raise JobError(f"{name}: not now ({os.strerror(error.errno)}); close others, or raise the limit") from None

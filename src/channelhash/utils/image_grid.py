@@ -10,8 +10,7 @@ from unicodedata import east_asian_width
 from PIL import Image, ImageDraw, ImageFont
 
 from channelhash.utils.files import atomic_path
-from channelhash.utils.image_decoding import decode
-from channelhash.utils.image_files import open_image
+from channelhash.utils.image_files import decode, open_image
 
 _CELL = 148
 _IMAGE = 124

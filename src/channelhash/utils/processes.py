@@ -1,14 +1,22 @@
-"""Processes that work for this one: Ctrl-C is not theirs, and they end with it."""
+"""Other processes: workers, which end with this one and leave Ctrl-C to it; and forked children.
 
-import multiprocessing
+A forked child has its parent's memory but not its threads. OpenMP, which Numba and PyTorch share, ends or hangs a child
+that works on several threads after its parent did. So a child works on one thread (`utils.compiled`), as the workers of
+PyTorch's data loaders do anyway.
+"""
+
+import ctypes
 import os
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 # Processes of a pool on Windows, which waits for no more handles at once.
 _MOST = 61
@@ -33,7 +41,7 @@ def interrupts_held() -> Iterator[None]:
 @contextmanager
 def process_pool(
     workers: int, start: Callable[..., None] | None = None, arguments: tuple[Any, ...] = ()
-) -> Iterator[ProcessPoolExecutor]:
+) -> Iterator["ProcessPoolExecutor"]:
     """Yield a pool of fresh processes, which are ended if the block raises, or if this process is killed.
 
     The first ``submit`` starts them all; it belongs into `interrupts_held`.
@@ -43,6 +51,9 @@ def process_pool(
         start: called with ``arguments`` first of all in each of them.
         arguments: see ``start``.
     """
+    import multiprocessing  # takes longer than the rest of this file, which every command imports
+    from concurrent.futures import ProcessPoolExecutor
+
     others = multiprocessing.active_children()
     workers = min(workers, _MOST) if sys.platform == "win32" else workers
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (start, arguments)) as pool:
@@ -66,7 +77,47 @@ def _begin(start: Callable[..., None] | None, arguments: tuple[Any, ...]) -> Non
 
 def _end_with_parent() -> None:
     """End this process when its parent is killed: it would hold the folders that the next call goes on with."""
+    import multiprocessing
+
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+_told: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_forked = False
+
+
+def install() -> None:
+    """Make forked children of this process safe to work in. Call it once a process."""
+    if hasattr(os, "register_at_fork"):  # Windows does not fork
+        os.register_at_fork(after_in_child=_after_fork)
+
+
+def is_forked() -> bool:
+    """Return whether this process was forked from one that had imported the package.
+
+    >>> is_forked()
+    False
+    """
+    return _forked
+
+
+def tell_of_fork(thing: Any) -> None:
+    """Call ``thing.after_fork()`` in every forked child while the object lives."""
+    _told.add(thing)
+
+
+def keep_forever(thing: object) -> None:
+    """Keep an object from being destroyed, also when the process ends."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = True
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+    for thing in list(_told):
+        thing.after_fork()

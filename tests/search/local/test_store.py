@@ -22,7 +22,7 @@ from channelhash.search.local import database as items_database
 from channelhash.search.local import snapshots as layers
 from channelhash.search.local import tables
 from channelhash.search.local.check import check_store
-from channelhash.utils.checked_json import dump_checked
+from channelhash.utils.files import dump_checked
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from channelhash.data.bulk import images, parquet, tar
 from channelhash.data.bulk.batches import Planned, RawBatch, Shard
 from channelhash.data.image_endings import IMAGE_ENDINGS
 from channelhash.errors import InputError
-from channelhash.utils.addresses import File, list_files
-from channelhash.utils.remote_paths import Place
+from channelhash.utils.addresses import File, Place, list_files
 
 
 class Kind(NamedTuple):

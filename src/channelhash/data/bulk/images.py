@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard, fetch
-from channelhash.utils.addresses import File, open_address
-from channelhash.utils.remote_paths import Place, whole_file
+from channelhash.utils.addresses import File, Place, open_address, whole_file
 
 _SCHEMA = pa.schema({"address": pa.string()})
 

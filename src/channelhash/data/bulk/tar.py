@@ -18,10 +18,9 @@ from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard
 from channelhash.data.image_endings import IMAGE_ENDINGS
 from channelhash.data.label_cells import split_labels
 from channelhash.errors import InputError
-from channelhash.utils.addresses import File, open_address
+from channelhash.utils.addresses import File, Place, open_address
 from channelhash.utils.plain_values import text_of
 from channelhash.utils.reading import one_line, reading
-from channelhash.utils.remote_paths import Place
 
 # A tar file is read in order, in requests of this many bytes where it is remote.
 _AHEAD = 8 << 20

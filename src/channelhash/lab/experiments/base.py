@@ -7,8 +7,7 @@ from typing import Any
 from channelhash.config import read_sections
 from channelhash.errors import InputError
 from channelhash.runs.presets import preset_path
-from channelhash.utils.overrides import apply_override
-from channelhash.utils.typed_settings import pick
+from channelhash.utils.typed_settings import apply_override, pick
 
 #: A configuration as nested keys: section -> key -> value.
 Sections = Mapping[str, Mapping[str, Any]]

@@ -34,8 +34,7 @@ from channelhash.search.index.linear_scan import (
     take_near,
     write_one,
 )
-from channelhash.utils.compiled import njit, prange
-from channelhash.utils.parallel_loops import loop_threads, parallel_loop
+from channelhash.utils.compiled import loop_threads, njit, parallel_loop, prange
 from channelhash.utils.seeds import generator
 
 # What a cut costs beside its codes: as much as so many words of them.

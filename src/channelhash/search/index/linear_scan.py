@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from channelhash.codes.popcount import popcount
 from channelhash.search.index.arrays import Search
 from channelhash.search.index.brute_force import Matches
-from channelhash.utils.compiled import njit, prange
-from channelhash.utils.parallel_loops import loop_threads, parallel_loop
+from channelhash.utils.compiled import loop_threads, njit, parallel_loop, prange
 
 # Codes whose distances are held at once, and those among them that are looked at one by one if any of them is near.
 BLOCK = 1024

@@ -10,9 +10,7 @@ from typing import NamedTuple
 from channelhash.errors import InputError
 from channelhash.search.items import check_opened_as
 from channelhash.search.local.tables import connect, one_line_errors, read_description
-from channelhash.utils.checked_json import dump_checked, load_checked
-from channelhash.utils.exhausted import check_exhausted
-from channelhash.utils.files import locked, write_text
+from channelhash.utils.files import check_exhausted, dump_checked, load_checked, locked, write_text
 
 _FORMAT = "channelhash store 4"
 

@@ -31,8 +31,7 @@ from channelhash.search.local.tables import (
     what_to_do,
 )
 from channelhash.search.local.words import check_words, has_fts5, has_words
-from channelhash.utils.exhausted import check_exhausted
-from channelhash.utils.files import locked, write_text
+from channelhash.utils.files import check_exhausted, locked, write_text
 
 _DATABASE = "items.sqlite"
 

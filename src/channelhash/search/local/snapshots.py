@@ -31,8 +31,7 @@ from channelhash.search.local.answering import Part, SortedCodes, count_codes
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import Facts, StoreFolder
 from channelhash.search.local.tables import State
-from channelhash.utils.exhausted import check_exhausted
-from channelhash.utils.files import locked, sync_file
+from channelhash.utils.files import check_exhausted, locked, sync_file
 from channelhash.utils.npy_files import array_from_npy
 
 # A layer is made again when the changes since are more than this, and more than this fraction of it.

@@ -34,8 +34,7 @@ from channelhash.search.local.snapshots import CodeLayers
 from channelhash.search.local.tables import metadata_of
 from channelhash.search.rank import Ranking, Scored, Surest
 from channelhash.search.store import Answers, Item, Listed, Store
-from channelhash.utils.exhausted import check_exhausted
-from channelhash.utils.files import locked, write_text
+from channelhash.utils.files import check_exhausted, locked, write_text
 
 _LISTED_AT_ONCE = 10_000  # items; between them, others may write
 _ANY = Facts(0, "")

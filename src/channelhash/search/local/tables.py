@@ -22,7 +22,7 @@ from channelhash.errors import InputError, JobError, NoSpaceError
 from channelhash.search.items import Metadata
 from channelhash.search.local import words
 from channelhash.search.local.unspaced import separate
-from channelhash.utils.exhausted import check_exhausted
+from channelhash.utils.files import check_exhausted
 
 #: How long a call waits for another writer before it gives up.
 BUSY_SECONDS = 30.0

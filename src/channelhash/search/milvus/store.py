@@ -44,7 +44,7 @@ from channelhash.search.milvus.collection import (
     to_rows,
 )
 from channelhash.search.store import Answers, Item, Store, merge_item
-from channelhash.utils.forks import tell_of_fork
+from channelhash.utils.processes import tell_of_fork
 
 #: A condition -> ids of the items that pass it.
 Matching = Callable[[Condition], Iterable[str]]

@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from channelhash.errors import InputError, JobError, check_address
 from channelhash.search.postgres.tables import connect
-from channelhash.utils.forks import keep_forever
 from channelhash.utils.optional_imports import library
+from channelhash.utils.processes import keep_forever
 
 _DEFAULT_STORE = "channelhash"
 

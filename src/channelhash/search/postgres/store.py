@@ -32,7 +32,7 @@ from channelhash.search.postgres.tables import (
 )
 from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_distances
 from channelhash.search.store import Answers, Item, Store
-from channelhash.utils.forks import tell_of_fork
+from channelhash.utils.processes import tell_of_fork
 
 
 class Found(NamedTuple):
