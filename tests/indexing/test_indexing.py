@@ -13,9 +13,9 @@ from PIL import Image
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.indexing import encode
+from channelhash.indexing.changes import STATE
 from channelhash.indexing.encode import index_source
 from channelhash.indexing.source import read_source
-from channelhash.indexing.state import STATE
 from picture_runs import write_pictures
 from small_runs import write_features
 from small_stores import picture_folder, small_model

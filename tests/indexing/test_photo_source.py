@@ -8,7 +8,7 @@ import pytest
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.indexing.photo_source import PhotoSource, read_photo_source, write_photo_source
+from channelhash.indexing.source import PhotoSource, read_photo_source, write_photo_source
 from channelhash.search.local.check import backup_store
 
 

@@ -9,9 +9,9 @@ import pytest
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.indexing import refit
+from channelhash.indexing.changes import STATE, content_of
 from channelhash.indexing.fit import NewCodes
 from channelhash.indexing.refit import refit_store
-from channelhash.indexing.state import STATE, content_of
 from channelhash.indexing.stores import create_store, fit_of
 from picture_runs import tiny_clip, write_pictures
 from small_runs import assert_refused, run_command, write_features

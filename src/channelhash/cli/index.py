@@ -25,7 +25,7 @@ from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
-    from channelhash.indexing.indexed import Indexed
+    from channelhash.indexing.changes import Indexed
 
 app = typer.Typer(
     cls=GroupedCommands,
@@ -192,7 +192,7 @@ def info(
 
     Example: channelhash index info photos.store
     """
-    from channelhash.indexing.indexed import fit_of
+    from channelhash.indexing.changes import fit_of
     from channelhash.search.query import open_filled_store
 
     opened = open_filled_store(store)

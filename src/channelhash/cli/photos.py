@@ -13,7 +13,7 @@ from channelhash.errors import InputError
 from channelhash.utils.optional_imports import naming_extra
 
 if TYPE_CHECKING:
-    from channelhash.indexing.indexed import Indexed
+    from channelhash.indexing.changes import Indexed
     from channelhash.indexing.stores import Index
     from channelhash.models import HashModel
     from channelhash.search.store import Store
@@ -103,8 +103,7 @@ def bring_up_to_date(
 
     word = read_words(list(encoder)) if encoder else None
     with naming_extra("train" if model else extra_of(word)):
-        from channelhash.indexing.questions import keep_exported
-        from channelhash.indexing.stores import index
+        from channelhash.indexing.stores import index, keep_exported
         from channelhash.search.photo_folders import find_or_keep
 
     when_stopped(f"{store} keeps the items indexed so far")
@@ -119,7 +118,7 @@ def bring_up_to_date(
 
 def _as_it_is(folder: Path) -> "Indexed | None":
     """Return what the store of a plain folder has if it lacks nothing and encodes questions without PyTorch."""
-    from channelhash.indexing.unchanged import find_unchanged
+    from channelhash.indexing.changes import find_unchanged
     from channelhash.models.exported import FOLDER, is_exported
     from channelhash.search import open_store
     from channelhash.search.photo_folders import find_store

@@ -10,7 +10,7 @@ import numpy as np
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
-from channelhash.indexing.indexed import Indexed
+from channelhash.indexing.changes import Indexed
 from channelhash.search import STORES, open_store
 from channelhash.search.items import check_ids
 from channelhash.search.local.tables import metadata_of

@@ -3,7 +3,8 @@
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from itertools import chain
@@ -14,34 +15,37 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
+from torch.utils.data import DataLoader, Dataset
 
 from channelhash.codes import PackedCodes, binarize, pack
+from channelhash.data.images import image_problem
 from channelhash.errors import InputError, JobError
-from channelhash.indexing.indexed import Indexed
-from channelhash.indexing.read_images import read_images
-from channelhash.indexing.source import Source, with_modalities
-from channelhash.indexing.state import (
-    PATH,
+from channelhash.indexing.changes import (
     STATE,
-    Changes,
-    Unreadable,
+    Indexed,
     content_of,
     find_changes,
     modalities_of,
     reads_files,
     state_of_file,
     state_of_values,
-    write_unreadable,
 )
+from channelhash.indexing.source import Source, with_modalities
 from channelhash.models import HashModel
 from channelhash.models.feature_heads import FeatureRows
-from channelhash.search.catalogue import DATES
+from channelhash.search.catalogue import DATES, file_date
 from channelhash.search.items import Value
 from channelhash.search.store import Listed, Store
+from channelhash.utils.environment import usable_cores
+from channelhash.utils.image_files import date_taken, open_image, upright_size
+from channelhash.utils.processes import interrupts_held
 from channelhash.utils.progress import StageProgress, no_stage_progress
-from channelhash.utils.work_behind import work_behind
 
 _BATCH = 256  # items encoded and written at once
+
+_Header = dict[str, Value]
+#: The inputs of a batch's images, and of each its metadata, or what is wrong with it.
+_Readings = tuple[Tensor | None, list[_Header | str | InputError]]
 
 
 class Batch(NamedTuple):
@@ -99,32 +103,44 @@ def index_source(
     moved = keep_moved(store, source, [row for row in changes.todo if row not in changes.stored], changes.gone)
     todo = [row for row in changes.todo if row not in moved]
     encoding, advance = time.perf_counter(), progress("encode")
-    problems, failures, written, done = [*source.records.problems, *changes.problems], list[str](), set[int](), 0
+    problems, written, done = [*source.records.problems], set[int](), 0
     encoded = {row for batch in ready for row in batch.rows}
     rest = [row for row in todo if row not in encoded]
     every = chain((batch for batch in ready if batch.rows), encode_batches(model, source, rest))
-    with closing(work_behind(every, partial(_write, store, source.records.ids))) as batches:
+    with closing(_written(every, partial(_write, store, source.records.ids))) as batches:
         for batch in batches:
-            failures += batch.problems
+            problems += batch.problems
             done += len(batch.rows) + len(batch.problems)
             written.update(batch.rows)
             advance(done, len(todo))
     encoding_seconds = time.perf_counter() - encoding
-    failed = [row for row in todo if row not in written]
-    _remember(store, source, changes, dict(zip(failed, failures, strict=True)))
     replaced = len(written & changes.stored)
     return Indexed(
         added=len(written) - replaced,
         replaced=replaced,
-        unchanged=len(source.records) - len(changes.todo) - len(changes.problems),
+        unchanged=len(source.records) - len(changes.todo),
         pruned=_prune(store, changes.gone) if prune else 0,
-        problems=(*problems, *failures),
+        problems=tuple(problems),
         items=len(store),
         seconds=time.perf_counter() - began,
         rate=len(written) / encoding_seconds if written else 0.0,
         moved=len(moved),
         skipped=source.records.removed if source.folder is not None else {},
     )
+
+
+def _written(batches: Iterable[Batch], write: Callable[[Batch], None]) -> Generator[Batch, None, None]:
+    """Yield batches in order, each when it is written; a thread writes one while the next is encoded."""
+    with ThreadPoolExecutor(1) as thread:
+        before: tuple[Batch, Future[None]] | None = None
+        for batch in batches:
+            if before is not None:
+                before[1].result()
+                yield before[0]
+            before = batch, thread.submit(write, batch)
+        if before is not None:
+            before[1].result()
+            yield before[0]
 
 
 def _write(store: Store, ids: Sequence[str], batch: Batch) -> None:
@@ -158,25 +174,29 @@ def encode_batches(model: HashModel, source: Source, todo: Sequence[int]) -> Ite
             metadata = [{**source.metadata[row], STATE: state_of_values(source, row)} for row in rows]
             yield Batch(rows, outputs, metadata, [])
         return
-    for images in read_images(source, model, batches):
-        rows, outputs = images.rows, {}
-        if images.inputs is not None:
-            outputs = model.outputs_prepared({"image": images.inputs})
+    for batch_rows, (inputs, readings) in zip(batches, _read_images(source, model, batches), strict=True):
+        rows, problems, metadata = [], [], []
+        for row, reading in zip(batch_rows, readings, strict=True):
+            if isinstance(reading, InputError):
+                raise reading
+            if isinstance(reading, str):
+                problems.append(reading)
+                continue
+            rows.append(row)
+            own = source.metadata[row]
+            metadata.append({**_but_given_dates(reading, own), **own, STATE: reading[STATE]})
+        outputs = {} if inputs is None else model.outputs_prepared({"image": inputs})
         for modality in modalities:
             if modality != "image" and rows:
                 outputs[modality] = model.outputs(modality, _take(source, modality, rows))
-        metadata = [
-            {**_but_given_dates(header, source.metadata[row]), **source.metadata[row], STATE: state}
-            for row, state, header in zip(rows, images.states, images.headers, strict=True)
-        ]
-        batch = Batch(rows, outputs, metadata, images.problems)
+        batch = Batch(rows, outputs, metadata, problems)
         if texts := [text for row in rows for text in source.captions[row]] if source.captions else []:
             yield from with_captions(source, batch, model.outputs("text", texts))
         else:
             yield batch
 
 
-def _but_given_dates(header: dict[str, Value], given: dict[str, Value]) -> dict[str, Value]:
+def _but_given_dates(header: _Header, given: _Header) -> _Header:
     """Return what an image's file says; none of its dates where one is given."""
     return {**header, **dict.fromkeys(DATES)} if any(map(given.get, DATES)) else header
 
@@ -225,15 +245,63 @@ def _prune(store: Store, gone: Sequence[Listed]) -> int:
     return store.delete(removed) if removed else 0
 
 
-def _remember(store: Store, source: Source, changes: Changes, failures: dict[int, str]) -> None:
-    """Keep which files could not be read, as they were before."""
-    if not reads_files(source):
-        return
-    news: Unreadable = {}
-    for row, problem in failures.items():
-        path = str(source.metadata[row]["image"])
-        news[source.records.ids[row]] = changes.attempts[row], problem.replace(path, PATH)
-    write_unreadable(store, changes.unreadable | news)
+class _Files(Dataset[Any]):
+    """Images by row: input, and the metadata that the file gives; or what is wrong with it.
+
+    An error that is not the file's fault is returned, as a worker would wrap it in others.
+    """
+
+    def __init__(self, source: Source, model: HashModel) -> None:
+        self._paths, self._prepare = source.records.items["image"], model.branch("image").prepare
+
+    def __getitem__(self, row: int) -> tuple[Tensor, _Header] | str | InputError:
+        path, state = Path(self._paths[row]), ""
+        try:
+            state = state_of_file(path)
+            return self._prepare([path])[0], {**_header(path, int(state.split()[1])), STATE: state}
+        except (InputError, OSError) as error:
+            if problem := image_problem(path):
+                return problem
+            if isinstance(error, OSError) or not _is_still(path, state):
+                return f"{path}: changed while it was read; index it again"
+            return error
+
+
+def _stack(readings: list[tuple[Tensor, _Header] | str | InputError]) -> _Readings:
+    """Join the inputs of a batch, in the process that has read them."""
+    inputs = [reading[0] for reading in readings if isinstance(reading, tuple)]
+    others = [reading[1] if isinstance(reading, tuple) else reading for reading in readings]
+    return torch.stack(inputs) if inputs else None, others
+
+
+def _read_images(source: Source, model: HashModel, batches: Sequence[list[int]]) -> Iterator[_Readings]:
+    """Yield the images of each batch of rows, read ahead in worker processes where there are several batches."""
+    workers = max(0, min(usable_cores(), len(batches) - 1))
+    loader: DataLoader[Any] = DataLoader(
+        _Files(source, model),
+        batch_sampler=batches,
+        num_workers=workers,
+        collate_fn=_stack,
+        generator=torch.Generator(),
+    )
+    with interrupts_held():
+        loaded = iter(loader)
+    yield from loaded
+
+
+def _header(path: Path, changed_ns: int) -> _Header:
+    """Return when an image was taken, or else when its file was changed, and its upright size, without decoding it."""
+    with open_image(path) as opened:
+        width, height = upright_size(opened)
+        taken = date_taken(opened)
+    return {"taken": taken, "date": None if taken else file_date(changed_ns), "width": width, "height": height}
+
+
+def _is_still(path: Path, state: str) -> bool:
+    try:
+        return state_of_file(path) == state
+    except OSError:
+        return False
 
 
 _AT_ONCE = 1000  # items renamed in two transactions, the new ones first: a killed job has both

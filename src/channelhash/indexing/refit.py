@@ -20,10 +20,10 @@ import numpy as np
 
 from channelhash.data.records import Items, Records
 from channelhash.errors import InputError
+from channelhash.indexing.changes import STATE
 from channelhash.indexing.encode import index_source
 from channelhash.indexing.fit import FittedCodes, NewCodes, fit_source
 from channelhash.indexing.source import Source
-from channelhash.indexing.state import STATE
 from channelhash.models import load_model
 from channelhash.models.description import FEATURES, read_description
 from channelhash.models.fitted import Codes

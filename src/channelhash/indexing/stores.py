@@ -1,8 +1,9 @@
 """Stores with their model: make one, and bring it up to date with a collection."""
 
+import shutil
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -10,17 +11,19 @@ from typing import Any
 
 from PIL import Image
 
-from channelhash.errors import InputError
+from channelhash.errors import InputError, JobError
+from channelhash.indexing.changes import Indexed, fit_of
 from channelhash.indexing.code_files import claim_folder
 from channelhash.indexing.encode import index_source
 from channelhash.indexing.fit import FittedCodes, NewCodes, fit_source
-from channelhash.indexing.indexed import Indexed, fit_of
-from channelhash.indexing.photo_source import read_photo_source, write_photo_source
-from channelhash.indexing.source import Source, read_source
+from channelhash.indexing.source import Source, read_photo_source, read_source, write_photo_source
 from channelhash.models import HashModel, load_model
 from channelhash.models.description import Word, in_one_word
 from channelhash.models.encoders import absolute_word, is_encoder
+from channelhash.models.exported import FOLDER, is_exported
+from channelhash.models.feature_heads import FeatureRows
 from channelhash.models.fitted import N_BITS, Codes
+from channelhash.models.onnx_export import export_onnx
 from channelhash.search import STORES, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
@@ -371,3 +374,20 @@ def _add(
         return index_source(store, codes.model, items, progress, prune, codes.ready)
     finally:
         store.close()
+
+
+def keep_exported(store: Path, model: HashModel) -> None:
+    """Export a model's encoder of texts into a store, unless it is there; if it can be exported.
+
+    Args:
+        store: the store's folder.
+        model: the model that made its codes.
+    """
+    if "text" not in model.modalities or isinstance(model.branch("text").prepare, FeatureRows):
+        return  # it encodes no texts, or what others compute of them
+    with hold_run(store, no_stage_progress):
+        if is_exported(store / FOLDER, "text", model.fingerprint()):
+            return
+        shutil.rmtree(store / FOLDER, ignore_errors=True)
+        with suppress(InputError, JobError):  # the model itself answers then
+            export_onnx(model, store / FOLDER, ["text"])

@@ -18,7 +18,7 @@ from channelhash.search.items import Metadata
 from channelhash.utils.seeds import generator
 
 Order = Literal["newest", "oldest", "name", "random"]
-#: Metadata keys of a date, the first that an item has counts; then that of the state of its file, see `indexing.state`.
+#: Metadata keys of a date, the first that an item has counts; then that of its file's state (`indexing.changes`).
 DATES, _STATE = ("date", "taken"), "encoded_from"
 #: Metadata keys that `make_catalogue` reads.
 KEYS = (*DATES, _STATE)

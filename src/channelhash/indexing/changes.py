@@ -1,25 +1,26 @@
-"""Find the items of a source that have changed since a store's codes were made."""
+"""What has changed in a source since a store's codes were made, and what became of it."""
 
 import hashlib
 import os
 import unicodedata
 from collections.abc import Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import PIL
 
-from channelhash._version import __version__
 from channelhash.data.images import image_problem
 from channelhash.errors import InputError
-from channelhash.indexing.source import Source
+from channelhash.indexing.source import Source, read_photo_source, read_source, with_modalities
+from channelhash.models.description import fit_facts, read_description
+from channelhash.search import open_store
 from channelhash.search.items import Value
-from channelhash.search.photo_folders import find_or_keep, is_store
+from channelhash.search.photo_folders import find_store
 from channelhash.search.store import Listed, Store
-from channelhash.utils.files import content_hash, dump_checked, load_checked, write_text
-from channelhash.utils.image_files import reads_heif
-from channelhash.utils.progress import Progress
+from channelhash.utils.files import content_hash
+from channelhash.utils.progress import Progress, StageProgress, no_stage_progress
 
 #: Metadata key of an item's state, which identifies what it was encoded from: size, times (of the last modification and
 #: of the last change of the inode, which no editor can set back) and SHA-256 of its image file, or the hash of its text
@@ -28,9 +29,37 @@ STATE = "encoded_from"
 
 _LOOK = 1000  # items between two calls of a progress callback, and items updated at once
 
-#: Id -> (the file as it was, what was wrong with it, with `PATH` for its path, which a move of the folder changes).
-Unreadable = dict[str, tuple[str, str]]
-PATH = "\0"
+
+@dataclass(frozen=True)
+class Indexed:
+    """Counts of the items of a source after indexing.
+
+    Attributes:
+        added: items new to the store.
+        replaced: items that had changed and were encoded again.
+        unchanged: items that were left alone.
+        pruned: items removed from the store because their image is gone.
+        problems: a line for each item that was left out.
+        items: items in the store now.
+        seconds: time of the whole.
+        rate: items added and replaced a second, by the time of encoding and writing them.
+        moved: items whose image was moved or renamed in its folder: they keep their codes under the new id.
+        skipped: of a folder, reason -> number of files left out for it, besides those of ``problems``.
+
+    >>> Indexed(added=3, items=3).replaced
+    0
+    """
+
+    added: int = 0
+    replaced: int = 0
+    unchanged: int = 0
+    pruned: int = 0
+    problems: tuple[str, ...] = ()
+    items: int = 0
+    seconds: float = 0.0
+    rate: float = 0.0
+    moved: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
 
 
 class Changes(NamedTuple):
@@ -40,25 +69,14 @@ class Changes(NamedTuple):
         todo: rows to encode, in order.
         stored: rows whose id the store has.
         gone: stored items of the source's folder that are no longer among its images.
-        attempts: row of ``todo`` -> its file as it is before it is read, see `unreadable.attempt`.
-        unreadable: items that could not be read the last time, and whose files have not changed since.
-        problems: a line for each file that the system does not let be looked at, or not any more.
 
-    >>> Changes([1, 2], {0, 2}, []).is_empty
-    False
+    >>> Changes([1, 2], {0, 2}, []).todo
+    [1, 2]
     """
 
     todo: list[int]
     stored: set[int]
     gone: list[Listed]
-    attempts: dict[int, str] = {}  # noqa: RUF012 - never written to
-    unreadable: Unreadable = {}  # noqa: RUF012
-    problems: tuple[str, ...] = ()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the store is as the source is, apart from what cannot be read."""
-        return not self.todo and not self.gone
 
 
 def find_changes(store: Store, source: Source, progress: Progress) -> Changes:
@@ -94,27 +112,7 @@ def find_changes(store: Store, source: Source, progress: Progress) -> Changes:
     changes.todo.sort()
     if ids:
         progress(len(ids), len(ids))
-    return _without_unreadable(changes, store, source) if reads_files(source) else changes
-
-
-def _without_unreadable(changes: Changes, store: Store, source: Source) -> Changes:
-    """Take files out of what is to be encoded that cannot be read, as is known from the last time or at a look."""
-    earlier, known, attempts, problems = read_unreadable(store), Unreadable(), dict[int, str](), []
-    for row in changes.todo:
-        name, path = source.records.ids[row], Path(str(source.metadata[row]["image"]))
-        try:
-            current = attempt(path)
-        except OSError:
-            if problem := image_problem(path, whole=False):
-                problems.append(problem)
-                continue
-            current = ""  # it is there again
-        if name in earlier and earlier[name][0] == current:
-            known[name] = earlier[name]
-            problems.append(earlier[name][1].replace(PATH, str(path)))
-        else:
-            attempts[row] = current
-    return changes._replace(todo=list(attempts), attempts=attempts, unreadable=known, problems=tuple(problems))
+    return changes
 
 
 def _is_gone(item: Listed, folder: Path, unread: Sequence[str], images: Collection[Value]) -> bool:
@@ -244,36 +242,49 @@ def size_and_times(path: str | Path) -> str:
     return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
 
 
-def attempt(path: Path) -> str:
-    """Return what a file is like before it is read; `OSError` if it cannot be looked at."""
-    return f"{size_and_times(path)} {os.access(path, os.R_OK)}"
+def find_unchanged(folder: Path, progress: StageProgress = no_stage_progress) -> Indexed | None:
+    """Return what the store of a plain folder has if these are all of its photographs as they are; else None.
+
+    Known only for a store with fitted codes. New photographs that cannot be read are listed as problems. Where images
+    alone were moved with their folder, the store is updated, see `find_changes`.
+
+    Args:
+        folder: a plain folder.
+        progress: stage -> its callback.
+
+    Raises:
+        InputError: the store or its model's description is damaged, or a file of captions is.
+    """
+    place = find_store(folder)
+    kept = None if place is None else read_photo_source(place)
+    if place is None or kept is None or kept.folder.resolve() != folder.resolve():
+        return None
+    config = place / "model" / "config.json"
+    description = read_description(config) if config.exists() else {}
+    if description.get("name") != "fitted":
+        return None
+    source = read_source(kept.folder, None, kept.exclude, kept.captions)
+    with closing(open_store(folder)) as store:
+        changes = find_changes(
+            store, with_modalities(source, list(description["architecture"]["widths"])), progress("look")
+        )
+        unreadable = []
+        for row in changes.todo:
+            problem = image_problem(Path(str(source.metadata[row]["image"])))
+            if problem is None:
+                return None
+            unreadable.append(problem)
+        if changes.gone:
+            return None
+        return Indexed(
+            unchanged=len(source.records) - len(unreadable),
+            problems=(*source.records.problems, *unreadable),
+            items=len(store),
+            skipped=source.records.removed,
+        )
 
 
-def read_unreadable(store: Store) -> Unreadable:
-    """Return the items that could not be read the last time; nothing if another version of the decoders tried."""
-    folder = _folder(store)
-    try:
-        values = load_checked((folder / _NAME).read_text(encoding="utf-8")) if folder else {}
-        same = values.get("decoders") == _decoders()
-        return {name: (was, problem) for name, (was, problem) in values["items"].items()} if same else {}
-    except (OSError, ValueError, TypeError, AttributeError):  # it only saves time
-        return {}
-
-
-def write_unreadable(store: Store, items: Unreadable) -> None:
-    """Keep with a store which items could not be read; stores that are no folder keep nothing."""
-    folder = _folder(store)
-    if folder and items != read_unreadable(store):
-        write_text(folder / _NAME, dump_checked({"decoders": _decoders(), "items": items}))
-
-
-_NAME = "unreadable.json"
-
-
-def _folder(store: Store) -> Path | None:
-    folder = None if "://" in store.address else find_or_keep(Path(store.address))
-    return folder if folder and is_store(folder) else None
-
-
-def _decoders() -> list[object]:
-    return [__version__, PIL.__version__, reads_heif()]
+def fit_of(store: Store) -> dict[str, str]:
+    """Return the encoder of a store and how its codes were fitted, see `fit_facts`; of other stores, nothing."""
+    description = None if store.model_folder is None else store.model_folder / "model" / "config.json"
+    return fit_facts(read_description(description)) if description is not None and description.exists() else {}
