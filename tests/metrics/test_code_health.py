@@ -88,18 +88,14 @@ def test_bits_and_buckets_are_those_of_the_unpacked_codes(n, k, seed):
     assert health["distinct"] == len(buckets) / n
     assert health["alone"] == sum(size == 1 for size in buckets.values()) / n
     assert health["largest_bucket"] == max(buckets.values())
-    sizes = code_health.bucket_sizes(ch.codes.pack(bits))
-    assert sizes.tolist() == sorted(buckets.values(), reverse=True)
 
 
-def test_correlation_of_a_bit_with_its_copy_and_its_opposite(monkeypatch):
+def test_a_bit_its_copy_its_opposite_and_a_constant_one_over_blocks_of_items(monkeypatch):
     monkeypatch.setattr(code_health, "_ROWS", 7)
     bit = np.random.default_rng(0).random(50) < 0.3
-    bits = np.stack([bit, bit, ~bit, np.ones(50, dtype=bool)], axis=1)
-    correlation = code_health.bit_correlation(ch.codes.pack(bits), 4)
-    np.testing.assert_allclose(correlation[0, :3], [1, 1, -1])
-    assert np.isnan(correlation[3]).all()
-    np.testing.assert_allclose(code_health.bit_balance(ch.codes.pack(bits), 4), bits.mean(axis=0))
+    health = ch.metrics.bit_health(ch.codes.pack(np.stack([bit, bit, ~bit, np.ones(50, dtype=bool)], axis=1)), 4)
+    assert health["ones"] == pytest.approx([bit.mean(), bit.mean(), 1 - bit.mean(), 1])
+    assert (health["constant"], health["correlation_mean"], health["correlation_max"]) == pytest.approx((1, 1, 1))
 
 
 def test_codes_where_the_loss_is_zero_lie_inside_their_channels():

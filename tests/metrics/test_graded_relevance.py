@@ -53,9 +53,3 @@ def test_graded_ndcg_is_that_of_scikit_learn(nq, nd, k, c, seed):
 def test_a_histogram_without_gains_has_no_graded_figure():
     with pytest.raises(ValueError, match="graded NDCG needs the gains"):
         HammingHistogram(np.array([[1, 1]]), np.array([[1, 0]])).ndcg_graded()
-
-
-def test_gains_of_other_queries_are_refused():
-    hist = histogram_of([True] * 4, [[[True] * 4], [[True] * 4]])
-    with pytest.raises(ValueError, match=r"gains of \(1, 3\)"):
-        HammingHistogram(hist.total[:, :2], hist.relevant[:, :2], hist.gains)

@@ -82,8 +82,3 @@ def test_what_cannot_be_compared_is_refused():
         bootstrap_interval(np.array([nan, nan]))
     with pytest.raises(ValueError, match="confidence is 95"):
         bootstrap_interval(np.array([0.5]), confidence=95)
-
-
-def test_an_interval_is_by_default_that_of_10000_resamples_at_95_percent():
-    scores = np.random.default_rng(5).random(7)
-    assert bootstrap_interval(scores) == bootstrap_interval(scores, confidence=0.95, resamples=10_000, seed=0)

@@ -129,34 +129,28 @@ def bit_health(packed: PackedCodes, n_bits: int) -> BitHealth:
     >>> bit_health(np.array([[0], [255]], np.uint8), n_bits=8)["entropy"][0]
     1.0
     """
-    ones, correlation = bit_balance(packed, n_bits), bit_correlation(packed, n_bits)
-    pairs = np.abs(correlation[np.triu_indices(n_bits, 1)])
-    pairs = pairs[~np.isnan(pairs)]
-    sizes = bucket_sizes(packed)
+    _check_some(packed, n_bits)
+    together = np.zeros((n_bits, n_bits))
+    for start in range(0, len(packed), _ROWS):
+        block = unpack(packed[start : start + _ROWS], n_bits).astype(np.float32)  # counts of a block are exact in it
+        together += block.T @ block
+    ones = np.diag(together) / len(packed)
+    varied = np.flatnonzero((ones > 0) & (ones < 1))
+    covariance = (together / len(packed) - np.outer(ones, ones))[np.ix_(varied, varied)]
+    spread = np.sqrt(ones * (1 - ones))[varied]
+    pairs = np.abs(covariance / np.outer(spread, spread))[np.triu_indices(len(varied), 1)]
+    rows = np.ascontiguousarray(packed).view(f"V{packed.shape[1]}").ravel()
+    sizes = np.unique(rows, return_counts=True)[1]  # items of each bucket
     return {
         "ones": ones.tolist(),
         "entropy": _bit_entropy(ones).tolist(),
-        "constant": int(((ones == 0) | (ones == 1)).sum()),
+        "constant": n_bits - len(varied),
         "correlation_mean": float(pairs.mean()) if len(pairs) else None,
         "correlation_max": float(pairs.max()) if len(pairs) else None,
         "distinct": len(sizes) / len(packed),
         "alone": int((sizes == 1).sum()) / len(packed),
-        "largest_bucket": int(sizes[0]),
+        "largest_bucket": int(sizes.max()),
     }
-
-
-def bit_balance(packed: PackedCodes, n_bits: int) -> NDArray[np.float64]:
-    """Return the share of ones of each bit, ``(k,)``.
-
-    >>> bit_balance(np.array([[0], [128]], np.uint8), n_bits=2).tolist()
-    [0.5, 0.0]
-    """
-    _check_some(packed, n_bits)
-    counts = np.zeros(n_bits, dtype=np.int64)
-    for bits in _unpacked(packed, n_bits):
-        counts += bits.sum(axis=0)
-    balance: NDArray[np.float64] = counts / len(packed)
-    return balance
 
 
 def _bit_entropy(ones: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -169,36 +163,6 @@ def _bit_entropy(ones: NDArray[np.float64]) -> NDArray[np.float64]:
     for share in (ones, 1 - ones):
         entropy -= share * np.log2(share, out=np.zeros(ones.shape), where=share > 0)
     return entropy
-
-
-def bit_correlation(packed: PackedCodes, n_bits: int) -> NDArray[np.float64]:
-    """Compute the Pearson correlation of every two bits over the items, ``(k, k)``; NaN for a bit that is constant.
-
-    >>> bit_correlation(np.array([[0], [192]], np.uint8), n_bits=2).tolist()
-    [[1.0, 1.0], [1.0, 1.0]]
-    """
-    _check_some(packed, n_bits)
-    together = np.zeros((n_bits, n_bits))
-    for bits in _unpacked(packed, n_bits):
-        block = bits.astype(np.float32)  # counts of a block are exact in it
-        together += block.T @ block
-    ones = np.diag(together) / len(packed)
-    covariance = together / len(packed) - np.outer(ones, ones)
-    spread = np.sqrt(ones * (1 - ones))
-    scale = np.outer(spread, spread)
-    correlation: NDArray[np.float64] = np.divide(covariance, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
-    return correlation
-
-
-def bucket_sizes(packed: PackedCodes) -> Counts:
-    """Count the items that share each distinct code, falling; as many numbers as there are distinct codes.
-
-    >>> bucket_sizes(np.array([[0], [255], [255]], np.uint8)).tolist()
-    [2, 1]
-    """
-    rows = np.ascontiguousarray(packed).view(f"V{packed.shape[1]}").ravel()
-    sizes: Counts = np.unique(rows, return_counts=True)[1]
-    return np.sort(sizes)[::-1]
 
 
 def channel_health(
@@ -278,11 +242,6 @@ def _channel_report(counts: Counts, below: NDArray[np.bool_], above: NDArray[np.
         "below": nearer,
         "above": farther,
     }
-
-
-def _unpacked(packed: PackedCodes, n_bits: int) -> Iterator[NDArray[np.bool_]]:
-    for start in range(0, len(packed), _ROWS):
-        yield unpack(packed[start : start + _ROWS], n_bits)
 
 
 def _check_some(packed: PackedCodes, n_bits: int) -> None:

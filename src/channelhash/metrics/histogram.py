@@ -1,22 +1,14 @@
 """Per-query histograms of distances: one pass over the data, and every score of the literature from it."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes
 from channelhash.metrics import ranking
-from channelhash.metrics.count_distances import (
-    Counts,
-    LabelGains,
-    RowPairs,
-    checked_pairs,
-    count_distances,
-    without_pairs,
-)
-from channelhash.metrics.ranking import Scores, average_precision_at
+from channelhash.metrics.count_distances import LabelGains, RowPairs, checked_pairs, count_distances, without_pairs
 
 
 @dataclass(frozen=True)
@@ -85,7 +77,7 @@ class HammingHistogram:
 
     def map_at(self, z: int) -> float:
         """Return mAP@z in expectation over the orders of ties, see `conventions.average_precision_at`."""
-        return self._mean(average_precision_at(self.total, self.relevant, z))
+        return self._mean(ranking.average_precision_at(self.total, self.relevant, z))
 
     def precision_at(self, z: int) -> float:
         """Return the mean P@z in expectation over the orders of ties."""
@@ -138,13 +130,14 @@ class HammingHistogram:
 
     def by_radius(self) -> ranking.RadiusCurves:
         """Return the mean precision, recall and share of empty answers of the lookup within each radius 0 … k."""
-        counted = self._counted_queries()
-        return ranking.by_radius(self.total[counted], self.relevant[counted])
+        return ranking.by_radius(*self._pooled())
 
     def within_radius(self, radius: int) -> ranking.RadiusLookup:
         """Return the mean precision, recall and share of empty answers of the lookup within ``radius``."""
-        counted = self._counted_queries()
-        return ranking.within_radius(self.total[counted], self.relevant[counted], radius)
+        if radius < 0:
+            raise ValueError(f"radius is {radius}; it is at least 0")
+        curves, r = self.by_radius(), min(radius, self.n_bits)
+        return ranking.RadiusLookup(float(curves.precision[r]), float(curves.recall[r]), float(curves.empty[r]))
 
     def chance_level(self) -> float:
         """Return the mean share of relevant items: what a ranking without any information gets."""
@@ -154,7 +147,7 @@ class HammingHistogram:
         """Return the mean over the queries that have a relevant item."""
         return float(scores[self._counted_queries()].mean())
 
-    def _pooled(self, every_query: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _pooled(self, every_query: bool = False) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the counts of every query, or of those that have a relevant item; ValueError if none has."""
         counted = self._counted_queries()
         return (self.total, self.relevant) if every_query else (self.total[counted], self.relevant[counted])
@@ -200,34 +193,3 @@ def hamming_histogram(
     if own is not None and len(own):
         counts = without_pairs(counts, query_codes, database_codes, query_sets, database_sets, own)
     return HammingHistogram(*counts)
-
-
-class PairShares(NamedTuple):
-    """Share of pairs at each distance 0 … k, ``(k + 1,)`` each, over all queries; zeros where there are no such pairs.
-
-    Attributes:
-        relevant: of the pairs that share a label.
-        irrelevant: of those that share none.
-
-    >>> import numpy as np
-    >>> pair_shares(np.array([[2, 2]]), np.array([[1, 1]])).irrelevant.tolist()
-    [0.5, 0.5]
-    """
-
-    relevant: Scores
-    irrelevant: Scores
-
-
-def pair_shares(total: Counts, relevant: Counts) -> PairShares:
-    """Compute how query–item pairs are spread over the distances, each kind adding up to 1.
-
-    Args:
-        total: n_d, ``(nq, k + 1)``.
-        relevant: n_d⁺, likewise.
-
-    >>> import numpy as np
-    >>> pair_shares(np.array([[2, 2]]), np.array([[2, 0]])).relevant.tolist()
-    [1.0, 0.0]
-    """
-    counts = relevant.sum(axis=0), (total - relevant).sum(axis=0)
-    return PairShares(*(pairs / max(int(pairs.sum()), 1) for pairs in counts))

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from channelhash.metrics.histogram import HammingHistogram, pair_shares
+from channelhash.metrics.histogram import HammingHistogram
 from channelhash.utils.plotting import COLORS, arrow, chance_line, legend_below, line, percent_axis, write_figure
 
 Histograms = Mapping[str, HammingHistogram]
@@ -105,14 +105,16 @@ def distances_plot(histograms: Histograms) -> Figure:
     figure = Figure(figsize=(max(5.2 * columns, 6.4), 3 * rows + 1), layout="constrained")
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for axes, (task, histogram) in zip(panels.ravel(), histograms.items(), strict=False):
-        shares = pair_shares(histogram.total, histogram.relevant)
+        relevant = histogram.relevant.sum(axis=0)
+        irrelevant = histogram.total.sum(axis=0) - relevant
         edges = np.arange(histogram.n_bits + 2) - 0.5
-        for values, color, face, hatch, label in (
-            (shares.relevant, COLORS[0], (COLORS[0], 0.35), None, "pairs that share a label"),
-            (shares.irrelevant, COLORS[1], "none", "///", "pairs that share none"),
+        for pairs, color, face, hatch, label in (
+            (relevant, COLORS[0], (COLORS[0], 0.35), None, "pairs that share a label"),
+            (irrelevant, COLORS[1], "none", "///", "pairs that share none"),
         ):
+            shares = 100 * pairs / max(1, int(pairs.sum()))
             axes.stairs(
-                100 * values, edges, fill=True, facecolor=face, edgecolor=color, hatch=hatch, linewidth=1.5, label=label
+                shares, edges, fill=True, facecolor=face, edgecolor=color, hatch=hatch, linewidth=1.5, label=label
             )
         axes.set_title(arrow(task))
         axes.grid(alpha=0.3)

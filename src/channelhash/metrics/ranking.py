@@ -50,15 +50,9 @@ def _correction(y: NDArray[np.float64]) -> NDArray[np.float64]:
     return value
 
 
-class _Before(NamedTuple):
-    """Cumulated counts before each distance: N_{d−1} and N⁺_{d−1}."""
-
-    total: Counts
-    relevant: Counts
-
-
-def _before(total: Counts, relevant: Counts) -> _Before:
-    return _Before(np.cumsum(total, axis=1) - total, np.cumsum(relevant, axis=1) - relevant)
+def _before(total: Counts, relevant: Counts) -> tuple[Counts, Counts]:
+    """Return the cumulated counts before each distance: N_{d−1} and N⁺_{d−1}."""
+    return np.cumsum(total, axis=1) - total, np.cumsum(relevant, axis=1) - relevant
 
 
 def divide(numerator: NDArray[np.number], denominator: NDArray[np.number], empty: float) -> NDArray[np.float64]:
@@ -85,11 +79,11 @@ def average_precision(total: Counts, relevant: Counts) -> Scores:
     >>> average_precision(np.array([[2, 2]]), np.array([[1, 1]])).round(3).tolist()
     [0.667]
     """
-    before = _before(total, relevant)
-    harmonic = harmonic_difference(before.total, total)
+    before, relevant_before = _before(total, relevant)
+    harmonic = harmonic_difference(before, total)
     slope = divide(relevant - 1, total - 1, 0.0)
-    spread = total - (before.total + 1) * harmonic
-    groups = divide(relevant, total, 0.0) * ((1 + before.relevant) * harmonic + slope * spread)
+    spread = total - (before + 1) * harmonic
+    groups = divide(relevant, total, 0.0) * ((1 + relevant_before) * harmonic + slope * spread)
     return divide(groups.sum(axis=1), relevant.sum(axis=1), np.nan)
 
 
@@ -111,12 +105,12 @@ def average_precision_bounds(total: Counts, relevant: Counts, first: int | None 
     >>> lower.round(3).tolist(), upper.round(3).tolist()
     ([0.5], [0.833])
     """
-    before = _before(total, relevant)
-    counted = relevant if first is None else np.clip(first - before.relevant, 0, relevant)
+    before, relevant_before = _before(total, relevant)
+    counted = relevant if first is None else np.clip(first - relevant_before, 0, relevant)
     positives = counted.sum(axis=1)
     bounds = []
-    for start in (before.total + total - relevant, before.total):
-        row = counted + (before.relevant - start) * harmonic_difference(start, counted)
+    for start in (before + total - relevant, before):
+        row = counted + (relevant_before - start) * harmonic_difference(start, counted)
         bounds.append(divide(row.sum(axis=1), positives, np.nan))
     return bounds[0], bounds[1]
 
@@ -156,7 +150,7 @@ def precision_at(total: Counts, relevant: Counts, z: int) -> Scores:
     """
     if z < 1:
         raise ValueError(f"z is {z}; a cut-off is at least 1")
-    taken = np.clip(z - _before(total, relevant).total, 0, total)
+    taken = np.clip(z - _before(total, relevant)[0], 0, total)
     expected = (divide(relevant, total, 0.0) * taken).sum(axis=1)
     return divide(expected, taken.sum(axis=1), np.nan)
 
@@ -291,8 +285,7 @@ class RadiusLookup(NamedTuple):
         recall: share of the relevant items that is found.
         empty: share of queries that find nothing.
 
-    >>> total, relevant = np.array([[2, 2]]), np.array([[1, 1]])
-    >>> within_radius(total, relevant, radius=0).empty
+    >>> RadiusLookup(precision=0.5, recall=0.5, empty=0.0).empty
     0.0
     """
 
@@ -331,20 +324,6 @@ def by_radius(total: Counts, relevant: Counts) -> RadiusCurves:
         (correct / correct[:, -1:]).mean(axis=0),
         (retrieved == 0).mean(axis=0),
     )
-
-
-def within_radius(total: Counts, relevant: Counts, radius: int) -> RadiusLookup:
-    """Average the lookup within one radius >= 0 as `by_radius` does; k or more finds everything.
-
-    >>> total, relevant = np.array([[2, 2]]), np.array([[1, 1]])
-    >>> within_radius(total, relevant, radius=0).recall
-    0.5
-    """
-    if radius < 0:
-        raise ValueError(f"radius is {radius}; it is at least 0")
-    curves = by_radius(total, relevant)
-    r = min(radius, total.shape[1] - 1)
-    return RadiusLookup(float(curves.precision[r]), float(curves.recall[r]), float(curves.empty[r]))
 
 
 class _Cut(NamedTuple):

@@ -3,6 +3,9 @@
 Recall@K is the share of queries with at least one counterpart among the first K items; the median rank is the median
 over queries of the rank of the counterpart that comes first. Both need only the group of tied items in which a query's
 first counterpart lies, and are expectations over the orders of that group, as all scores here.
+
+Real values are ranked by cosine. Items are tied where their cosines round to the same multiple of 2⁻²²: duplicates in a
+collection do, which rounding errors would part.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,13 +18,14 @@ from channelhash.codes import PackedCodes, check_packed, hamming_distances
 from channelhash.codes.code_set import CodeSet
 from channelhash.data.records import pairs_by_image
 from channelhash.metrics.ranking import Scores
-from channelhash.metrics.real_valued import rounded_cosines, unit_rows
 
 #: K of Recall@K that the literature prints.
 _DEFAULT_K = (1, 5, 10)
 
 # Pairs whose similarities are held at once.
 _PAIRS = 1 << 21
+# Cosines that are told apart, between 0 and 1.
+_STEPS = 1 << 22
 
 # Database rows of each query's counterparts, (nq,) or (nq, m), -1 where a query has fewer.
 Rows = NDArray[np.integer[Any]]
@@ -195,8 +199,17 @@ def first_of_vectors(query: NDArray[np.floating[Any]], database: NDArray[np.floa
     >>> first_of_vectors(vectors, vectors, np.array([0, 1])).ahead.tolist()
     [0, 0]
     """
-    queries, items = unit_rows(query), unit_rows(database)
-    return first_groups(lambda rows: rounded_cosines(queries[rows], items), (len(queries), len(items)), pairs)
+    queries, items = _unit_rows(query), _unit_rows(database).T
+    cosines = lambda rows: np.rint((queries[rows] @ items) * _STEPS).astype(np.int32)  # noqa: E731
+    return first_groups(cosines, (len(queries), items.shape[1]), pairs)
+
+
+def _unit_rows(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Return rows of length 1; zero rows stay, at cosine 0 to everything."""
+    rows = np.asarray(values, dtype=np.float64)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: NDArray[np.float64] = rows / np.where(lengths > 0, lengths, 1)
+    return unit
 
 
 def first_groups(similarities: Callable[[slice], NDArray[Any]], shape: tuple[int, int], pairs: Rows) -> FirstGroup:
@@ -242,26 +255,15 @@ def _checked(pairs: Rows, nq: int, nd: int) -> NDArray[np.int64]:
     return rows.astype(np.int64)
 
 
-class InstanceReport(TypedDict):
-    """Scores of one cross-modal task, shares in [0, 1].
-
-    Attributes:
-        recall_at: K -> share of queries with a counterpart among the first K items, in expectation over ties.
-        median_rank: median over queries of the rank of the first counterpart, from 1.
-        recall_items: number of items that are searched; chance is about K / ``recall_items``.
-        queries: number of queries with a counterpart.
-        skipped: number of queries without.
+class InstanceReport(RecallReport):
+    """Scores of one cross-modal task, with the number of items that are searched; chance is about K / ``recall_items``.
 
     >>> codes = CodeSet(["a"], {"image": np.array([[0]], np.uint8), "text": np.array([[1]], np.uint8)}, None, n_bits=8)
     >>> instance_recall(codes, codes)["text->image"]
-    {'recall_at': {'1': 1.0, '5': 1.0, '10': 1.0}, 'median_rank': 1.0, 'recall_items': 1, 'queries': 1, 'skipped': 0}
+    {'recall_at': {'1': 1.0, '5': 1.0, '10': 1.0}, 'median_rank': 1.0, 'queries': 1, 'skipped': 0, 'recall_items': 1}
     """
 
-    recall_at: dict[str, float]
-    median_rank: float
     recall_items: int
-    queries: int
-    skipped: int
 
 
 def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, InstanceReport]:
@@ -299,13 +301,7 @@ def instance_recall(query: CodeSet, database: CodeSet) -> dict[str, InstanceRepo
                 pairs = counterparts(of_query, of_item)
                 if (pairs >= 0).any():
                     found = recall_at_k(one, other, pairs)[f"{a}->{b}"]
-                    reports[f"{a}->{b}"] = {
-                        "recall_at": found["recall_at"],
-                        "median_rank": found["median_rank"],
-                        "recall_items": len(other),
-                        "queries": found["queries"],
-                        "skipped": found["skipped"],
-                    }
+                    reports[f"{a}->{b}"] = {**found, "recall_items": len(other)}
     return reports
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, cast
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 import numpy as np
 
@@ -108,20 +108,7 @@ def evaluate(
     >>> evaluate(codes, codes)["image->image"]["map_tie_aware"]
     1.0
     """
-    evaluations = evaluate_tasks(query, database, cutoffs, conventions)
-    return {task: evaluation.report for task, evaluation in evaluations.items()}
-
-
-class TaskEvaluation(NamedTuple):
-    """The counts of one task, for plots, and its scores; None without labels to count by.
-
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
-    >>> evaluate_tasks(codes, codes)["image->image"].histogram.n_bits
-    8
-    """
-
-    histogram: HammingHistogram | None
-    report: TaskReport
+    return evaluate_tasks(query, database, cutoffs, conventions)[0]
 
 
 def evaluate_tasks(
@@ -129,55 +116,48 @@ def evaluate_tasks(
     database: CodeSet,
     cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
     conventions: Sequence[str] = (),
-) -> dict[str, TaskEvaluation]:
-    """Evaluate as `evaluate` does, and also return the counts that the scores are made from.
+) -> tuple[dict[str, TaskReport], dict[str, HammingHistogram]]:
+    """Evaluate as `evaluate` does, and also return the counts that the scores are made from; none without labels.
 
     Cross-modal tasks come first.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
-    >>> evaluate_tasks(codes, codes)["image->image"].report["queries"]
-    2
+    >>> evaluate_tasks(codes, codes)[1]["image->image"].n_bits
+    8
     """
-    counted = {}
     _check_comparable(query, database)
-    if query.labels is database.labels is None and (instances := instance_recall(query, database)):
+    instances = instance_recall(query, database)
+    if query.labels is database.labels is None and instances:
         if conventions:
             raise InputError(
                 f"convention {conventions[0]}: its mAP needs labels, and these codes have none; leave it out"
             )
-        return {task: TaskEvaluation(None, cast(TaskReport, report)) for task, report in instances.items()}
-    own = _own_pairs(query, database)
-    for task, pairs in _pairs(query, database).items():
-        histogram = hamming_histogram(*pairs, n_bits=query.n_bits, own=own)
-        counted[task] = histogram, average_precisions_in_order(*pairs, histogram, own)
-    evaluations = report_tasks(counted, cutoffs)
-    add_own_left_out(evaluations, len(database))
-    for task, found in instance_recall(query, database).items():
+        return {task: cast(TaskReport, found) for task, found in instances.items()}, {}
+    pairs, own = _pairs(query, database), _own_pairs(query, database)
+    counts, in_order = {}, {}
+    for task, of_task in pairs.items():
+        counts[task] = hamming_histogram(*of_task, n_bits=query.n_bits, own=own)
+        in_order[task] = average_precisions_in_order(*of_task, counts[task], own)
+    reports = report_tasks(counts, len(database), cutoffs, in_order)
+    for task, found in instances.items():
         for key in ("recall_at", "median_rank", "recall_items"):
-            evaluations[task].report[key] = found[key]
-    if conventions:
-        add_conventions(evaluations, conventions, _pairs(query, database), own)
-    return evaluations
+            reports[task][key] = found[key]
+    add_conventions(reports, conventions, counts, pairs, own)
+    return reports, counts
 
 
 def add_conventions(
-    evaluations: Mapping[str, TaskEvaluation],
+    reports: Mapping[str, TaskReport],
     names: Sequence[str],
+    counts: Mapping[str, HammingHistogram],
     pairs: Mapping[str, Pairs] | None = None,
     own: RowPairs | None = None,
 ) -> None:
-    """Add the figures of ``names`` to the report of each task; ``pairs``, by task, and ``own``: `convention_scores`.
-
-    >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
-    >>> evaluations = evaluate_tasks(codes, codes)
-    >>> add_conventions(evaluations, ["sch"])
-    >>> evaluations["image->image"].report["conventions"]["sch"]["map"]["upper"]
-    1.0
-    """
-    for task, (histogram, report) in evaluations.items():
-        if histogram is not None:
+    """Add the figures of ``names``, if any, to the report of each task; ``pairs``, by task: see `convention_scores`."""
+    for task, histogram in counts.items():
+        if names:
             of_task = pairs[task] if pairs else None
-            report["conventions"] = {name: convention_scores(name, histogram, of_task, own) for name in names}
+            reports[task]["conventions"] = {name: convention_scores(name, histogram, of_task, own) for name in names}
 
 
 def count_tasks(query: CodeSet, database: CodeSet) -> dict[str, HammingHistogram]:
@@ -227,16 +207,6 @@ def _own_pairs(query: CodeSet, database: CodeSet) -> RowPairs | None:
     return np.stack([queries, items], axis=1)
 
 
-def add_own_left_out(evaluations: Mapping[str, TaskEvaluation], n_items: int) -> None:
-    """Add to each report how many pairs were left out of the counts over ``n_items``, if any.
-
-    >>> add_own_left_out({}, n_items=3)
-    """
-    for histogram, report in evaluations.values():
-        if histogram is not None and (left_out := n_items * len(histogram.total) - int(histogram.total.sum())):
-            report["own_left_out"] = left_out
-
-
 def _pairs(query: CodeSet, database: CodeSet) -> dict[str, Pairs]:
     """Return task -> codes of queries and database, labels of both; cross-modal tasks come first.
 
@@ -274,25 +244,28 @@ def _check_comparable(query: CodeSet, database: CodeSet) -> None:
 
 
 def report_tasks(
-    counted: Mapping[str, tuple[HammingHistogram, Scores | None]], cutoffs: Sequence[int] = DEFAULT_CUTOFFS
-) -> dict[str, TaskEvaluation]:
-    """Compute the scores of each task from its counts and, where they are known, its `average_precisions_in_order`.
+    counts: Mapping[str, HammingHistogram],
+    n_items: int,
+    cutoffs: Sequence[int] = DEFAULT_CUTOFFS,
+    in_order: Mapping[str, Scores] | None = None,
+) -> dict[str, TaskReport]:
+    """Compute the scores of each task from its counts over ``n_items``; ``in_order``: see `report`.
 
     Raises:
         ValueError: in some task no query has a relevant item.
 
     >>> codes = CodeSet(["a", "b"], {"image": np.array([[0], [255]], np.uint8)}, np.ones((2, 1)), n_bits=8)
-    >>> counts = count_tasks(codes, codes)["image->image"]
-    >>> report_tasks({"image->image": (counts, None)})["image->image"].report["chance"]
+    >>> report_tasks(count_tasks(codes, codes), 2)["image->image"]["chance"]
     1.0
     """
     # Counting keeps all cores busy, the scores of a task only one.
-    with ThreadPoolExecutor(max_workers=len(counted)) as threads:
-        reports = threads.map(lambda counts: report(counts[0], cutoffs, counts[1]), counted.values())
-        return {
-            task: TaskEvaluation(histogram, scores)
-            for (task, (histogram, _)), scores in zip(counted.items(), reports, strict=True)
-        }
+    with ThreadPoolExecutor(max_workers=len(counts)) as threads:
+        scores = threads.map(lambda task: report(counts[task], cutoffs, (in_order or {}).get(task)), counts)
+        reports = dict(zip(counts, scores, strict=True))
+    for task, histogram in counts.items():
+        if left_out := n_items * len(histogram.total) - int(histogram.total.sum()):
+            reports[task]["own_left_out"] = left_out
+    return reports
 
 
 def report(histogram: HammingHistogram, cutoffs: Sequence[int] = (), in_order: Scores | None = None) -> TaskReport:
@@ -376,15 +349,9 @@ def evaluate_sets(
     1.0
     """
     try:
-        evaluations = evaluate_tasks(query, database, cutoffs, conventions=conventions)
+        return evaluate_tasks(query, database, cutoffs, conventions)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
-    tasks, histograms = {}, {}
-    for task, (histogram, report) in evaluations.items():
-        tasks[task] = report
-        if histogram is not None:
-            histograms[task] = histogram
-    return tasks, histograms
 
 
 def evaluate_code_files(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.metrics import HammingHistogram
-from channelhash.metrics.report import add_conventions, add_own_left_out, count_tasks, report_tasks, save_scores
+from channelhash.metrics.report import add_conventions, count_tasks, report_tasks, save_scores
 from channelhash.scale.job import LOCAL, Workers, shard_files
 from channelhash.utils.addresses import Place, star_expression
 from channelhash.utils.progress import Progress, no_progress
@@ -76,19 +76,17 @@ def evaluate_shards(
         raise InputError(f"{database}: is empty; evaluation takes at least one code")
     _check_gains(total.counts, database)
     try:
-        reports = report_tasks({task: (histogram, None) for task, histogram in total.counts.items()})
+        reports = report_tasks(total.counts, total.items)
     except ValueError as error:
         raise InputError(f"{query} and {database}: {error}") from None
-    add_own_left_out(reports, total.items)
-    if conventions:
-        add_conventions(reports, conventions)
+    add_conventions(reports, conventions, total.counts)
     result = {
         "n_bits": queries.n_bits,
         "query": str(query),
         "database": str(database),
         "items": total.items,
         "shards": len(files),
-        "tasks": {task: evaluation.report for task, evaluation in reports.items()},
+        "tasks": reports,
     }
     save_scores(result, total.counts, out, f"{query.name} → {database.name}")
     return result
