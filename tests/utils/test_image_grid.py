@@ -1,9 +1,10 @@
 """Contact sheets."""
 
 import numpy as np
-from PIL import Image
+import pytest
+from PIL import Image, ImageDraw
 
-from channelhash.utils.image_grid import Cell, write_contact_sheet
+from channelhash.utils.image_grid import Cell, draw_line, write_contact_sheet
 
 
 def test_a_picture_that_cannot_be_read_any_more_is_drawn_as_its_caption(tmp_path):
@@ -12,3 +13,15 @@ def test_a_picture_that_cannot_be_read_any_more_is_drawn_as_its_caption(tmp_path
     write_contact_sheet([cells, [Cell(None, "a dog"), Cell(None, "a dog")]], tmp_path / "sheet.png")
     first, second = np.split(np.asarray(Image.open(tmp_path / "sheet.png")), 2)
     np.testing.assert_array_equal(first, second)
+
+
+def drawn(text: str) -> np.ndarray:
+    image = Image.new("L", (40, 24), "white")
+    draw_line(ImageDraw.Draw(image), (4, 4), text, 11)
+    return np.asarray(image)
+
+
+@pytest.mark.parametrize("letter", "üßéñłżЖяΩα")
+def test_letters_of_european_alphabets_are_no_boxes(letter):
+    assert (drawn(letter) != drawn("\U000f0000")).any()
+    assert (drawn(letter) != drawn(" ")).any()

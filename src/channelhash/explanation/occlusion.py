@@ -15,7 +15,7 @@ from PIL import Image, ImageFilter
 
 from channelhash.codes import binarize
 from channelhash.explanation.bit_labels import Outputs
-from channelhash.metrics.real_valued import unit_rows
+from channelhash.metrics.recall import unit_rows
 from channelhash.utils.image_files import decode, upright_size
 
 #: Maps ``n`` items of one modality to real-valued outputs ``(n, k)``.

@@ -199,12 +199,12 @@ def first_of_vectors(query: NDArray[np.floating[Any]], database: NDArray[np.floa
     >>> first_of_vectors(vectors, vectors, np.array([0, 1])).ahead.tolist()
     [0, 0]
     """
-    queries, items = _unit_rows(query), _unit_rows(database).T
+    queries, items = unit_rows(query), unit_rows(database).T
     cosines = lambda rows: np.rint((queries[rows] @ items) * _STEPS).astype(np.int32)  # noqa: E731
     return first_groups(cosines, (len(queries), items.shape[1]), pairs)
 
 
-def _unit_rows(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+def unit_rows(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Return rows of length 1; zero rows stay, at cosine 0 to everything."""
     rows = np.asarray(values, dtype=np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)

@@ -18,10 +18,6 @@ from channelhash.utils.reading import one_line
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-# Wildcards -> regular expressions; what is none of them stands for itself.
-_STARS = re.compile(r"(?P<folders>\*\*/)|(?P<any>\*\*)|(?P<name>\*)")
-_WILDCARDS = re.compile(_STARS.pattern + r"|(?P<one>\?)|\[(?P<out>!?)(?P<set>[^]]+)]")
-
 
 def match_any(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
     """Return a function (relative path with ``/``, is it a folder) -> does any of the patterns match it.
@@ -39,11 +35,17 @@ def match_any(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
     >>> matches("2019/draft-1.jpg", False), matches("2019/a/b/draft-2.jpg", False), matches("a/2019/draft-1.jpg", False)
     (True, True, False)
     """
+    if not patterns:
+        return lambda path, is_folder: False
+    from fsspec.utils import glob_translate  # takes longer than all that a search imports
+
     both, folders_only = list[str](), list[str]()
     for pattern in patterns:
         if not pattern.strip("/") or pattern.startswith("!"):
             raise InputError(f"--exclude {pattern!r}: is no pattern of paths to leave out, such as '*.gif' or 'raw/'")
-        (folders_only if pattern.endswith("/") else both).append(_expression(pattern))
+        body = pattern.strip("/")
+        anywhere = "" if "/" in pattern.rstrip("/") else "**/"
+        (folders_only if pattern.endswith("/") else both).append(glob_translate(anywhere + body))
     files = re.compile("|".join(both) or r"(?!)", re.DOTALL)
     folders = re.compile("|".join([*both, *folders_only]) or r"(?!)", re.DOTALL)
     return lambda path, is_folder: (folders if is_folder else files).fullmatch(path) is not None
@@ -56,26 +58,9 @@ def star_expression(pattern: str) -> re.Pattern[str]:
     >>> matches("shards [2019]/a.tar") is not None, matches("shards 2/a.tar") is not None
     (True, False)
     """
-    return re.compile(_translated(_STARS, pattern), re.DOTALL)
+    from fsspec.utils import glob_translate
 
-
-def _expression(pattern: str) -> str:
-    body = pattern.rstrip("/")
-    return ("" if "/" in body else "(?:.*/)?") + _translated(_WILDCARDS, body.removeprefix("/"))
-
-
-def _translated(wildcards: re.Pattern[str], pattern: str) -> str:
-    made, end = "", 0
-    for found in wildcards.finditer(pattern):
-        made += re.escape(pattern[end : found.start()]) + _replacement(found)
-        end = found.end()
-    return made + re.escape(pattern[end:])
-
-
-def _replacement(found: re.Match[str]) -> str:
-    if found.lastgroup == "set":
-        return f"[{'^/' if found['out'] else ''}{re.escape(found['set']).replace(chr(92) + '-', '-')}]"
-    return {"folders": "(?:.*/)?", "any": ".*", "name": "[^/]*", "one": "[^/]"}[found.lastgroup or ""]
+    return re.compile(glob_translate(re.sub(r"[\[?]", r"[\g<0>]", pattern)))
 
 
 # What file systems call the time or the version of a file's content.

@@ -23,21 +23,10 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 #: Packages whose versions can change codes or scores.
-PACKAGES = (
-    "torch",
-    "torchvision",
-    "numpy",
-    "numba",
-    "scipy",
-    "pillow",
-    "open_clip_torch",
-    "timm",
-    "symspellpy",
-    "h5py",
-    "pyarrow",
-    "onnxruntime",
-    "sentence-transformers",
-)
+_PACKAGES = (
+    "torch", "torchvision", "numpy", "numba", "scipy", "pillow", "open_clip_torch", "timm", "symspellpy", "h5py",
+    "pyarrow", "onnxruntime", "sentence-transformers",
+)  # fmt: skip
 
 
 def environment(device: "torch.device", processes: int = 1) -> dict[str, Any]:
@@ -68,7 +57,7 @@ def environment(device: "torch.device", processes: int = 1) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "processes": processes,
-        "packages": {name: installed for name in PACKAGES if (installed := _version(name))},
+        "packages": {name: installed for name in _PACKAGES if (installed := _version(name))},
     }
 
 
