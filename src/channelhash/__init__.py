@@ -12,14 +12,19 @@ from channelhash._version import __version__
 from channelhash.utils import optional_imports, processes
 
 if TYPE_CHECKING:
-    from channelhash import channels, codes, losses, metrics
-    from channelhash.codes.code_set import CodeSet
-    from channelhash.explanation import explain
-    from channelhash.indexing.stores import index
-    from channelhash.models import HashModel, load_model
-    from channelhash.runs.evaluate import evaluate
-    from channelhash.runs.train import train
-    from channelhash.search import Store, open_store
+    from channelhash import channels as channels
+    from channelhash import codes as codes
+    from channelhash import losses as losses
+    from channelhash import metrics as metrics
+    from channelhash.codes.code_set import CodeSet as CodeSet
+    from channelhash.explanation import explain as explain
+    from channelhash.indexing.stores import index as index
+    from channelhash.models import HashModel as HashModel
+    from channelhash.models import load_model as load_model
+    from channelhash.runs.evaluate import evaluate as evaluate
+    from channelhash.runs.train import train as train
+    from channelhash.search import Store as Store
+    from channelhash.search import open_store as open_store
 
 _MODULES = ("channels", "codes", "losses", "metrics")
 _NAMES = {
@@ -34,22 +39,7 @@ _NAMES = {
     "train": "channelhash.runs.train",
 }
 
-__all__ = [
-    "CodeSet",
-    "HashModel",
-    "Store",
-    "__version__",
-    "channels",
-    "codes",
-    "evaluate",
-    "explain",
-    "index",
-    "load_model",
-    "losses",
-    "metrics",
-    "open_store",
-    "train",
-]
+__all__ = ["__version__", *_MODULES, *_NAMES]
 
 
 # Numba reads this when it is imported. With more threads than OMP_NUM_THREADS its first parallel loop would raise the

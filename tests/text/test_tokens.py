@@ -1,12 +1,14 @@
-"""Words as token ids."""
+"""Words as token ids, and their random changes."""
 
 import subprocess
 import sys
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from channelhash.text import tokens as change
 from channelhash.text.tokens import Vocabulary, encode_hashed, encode_vocabulary, hash_word, split_words
 
 
@@ -38,3 +40,46 @@ def test_a_words_bucket_is_the_same_in_every_process():
     code = "from channelhash.text.tokens import hash_word; print(hash_word('sunset', 16384))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(run.stdout) == hash_word("sunset", 16384)
+
+
+TOKENS = np.zeros((300, 10), np.int32)
+TOKENS[:, :6] = np.arange(1, 7)
+ALL = list(range(300))
+
+
+def test_masking_and_replacing_hit_their_share_of_real_tokens():
+    masked = change.mask_tokens(TOKENS, ALL, 0, 3, 0.25, mask_token=99)
+    assert not masked[:, 6:].any()
+    assert (masked[:, :6] == 99).mean() == pytest.approx(0.25, abs=0.04)
+    assert ((masked == TOKENS) | (masked == 99)).all()
+    known = np.array([7, 500, 900], np.int32)
+    replaced = change.replace_tokens(TOKENS, ALL, 0, 3, 0.5, known)
+    assert not replaced[:, 6:].any()
+    assert (replaced[:, :6] != TOKENS[:, :6]).mean() == pytest.approx(0.5, abs=0.05)
+    drawn = replaced[replaced != TOKENS]
+    assert {value: (drawn == value).mean() for value in known} == pytest.approx(dict.fromkeys(known, 1 / 3), abs=0.07)
+
+
+def test_dropping_keeps_order_and_at_least_one_token():
+    dropped = change.drop_tokens(TOKENS, ALL, 0, 3, 0.4)
+    for row in dropped:
+        real = row[row != 0]
+        assert len(real) >= 1
+        assert list(real) == sorted(real)
+        assert not row[len(real) :].any()
+    assert (dropped != 0).sum() / 1800 == pytest.approx(0.6, abs=0.05)
+    assert (change.drop_tokens(TOKENS, ALL, 0, 3, 1.0) != 0).sum(axis=1).tolist() == [1] * 300
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda rows, epoch: change.mask_tokens(TOKENS[rows], rows, 0, epoch, 0.5, 99),
+        lambda rows, epoch: change.replace_tokens(TOKENS[rows], rows, 0, epoch, 0.5, np.arange(1, 1001)),
+        lambda rows, epoch: change.drop_tokens(TOKENS[rows], rows, 0, epoch, 0.5),
+    ],
+)
+def test_a_draw_depends_on_epoch_and_sample_alone(draw):
+    whole = draw(ALL, 1)
+    np.testing.assert_array_equal(draw([7, 3], 1), whole[[7, 3]])
+    assert (draw(ALL, 2) != whole).any()

@@ -13,7 +13,6 @@ from symspellpy import SymSpell
 from channelhash.text.tokens import split_words
 
 Outcome = Literal["kept", "corrected", "split", "dropped"]
-OUTCOMES: tuple[Outcome, ...] = ("kept", "corrected", "split", "dropped")
 
 #: Letters; the time to split a word grows with its length, and no tag of a person is as long.
 _LONGEST_WORD = 300
@@ -50,9 +49,6 @@ class TextReader:
         more_words: the vocabulary's own words, added to the English frequency dictionary of SymSpell at count 1.
             SymSpell keeps the deletes of every word in memory (about 1 kB a word): give the most frequent words of a
             large vocabulary.
-
-    >>> TextReader({"seagull", "d##"}.__contains__).tokens("#Seagul D80 qqq")
-    ['seagull', 'd##']
     """
 
     def __init__(self, known: Callable[[str], bool], more_words: Iterable[str] = ()) -> None:
@@ -142,12 +138,3 @@ def _speller(more_words: tuple[str, ...]) -> SymSpell:
         if word not in speller.words:
             speller.create_dictionary_entry(word, 1)
     return speller
-
-
-def english_words() -> frozenset[str]:
-    """Return the words of SymSpell's English frequency dictionary, the vocabulary without word vectors.
-
-    >>> "beach" in english_words()
-    True
-    """
-    return frozenset(_speller(()).words)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from channelhash.errors import InputError
 from channelhash.text.hashtag_reader import TextReader
-from channelhash.text.token_cache import cached_tokens
 from channelhash.text.tokens import TokenIds
 from channelhash.utils.files import content_hash, sync_file, temporary_folder
-from channelhash.utils.npy_files import reserved_memmap
+from channelhash.utils.npy_files import reserved_memmap, row_file
 from channelhash.utils.progress import Progress
 
 _FORMAT = "channelhash word vectors 2"
@@ -254,6 +253,7 @@ def _hash_word(word: str) -> int:
 #: SymSpell keeps about 1.2 kB for each: 3.6 GB for 3,000,000.
 SEGMENTATION_WORDS = 100_000
 
+_CHUNK = 2048  # texts encoded at once
 _READING = "reading 2"  # part of a cache's key: raise the number when texts are read differently
 
 
@@ -287,7 +287,9 @@ def cached_vector_tokens(
     max_tokens: int = 128,
     progress: Progress | None = None,
 ) -> TokenIds:
-    """Apply `encode_vectors` to a collection through `cached_tokens`; load SymSpell only if a chunk is missing.
+    """Apply `encode_vectors` to a collection through a cache of token ids, not of vectors (``protocol.md`` § 2).
+
+    An interrupted build goes on with the first missing chunk. SymSpell is loaded only if one is missing.
 
     Args:
         texts: ``n`` texts.
@@ -299,7 +301,23 @@ def cached_vector_tokens(
 
     Returns:
         ``(n, max_tokens)`` int32, memory-mapped.
+
+    Raises:
+        InputError: the cache is damaged.
     """
+    if not texts:
+        return np.zeros((0, max_tokens), np.int32)
     reader = cache(lambda: vector_reader(vectors, segmentation_words))
-    key = content_hash(*(str(part).encode() for part in (_READING, vectors.hash, segmentation_words, max_tokens)))
-    return cached_tokens(texts, lambda some: encode_vectors(some, reader(), vectors, max_tokens), key, folder, progress)
+    starts = range(0, len(texts), _CHUNK)
+    key = {
+        "reading": f"{_READING} {segmentation_words}",
+        "vocabulary": vectors.hash,
+        "texts": content_hash(*(text.encode() for text in texts)),
+    }
+
+    def compute(first: int) -> Iterator[TokenIds]:
+        for start in starts[first:]:
+            yield encode_vectors(texts[start : start + _CHUNK], reader(), vectors, max_tokens)
+
+    sizes = [len(texts[start : start + _CHUNK]) for start in starts]
+    return row_file(folder / "tokens", key, sizes, max_tokens, "int32", compute, progress).check().rows

@@ -18,8 +18,8 @@ from channelhash.errors import InputError, NoSpaceError
 from channelhash.utils.files import FULL, content_hash, locked, space_for, write_text
 from channelhash.utils.progress import Progress
 
-DType = Literal["float16", "float32"]
-Rows = NDArray[np.floating[Any]]
+DType = Literal["float16", "float32", "int32"]
+Rows = NDArray[Any]
 _CHUNK = 1 << 20
 
 
