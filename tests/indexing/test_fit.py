@@ -111,7 +111,7 @@ def test_one_space_is_searched_with_words_without_captions(tmp_path):
     assert fit_of(index.store) == {"encoder": f"openclip:{net}", "fitted": "itq to 9 images"}
     assert index.store.n_bits == 256
     assert len(index.search("a red picture", k=3)) == 3
-    add_to_store(str(tmp_path / "s"), tmp_path / "photos")  # with the model that the store keeps
+    add_to_store(str(tmp_path / "s"), read_source(tmp_path / "photos"))  # with the model that the store keeps
 
 
 def test_features_are_an_encoder_of_their_own(tmp_path):

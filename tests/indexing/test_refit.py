@@ -12,6 +12,7 @@ from channelhash.indexing import refit
 from channelhash.indexing.changes import STATE, content_of
 from channelhash.indexing.fit import NewCodes
 from channelhash.indexing.refit import refit_store
+from channelhash.indexing.source import read_source
 from channelhash.indexing.stores import create_store, fit_of
 from picture_runs import tiny_clip, write_pictures
 from small_runs import assert_refused, run_command, write_features
@@ -25,7 +26,7 @@ def made(tmp_path_factory):
     photos, net = write_pictures(folder, 9).parent / "images", tiny_clip(folder / "net.json")
     for i in range(5, 9):
         (photos / f"{i}.png").rename(folder / f"{i}.png")
-    create_store(str(folder / "s"), NewCodes(f"openclip:{net}", n_bits=16), photos, stem="english")
+    create_store(str(folder / "s"), NewCodes(f"openclip:{net}", n_bits=16), read_source(photos), stem="english")
     for i in range(5, 9):
         (folder / f"{i}.png").rename(photos / f"{i}.png")
     (folder / "captions.csv").write_text("image,text\n5.png,a red car\n5.png,car\n6.png,a dog\n")

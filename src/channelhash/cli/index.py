@@ -116,7 +116,7 @@ def create(
     with progress_bars() as progress:
         named = source is not None or exclude or captions is not None
         items = read_again(store, source, root, exclude, captions) if named else None
-        done = create_store(store, new, items, root, progress, projections, stem.value if stem else "")
+        done = create_store(store, new, items, progress, projections, stem.value if stem else "")
     _report(store, done, as_json)
 
 
@@ -151,7 +151,7 @@ def add(
     when_stopped(f"{store} keeps the items written so far")
     with progress_bars() as progress:
         items = read_again(store, source, root, exclude, captions)
-        done = add_to_store(store, items, model, root, progress, prune)
+        done = add_to_store(store, items, model, progress, prune)
     _report(store, done, as_json)
 
 

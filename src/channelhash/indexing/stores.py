@@ -28,6 +28,7 @@ from channelhash.search import STORES, open_store
 from channelhash.search.duplicates import DuplicateGroup, find_duplicates
 from channelhash.search.hits import Hit, SearchOptions
 from channelhash.search.items import NoStoreError
+from channelhash.search.local.folder import StoreFolder
 from channelhash.search.local.indexing_run import hold_run
 from channelhash.search.photo_folders import choose_place, find_or_keep, find_store, is_store
 from channelhash.search.query import load_encoder, search_store
@@ -146,12 +147,12 @@ def index(
         with _only_run(address, progress) as telling:
             if _holds_items(address):
                 if encoder is not None:
-                    check_encoder(address, encoder)
+                    _check_encoder(address, encoder)
                 with closing(open_store(address)) as there:
                     loaded = load_encoder(there, saved)
-                indexed = _add_to_store(address, items, loaded, None, telling, prune)
+                indexed = _add_to_store(address, items, loaded, telling, prune)
                 return Index(open_store(address), loaded, indexed)
-            indexed = _create_store(address, saved or NewCodes(encoder, codes, bits), items, None, telling)
+            indexed = _create_store(address, NewCodes(str(saved) if saved else encoder, codes, bits), items, telling)
             opened = open_store(address)
             return Index(opened, load_encoder(opened, saved), indexed)
 
@@ -160,7 +161,10 @@ def _only_run(address: str, progress: StageProgress) -> AbstractContextManager[S
     """Return a block in which nobody else indexes into a store; of a store that is no folder, a block alone."""
     if address.startswith(tuple(STORES)) or Path(address).is_file():
         return nullcontext(progress)
-    return hold_run(find_or_keep(Path(address)), progress)
+    folder = find_or_keep(Path(address))
+    if is_store(folder) and not StoreFolder(folder).writable:
+        raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
+    return hold_run(folder, progress)
 
 
 def read_again(
@@ -207,13 +211,8 @@ def _holds_items(address: str) -> bool:
         return False
 
 
-def check_encoder(address: str, word: Word) -> None:
-    """Raise `InputError` if the codes of a store were not fitted to the features of an encoder.
-
-    Args:
-        address: the store, which is there.
-        word: names the encoder; a run or saved model is compared when it is loaded.
-    """
+def _check_encoder(address: str, word: Word) -> None:
+    """Refuse an encoder to whose features the codes of a store were not fitted; a run is compared when it is loaded."""
     if not is_encoder(word):
         return
     with closing(open_store(address)) as store:
@@ -227,9 +226,8 @@ def check_encoder(address: str, word: Word) -> None:
 
 def create_store(
     address: str,
-    codes: Path | NewCodes,
-    source: Path | Source | None = None,
-    root: Path | None = None,
+    codes: NewCodes,
+    source: Source | None = None,
     progress: StageProgress = no_stage_progress,
     projections: bool | None = None,
     stem: str = "",
@@ -242,8 +240,7 @@ def create_store(
     Args:
         address: the store.
         codes: a run or saved model; or an encoder and how codes are fitted to the items, which have to be named.
-        source: see `add_to_store`.
-        root: see `read_source`.
+        source: the items.
         progress: stage -> its callback.
         projections: whether it keeps projections beside the codes, see `Store.search_projections`; if None, where codes
             are fitted to the items.
@@ -254,26 +251,24 @@ def create_store(
             `add_to_store`.
     """
     with _only_run(address, progress) as telling:
-        return _create_store(address, codes, source, root, telling, projections, stem)
+        return _create_store(address, codes, source, telling, projections, stem)
 
 
 def _create_store(
     address: str,
-    codes: Path | NewCodes,
-    source: Path | Source | None,
-    root: Path | None,
+    codes: NewCodes,
+    source: Source | None,
     progress: StageProgress,
     projections: bool | None = None,
     stem: str = "",
 ) -> Indexed:
     began = time.perf_counter()
-    if isinstance(codes, NewCodes) and isinstance(codes.encoder, str) and not is_encoder(codes.encoder):
-        codes = Path(codes.encoder)
     in_folder = not address.startswith(tuple(STORES))
     if in_folder:
         claim_folder(Path(address))
-    if isinstance(codes, Path):
-        fitted = FittedCodes(load_model(codes))
+    fits = codes.encoder is None or is_encoder(codes.encoder)
+    if not fits:
+        fitted = FittedCodes(load_model(Path(str(codes.encoder))))
     elif not in_folder:
         raise InputError(f"{address}: keeps no model; make a store in a folder, then `channelhash index push` it")
     elif source is None:
@@ -281,25 +276,23 @@ def _create_store(
             f"{address}: codes are fitted to items; name their SOURCE, or a run that has codes: --model RUN"
         )
     else:
-        source = source if isinstance(source, Source) else read_source(source, root)
         fitted = fit_source(source, codes, progress("fit"))
     encoder = fitted.model
     if in_folder:
         encoder.save_pretrained(Path(address) / "model")
-    keeps = isinstance(codes, NewCodes) if projections is None else projections
+    keeps = fits if projections is None else projections
     store = open_store(address, encoder.n_bits, encoder.fingerprint(), keeps, stem)
     store.make()  # so that it keeps projections also if this ends before the first items
     if not in_folder and len(store):
         raise InputError(f"{address}: already holds items; add to them with `channelhash index add`")
-    done, seconds = _add(store, fitted, source, root, progress, prune=False), time.perf_counter() - began
+    done, seconds = _add(store, fitted, source, progress), time.perf_counter() - began
     return replace(done, seconds=seconds, rate=done.added / seconds) if fitted.ready else done
 
 
 def add_to_store(
     address: str,
-    source: Path | Source,
+    source: Source,
     model: Path | HashModel | None = None,
-    root: Path | None = None,
     progress: StageProgress = no_stage_progress,
     prune: bool = False,
 ) -> Indexed:
@@ -307,44 +300,36 @@ def add_to_store(
 
     Args:
         address: the store.
-        source: what `read_source` reads or has read.
+        source: the items.
         model: for a store without model: the run or saved model that made its codes, or one that is loaded. Or one that
             extends the store's model (`HashModel.extends`): it encodes what is added, existing codes stay, and a store
             in a folder takes it over, for queries too.
-        root: see `read_source`.
         progress: stage -> its callback.
         prune: see `index_source`.
 
     Raises:
-        InputError: there is no such store, it cannot be written to, its codes are another model's; or as `read_source`
-            and `index_source`.
+        InputError: there is no such store, it cannot be written to, its codes are another model's; or as
+            `index_source`.
     """
     if not address.startswith(tuple(STORES)) and not is_store(find_or_keep(Path(address))):
         raise InputError(f"{address}: no store; make one with `channelhash index create {address} SOURCE`")
     with _only_run(address, progress) as telling:
-        return _add_to_store(address, source, model, root, telling, prune)
+        return _add_to_store(address, source, model, telling, prune)
 
 
 def _add_to_store(
-    address: str,
-    source: Path | Source,
-    model: Path | HashModel | None,
-    root: Path | None,
-    progress: StageProgress,
-    prune: bool,
+    address: str, source: Source, model: Path | HashModel | None, progress: StageProgress, prune: bool
 ) -> Indexed:
-    store = open_store(address)
-    if not store.writable:
-        raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
-    encoder = load_encoder(store, model)
-    made_by = encoder.fingerprint()
-    if store.model in encoder.extends:  # not its code_spaces: a student makes queries, but adds nothing
-        made_by = store.model
-        if store.model_folder is not None:
-            _take_over(store.model_folder, encoder)
-    store.close()
-    store = open_store(address, encoder.n_bits, made_by)
-    return _add(store, FittedCodes(encoder), source, root, progress, prune)
+    with closing(open_store(address)) as store:
+        if not store.writable:
+            raise InputError(f"{address}: can only be read; make a store with `channelhash index create`")
+        encoder = load_encoder(store, model)
+        made_by = encoder.fingerprint()
+        if store.model in encoder.extends:  # not its code_spaces: a student makes queries, but adds nothing
+            made_by = store.model
+            if store.model_folder is not None:
+                _take_over(store.model_folder, encoder)
+    return _add(open_store(address, encoder.n_bits, made_by), FittedCodes(encoder), source, progress, prune)
 
 
 def _take_over(folder: Path, encoder: HashModel) -> None:
@@ -354,26 +339,15 @@ def _take_over(folder: Path, encoder: HashModel) -> None:
 
 
 def _add(
-    store: Store,
-    codes: FittedCodes,
-    source: Path | Source | None,
-    root: Path | None,
-    progress: StageProgress,
-    prune: bool,
+    store: Store, codes: FittedCodes, source: Source | None, progress: StageProgress, prune: bool = False
 ) -> Indexed:
-    try:
+    with closing(store):
         if source is None:
             return Indexed()
         codes.model.to(pick_device("auto"))
-        items = source if isinstance(source, Source) else read_source(source, root)
-        if store.address.startswith(tuple(STORES)):
-            return index_source(store, codes.model, items, progress, prune, codes.ready)
-        folder = find_or_keep(Path(store.address))
-        if items.photos is not None:
-            write_photo_source(folder, items.photos)
-        return index_source(store, codes.model, items, progress, prune, codes.ready)
-    finally:
-        store.close()
+        if source.photos is not None and not store.address.startswith(tuple(STORES)):
+            write_photo_source(find_or_keep(Path(store.address)), source.photos)
+        return index_source(store, codes.model, source, progress, prune, codes.ready)
 
 
 def keep_exported(store: Path, model: HashModel) -> None:
