@@ -10,9 +10,9 @@ import pytest
 
 from channelhash.lab.experiments.comparisons import seed_test
 from channelhash.lab.experiments.experiment import load_experiment
-from channelhash.lab.experiments.rendering import Table, to_markdown
 from channelhash.lab.experiments.results import Result, read_runs
-from lab.experiments.made_grids import with_query_means
+from channelhash.lab.experiments.tables import Table, to_markdown
+from lab.grids import with_query_means
 from pages import DOCS
 
 RESULTS = DOCS / "reference" / "results"

@@ -6,7 +6,7 @@ python tools/site/plots.py
 from pathlib import Path
 
 from channelhash.lab.experiments.results import read_runs
-from channelhash.lab.experiments.weights_tables import tuning_plot
+from channelhash.lab.experiments.studies.weights import tuning_plot
 from channelhash.utils.files import atomic_path
 from channelhash.utils.plotting import RESOLUTION
 

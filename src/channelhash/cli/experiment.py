@@ -35,8 +35,7 @@ def experiment(
 
     Example: channelhash experiment losses --dataset synthetic --quick
     """
-    from channelhash.lab.experiments.base import base_configuration
-    from channelhash.lab.experiments.experiment import load_experiment, make_grid, write_outputs
+    from channelhash.lab.experiments.experiment import base_configuration, load_experiment, make_grid, write_outputs
     from channelhash.lab.experiments.runner import Execution, plan_grid
     from channelhash.utils.python_names import trusting
 

@@ -10,9 +10,17 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from channelhash.errors import InputError
-from channelhash.lab.experiments.rendering import Cell, Table
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.tables import CHECKPOINT_NAMES, VIEW_NAMES, outcome, spread, task_names
+from channelhash.lab.experiments.tables import (
+    CHECKPOINT_NAMES,
+    VIEW_NAMES,
+    Cell,
+    Table,
+    outcome,
+    signed,
+    spread,
+    task_names,
+)
 from channelhash.metrics.significance import PairedTest, paired_test
 from channelhash.utils.plotting import arrow
 
@@ -50,14 +58,6 @@ class Comparison:
     seeds: SeedTest | None
     queries_p: float | None = None
     seeds_p: float | None = None
-
-
-class _View(NamedTuple):
-    """Where a score stands in a result."""
-
-    task: str
-    view: str
-    checkpoint: str
 
 
 def seed_test(differences: ArrayLike) -> SeedTest:
@@ -100,13 +100,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def compare_methods(
-    results: Sequence[Result],
-    pairs: Sequence[tuple[str, str]] | None = None,
-    view: str = "test",
-    checkpoint: str = "last",
-    resamples: int = 10_000,
+    results: Sequence[Result], pairs: Sequence[tuple[str, str]] | None = None, resamples: int = 10_000
 ) -> list[Comparison]:
-    """Compare methods by tie-aware mAP, for each task and code length; p-values are corrected over all of it (`holm`).
+    """Compare methods by tie-aware mAP over R after the last epoch, for each task and code length; p-values are
+    corrected over all of it (`holm`).
 
     Over queries, the AP of each query is first averaged over the common seeds, then tested once: one test a seed would
     count the same queries several times.
@@ -114,8 +111,6 @@ def compare_methods(
     Args:
         results: of one grid, on one data set with one partition.
         pairs: which methods; None takes every pair, in the grid's order.
-        view: which retrieval set.
-        checkpoint: which weights.
         resamples: see `metrics.paired_test`; with m comparisons no corrected p-value is below m / (resamples + 1).
 
     Raises:
@@ -123,23 +118,23 @@ def compare_methods(
 
     Costs O(queries · resamples) time for each pair, task and code length.
     """
-    finished = [
-        result for result in results if result.status == "finished" and view in result.epochs.get(checkpoint, {})
-    ]
+    finished = [result for result in results if result.status == "finished"]
     methods = list(dict.fromkeys(result.method for result in results))
     if pairs is None:
         pairs = [(first, second) for i, second in enumerate(methods) for first in methods[i + 1 :]]
     for name in {name for pair in pairs for name in pair} - set(methods):
         raise InputError(f"no method {name!r} in this grid; it has {', '.join(methods)}")
+    runs: dict[tuple[str, int, str], dict[int, Result]] = {}
+    for result in finished:
+        for task in result.tasks():
+            runs.setdefault((result.method, result.n_bits, task), {})[result.seed] = result
     tests: list[Comparison] = []
-    for task in dict.fromkeys(task for result in finished for task in result.tasks(view, checkpoint)):
-        place = _View(task, view, checkpoint)
+    for task in dict.fromkeys(task for result in finished for task in result.tasks()):
         for n_bits in sorted({result.n_bits for result in finished}):
-            runs = {method: _by_seed(finished, method, n_bits, place) for pair in pairs for method in pair}
-            for first, second in pairs:
-                if runs[first] and runs[second]:
-                    both = _compare(runs[first], runs[second], place, resamples)
-                    tests.append(Comparison(first, second, n_bits, task, *both))
+            for pair in pairs:
+                first, second = (runs.get((method, n_bits, task)) for method in pair)
+                if first and second:
+                    tests.append(Comparison(*pair, n_bits, task, *_compare(first, second, task, resamples)))
     query_ps = iter(holm([test.queries.p_value for test in tests if test.queries]))
     seed_ps = iter(holm([test.seeds.p_value for test in tests if test.seeds]))
     return [
@@ -152,41 +147,26 @@ def compare_methods(
     ]
 
 
-def _by_seed(results: Sequence[Result], method: str, n_bits: int, place: _View) -> dict[int, Result]:
-    runs: dict[int, Result] = {}
-    for result in results:
-        if (result.method, result.n_bits) == (method, n_bits) and place.task in result.tasks(*place[1:]):
-            if result.seed in runs:
-                raise InputError(f"{result.name} and {runs[result.seed].name} are the same method, length and seed")
-            runs[result.seed] = result
-    return runs
-
-
 def _compare(
-    first: Mapping[int, Result], second: Mapping[int, Result], place: _View, resamples: int
+    first: Mapping[int, Result], second: Mapping[int, Result], task: str, resamples: int
 ) -> tuple[PairedTest | None, SeedTest | None]:
-    """Test two methods over queries and over seeds, as far as they have seeds in common."""
+    """Test two methods over the queries' mean AP over seeds, and over seeds, as far as they have seeds in common."""
     seeds = sorted(first.keys() & second.keys())
-    sides = [[runs[seed] for seed in seeds] for runs in (first, second)]
-    scores = [[run.score(place.task, view=place.view, checkpoint=place.checkpoint) for run in side] for side in sides]
-    over_queries = _test_queries(sides, place, resamples) if seeds else None
-    return over_queries, seed_test(np.subtract(scores[0], scores[1])) if len(seeds) > 1 else None
-
-
-def _test_queries(sides: Sequence[Sequence[Result]], place: _View, resamples: int) -> PairedTest:
-    """Run `paired_test` on the queries' mean AP over seeds; every run must have a score for the same queries."""
-    task, view, checkpoint = place
-    first, key = sides[0][0], (checkpoint, view, task)
-    for result in (run for side in sides for run in side):
-        if key not in result.query_ap:
-            raise InputError(f"{result.name} has no AP of single queries ({task}, {view}, {checkpoint}); run it again")
-        if not np.array_equal(np.isnan(result.query_ap[key]), np.isnan(first.query_ap[key])):
+    if not seeds:
+        return None, None
+    sides, key = [[runs[seed] for seed in seeds] for runs in (first, second)], ("last", "test", task)
+    for run in (*sides[0], *sides[1]):
+        if key not in run.query_ap:
+            raise InputError(f"{run.name} has no AP of single queries ({', '.join(key)}); run it again")
+        if not np.array_equal(np.isnan(run.query_ap[key]), np.isnan(sides[0][0].query_ap[key])):
             raise InputError(
-                f"{result.name} and {first.name} were not evaluated on the same queries ({task}); "
+                f"{run.name} and {sides[0][0].name} were not evaluated on the same queries ({task}); "
                 "compare runs with the same data set and partition"
             )
     means = [np.mean([run.query_ap[key] for run in side], axis=0) for side in sides]
-    return paired_test(means[0], means[1], resamples)
+    scores = [[run.score(task) for run in side] for side in sides]
+    over_seeds = seed_test(np.subtract(scores[0], scores[1])) if len(seeds) > 1 else None
+    return paired_test(means[0], means[1], resamples), over_seeds
 
 
 class Wins(NamedTuple):
@@ -233,20 +213,17 @@ _WHERE = f"{VIEW_NAMES['test']}, {CHECKPOINT_NAMES['last']}"
 def significance_table(comparisons: Sequence[Comparison]) -> Table:
     """Tabulate comparisons of `compare_methods`, a block a task; p-values up to `LEVEL` in bold."""
     rows = []
-    for comparison in comparisons:
-        queries, seeds = comparison.queries, comparison.seeds
-        rows.append(
-            (
-                Cell(arrow(comparison.task)),
-                Cell(f"{comparison.first} against {comparison.second}, k = {comparison.n_bits}"),
-                Cell(_points(queries.difference) if queries else "no common seed"),
-                _p_value(comparison.queries_p),
-                Cell(str(queries.queries) if queries else "–"),
-                Cell(f"{_points(seeds.lower)} … {_points(seeds.upper)}" if seeds else "–"),
-                _p_value(comparison.seeds_p),
-                Cell(str(seeds.seeds) if seeds else "–"),
-            )
-        )
+    for test in comparisons:
+        queries, seeds, none = test.queries, test.seeds, Cell("–")
+        over_queries, over_seeds = (Cell("no common seed"), none, none), (none, none, none)
+        if queries:
+            difference = Cell(signed(100 * queries.difference))
+            over_queries = difference, _p_value(test.queries_p), Cell(str(queries.queries))
+        if seeds:
+            interval = Cell(f"{signed(100 * seeds.lower)} … {signed(100 * seeds.upper)}")
+            over_seeds = interval, _p_value(test.seeds_p), Cell(str(seeds.seeds))
+        methods = Cell(f"{test.first} against {test.second}, k = {test.n_bits}")
+        rows.append((Cell(arrow(test.task)), methods, *over_queries, *over_seeds))
     return Table(
         "significance-test-last",
         f"Differences of tie-aware mAP: {_WHERE}",
@@ -279,22 +256,20 @@ def wins_table(results: Sequence[Result]) -> Table:
     Raises:
         InputError: see `results.outcome`.
     """
-    started = [result for result in results if result.settings]
-    methods = list(dict.fromkeys(result.method for result in started))
+    places: dict[tuple[str, int], dict[str, list[Result]]] = {}
+    for run in results:
+        methods = places.setdefault((run.settings["model"]["name"], run.n_bits), {})
+        methods.setdefault(run.method, []).append(run)
     cells, left_out = [], 0
-    for place in dict.fromkeys((result.settings["model"]["name"], result.n_bits) for result in started):
-        for task in task_names(started, "test", "last"):
-            runs: dict[str, list[Result]] = {}
-            for run in started:
-                if (run.settings["model"]["name"], run.n_bits) == place:
-                    runs.setdefault(run.method, []).append(run)
-            outcomes = {name: outcome(group, task) for name, group in runs.items()}
+    for methods in places.values():
+        for task in task_names(results, "test", "last"):
+            outcomes = {method: outcome(group, task) for method, group in methods.items()}
             if any(cell.absent for cell in outcomes.values()):
                 left_out += 1
             else:
                 cells.append({method: spread(cell.scores).mean for method, cell in outcomes.items()})
     rows = []
-    for method in methods:
+    for method in dict.fromkeys(result.method for result in results):
         wins = count_wins(cells, method)
         rows.append((Cell(method), *(Cell(str(number)) for number in (*wins, wins.cells))))
     note = f" Cells left out because a run there has no figure: {left_out}." if left_out else ""
@@ -309,11 +284,16 @@ def wins_table(results: Sequence[Result]) -> Table:
     )
 
 
-def _points(score: float) -> str:
-    return f"{100 * score:+.2f}".replace("-", "−")
-
-
 def _p_value(value: float | None) -> Cell:
     if value is None:
         return Cell("–")
-    return Cell("< 0.001" if value < 0.001 else f"{value:.3f}", value <= LEVEL)
+    return Cell(print_p(value), value <= LEVEL)
+
+
+def print_p(value: float) -> str:
+    """Print a p-value.
+
+    >>> print_p(0.0001), print_p(0.05)
+    ('< 0.001', '0.050')
+    """
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"

@@ -1,5 +1,6 @@
-"""The record of an experiment: how its grid is made and run, and which tables and plots show its results."""
+"""An experiment: what its runs start from, its grid, and the tables and plots of its results."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -9,19 +10,105 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from channelhash.config import make_config
+from channelhash.config import make_config, read_sections
 from channelhash.errors import InputError
 from channelhash.lab.experiments import studies
-from channelhash.lab.experiments.base import METHODS, PAPER_BITS, Losses, Sections
 from channelhash.lab.experiments.plots import grid_plots
-from channelhash.lab.experiments.rendering import Table, write_tables
 from channelhash.lab.experiments.results import Result, read_grid, write_query_means, write_runs
 from channelhash.lab.experiments.runner import Execution, Grid, GridRun, run_grid
+from channelhash.lab.experiments.tables import Table, write_tables
+from channelhash.runs.presets import preset_path
 from channelhash.utils.plotting import write_figure
 from channelhash.utils.python_names import is_python_name, look_up
+from channelhash.utils.typed_settings import apply_override, pick
 
 #: What the file of an experiment is written with.
-__all__ = ["Design", "Execution", "Experiment", "Grid", "GridRun", "Result", "Table"]
+__all__ = ["METHODS", "Design", "Execution", "Experiment", "Grid", "GridRun", "Result", "Table"]
+
+#: A configuration as nested keys: section -> key -> value.
+Sections = Mapping[str, Mapping[str, Any]]
+#: The losses that a grid compares: method -> section ``loss`` of the configuration.
+Losses = Mapping[str, Mapping[str, Any]]
+
+#: Code lengths of the paper's tables.
+PAPER_BITS = (16, 32, 64, 128)
+
+#: The paper's three losses, and SCH with the quantisation term that DSCH has (§ 5).
+METHODS: dict[str, dict[str, Any]] = {
+    "TDSRDH": {"name": "tdsrdh"},
+    "SCH": {"name": "sch", "kappa_q": 0.0},
+    "SCH + quantisation": {"name": "sch", "kappa_q": 0.01},
+    "DSCH": {"name": "dsch", "kappa_q": 0.01},
+}
+
+#: The paper's collections, by their kind.
+PAPER_KINDS = ("mirflickr25k", "nuswide")
+#: The paper's models -> the preset that trains each as the protocol says.
+PAPER_PRESETS = {"tdsrdh": "paper", "cliphash": "paper-cliphash"}
+
+
+def paper_configuration(model: str, kind: str) -> dict[str, dict[str, Any]]:
+    """Read data, model and training of one of the paper's models from its preset, for one of the paper's collections.
+
+    >>> paper_configuration("cliphash", "nuswide")["model"]["preprocess"]
+    'paper'
+    """
+    sections = read_sections(preset_path(PAPER_PRESETS[model]))
+    return {"data": {"kind": kind, "root": kind}, "model": sections["model"], "train": sections["train"]}
+
+
+#: Name for ``--dataset`` -> base configuration.
+DATASETS: dict[str, dict[str, dict[str, Any]]] = {
+    "synthetic": {
+        "data": {"kind": "synthetic", "root": "data", "n_images": 3000, "queries": 400, "train": 1800},
+        "model": {"name": "small"},
+        "train": {"epochs": 30, "batch_size": 64, "learning_rate": 1e-3, "validate_every": 10},
+    },
+    **{kind: paper_configuration("tdsrdh", kind) for kind in PAPER_KINDS},
+}
+
+#: What ``--quick`` changes: everything can be seen to work in minutes, no score is worth quoting.
+QUICK: dict[str, dict[str, Any]] = {
+    "data": {"n_images": 600, "queries": 100, "train": 300},
+    "train": {"epochs": 4, "validate_every": 2},
+}
+
+
+def base_configuration(
+    base: str | Path, folder: Path, data: Path | None = None, overrides: Sequence[str] = (), quick: bool = False
+) -> Sections:
+    """Read the configuration that all runs of a grid start from.
+
+    Args:
+        base: key of `DATASETS`, or a configuration file.
+        folder: the grid's folder; drawn images go below it.
+        data: folder or file of the data instead of the base configuration's.
+        overrides: ``"section.key=value"`` for all runs.
+        quick: apply `QUICK`; for drawn images only.
+
+    Raises:
+        InputError: ``base`` or an override is unknown, or ``quick`` is set for another collection.
+
+    >>> base_configuration("synthetic", Path("grid"), overrides=["train.epochs=5"])["train"]["epochs"]
+    5
+    """
+    source = read_sections(base) if isinstance(base, Path) else pick(DATASETS, base, "--dataset")
+    sections: dict[str, dict[str, Any]] = {section: dict(keys) for section, keys in source.items()}
+    kind = sections.get("data", {}).get("kind")
+    if quick:
+        if kind != "synthetic":
+            raise InputError("--quick: goes with --dataset synthetic; elsewhere lower train.epochs with --set")
+        for section, keys in QUICK.items():
+            sections[section] = {**sections.get(section, {}), **keys}
+    if base == "synthetic" and data is None:
+        data = folder / "data"
+    if data is not None:
+        key = "root" if kind in ("synthetic", *PAPER_KINDS) else "path"
+        sections["data"][key] = str(data)
+    for override in overrides:
+        apply_override(sections, override)
+    return sections
+
 
 #: Code length of trials, whatever lengths the grid has; their seed is 0.
 TRIAL_BITS = 32
@@ -74,7 +161,6 @@ class Design:
 def compare_losses(design: Design) -> list[GridRun]:
     """Return each loss of a design at each code length and seed.
 
-    >>> from channelhash.lab.experiments.base import DATASETS
     >>> [run.name for run in compare_losses(Design(DATASETS["synthetic"], [16], [0], {"DSCH": {"name": "dsch"}}))]
     ['dsch-k16-seed0']
     """
@@ -123,10 +209,12 @@ def load_experiment(name: str) -> Experiment:
     'DSCH by γ_w'
     """
     entry = look_up(studies.EXPERIMENTS, name, "experiment")
-    experiment = import_module(f"{studies.__name__}.{entry}").EXPERIMENT if isinstance(entry, str) else entry
-    if not isinstance(experiment, Experiment):
+    if isinstance(entry, str):
+        file, _, record = entry.partition(":")
+        entry = getattr(import_module(f"{studies.__name__}.{file}"), record)
+    if not isinstance(entry, Experiment):
         raise InputError(f"experiment {name}: is not an Experiment; name a record of that module")
-    return experiment
+    return entry
 
 
 def make_grid(
@@ -141,7 +229,7 @@ def make_grid(
 
     Args:
         experiment: see `load_experiment`.
-        base: see `base.base_configuration`.
+        base: see `base_configuration`.
         bits: code lengths; the experiment's if None.
         seeds: runs of each cell.
         losses: names as in `choose_losses`, instead of the experiment's.
@@ -150,7 +238,6 @@ def make_grid(
     Raises:
         InputError: a key is unknown, or losses are named and the experiment compares something else.
 
-    >>> from channelhash.lab.experiments.base import base_configuration
     >>> make_grid(load_experiment("losses"), base_configuration("synthetic", Path("grid")), bits=[16], seeds=1).title
     'Losses by code length, synthetic'
     """
@@ -174,7 +261,11 @@ def choose_losses(names: Sequence[str], losses: Losses) -> Losses:
     for name in (name.strip() for name in names):
         if not name:
             raise InputError("--losses: a name is missing; write it as dsch,rsch")
-        name, form = (name, "") if is_python_name(name) else _name_and_form(name)
+        bare, _, form = ("", "", "") if is_python_name(name) else name.rpartition(":")
+        if form in ("published", "recommended"):
+            name = bare
+        else:
+            form = ""
         default = (name.rpartition(":")[2], {"name": name})
         candidates = (*losses.items(), *METHODS.items())
         method, loss = next((known for known in candidates if known[1]["name"] == name), default)
@@ -186,15 +277,9 @@ def choose_losses(names: Sequence[str], losses: Losses) -> Losses:
     return chosen
 
 
-def _name_and_form(name: str) -> tuple[str, str]:
-    bare, _, form = name.rpartition(":")
-    return (bare, form) if form in ("published", "recommended") else (name, "")
-
-
 def _slug(method: str) -> str:
     spelled = method.lower().translate(_SPELLED)
-    plain = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in spelled)
-    return "-".join(part for part in plain.split("-") if part)
+    return re.sub(r"[^\w.]+", "-", spelled).strip("-")
 
 
 def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
@@ -214,7 +299,7 @@ def write_outputs(experiment: Experiment, folder: Path) -> list[Path]:
     trials = {name: read_grid(folder / name)[1] for name in experiment.trials if (folder / name).exists()}
     tables = [*experiment.tables(results), *(experiment.trials[name](each) for name, each in trials.items())]
     paths = write_tables(tables, folder / "tables")
-    write_runs({"": results}, folder / "runs.csv")  # with what the tables measured
+    write_runs({"": results}, folder / "runs.csv")  # after the tables, with what they measured
     if trials:
         write_runs(trials, folder / "trials.csv")
     for name, figure in experiment.plots(results).items():

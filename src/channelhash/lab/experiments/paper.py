@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from math import hypot, isnan
+from statistics import fmean
 from typing import Any, Literal
 
 from channelhash.config import make_config
-from channelhash.lab.experiments.base import PAPER_KINDS, PAPER_PRESETS, Sections, paper_configuration
-from channelhash.lab.experiments.rendering import Cell, Table
+from channelhash.lab.experiments.experiment import PAPER_KINDS, PAPER_PRESETS, Sections, paper_configuration
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.tables import SCORE_NAMES, Spread, outcome
+from channelhash.lab.experiments.tables import SCORE_NAMES, Cell, Spread, Table, outcome, signed
 from channelhash.models.backbones import split_source
 from channelhash.utils.plotting import arrow
 
@@ -160,72 +160,61 @@ def load_printed() -> tuple[Printed, ...]:
     'losses'
     """
     text = resources.files("channelhash.lab.experiments").joinpath("paper_results.csv").read_text(encoding="utf-8")
-    return tuple(
-        Printed(
-            row["table"],
-            row["model"],
-            row["dataset"],
-            row["loss"],
-            int(row["n_bits"]),
-            float(row["gamma_w"]) if row["gamma_w"] else None,
-            row["metric"],
-            row["split"],
-            TASKS[row["printed_task"]],
-            TASKS[row["likely_task"]],
-            float(row["mean"]),
-            float(row["std"]),
-        )
-        for row in csv.DictReader(text.splitlines())
-    )
+    numbers = []
+    for row in csv.DictReader(text.splitlines()):
+        values: dict[str, Any] = {name: float(row[name]) if row[name] else None for name in ("gamma_w", "mean", "std")}
+        values |= {name: TASKS[row[name]] for name in ("printed_task", "likely_task")}
+        numbers.append(Printed(**{**row, **values, "n_bits": int(row["n_bits"])}))
+    return tuple(numbers)
 
 
-def comparison_table(results: Sequence[Result], table: PaperTable, checkpoint: str = "last") -> Table | None:
+def comparison_tables(results: Sequence[Result], table: PaperTable) -> list[Table]:
     """Compare runs with the paper's numbers of one of its tables, under both readings of its task labels.
 
     A run is compared if data set, model (`is_same_model`), code length and every setting of its loss are the paper's;
-    on the partitions that the paper's table is about. The caption names what else it has otherwise (`differences`).
+    on the partitions that the paper's table is about, after the last epoch. The caption names what else it has
+    otherwise (`differences`).
 
     Returns:
-        A row for each task and printed setting that some run has; None if there is none.
+        One table with a row for each task and printed setting that some run has; none if there is no such run.
 
     Raises:
         InputError: see `results.outcome`.
 
-    >>> comparison_table([], "losses") is None
-    True
+    >>> comparison_tables([], "losses")
+    []
     """
     printed = [number for number in load_printed() if number.table == table]
-    split = printed[0].split
+    blocks = list(dict.fromkeys((number.metric, number.printed_task) for number in printed))
+    printed.sort(key=lambda number: blocks.index((number.metric, number.printed_task)))
+    runs: dict[_Setting | None, list[Result]] = {}
+    for result in results:
+        runs.setdefault(_printed_setting(result), []).append(result)
+    likely = {(number.metric, number.likely_task, _setting(number)): number for number in printed}
     rows: list[tuple[Cell, ...]] = []
-    datasets, compared, pairs = set(), [], []
-    for metric, task in dict.fromkeys((number.metric, number.printed_task) for number in printed):
-        as_printed = {
-            _setting(number): number for number in printed if (number.metric, number.printed_task) == (metric, task)
-        }
-        as_likely = {
-            _setting(number): number for number in printed if (number.metric, number.likely_task) == (metric, task)
-        }
-        for setting, number in as_printed.items():
-            runs = [result for result in results if _printed_setting(result) == setting]
-            if not runs:
-                continue
-            datasets.add(number.dataset)
-            compared += runs
-            cell = outcome(runs, task, _METRICS[metric], split, checkpoint)
+    compared: list[tuple[Printed, Printed, Spread | None]] = []
+    for number in printed:
+        task, setting = number.printed_task, _setting(number)
+        if setting in runs:
+            other = likely[number.metric, task, setting]
+            cell = outcome(runs[setting], task, _METRICS[number.metric], number.split)
             ours = cell.spread()
-            readings = [_Reading.of(ours, number), _Reading.of(ours, as_likely[setting])]
-            if number.likely_task != task:
-                pairs.append(readings)
-            rows.append((Cell(f"{metric}, {arrow(task)}"), Cell(_label(number)), Cell(cell.text()), *_cells(*readings)))
+            compared.append((number, other, ours))
+            label = f"{number.metric}, {arrow(task)}", _label(number), cell.text()
+            rows.append((*map(Cell, label), *_cells(ours, number, other), *_cells(ours, other, number)))
     if not rows:
-        return None
-    return Table(
-        f"paper-{table.replace('_', '-')}-{checkpoint}",
-        f"This project's runs beside the paper's table of {_TITLES[table]}, {' and '.join(sorted(datasets))}",
-        ("Task", "Runs", "Ours", "Printed", "Difference", "Within", "Likely label", "Difference", "Within"),
-        tuple(rows),
-        _caption(compared, pairs),
-    )
+        return []
+    datasets = sorted({number.dataset for number, _, _ in compared})
+    settings = dict.fromkeys(_setting(number) for number, _, _ in compared)
+    return [
+        Table(
+            f"paper-{table.replace('_', '-')}-last",
+            f"This project's runs beside the paper's table of {_TITLES[table]}, {' and '.join(datasets)}",
+            ("Task", "Runs", "Ours", "Printed", "Difference", "Within", "Likely label", "Difference", "Within"),
+            tuple(rows),
+            _caption([run for setting in settings for run in runs[setting]], compared),
+        )
+    ]
 
 
 _TITLES = {
@@ -233,21 +222,6 @@ _TITLES = {
     "gamma_w": "γ_w, TDSRDH model, k = 32",
     "architectures": "architectures, k = 32",
 }
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """A printed number beside our mean; the difference is None without one, ``within`` without a spread."""
-
-    printed: Printed
-    difference: float | None
-    within: bool | None
-
-    @classmethod
-    def of(cls, ours: Spread | None, printed: Printed) -> "_Reading":
-        if ours is None:
-            return cls(printed, None, None)
-        return cls(printed, ours.mean - printed.mean, None if isnan(ours.std) else within_spread(ours, printed))
 
 
 def within_spread(ours: Spread, printed: Printed) -> bool:
@@ -260,39 +234,37 @@ def within_spread(ours: Spread, printed: Printed) -> bool:
     return abs(ours.mean - printed.mean) <= hypot(printed.std, ours.std)
 
 
-def _cells(first: _Reading, second: _Reading) -> list[Cell]:
-    """Return printed number, difference and verdict of both readings; the nearer one's difference is bold."""
-    cells = []
-    for reading, rival in ((first, second), (second, first)):
-        nearer = (
-            reading.difference is not None
-            and rival.difference is not None
-            and abs(reading.difference) < abs(rival.difference)
-        )
-        cells += [
-            Cell(f"{reading.printed.mean:.2f} ± {reading.printed.std:.2f}"),
-            Cell("–" if reading.difference is None else f"{reading.difference:+.2f}".replace("-", "−"), nearer),
-            Cell({True: "yes", False: "no", None: "–"}[reading.within]),
-        ]
-    return cells
+def _cells(ours: Spread | None, printed: Printed, rival: Printed) -> tuple[Cell, ...]:
+    """Return the printed number, and difference and verdict if it is the right one; the nearer difference is bold."""
+    number = Cell(f"{printed.mean:.2f} ± {printed.std:.2f}")
+    if ours is None:
+        return number, Cell("–"), Cell("–")
+    difference = ours.mean - printed.mean
+    within = "–" if isnan(ours.std) else "yes" if within_spread(ours, printed) else "no"
+    return number, Cell(signed(difference), abs(difference) < abs(ours.mean - rival.mean)), Cell(within)
 
 
-def _caption(runs: Sequence[Result], pairs: Sequence[Sequence[_Reading]]) -> str:
-    parts = [
+def _caption(runs: Sequence[Result], compared: Sequence[tuple[Printed, Printed, Spread | None]]) -> str:
+    caption = (
         "In percent, mean ± sample standard deviation over runs. Printed: the number under this task in the paper. "
         "Likely label: the number that very probably belongs to it. Difference: ours − the paper's, that of the nearer "
         "reading in bold. Within: the means differ by no more than √(std_printed² + std_ours²), a rule of thumb and no "
-        "test; – where ours is a single run.",
-        _named_differences(runs),
+        f"test; – where ours is a single run. {_named_differences(runs)}"
+    )
+    doubted = [
+        (ours, (printed, likely))
+        for printed, likely, ours in compared
+        if ours and printed.printed_task != printed.likely_task
     ]
-    doubted = [pair for pair in pairs if pair[0].difference is not None]
-    if doubted:
-        (within, distance), (likely_within, likely_distance) = (_tally(side) for side in zip(*doubted, strict=True))
-        parts.append(
-            f"Of {len(doubted)} numbers whose label is in doubt, {within} are within as printed, {likely_within} under "
-            f"the likely label; the mean absolute difference is {distance:.2f} and {likely_distance:.2f}."
-        )
-    return " ".join(parts)
+    if not doubted:
+        return caption
+    within = [sum(within_spread(ours, pair[side]) for ours, pair in doubted) for side in (0, 1)]
+    distance = [fmean(abs(ours.mean - pair[side].mean) for ours, pair in doubted) for side in (0, 1)]
+    return (
+        f"{caption} Of {len(doubted)} numbers whose label is in doubt, {within[0]} are within as printed, "
+        f"{within[1]} under the likely label; the mean absolute difference is "
+        f"{distance[0]:.2f} and {distance[1]:.2f}."
+    )
 
 
 def _named_differences(runs: Sequence[Result]) -> str:
@@ -316,12 +288,6 @@ def _in_words(value: object) -> str:
     return name.rpartition("/")[2] if name.startswith("/") else name
 
 
-def _tally(readings: Sequence[_Reading]) -> tuple[int, float]:
-    """Count those within the spread, and average the absolute differences."""
-    distances = [abs(reading.difference) for reading in readings if reading.difference is not None]
-    return sum(reading.within is True for reading in readings), sum(distances) / len(distances)
-
-
 def _label(number: Printed) -> str:
     if number.table == "gamma_w":
         return f"γ_w = {number.gamma_w:g}"
@@ -330,28 +296,21 @@ def _label(number: Printed) -> str:
     return f"{number.loss}, k = {number.n_bits}"
 
 
-Setting = tuple[str, str, str, int, float | None]
+_Setting = tuple[str, str, str, int, float | None]
 
 
-def _setting(number: Printed) -> Setting:
+def _setting(number: Printed) -> _Setting:
     return number.model, number.dataset, number.loss, number.n_bits, number.gamma_w
 
 
-def _printed_setting(result: Result) -> Setting | None:
-    """Return what the paper calls the run's setting; None if it has none like it."""
-    if not result.settings or not is_same_model(result.settings):
-        return None
-    model, dataset = _MODELS.get(result.settings["model"]["name"]), _DATASETS.get(result.settings["data"]["kind"])
-    loss = _printed_loss(result.settings["loss"])
-    if model is None or dataset is None or loss is None:
-        return None
-    return model, dataset, loss, result.n_bits, result.settings["loss"].get("gamma_w")
-
-
-def _printed_loss(settings: Mapping[str, Any]) -> str | None:
-    """Return the paper's name of a loss, if all its settings but γ_w are the paper's."""
+def _printed_setting(result: Result) -> _Setting | None:
+    """Return what the paper calls the run's setting; None unless the model and all settings of the loss are its own."""
+    settings = result.settings["loss"]
     name, published = _LOSSES.get(settings["name"], ("", {}))
     chosen = {key: value for key, value in settings.items() if key not in ("name", "gamma_w", "temperature")}
     # What the paper does not know is 0: off.
-    same = all(chosen.get(key, 0) == published.get(key, 0) for key in chosen.keys() | published.keys())
-    return name if name and same else None
+    same_loss = all(chosen.get(key, 0) == published.get(key, 0) for key in chosen.keys() | published.keys())
+    if not name or not same_loss or not is_same_model(result.settings):
+        return None
+    model, dataset = _MODELS[result.settings["model"]["name"]], _DATASETS[result.settings["data"]["kind"]]
+    return model, dataset, name, result.n_bits, settings.get("gamma_w")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.files import atomic_path, content_hash, write_text
+from channelhash.utils.files import atomic_path, write_text
 from channelhash.utils.reading import read_yaml_sections, reading
 
 Status = Literal["finished", "failed", "missing"]
@@ -24,7 +24,7 @@ VIEWS = ("test", "leak_free")
 # What tables, plots and pages read of every run's configuration: section -> keys, and the type of their values.
 _READ: dict[str, dict[str, type]] = {
     "data": {"kind": str},
-    "loss": {},
+    "loss": {"name": str},
     "model": {"name": str, "n_bits": int},
     "train": {"seed": int, "epochs": int, "batch_size": int},
 }
@@ -38,7 +38,7 @@ class Result:
         name: stable name within the grid, e.g. ``"dsch-kq0.01-k32-seed0"``; also the run's folder.
         folder: the run's folder.
         method: what is compared, without code length and seed, e.g. ``"DSCH"`` or ``"SCH + quantisation"``.
-        settings: the run's resolved configuration: section -> key -> value; empty if it never started.
+        settings: the run's resolved configuration: section -> key -> value.
         status: ``"missing"`` means not run yet.
         error: why it failed, one line.
         epochs: checkpoint (``"last"``, ``"best"``) -> view (see `VIEWS`, and ``"validation"``) -> task -> scores, as
@@ -85,38 +85,24 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """Return what ``experiment --json`` prints of the run."""
-        settings = {section: self.settings.get(section, {}) for section in ("model", "loss", "train")}
         return {
             "name": self.name,
             "method": self.method,
-            "loss": settings["loss"].get("name"),
-            "n_bits": settings["model"].get("n_bits"),
-            "seed": settings["train"].get("seed"),
+            "loss": self.settings["loss"]["name"],
+            "n_bits": self.n_bits,
+            "seed": self.seed,
             "status": self.status,
             "error": self.error,
             "tasks": self.epochs["last"]["test"] if self.status == "finished" else {},
         }
 
 
-def read_result(
-    folder: Path, name: str, method: str, settings: Mapping[str, Mapping[str, Any]] | None = None
-) -> Result:
-    """Read the result of one run's folder below a grid; a run that did not start or end is ``"missing"``.
-
-    Args:
-        folder: the grid's folder.
-        name: of the run.
-        method: see `Result`.
-        settings: the configuration of a run that has not started.
-
-    Raises:
-        InputError: the folder holds results of another version, or a damaged configuration.
-    """
+def _read_result(folder: Path, name: str, method: str, settings: Mapping[str, Mapping[str, Any]]) -> Result:
+    """Read the result of one run's folder below a grid; ``settings`` are those of a run that has not started."""
     run = folder / "runs" / name
-    failed = run / "failed.txt"
-    results = run / "result.json"
-    config = run / "config.yaml"
-    settings = _read_settings(config) if config.exists() else settings or {}
+    failed, results, config = run / "failed.txt", run / "result.json", run / "config.yaml"
+    if config.exists():
+        settings = _read_settings(config)
     if results.exists():
         if not (run / "query_ap.npz").exists():
             raise InputError(f"{run / 'query_ap.npz'}: is missing; remove the folder {run} to run it again")
@@ -125,61 +111,47 @@ def read_result(
             epochs, seconds = content["epochs"], float(content["seconds"])
             for scores in (task for views in epochs.values() for tasks in views.values() for task in tasks.values()):
                 scores["map_tie_aware"] + 0.0  # a number, which tables need
+            query_ap = {}
             with np.load(run / "query_ap.npz") as arrays:
-                query_ap = {_key(key): arrays[key] for key in arrays.files}
+                for key in arrays.files:
+                    checkpoint, view, task = key.split("|")
+                    query_ap[checkpoint, view, task] = arrays[key]
         return Result(name, run, method, settings, "finished", "", epochs, query_ap, seconds)
     if failed.exists():
-        return Result(
-            name, run, method, settings, "failed", failed.read_text(encoding="utf-8", errors="replace").strip()
-        )
+        error = failed.read_text(encoding="utf-8", errors="replace").strip()
+        return Result(name, run, method, settings, "failed", error)
     return Result(name, run, method, settings, "missing")
 
 
-def _read_settings(config: Path) -> dict[str, dict[str, Any]]:
+def _read_settings(config: Path) -> Mapping[str, Mapping[str, Any]]:
     problem = "not a run's configuration"
     settings = read_yaml_sections(config, problem)
     with reading(config, problem, f"remove the folder {config.parent} to run it again"):
-        for section, keys in _READ.items():
-            values = settings[section]
-            for key, expected in keys.items():
-                if not isinstance(values[key], expected):
-                    raise ValueError(f"{section}.{key} is {values[key]!r}")
+        return _checked(settings)
+
+
+def _checked(settings: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    for section, keys in _READ.items():
+        for key, expected in keys.items():
+            if not isinstance(value := settings[section][key], expected):
+                raise ValueError(f"{section}.{key} is {value!r}")
     return settings
 
 
-def measured(result: Result, name: str, measure: Callable[[], Any] | None = None) -> Any:
-    """Return what was measured of a finished run beside its scores; measure it the first time.
+def measured(result: Result, name: str, measure: Callable[[], Any]) -> Any:
+    """Return what ``measure`` finds of a finished run beside its scores; it is called once.
 
-    It is kept in ``result.measured`` and in a JSON file of the run's folder: a finished run never changes.
+    The file ``name.json`` of the run's folder keeps it: a finished run never changes.
 
-    Args:
-        result: of a run.
-        name: of the file, without ``.json``.
-        measure: returns what is written there; None if something else writes it.
-
-    Returns:
-        The file's content; None if there is none and ``measure`` is None.
-
-    >>> measured(Result("run", Path(), "DSCH", {}, "finished", measured={"bytes": {"code": 8}}), "bytes")
-    {'code': 8}
+    >>> measured(Result("run", Path(), "DSCH", {}, "finished", measured={"bytes": 8}), "bytes", dict)
+    8
     """
     path = result.folder / f"{name}.json"
     if name not in result.measured:
         if not path.exists():
-            if measure is None:
-                return None
             write_text(path, json.dumps(measure()))
         result.measured[name] = json.loads(path.read_text(encoding="utf-8"))
     return result.measured[name]
-
-
-def _sections(settings: Any) -> dict[str, dict[str, Any]]:
-    return {str(section): dict(keys) for section, keys in settings.items()}
-
-
-def _key(text: str) -> tuple[str, str, str]:
-    checkpoint, view, task = text.split("|")
-    return checkpoint, view, task
 
 
 def read_grid(folder: Path) -> tuple[str, list[Result]]:
@@ -194,19 +166,19 @@ def read_grid(folder: Path) -> tuple[str, list[Result]]:
     with reading(index, "not a grid of this version", "run the experiment into a new folder"):
         grid = json.loads(index.read_text(encoding="utf-8"))
         title = str(grid["title"])
-        runs = [(str(run["name"]), str(run["method"]), _sections(run["settings"])) for run in grid["runs"]]
-    return title, [read_result(folder, name, method, settings) for name, method, settings in runs]
+        runs = [(str(run["name"]), str(run["method"]), _checked(run["settings"])) for run in grid["runs"]]
+    return title, [_read_result(folder, name, method, settings) for name, method, settings in runs]
 
 
-# What a row of `write_runs` says of its run beside scores, `settings` and `measured`, which are JSON.
-_OF_RUN = ("trials", "run", "method", "n_bits", "seed", "status", "error", "configuration", "data", "splits", "seconds")
-# Hashes of 64 bits tell the runs of a grid apart.
+# What a row of `write_runs` says of its run beside scores; `settings` and `measured` are JSON.
+_OF_RUN = ("trials", "run", "method", "n_bits", "seed", "status", "error", "data", "splits", "seconds")
+# Hashes of 64 bits tell splits apart.
 _DIGITS = 16
 
 
 def write_runs(results: Mapping[str, Sequence[Result]], path: Path) -> None:
-    """Write one line for each run: hashes of its configuration, collection and splits, every score but curves, what
-    `results.measured` keeps of it, and the configuration itself; paths are cut down to names.
+    """Write one line for each run: hashes of its collection and splits, every score but curves, what `measured` keeps
+    of it, and its configuration, of which paths are cut down to names.
 
     Columns of scores are named like ``last/test/image->text/map_tie_aware``.
 
@@ -214,18 +186,25 @@ def write_runs(results: Mapping[str, Sequence[Result]], path: Path) -> None:
         results: folder of trials, ``""`` for the grid itself -> its results.
         path: the file.
     """
-    runs = [(trials, result) for trials, each in results.items() for result in each]
-    scores = [dict(_numbers(result.epochs)) for _, result in runs]
-    names = list(dict.fromkeys(name for run in scores for name in run))
-    rows = []
-    for (trials, result), run in zip(runs, scores, strict=True):
-        plain = _without_places(result.settings)
-        sizes = [plain.get("model", {}).get("n_bits"), plain.get("train", {}).get("seed")]
-        row = [trials, result.name, result.method, *sizes, result.status, result.error]
-        row += [configuration_hash(result.settings), *_split_hashes(result.folder), result.seconds]
-        row += [json.dumps(each, ensure_ascii=False) for each in (plain, _without_folders(result.measured))]
-        rows.append([*row, *(run.get(name) for name in names)])
-    _write(path, [*_OF_RUN, "settings", "measured", *names], rows)
+    rows = [_row(trials, result) for trials, each in results.items() for result in each]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
+
+
+def _row(trials: str, result: Result) -> dict[str, Any]:
+    name, splits = (trials, result.name, result.method), _split_hashes(result.folder)
+    about = (*name, result.n_bits, result.seed, result.status, result.error, *splits, result.seconds)
+    settings = {section: dict(values) for section, values in result.settings.items()}
+    settings["train"].pop("device", None)
+    texts = {"settings": _without_folders(settings), "measured": result.measured}
+    return {
+        **dict(zip(_OF_RUN, about, strict=True)),
+        **{name: json.dumps(value, ensure_ascii=False) for name, value in texts.items()},
+        **dict(_numbers(result.epochs)),
+    }
 
 
 def read_runs(path: Path) -> dict[str, list[Result]]:
@@ -244,23 +223,6 @@ def read_runs(path: Path) -> dict[str, list[Result]]:
     for row in rows:
         results.setdefault(row["trials"], []).append(_result(row))
     return results
-
-
-def configuration_hash(settings: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a hash of a run's settings that does not depend on the device or on the folders that files lie in.
-
-    >>> one, other = ({"data": {"path": f"/{place}/items.csv"}, "train": {"device": place}} for place in ("a", "b"))
-    >>> configuration_hash(one) == configuration_hash(other)
-    True
-    """
-    return content_hash(json.dumps(_without_places(settings), sort_keys=True).encode())[:_DIGITS]
-
-
-def _without_places(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    kept = {section: dict(values) for section, values in settings.items()}
-    kept.get("train", {}).pop("device", None)
-    plain: dict[str, dict[str, Any]] = _without_folders(kept)
-    return plain
 
 
 def _without_folders(value: Any) -> Any:
@@ -303,14 +265,6 @@ def _result(row: Mapping[str, str]) -> Result:
     settings, measured = (json.loads(row.get(name) or "{}") for name in ("settings", "measured"))
     about = row["run"], Path(row["run"]), row["method"], settings, status, row["error"]
     return Result(*about, epochs, seconds=float(row["seconds"]), measured=measured)
-
-
-def _write(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    write_text(path, text.getvalue())
 
 
 class Place(NamedTuple):

@@ -135,7 +135,7 @@ def run_and_evaluate(name: str, configuration: str, folder: Path) -> str:
             config = make_config(sections)
             start_run(config, run, resume=resume)
             epochs = _evaluate(config, run)
-        write_result(run, epochs, round(time.perf_counter() - start, 2))
+        _write_result(run, epochs, round(time.perf_counter() - start, 2))
     except Exception as error:  # whatever it is, the other runs go on and the tables show it
         line = " ".join((failing_line(error) or f"{type(error).__name__}: {error}").split())
         write_text(run / "failed.txt", line)
@@ -148,9 +148,8 @@ def _evaluate(config: RunConfig, run: Path) -> dict[str, dict[str, dict[str, Eva
     epochs: dict[str, dict[str, dict[str, Evaluated]]] = {}
     best = (run / "checkpoints" / "best").exists()
     for checkpoint in ("last", "best") if best else ("last",):
-        views = {}
         test = run_codes(run, "test", checkpoint)
-        views["test"] = (test.query, test.retrieval)
+        views = {"test": (test.query, test.retrieval)}
         if not test.trained.all():
             views["leak_free"] = (test.query, test.without_training_rows())
         if best:
@@ -169,24 +168,18 @@ def _evaluate(config: RunConfig, run: Path) -> dict[str, dict[str, dict[str, Eva
     return epochs
 
 
-def write_result(run: Path, epochs: Mapping[str, Mapping[str, Mapping[str, Evaluated]]], seconds: float = 0.0) -> None:
-    """Write ``result.json`` and ``query_ap.npz`` into a run's folder, as `results.read_result` reads them.
+def _write_result(run: Path, epochs: Mapping[str, Mapping[str, Mapping[str, Evaluated]]], seconds: float) -> None:
+    """Write ``result.json`` and ``query_ap.npz`` into a run's folder, as `results.read_grid` reads them.
 
-    Args:
-        run: the run's folder.
-        epochs: checkpoint -> view -> task -> (AP of each query, scores).
-        seconds: wall time of the run.
+    ``epochs`` is checkpoint -> view -> task -> (AP of each query, scores), ``seconds`` the wall time of the run.
     """
-    query_ap = {
-        f"{checkpoint}|{view}|{task}": average_precision
-        for checkpoint, views in epochs.items()
-        for view, tasks in views.items()
-        for task, (average_precision, _) in tasks.items()
-    }
-    scores = {
-        checkpoint: {view: {task: values for task, (_, values) in tasks.items()} for view, tasks in views.items()}
-        for checkpoint, views in epochs.items()
-    }
+    query_ap: dict[str, NDArray[np.float64]] = {}
+    scores: dict[str, dict[str, dict[str, Mapping[str, Any]]]] = {}
+    for checkpoint, views in epochs.items():
+        for view, tasks in views.items():
+            for task, (average_precision, values) in tasks.items():
+                query_ap[f"{checkpoint}|{view}|{task}"] = average_precision
+                scores.setdefault(checkpoint, {}).setdefault(view, {})[task] = values
     with atomic_path(run / "query_ap.npz") as path, open(path, "wb") as file:
         np.savez(file, **query_ap)  # type: ignore[arg-type]  # its stub takes any keyword for allow_pickle
     # Written last: a run with this file is finished.

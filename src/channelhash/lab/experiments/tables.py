@@ -1,19 +1,173 @@
-"""Tables of a grid as the paper prints them: a block a task, a row a method, a column a code length or model.
+"""Tables: text cells as Markdown, LaTeX and CSV, and a grid's scores as the paper prints them.
 
-Every cell is mean ± sample standard deviation (ddof 1) over the seeds, in percent. A missing run is named in its cell:
-nothing is averaged away.
+A score is a block a task, a row a method, a column a code length or model. Every cell is mean ± sample standard
+deviation (ddof 1) over the seeds, in percent. A missing run is named in its cell: nothing is averaged away.
 """
 
-from collections.abc import Callable, Sequence
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jinja2 import Environment, PackageLoader
 
 from channelhash.errors import InputError
-from channelhash.lab.experiments.rendering import Cell, Table
 from channelhash.lab.experiments.results import Result
+from channelhash.utils.files import write_text
 from channelhash.utils.plotting import arrow
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text of a cell; bold marks the best.
+
+    >>> Cell("84.19", bold=True)
+    Cell(text='84.19', bold=True)
+    """
+
+    text: str
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text. Consecutive rows with the same first cell are a block, which is named once.
+
+    Attributes:
+        name: stem of its files and its LaTeX label.
+        title: what is compared, one line.
+        header: a text per column.
+        rows: each as long as ``header``.
+        caption: how to read it, and what is missing in it.
+        labels: how many of the first columns name the row; the others hold numbers, flush right.
+
+    Raises:
+        ValueError: a row has another length than ``header``.
+    """
+
+    name: str
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str
+    labels: int = 2
+
+    def __post_init__(self) -> None:
+        for number, row in enumerate(self.rows):
+            if len(row) != len(self.header):
+                raise ValueError(f"row {number} has {len(row)} cells, the header {len(self.header)}")
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether some block has more than one row; a list of rows needs no rules between them."""
+        return len(self.blocks()) < len(self.rows)
+
+    def blocks(self) -> list[list[tuple[Cell, ...]]]:
+        """Split the rows where the first cell changes.
+
+        >>> a, b = (Cell("a"), Cell("1")), (Cell("b"), Cell("2"))
+        >>> [len(block) for block in Table("t", "Title", ("", "n"), (a, a, b), "").blocks()]
+        [2, 1]
+        """
+        return [list(rows) for _, rows in groupby(self.rows, key=lambda row: row[0])]
+
+
+def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
+    """Write each table to ``folder`` as ``NAME.md``, ``.tex`` and ``.csv``; return the files.
+
+    Raises:
+        ValueError: two tables have one name.
+    """
+    names = [table.name for table in tables]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two tables have one name among {', '.join(names)}")
+    formats = {"md": to_markdown, "tex": to_latex, "csv": to_csv}
+    texts = {folder / f"{table.name}.{ending}": render(table) for table in tables for ending, render in formats.items()}
+    for path, text in texts.items():
+        write_text(path, text)
+    return list(texts)
+
+
+def to_markdown(table: Table) -> str:
+    """Render GitHub's Markdown: title, table, caption; the name of a block stands in its first row.
+
+    >>> print(to_markdown(Table("t", "mAP by loss", ("Loss", "mAP"), ((Cell("SCH"), Cell("83.7", bold=True)),), "", 1)))
+    **mAP by loss**
+    <BLANKLINE>
+    | Loss | mAP |
+    | --- | ---: |
+    | SCH | **83.7** |
+    <BLANKLINE>
+    <BLANKLINE>
+    <BLANKLINE>
+    """
+    return _TEMPLATES.get_template("table.md.j2").render(table=table)
+
+
+def to_latex(table: Table) -> str:
+    r"""Render a ``table`` float in booktabs style; needs ``\usepackage{booktabs}``, and UTF-8 beyond ASCII.
+
+    >>> to_latex(Table("t", "mAP", ("Loss", "γ_w"), ((Cell("SCH"), Cell("50 %")),), "", 1)).splitlines()[6:9]
+    ['Loss & $\\gamma_{w}$ \\\\', '\\midrule', 'SCH & 50 \\% \\\\']
+    """
+    # In LaTeX, {{ is not rare: its template writes << … >>.
+    latex = _TEMPLATES.overlay(variable_start_string="<<", variable_end_string=">>")
+    return latex.get_template("table.tex.j2").render(table=table)
+
+
+def to_csv(table: Table) -> str:
+    r"""Render the cells, one line a row, the name of a block in every row; no title and no caption.
+
+    >>> to_csv(Table("t", "mAP by loss", ("Loss", "mAP"), ((Cell("SCH"), Cell("83.7")),), ""))
+    'Loss,mAP\nSCH,83.7\n'
+    """
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(table.header)
+    writer.writerows([cell.text for cell in row] for row in table.rows)
+    return target.getvalue()
+
+
+def _markdown(text: str) -> str:
+    """On one line, signs of Markdown escaped; an underscore between letters means nothing there."""
+    one_line = " ".join(text.split())
+    return re.sub(r"([\\|*`<>\[\]#~]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", one_line)
+
+
+_GREEK = dict(zip("γκλτψαβ", (r"\gamma", r"\kappa", r"\lambda", r"\tau", r"\psi", r"\alpha", r"\beta"), strict=True))
+_SIGNS = dict(zip("±→−×≤∖√", (r"\pm", r"\to", "-", r"\times", r"\le", r"\setminus", r"\surd"), strict=True))
+_WORDS = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
+_LATEX_SIGNS = {
+    **{sign: f"\\{sign}" for sign in "{}&%$#_"},
+    **{sign: f"${command}$" for sign, command in (_GREEK | _SIGNS).items()},
+    **{sign: rf"\text{name}{{}}" for sign, name in _WORDS.items()},
+    # After a row's \\ brackets and stars would be read as its arguments.
+    **dict(zip('[*"–…²', ("{[}", "{*}", "''", "--", r"\ldots{}", r"\textsuperscript{2}"), strict=True)),
+}
+_SYMBOL = re.compile(r"(?P<base>mAP|[γκλτψαβ])_(?P<index>\w+)|.", re.ASCII)
+
+
+def _latex(text: str) -> str:
+    """On one line, LaTeX's signs escaped, symbols as mathematics; indices such as the w of γ_w are set as such."""
+
+    def sign(match: re.Match[str]) -> str:
+        if match["base"]:
+            base = _GREEK.get(match["base"], rf"\mathrm{{{match['base']}}}")
+            index = match["index"].replace("_", r"\_")
+            return rf"${base}_{{{index}}}$"
+        return _LATEX_SIGNS.get(match[0], match[0])
+
+    return _SYMBOL.sub(sign, " ".join(text.split()))
+
+
+_TEMPLATES = Environment(loader=PackageLoader(__package__, "."), trim_blocks=True, keep_trailing_newline=True)
+_TEMPLATES.filters |= {"md": _markdown, "tex": _latex}
+
 
 #: What was searched -> in words.
 VIEW_NAMES = {
@@ -25,8 +179,6 @@ VIEW_NAMES = {
 CHECKPOINT_NAMES = {"last": "last epoch", "best": "epoch best on validation"}
 #: Score of `metrics.TaskReport` -> as it is printed.
 SCORE_NAMES = {"map_tie_aware": "mAP_T", "roc_auc_micro": "ROC-AUC"}
-#: The same, in a title.
-_SCORE_TITLES = {"map_tie_aware": "tie-aware mAP", "ndcg_graded": "graded NDCG"}
 
 
 class Spread(NamedTuple):
@@ -88,6 +240,26 @@ def print_spread(summary: Spread) -> str:
     return f"{summary.mean:.2f}" if np.isnan(summary.std) else f"{summary.mean:.2f} ± {summary.std:.2f}"
 
 
+def spread_cells(scores: Sequence[Sequence[float]]) -> list[Cell]:
+    """Print mean and deviation of each list of scores, the best means bold; a dash for none.
+
+    >>> [cell.text for cell in spread_cells([[0.8419], []])]
+    ['84.19', '–']
+    """
+    spreads = [spread(each) if each else None for each in scores]
+    best = best_means(spreads)
+    return [Cell(print_spread(each) if each else "–", bold) for each, bold in zip(spreads, best, strict=True)]
+
+
+def signed(points: float) -> str:
+    """Print a difference.
+
+    >>> signed(-1.234)
+    '−1.23'
+    """
+    return f"{points:+.2f}".replace("-", "−")
+
+
 def outcome(
     results: Sequence[Result], task: str, score: str = "map_tie_aware", view: str = "test", checkpoint: str = "last"
 ) -> Outcome:
@@ -124,24 +296,6 @@ def _compared(result: Result) -> tuple[object, ...]:
     return result.settings["data"]["kind"], result.settings["model"], result.settings["loss"]
 
 
-class _Cell(NamedTuple):
-    """The runs of a cell, and which of their scores it shows."""
-
-    results: list[Result]
-    task: str
-    score: str
-
-
-class _View(NamedTuple):
-    """Where scores stand in a result."""
-
-    view: str
-    checkpoint: str
-
-    def describe(self) -> str:
-        return f"{VIEW_NAMES[self.view]}, {CHECKPOINT_NAMES[self.checkpoint]}"
-
-
 def losses_table(
     results: Sequence[Result], view: str = "test", checkpoint: str = "last", score: str = "map_tie_aware"
 ) -> Table:
@@ -150,21 +304,18 @@ def losses_table(
     Raises:
         InputError: see `outcome`.
     """
-    columns = [_length(result) for result in sorted(_started(results), key=lambda result: result.n_bits)]
-    name = "losses" if score == "map_tie_aware" else score.replace("_", "-")
-    title = f"Methods by {_SCORE_TITLES[score]}"
-    return _by_method(results, name, title, _View(view, checkpoint), columns, _length, score)
+    name, title = ("ndcg-graded", "graded NDCG") if score == "ndcg_graded" else ("losses", "tie-aware mAP")
+    return _by_method(results, name, f"Methods by {title}", _length, score, view, checkpoint)
 
 
 def architectures_table(results: Sequence[Result], view: str = "test", checkpoint: str = "last") -> Table:
-    """Return tie-aware mAP: a block a task, a row a method, a column a model.
+    """Return tie-aware mAP: a block a task, a row a method, a column a model and code length.
 
     Raises:
         InputError: see `outcome`.
     """
-    columns = [_model(result) for result in _started(results)]
-    title = f"Architectures by {_SCORE_TITLES['map_tie_aware']}"
-    return _by_method(results, "architectures", title, _View(view, checkpoint), columns, _model)
+    title = "Architectures by tie-aware mAP"
+    return _by_method(results, "architectures", title, _model, "map_tie_aware", view, checkpoint)
 
 
 def gamma_w_table(results: Sequence[Result], view: str = "validation", checkpoint: str = "last") -> Table:
@@ -173,26 +324,17 @@ def gamma_w_table(results: Sequence[Result], view: str = "validation", checkpoin
     Raises:
         InputError: see `outcome`; or a run's loss has no γ_w.
     """
-    started = _started(results)
-    for result in started:
+    runs: dict[float, list[Result]] = {}
+    for result in results:
         if "gamma_w" not in result.settings["loss"]:
             raise InputError(f"{result.name}: its loss has no gamma_w; a table of γ_w takes runs of DSCH alone")
-    tasks = task_names(results, view, checkpoint)
-    runs: dict[float, list[Result]] = {}
-    for result in started:
         runs.setdefault(float(result.settings["loss"]["gamma_w"]), []).append(result)
-    rows: list[tuple[Cell, ...]] = []
-    place = _View(view, checkpoint)
-    for score, name in SCORE_NAMES.items():
-        cells = {f"{value:g}": [_Cell(runs[value], task, score) for task in tasks] for value in sorted(runs)}
-        rows += _block(name, cells, place)
-    return Table(
-        f"gamma-w-{view}-{checkpoint}",
-        f"Exponent γ_w of the channel width: {place.describe()}",
-        ("Figure", "γ_w", *map(arrow, tasks)),
-        tuple(rows),
-        _caption(results),
-    )
+    tasks = task_names(results, view, checkpoint)
+    cells = {f"{value:g}": [runs[value]] * len(tasks) for value in sorted(runs)}
+    rows = [row for score, name in SCORE_NAMES.items() for row in _block(name, cells, tasks, score, view, checkpoint)]
+    title = f"Exponent γ_w of the channel width: {VIEW_NAMES[view]}, {CHECKPOINT_NAMES[checkpoint]}"
+    header = ("Figure", "γ_w", *map(arrow, tasks))
+    return Table(f"gamma-w-{view}-{checkpoint}", title, header, tuple(rows), _caption(results))
 
 
 def all_views(
@@ -224,37 +366,49 @@ def _by_method(
     results: Sequence[Result],
     name: str,
     title: str,
-    place: _View,
-    columns: Sequence[str],
     column_of: Callable[[Result], str],
-    score: str = "map_tie_aware",
+    score: str,
+    view: str,
+    checkpoint: str,
 ) -> Table:
-    """Return a block a task, a row a method; ``column_of`` says in which of ``columns`` a run stands."""
-    started, columns = _started(results), list(dict.fromkeys(columns))
-    methods = dict.fromkeys(result.method for result in started)
+    """Return a block a task, a row a method; ``column_of`` names the column in which a run stands."""
+    columns = list(dict.fromkeys(map(column_of, sorted(results, key=lambda result: result.n_bits))))
+    runs: dict[str, list[list[Result]]] = {result.method: [[] for _ in columns] for result in results}
+    for result in results:
+        runs[result.method][columns.index(column_of(result))].append(result)
     rows: list[tuple[Cell, ...]] = []
-    for task in task_names(results, *place):
-        cells = {
-            method: [
-                _Cell([run for run in started if (run.method, column_of(run)) == (method, column)], task, score)
-                for column in columns
-            ]
-            for method in methods
-        }
-        rows += _block(arrow(task), cells, place)
-    header, name = ("Task", "Method", *columns), f"{name}-{place.view}-{place.checkpoint}"
-    return Table(name, f"{title}: {place.describe()}", header, tuple(rows), _caption(results))
+    for task in task_names(results, view, checkpoint):
+        rows += _block(arrow(task), runs, [task] * len(columns), score, view, checkpoint)
+    title = f"{title}: {VIEW_NAMES[view]}, {CHECKPOINT_NAMES[checkpoint]}"
+    return Table(f"{name}-{view}-{checkpoint}", title, ("Task", "Method", *columns), tuple(rows), _caption(results))
 
 
-def _block(name: str, cells: dict[str, list[_Cell]], place: _View) -> list[tuple[Cell, ...]]:
-    """Return the rows of a block: one an entry of ``cells``, the best of each column bold, then the chance level."""
-    outcomes = {label: [outcome(*cell, *place) for cell in row] for label, row in cells.items()}
+def _block(
+    name: str,
+    runs: Mapping[str, Sequence[Sequence[Result]]],
+    tasks: Sequence[str],
+    score: str,
+    view: str,
+    checkpoint: str,
+) -> list[tuple[Cell, ...]]:
+    """Return the rows of a block, the best of each column bold, then the chance level.
+
+    ``runs`` are those of each cell: label of a row -> a list a column; ``tasks`` the task of each column.
+    """
+    outcomes = {
+        label: [outcome(cell, task, score, view, checkpoint) for cell, task in zip(row, tasks, strict=True)]
+        for label, row in runs.items()
+    }
     best = [best_means([cell.spread() for cell in column]) for column in zip(*outcomes.values(), strict=True)]
     rows = [
         (Cell(name), Cell(label), *(Cell(cell.text(), bold[number]) for cell, bold in zip(row, best, strict=True)))
         for number, (label, row) in enumerate(outcomes.items())
     ]
-    chances = [Cell(_chance(column, place)) for column in zip(*cells.values(), strict=True)]
+    columns = zip(zip(*runs.values(), strict=True), tasks, strict=True)
+    chances = [
+        Cell(_chance([run for cell in column for run in cell], task, score, view, checkpoint))
+        for column, task in columns
+    ]
     return [*rows, (Cell(name), Cell("chance"), *chances)]
 
 
@@ -269,18 +423,18 @@ def best_means(spreads: Sequence[Spread | None]) -> list[bool]:
     return [len(scores) > 1 and mean == max(scores) for mean in means]
 
 
-def _chance(column: Sequence[_Cell], place: _View) -> str:
+def _chance(results: Sequence[Result], task: str, score: str, view: str, checkpoint: str) -> str:
     """Return the score of no information: the share of relevant items, or 50 for ROC-AUC; a range if the data differ.
 
     The chance level of NDCG depends on every query's gains and is not known here.
     """
-    if any(cell.score == "ndcg_graded" for cell in column):
+    if score == "ndcg_graded":
         return "–"
-    levels = []
-    for results, task, score in column:
-        for result in results:
-            if task in result.epochs.get(place.checkpoint, {}).get(place.view, {}):
-                levels.append(0.5 if score == "roc_auc_micro" else result.score(task, "chance", *place))
+    levels = [
+        0.5 if score == "roc_auc_micro" else result.score(task, "chance", view, checkpoint)
+        for result in results
+        if task in result.epochs.get(checkpoint, {}).get(view, {})
+    ]
     if not levels:
         return "–"
     low, high = f"{100 * min(levels):.2f}", f"{100 * max(levels):.2f}"
@@ -292,27 +446,18 @@ def _length(result: Result) -> str:
 
 
 def _model(result: Result) -> str:
-    return f"{result.settings['model']['name']}, {_length(result)}"
-
-
-def _started(results: Sequence[Result]) -> list[Result]:
-    """Return the runs whose settings are known; `_caption` names the others."""
-    return [result for result in results if result.settings]
+    return f"{result.settings['model']['name']}, k = {result.n_bits}"
 
 
 def _caption(results: Sequence[Result]) -> str:
     """Say how to read the numbers, over how many seeds, and what became of runs without a result."""
-    seeds = len({result.seed for result in _started(results)})
+    seeds = len({result.seed for result in results})
     parts = [
         f"In percent, mean ± sample standard deviation (ddof 1) over {seeds} {'seed' if seeds == 1 else 'seeds'}; "
         "no ± where there is a single run. Best mean of each column and block in bold. "
         "Chance is what codes without information give."
     ]
-    unknown = [result.name for result in results if not result.settings]
-    if unknown:
-        parts.append(f"In no cell, because they never started: {', '.join(unknown)}.")
     parts += [f"Failed: {result.name} ({result.error})." for result in results if result.status == "failed"]
-    missing = [result.name for result in results if result.status == "missing" and result.settings]
-    if missing:
+    if missing := [result.name for result in results if result.status == "missing"]:
         parts.append(f"Not run to the end: {', '.join(missing)}.")
     return " ".join(parts)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -46,21 +45,7 @@ class Mark:
     interval: tuple[float, float] | None = None
 
 
-def has_points(series: Mapping[str, Points]) -> bool:
-    """Return whether `line_chart` has anything to draw.
-
-    >>> has_points({"loss": [(1, math.nan)]}), has_points({"loss": [(1, math.nan), (2, 0.5)]})
-    (False, True)
-    """
-    return bool(_finite(series))
-
-
-def _finite(series: Mapping[str, Points]) -> dict[str, list[tuple[float, float]]]:
-    finite = {name: [(x, y) for x, y in points if math.isfinite(x + y)] for name, points in series.items()}
-    return {name: points for name, points in finite.items() if points}
-
-
-def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bool = True) -> Chart:
+def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bool = True) -> Chart | None:
     """Draw ``series``: name -> (x, y) by rising x; points that are not finite are left out.
 
     Args:
@@ -69,15 +54,16 @@ def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bo
         series: the lines.
         whole: x counts something, so ticks are whole numbers.
 
-    Raises:
-        ValueError: there is no finite point.
+    Returns:
+        The chart; None without a finite point.
 
     >>> line_chart("Mean loss", "epoch", {"loss": [(1, 2.5), (2, 0.5)]}).description
     'Mean loss over epoch. loss: 2.5 to 0.5.'
     """
-    finite = _finite(series)
+    finite = {name: [(x, y) for x, y in points if math.isfinite(x + y)] for name, points in series.items()}
+    finite = {name: points for name, points in finite.items() if points}
     if not finite:
-        raise ValueError(f"{title}: there is nothing to draw")
+        return None
     figure, axes = _paper(3.0)
     tips: list[list[str]] = []
     for number, (name, points) in enumerate(finite.items()):
@@ -90,7 +76,7 @@ def line_chart(title: str, x_label: str, series: Mapping[str, Points], whole: bo
     if whole:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     ends = "; ".join(f"{name}: {points[0][1]:.4g} to {points[-1][1]:.4g}" for name, points in finite.items())
-    return _finish(figure, axes, Chart(title, Markup(), f"{title} over {x_label}. {ends}."), tips)
+    return _finish(figure, axes, title, f"{title} over {x_label}. {ends}.", tips)
 
 
 def level_chart(
@@ -125,8 +111,7 @@ def level_chart(
     axes.set_ylim(len(rows) - 0.4, -0.6)
     if whole:
         axes.set_xlim(0, 100)
-    chart = Chart(title, Markup(), f"{title}. {'. '.join(said)}.")
-    return _finish(figure, axes, chart, [[mark.tip for _, mark in marks]])
+    return _finish(figure, axes, title, f"{title}. {'. '.join(said)}.", [[mark.tip for _, mark in marks]])
 
 
 _MOST_TIPS = 100
@@ -149,11 +134,11 @@ def _add_tips(axes: Axes, x: np.ndarray, y: np.ndarray, number: int) -> None:
     axes.scatter(x, y, 90, "0.5", alpha=0, linewidths=0, zorder=4, gid=f"{_TIPS}{number}")
 
 
-def _finish(figure: Figure, axes: Axes, chart: Chart, tips: Sequence[Sequence[str]]) -> Chart:
+def _finish(figure: Figure, axes: Axes, title: str, description: str, tips: Sequence[Sequence[str]]) -> Chart:
     if len(axes.get_legend_handles_labels()[0]) > 1:
         legend_below(figure, axes)
         figure.legends[0].set_frame_on(False)  # its paper would be white
-    svg = inline_svg(figure, chart.title)
+    svg = inline_svg(figure, title)
     for number, words in enumerate(tips):
         at = svg.index(f'<g id="{_TIPS}{number}">')
         svg = svg.replace(f' id="{_TIPS}{number}"', "", 1)
@@ -161,37 +146,42 @@ def _finish(figure: Figure, axes: Axes, chart: Chart, tips: Sequence[Sequence[st
             at = svg.index("/>", svg.index("<use ", at))
             svg = f"{svg[:at]}><title>{escape(tip)}</title></use>{svg[at + 2 :]}"
     # Drawn by matplotlib, which escapes the texts.
-    return Chart(chart.title, Markup(svg), chart.description)
+    return Chart(title, Markup(svg), description)
 
 
 _NUMBER = re.compile(r"[-−+]?[\d,.]+( %)?|–")
 _NOT_IN_AN_ID = re.compile(r"[^a-z0-9]+")
 
 
+class _Kind:
+    """What the template tells blocks apart by."""
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__.lower()
+
+
 @dataclass(frozen=True)
-class Text:
+class Text(_Kind):
     """A paragraph."""
 
     text: str
-    kind: ClassVar[str] = "text"
 
 
 @dataclass(frozen=True)
-class Listing:
+class Listing(_Kind):
     """Lines to copy, or a file as it is."""
 
     text: str
-    kind: ClassVar[str] = "listing"
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(_Kind):
     """Rows as long as the header; the first column names the rows."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
-    kind: ClassVar[str] = "table"
 
     @property
     def numeric(self) -> list[bool]:
@@ -205,20 +195,18 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Plot:
+class Plot(_Kind):
     """An image within the page; ``uri`` as `data_uri` returns it."""
 
     uri: str
     caption: str
-    kind: ClassVar[str] = "plot"
 
 
 @dataclass(frozen=True)
-class Charts:
+class Charts(_Kind):
     """Charts side by side."""
 
     charts: Sequence[Chart]
-    kind: ClassVar[str] = "charts"
 
 
 @dataclass(frozen=True)
@@ -241,21 +229,19 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Answers:
+class Answers(_Kind):
     """Queries, each with the items that it found: one row of cards a query."""
 
     caption: str
     rows: Sequence[Sequence[Card]]
-    kind: ClassVar[str] = "answers"
 
 
 @dataclass(frozen=True)
-class Folded:
+class Folded(_Kind):
     """Blocks that are folded away until a reader opens them."""
 
     summary: str
     blocks: "Sequence[Block]"
-    kind: ClassVar[str] = "folded"
 
 
 Block = Text | Listing | Table | Plot | Charts | Answers | Folded

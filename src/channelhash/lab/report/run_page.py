@@ -4,8 +4,7 @@ import io
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +28,6 @@ from channelhash.lab.report.page import (
     Table,
     Text,
     data_uri,
-    has_points,
     level_chart,
     line_chart,
     plots_in,
@@ -74,18 +72,12 @@ def health_blocks(query: CodeSet, database: CodeSet, bounds: Bounds | None) -> l
         bounds: the channels of the run's loss, as in `metrics.code_report`; None without channels.
     """
     of_bits = {modality: bit_health(packed, database.n_bits) for modality, packed in database.codes.items()}
+    ones = {name: _sorted(health["ones"]) for name, health in of_bits.items()}
+    chart = line_chart("Share of ones of each bit, %", "bits, sorted", ones)
     blocks: list[Block] = [
         Text(f"Bits and buckets of the {len(database):,} items of the retrieval set; a good bit is 1 for half."),
         _bit_table(of_bits),
-        Charts(
-            [
-                line_chart(
-                    "Share of ones of each bit, %",
-                    "bits, sorted",
-                    {name: _sorted(health["ones"]) for name, health in of_bits.items()},
-                )
-            ]
-        ),
+        Charts([chart] if chart else []),
     ]
     if bounds is None:
         blocks.append(Text("The run's loss has no channels, so pairs are not held against any."))
@@ -123,16 +115,14 @@ def _bit_table(of_bits: Mapping[str, BitHealth]) -> Table:
 
 
 def _channel_table(query: CodeSet, bounds: Bounds) -> Table:
-    names = list(query.codes)
     rows = []
-    for i, first in enumerate(names):
-        for second in names[i:]:
-            partner = None if first == second else query.codes[second]
-            assert query.labels is not None
-            kinds = channel_health(query.codes[first], partner, query.labels, query.n_bits, bounds)
-            for kind, health in kinds.items():
-                shares = [print_score(health["inside"]), print_score(health["below"]), print_score(health["above"])]
-                rows.append((f"{first}–{second}, {_PAIR_KINDS[kind]}", print_score(health["pairs"]), *shares))
+    for first, second in combinations_with_replacement(query.codes, 2):
+        partner = None if first == second else query.codes[second]
+        assert query.labels is not None
+        kinds = channel_health(query.codes[first], partner, query.labels, query.n_bits, bounds)
+        for kind, health in kinds.items():
+            figures = [print_score(health[name]) for name in ("pairs", "inside", "below", "above")]
+            rows.append((f"{first}–{second}, {_PAIR_KINDS[kind]}", *figures))
     return Table(["pairs of codes", "pairs", "inside, %", "nearer, %", "farther, %"], rows, "Pairs and their channels")
 
 
@@ -141,32 +131,17 @@ _ANSWERS = 6
 _SIDE = 160
 
 
-@dataclass
-class Thumbnails:
-    """Small JPEG copies of images, each read once.
-
-    Attributes:
-        unreadable: files that cannot be read any more.
-    """
-
-    unreadable: set[str] = field(default_factory=set)
-    _uris: dict[str, str] = field(default_factory=dict)
-
-    def uri(self, path: str) -> str:
-        """Return an address that holds the image; empty if it cannot be read."""
-        if path not in self._uris:
-            try:
-                with open_image(path) as opened:
-                    image = decode(opened, 2 * _SIDE)
-            except OSError:
-                self.unreadable.add(path)
-                self._uris[path] = ""
-                return ""
-            image.thumbnail((_SIDE, _SIDE))
-            buffer = io.BytesIO()
-            image.save(buffer, "JPEG", quality=80)
-            self._uris[path] = data_uri(buffer.getvalue(), "image/jpeg")
-        return self._uris[path]
+def _thumbnail(path: str) -> str:
+    """Return an address that holds a small JPEG copy of an image; empty if it cannot be read."""
+    try:
+        with open_image(path) as opened:
+            image = decode(opened, 2 * _SIDE)
+    except OSError:
+        return ""
+    image.thumbnail((_SIDE, _SIDE))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=80)
+    return data_uri(buffer.getvalue(), "image/jpeg")
 
 
 def example_blocks(query: CodeSet, database: CodeSet, notes: list[str]) -> list[Block]:
@@ -177,16 +152,16 @@ def example_blocks(query: CodeSet, database: CodeSet, notes: list[str]) -> list[
         database: codes that are searched, of the same model.
         notes: gets a line if images cannot be read any more.
     """
-    thumbnails = Thumbnails()
+    thumbnails: dict[str, str] = {}
     tasks = cross_tasks(f"{asked}->{found}" for asked in query.codes for found in database.codes)
     answers = [_answers(query, database, task, thumbnails) for task in tasks]
-    if lost := len(thumbnails.unreadable):
+    if lost := sum(not uri for uri in thumbnails.values()):
         notes.append(f"{lost} pictures of the examples cannot be read any more; their words are shown.")
     how = "Queries spaced evenly over the query set, not chosen."
     return [Text(how + " An answer is right if it shares a label." * (query.labels is not None)), *answers]
 
 
-def _answers(query: CodeSet, database: CodeSet, task: str, thumbnails: Thumbnails) -> Answers:
+def _answers(query: CodeSet, database: CodeSet, task: str, thumbnails: dict[str, str]) -> Answers:
     modality, searched = task.split("->")
     picked = np.unique(np.linspace(0, len(query) - 1, _QUERIES).astype(int))
     matches = nearest(query.codes[modality][picked], database.codes[searched], database.ids, _ANSWERS)
@@ -199,12 +174,16 @@ def _answers(query: CodeSet, database: CodeSet, task: str, thumbnails: Thumbnail
     return Answers(f"{arrow(task)}: the codes of each {modality}, and the nearest {searched} codes", rows)
 
 
-def _card(codes: CodeSet, row: int, heading: str, thumbnails: Thumbnails, right: bool | None = None) -> Card:
+def _card(codes: CodeSet, row: int, heading: str, thumbnails: dict[str, str], right: bool | None = None) -> Card:
     """Show an item with all that is known of it, whichever modality was searched."""
-    uri = thumbnails.uri(codes.images[row]) if codes.images else ""
+    image = codes.images[row] if codes.images else ""
+    if image and image not in thumbnails:
+        thumbnails[image] = _thumbnail(image)
     text = codes.texts[row] if codes.texts else ""
     labels = ", ".join(codes.names_of(row))
-    return Card(heading, uri, text, " · ".join(part for part in (codes.ids[row], labels) if part), right)
+    return Card(
+        heading, thumbnails.get(image, ""), text, " · ".join(part for part in (codes.ids[row], labels) if part), right
+    )
 
 
 def _relevant(query: CodeSet, row: int, database: CodeSet, item: int) -> bool | None:
@@ -234,13 +213,13 @@ def run_page(folder: Path) -> Page:
         InputError: ``config.yaml`` is no configuration at all.
     """
     notes: list[str] = []
-    settings = read_settings_file(folder / "config.yaml")
-    log = _or_note(notes, folder, _log) or []
-    environments = _or_note(notes, folder, _environments) or []
-    evaluations = _or_note(notes, folder, read_evaluations) or []
-    codes = _or_note(notes, folder, read_test_codes)
-    bounds = _or_note(notes, folder, partial(_bounds, codes=codes))
-    counts = _or_note(notes, folder, _partitions) or {}
+    settings = read_yaml_sections(folder / "config.yaml", "is no run's configuration, which has sections with keys")
+    log = _or_note(notes, folder, lambda: read_log(folder / "log.jsonl")) or []
+    environments = _or_note(notes, folder, lambda: read_environments(folder / "environment.json")) or []
+    evaluations = _or_note(notes, folder, lambda: read_evaluations(folder)) or []
+    codes = _or_note(notes, folder, lambda: read_test_codes(folder))
+    bounds = _or_note(notes, folder, lambda: _bounds(folder, codes))
+    counts = _or_note(notes, folder, lambda: _partitions(folder)) or {}
     standings = stand_by_labels(*codes) if codes else []
     standings = standings or stand_by_recall(evaluations[0][1] if evaluations else {})
     notes += _unfinished(folder, settings, log, bool(evaluations), codes is not None, bool(environments))
@@ -268,15 +247,6 @@ def run_page(folder: Path) -> Page:
     )
 
 
-def read_settings_file(path: Path) -> Sections:
-    """Read a configuration of any version as it is written: section -> key -> value.
-
-    Raises:
-        InputError: the file is not a configuration.
-    """
-    return read_yaml_sections(path, "is no run's configuration, which has sections with keys")
-
-
 def environment_blocks(environments: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Tabulate environments: one column a different environment, one row a recorded fact.
 
@@ -291,10 +261,10 @@ def environment_blocks(environments: Sequence[Mapping[str, Any]]) -> list[Block]
     return [Table(header, [(key, *[environment.get(key, "–") for environment in flat]) for key in keys])]
 
 
-def _or_note(notes: list[str], folder: Path, read: Callable[[Path], _T]) -> _T | None:
+def _or_note(notes: list[str], folder: Path, read: Callable[[], _T]) -> _T | None:
     """Call ``read``; where the file is not of this version, return None and add a note that says so."""
     try:
-        return read(folder)
+        return read()
     except InputError as error:
         notes.append(str(error).replace(f"{folder}/", ""))  # pages are passed on; the folder does not matter
         return None
@@ -308,14 +278,6 @@ def _flat(environment: Mapping[str, Any]) -> dict[str, str]:
         elif value is not None:
             lines[key.replace("_", " ")] = str(value)
     return lines
-
-
-def _log(folder: Path) -> list[dict[str, Any]]:
-    return read_log(folder / "log.jsonl")
-
-
-def _environments(folder: Path) -> list[dict[str, Any]]:
-    return read_environments(folder / "environment.json")
 
 
 def read_test_codes(folder: Path) -> tuple[CodeSet, CodeSet] | None:
@@ -416,8 +378,8 @@ def _training(log: Sequence[Mapping[str, Any]]) -> list[Block]:
         }
         best = max(validated, key=lambda entry: selection_score(entry["validation"]))
         summary += f" Best on validation after epoch {best['epoch'] + 1}."
-    charts = [line_chart(title, "epoch", series) for title, series in lines.items() if has_points(series)]
-    return [Text(summary), Charts(charts)]
+    charts = [line_chart(title, "epoch", series) for title, series in lines.items()]
+    return [Text(summary), Charts([chart for chart in charts if chart])]
 
 
 def _data(folder: Path, counts: Mapping[str, int], codes: tuple[CodeSet, CodeSet] | None) -> list[Block]:

@@ -10,11 +10,11 @@ import numpy as np
 
 from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError
-from channelhash.lab.report.page import Block, Charts, Points, Table, has_points, line_chart
+from channelhash.lab.report.page import Block, Charts, Points, Table, line_chart
 from channelhash.metrics.histogram import hamming_histogram
 from channelhash.metrics.significance import bootstrap_interval
 from channelhash.utils.plotting import arrow
-from channelhash.utils.reading import read_json
+from channelhash.utils.reading import read_json, reading
 from channelhash.utils.seeds import generator
 
 # The range of 39 shuffles: a score without information is above it once in 40 times, as above a 95 % interval.
@@ -169,17 +169,19 @@ def read_evaluations(folder: Path) -> list[tuple[str, Tasks]]:
         InputError: a file does not hold scores by task.
     """
     evaluations: list[tuple[str, Tasks]] = []
-    if (folder / "metrics.json").exists():
-        metrics = _read(folder / "metrics.json")
+    problem, remedy = "holds no scores of this version", "evaluate the run again"
+    if (path := folder / "metrics.json").exists():
+        metrics = read_json(path, problem, remedy)
         title = f"{metrics.get('split', 'test')} split, {metrics.get('checkpoint', 'last')} epoch"
-        evaluations.append((title, _tasks(metrics.get("tasks"), folder / "metrics.json")))
-    if (folder / "result.json").exists():
-        epochs = _read(folder / "result.json").get("epochs")
-        for checkpoint, views in (epochs if isinstance(epochs, dict) else {}).items():
-            for view, tasks in views.items() if isinstance(views, dict) else ():
-                title = f"{view.replace('_', ' ')}{' split' * (view != 'leak_free')}, {checkpoint} epoch"
-                if title not in [name for name, _ in evaluations]:
-                    evaluations.append((title, _tasks(tasks, folder / "result.json")))
+        evaluations.append((title, _tasks(metrics.get("tasks"), path)))
+    if (path := folder / "result.json").exists():
+        content = read_json(path, problem, remedy)
+        with reading(path, problem, remedy):
+            for checkpoint, views in content["epochs"].items():
+                for view, tasks in views.items():
+                    title = f"{view.replace('_', ' ')}{'' if view == 'leak_free' else ' split'}, {checkpoint} epoch"
+                    if title not in dict(evaluations):
+                        evaluations.append((title, _tasks(tasks, path)))
     return evaluations
 
 
@@ -238,10 +240,6 @@ def _joined(key: str, inner: str) -> str:
     return f"{name}{inner}" if name.endswith("@") else f"{name} {_NAMES.get(inner, inner.replace('_', ' '))}".strip()
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return read_json(path, "holds no scores of this version", "evaluate the run again")
-
-
 def _tasks(tasks: Any, path: Path) -> Tasks:
     if not isinstance(tasks, dict) or not tasks or not all(isinstance(report, dict) for report in tasks.values()):
         raise InputError(f"{path.name}: holds no scores by task, as this version writes; evaluate the run again")
@@ -283,9 +281,9 @@ def curves(evaluations: Sequence[tuple[str, Tasks]]) -> list[Charts]:
         pairs = zip(both.get("recall", []), both.get("precision", []), strict=True)
         lines[arrow(task)] = [(100 * x, 100 * y) for x, y in pairs if y is not None]
         within[arrow(task)] = [(x, 100 * y) for x, y in enumerate(radius.get("precision", [])) if y is not None]
-    charts = []
-    if has_points(lines):
-        charts.append(line_chart("Precision, %, all queries together", "recall, %", lines, whole=False))
-    if has_points(within):
-        charts.append(line_chart("Precision, %, within a radius", "bits", within))
-    return [Charts(charts)] * bool(charts)
+    charts = (
+        line_chart("Precision, %, all queries together", "recall, %", lines, whole=False),
+        line_chart("Precision, %, within a radius", "bits", within),
+    )
+    drawn = [chart for chart in charts if chart]
+    return [Charts(drawn)] if drawn else []

@@ -1,12 +1,12 @@
-"""The experiments of ``channelhash experiment``, one file each."""
+"""The experiments of ``channelhash experiment``."""
 
-#: Name of an experiment -> its file here, whose ``EXPERIMENT`` is read when the experiment runs (it needs PyTorch,
-#: which ``--help`` does not).
+#: Name of an experiment -> ``file:NAME`` of its record here, read when the experiment runs (it needs PyTorch, which
+#: ``--help`` does not).
 EXPERIMENTS = {
-    "losses": "losses",
-    "gamma-w": "gamma_w",
-    "architectures": "architectures",
-    "factorial": "factorial",
-    "weights": "weights",
-    "robustness": "robustness",
+    "losses": "paper:LOSSES",
+    "gamma-w": "paper:GAMMA_W",
+    "architectures": "paper:ARCHITECTURES",
+    "factorial": "factorial:EXPERIMENT",
+    "weights": "weights:EXPERIMENT",
+    "robustness": "robustness:EXPERIMENT",
 }

@@ -14,11 +14,9 @@ from torch import Tensor
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
-from channelhash.lab.experiments.base import METHODS
-from channelhash.lab.experiments.experiment import Design, Experiment, GridRun, Result, Table
-from channelhash.lab.experiments.rendering import Cell
+from channelhash.lab.experiments.experiment import METHODS, Design, Experiment, GridRun, Result, Table
 from channelhash.lab.experiments.results import measured
-from channelhash.lab.experiments.tables import all_views, best_means, losses_table, print_spread, spread
+from channelhash.lab.experiments.tables import Cell, all_views, losses_table, spread_cells
 from channelhash.metrics.report import evaluate_sets
 from channelhash.models.hash_model import Branch
 from channelhash.models.small import unit_pixels
@@ -205,7 +203,7 @@ _Rows = dict[str, dict[str, list[float]]]
 def _grid(design: Design) -> list[GridRun]:
     """Return each loss with each share of noisy labels.
 
-    >>> from channelhash.lab.experiments.base import DATASETS
+    >>> from channelhash.lab.experiments.experiment import DATASETS
     >>> [run.name for run in _grid(Design(DATASETS["synthetic"], [32], [0], {"SCH": {"name": "sch"}}))]
     ['sch-k32-seed0', 'sch-labels-of-others-0.2-k32-seed0', 'sch-labels-of-others-0.4-k32-seed0']
     """
@@ -268,35 +266,25 @@ def _encode(branch: Branch, inputs: Tensor) -> PackedCodes:
 def _tables(results: Sequence[Result]) -> list[Table]:
     """Return mAP by perturbation of images, of texts and of labels, and every cell of the runs as ever."""
     finished = [result for result in results if result.status == "finished"]
-    clean = [result for result in finished if _NOISY not in result.method]
-    perturbed = {
-        result.name: measured(result, "robustness", partial(perturbed_scores, result.folder)) for result in clean
-    }
     tables = []
     for modality, task in _TASKS.items():
         rows: _Rows = {}
-        for run in clean:
-            _add(rows, _AS_IT_IS, run.method, run.score(task))
-            for name, scores in perturbed[run.name].items():
-                if task in scores:
-                    _add(rows, name, run.method, scores[task])
+        for run in finished:
+            if _NOISY not in run.method:
+                perturbed = measured(run, "robustness", partial(perturbed_scores, run.folder))
+                scores = {_AS_IT_IS: run.score(task)}
+                scores |= {name: tasks[task] for name, tasks in perturbed.items() if task in tasks}
+                for name, score in scores.items():
+                    rows.setdefault(name, {}).setdefault(run.method, []).append(score)
         if len(rows) > 1:
             tables.append(_table(f"robustness-{modality}", f"{arrow(task)}, queries perturbed", rows))
     by_labels: _Rows = {}
     for run in finished:
         method, _, share = run.method.partition(_NOISY)
-        _add(
-            by_labels,
-            f"labels of others|{share or 0}",
-            method,
-            float(np.mean([run.score(task) for task in _TASKS.values()])),
-        )
+        of_share = by_labels.setdefault(f"labels of others|{share or 0}", {})
+        of_share.setdefault(method, []).append(float(np.mean([run.score(task) for task in _TASKS.values()])))
     title = "mean of image → text and text → image, training labels wrong"
     return [*tables, _table("robustness-labels", title, by_labels), *all_views(losses_table, results)]
-
-
-def _add(rows: _Rows, name: str, method: str, score: float) -> None:
-    rows.setdefault(name, {}).setdefault(method, []).append(score)
 
 
 def _table(name: str, title: str, rows: _Rows) -> Table:
@@ -305,12 +293,7 @@ def _table(name: str, title: str, rows: _Rows) -> Table:
     body = []
     for row, scores in rows.items():
         kind, _, size = row.partition("|")
-        spreads = [spread(scores[method]) if method in scores else None for method in methods]
-        cells = [
-            Cell(print_spread(each) if each else "–", best)
-            for each, best in zip(spreads, best_means(spreads), strict=True)
-        ]
-        body.append((Cell(kind), Cell(size), *cells))
+        body.append((Cell(kind), Cell(size), *spread_cells([scores.get(method, ()) for method in methods])))
     return Table(
         name,
         f"Tie-aware mAP under perturbation: {title}",

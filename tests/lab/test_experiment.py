@@ -1,20 +1,16 @@
-"""The record of an experiment: each registered one is whole, and takes the options that it says."""
+"""The record of an experiment, and what it leaves in its folder."""
+
+import csv
+import json
+from pathlib import Path
 
 import pytest
 
 from channelhash.errors import InputError
-from channelhash.lab.experiments.experiment import Design, choose_losses, load_experiment
+from channelhash.lab.experiments.experiment import Design, choose_losses
 from channelhash.lab.experiments.results import read_grid
-from channelhash.lab.experiments.studies import EXPERIMENTS
-from lab.experiments.made_grids import named_grid
+from lab.grids import assert_made_again, named_grid
 from small_runs import assert_refused, grid_base, run_command
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_is_registered_under_its_name(name):
-    experiment = load_experiment(name)
-    assert experiment.name == name
-    assert experiment.title
 
 
 @pytest.mark.parametrize("name", ["losses", "architectures", "robustness"])
@@ -92,6 +88,8 @@ def test_a_loss_of_ones_own_is_compared(in_folder, tmp_path, jobs):
     results = read_grid(tmp_path / "grid")[1]
     assert [(result.method, result.status) for result in results] == [("DSCH", "finished"), ("Length", "finished")]
     assert "| Length |" in (tmp_path / "grid" / "tables" / "losses-test-last.md").read_text()
+    assert "Length against DSCH" in (tmp_path / "grid" / "tables" / "significance-test-last.tex").read_text()
+    assert (tmp_path / "grid" / "plots" / "training-k8.png").stat().st_size > 5_000
 
 
 def test_an_experiment_of_ones_own_runs(in_folder, tmp_path, capsys):
@@ -103,3 +101,39 @@ def test_an_experiment_of_ones_own_runs(in_folder, tmp_path, capsys):
     assert_refused(
         capsys, "experiment", "python:study_of_mine:Length", says="python:study_of_mine:Length: is not an Experiment"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "bits", "tables", "plots"),
+    [
+        ("losses", "8,12", ["losses-test-last", "significance-test-last", "wins-test-last"], ["map-over-bits"]),
+        ("gamma-w", "8", ["gamma-w-validation-last", "gamma-w-test-last"], ["gamma-w-k8-kq0.01"]),
+        ("factorial", "8", ["losses-test-last", "effects-k8"], ["training-k8"]),
+    ],
+)
+def test_each_grid_leaves_its_tables_plots_and_scores(tmp_path, capsys, name, bits, tables, plots):
+    out = tmp_path / "grid"
+    arguments = ["experiment", name, "--config", grid_base(tmp_path), "--bits", bits, "--seeds", "2", "--out", out]
+    arguments += ["--losses", "sch,dsch"] if name == "losses" else []
+    assert run_command(*arguments, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert all(len(run["tasks"]) == 4 for run in printed["runs"])
+    assert all(Path(path).exists() for path in printed["tables"])
+    for table in tables:
+        assert {path.suffix for path in (out / "tables").glob(f"{table}.*")} == {".md", ".tex", ".csv"}
+    for plot in plots:
+        assert (out / "plots" / f"{plot}.png").stat().st_size > 5_000
+        assert (out / "plots" / f"{plot}.svg").exists()
+    _, results = read_grid(out)
+    with open(out / "runs.csv", newline="") as file:
+        runs = list(csv.DictReader(file))
+    assert [run["run"] for run in runs] == [result.name for result in results]
+    assert len({(run["data"], run["splits"]) for run in runs}) == 1
+    for task, scores in results[0].epochs["best"]["leak_free"].items():
+        column = f"best/leak_free/{task}"
+        assert float(runs[0][f"{column}/map_tie_aware"]) == scores["map_tie_aware"]
+        assert float(runs[0][f"{column}/map_at/50"]) == scores["map_at"]["50"]
+    assert_made_again(name, out)
+    assert run_command("report", out) == 0
+    assert name in (out / "report.html").read_text().lower()

@@ -1,25 +1,111 @@
-"""``experiment robustness``: queries are perturbed after the training, labels before."""
+"""Perturbations keep shapes and grow with their size; queries are perturbed after the training, labels before."""
 
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from channelhash.codes import binarize, pack
 from channelhash.data.collection import load_collection
 from channelhash.data.label_noise import noisy_labels
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import robustness
-from channelhash.lab.experiments.studies.robustness import CORRUPTIONS, perturbed_scores
+from channelhash.lab.experiments.studies.robustness import CORRUPTIONS, TAG_NOISE, attack, perturbed_scores
 from channelhash.metrics import evaluate
-from channelhash.models.small import unit_pixels
+from channelhash.models.hash_model import Branch
+from channelhash.models.small import SmallConvNet, unit_pixels
 from channelhash.runs import train as train_module
 from channelhash.runs.evaluate import run_codes
 from channelhash.runs.folder import open_run
-from lab.experiments.made_grids import assert_made_again
+from lab.grids import assert_made_again
 from small_runs import assert_refused, grid_base, run_command
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    """Smooth pictures: waves of two colours."""
+    at = torch.linspace(0, 6, 64)
+    wave = 0.5 + 0.4 * torch.sin(at[:, None] + at)
+    return torch.stack([torch.stack([wave, wave.flip(0), 1 - wave]), torch.stack([wave, 1 - wave, wave.flip(1)])])
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_a_corruption_grows_with_its_size_and_stays_a_picture(name, pixels):
+    apply, sizes = CORRUPTIONS[name]
+    assert list(sizes) in (sorted(sizes), sorted(sizes, reverse=True))
+    distances = []
+    for size in sizes:
+        changed = apply(pixels, size, 3)
+        assert (changed.shape, changed.dtype) == (pixels.shape, torch.float32)
+        assert 0 <= changed.min() <= changed.max() <= 1
+        assert torch.equal(changed, apply(pixels, size, 3)), "one seed, one draw"
+        distances.append((changed - pixels).square().mean().item())
+    assert 0 < distances[0] < distances[1] < distances[2]
+
+
+@pytest.mark.parametrize("name", TAG_NOISE)
+def test_noise_of_tags_changes_their_share_and_no_padding(name):
+    tokens = torch.arange(1, 4001, dtype=torch.int32).view(100, 40)
+    tokens[:, 30:] = 0
+    for size in TAG_NOISE[name].sizes:
+        changed = TAG_NOISE[name].apply(tokens, size, 0)
+        assert (changed.shape, changed.dtype) == (tokens.shape, torch.int32)
+        assert not changed[:, 30:].any()
+        assert set(changed.flatten().tolist()) <= set(tokens.flatten().tolist())
+        kept = sum(len(set(old) & set(new) - {0}) for old, new in zip(tokens.tolist(), changed.tolist(), strict=True))
+        assert kept / 3000 == pytest.approx(1 - size, abs=0.04)
+
+
+@pytest.fixture(scope="module")
+def branch():
+    torch.manual_seed(0)
+    encoder = SmallConvNet(8)
+    return Branch(lambda pixels: pixels, encoder, torch.nn.Linear(encoder.n_features, 16)).eval()
+
+
+@pytest.mark.parametrize("epsilon", [1 / 255, 4 / 255])
+def test_an_attack_stays_within_its_bound_and_moves_more_bits_than_noise(branch, pixels, epsilon):
+    changed = attack(branch, pixels, epsilon)
+    assert (changed - pixels).abs().max() <= epsilon + 1e-6
+    assert 0 <= changed.min() <= changed.max() <= 1
+    with torch.no_grad():
+        clean, attacked = branch(pixels), branch(changed)
+        noise = branch((pixels + epsilon * torch.randn_like(pixels).sign()).clamp(0, 1))
+    signs = torch.where(clean >= 0, 1.0, -1.0)
+    agreement = [(signs * torch.tanh(values)).mean() for values in (clean, noise, attacked)]
+    assert agreement[2] < agreement[1]
+    assert agreement[2] < agreement[0]
+
+
+def test_an_encoder_without_gradients_cannot_be_attacked(pixels):
+    class Opaque(torch.nn.Module):
+        def forward(self, values):
+            return values.detach().flatten(1)[:, :4]
+
+    assert attack(Branch(lambda pixels: pixels, Opaque(), torch.nn.Identity()), pixels, 0.1) is None
+
+
+labels = arrays(bool, st.tuples(st.integers(1, 12), st.integers(1, 4)))
+
+
+@settings(max_examples=50)
+@given(labels=labels, share=st.floats(0, 1), seed=st.integers(0, 99))
+def test_noisy_labels_are_those_of_other_rows(labels, share, seed):
+    noisy = noisy_labels(labels, share, seed)
+    changed = (noisy != labels).any(axis=1)
+    assert changed.sum() <= round(share * len(labels))
+    rows = {tuple(row) for row in labels.tolist()}
+    assert {tuple(row) for row in noisy.tolist()} <= rows
+    distinct = np.eye(len(labels), dtype=bool)
+    assert (noisy_labels(distinct, share, seed) != distinct).any(axis=1).sum() == (
+        round(share * len(labels)) if len(labels) > 1 else 0
+    )
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +130,8 @@ def folder(tmp_path_factory):
 def test_the_scores_are_those_of_perturbed_queries_against_the_codes_as_they_are(folder):
     clean = read_grid(folder)[1][0]
     scores = perturbed_scores(clean.folder)
+    assert scores == json.loads((clean.folder / "robustness.json").read_text()), "scores are kept"
+    assert_made_again("robustness", folder)
     assert set(scores) == {
         *(f"noise, σ|{size}" for size in (0.05, 0.1, 0.2)),
         *(f"JPEG, quality|{size}" for size in (30, 15, 5)),
@@ -87,13 +175,6 @@ def test_labels_are_wrong_in_training_alone(folder, monkeypatch, tmp_path):
     np.testing.assert_array_equal(given[0].numpy(), noisy_labels(right, 0.5, seed=0))
     assert 20 <= (given[0].numpy() != right).any(axis=1).sum() <= 32
     np.testing.assert_array_equal(run_codes(noisy.folder).query.labels, records.labels[run.splits.query])
-
-
-def test_scores_are_kept(folder):
-    clean = read_grid(folder)[1][0].folder
-    kept = json.loads((clean / "robustness.json").read_text())
-    assert kept == perturbed_scores(clean)
-    assert_made_again("robustness", folder)
 
 
 def test_features_cannot_be_perturbed(tmp_path, capsys):

@@ -18,20 +18,21 @@ from channelhash.lab.experiments.studies.weights import (
     LOSSES,
     WEIGHT_TRIALS,
     best_trials,
+    differences_tables,
+    learning_rates_table,
+    means_table,
     rate_of,
     run_weights,
 )
-from channelhash.lab.experiments.weights_tables import differences_tables, learning_rates_table, means_table
 from channelhash.losses import LOSSES as ALL_LOSSES
 from channelhash.losses import PUBLISHED
-from lab.experiments.made_grids import assert_made_again, named_grid
-from lab.experiments.made_results import made_result
+from lab.grids import assert_made_again, made_result, named_grid
 from small_runs import grid_base, run_command
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return grid_base(tmp_path_factory.mktemp("base"))
+@pytest.fixture
+def base(tmp_path):
+    return grid_base(tmp_path)
 
 
 def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path):
@@ -45,7 +46,7 @@ def test_every_loss_is_compared_in_both_forms_with_as_many_trials(base, tmp_path
     assert {run.config.loss.beta for run in grid.runs if run.config.loss_name == "hyp2"} == {PUBLISHED["hyp2"]["beta"]}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def folder(base):
     """Two losses: two rates each, then two and four choices of weights; two splits, one code length."""
     folder = base.parent / "grid"
@@ -61,7 +62,8 @@ def folder(base):
         yield folder
 
 
-def test_rates_are_chosen_first_and_weights_at_that_rate(folder):
+def test_the_grid_is_tuned_and_its_tables_come_from_its_raw_scores(folder):
+    """Rates are chosen first, and weights at that rate."""
     rates = best_trials(read_grid(folder / weights.TRIALS)[1])
     assert set(rates) == {"DNPH", "DSCH"}
     trials = read_grid(folder / WEIGHT_TRIALS)[1]
@@ -83,26 +85,20 @@ def test_rates_are_chosen_first_and_weights_at_that_rate(folder):
         else:
             assert (train["rates"], loss["average_precision"]) == ({}, 0)
 
-
-def test_the_tables_can_be_made_again_from_the_raw_scores(folder):
     names = {path.name for path in (folder / "tables").iterdir()}
     assert {"means.md", "differences-test.md", "chosen-weights.md", "learning-rates.md", "losses-test-last.md"} <= names
     assert (folder / "plots" / "tuning.png").exists()
     assert_made_again("weights", folder)
 
-
-def test_raw_scores_name_each_run_its_configuration_and_no_folder(folder):
     with open(folder / "runs.csv", newline="") as file:
         text = file.read()
     assert str(folder.parent) not in text
     rows = list(csv.DictReader(text.splitlines()))
     assert [(row["seed"], row["n_bits"]) for row in rows] == [("0", "8"), ("1", "8")] * 4
     assert len({row["splits"] for row in rows}) == 2
-    assert len({row["configuration"] for row in rows}) == len(rows)
-    result = read_grid(folder)[1][0]
-    assert float(rows[0]["last/leak_free/text->image/ndcg_graded"]) == pytest.approx(
-        result.score("text->image", "ndcg_graded", "leak_free"), rel=1e-7
-    )
+    score = float(rows[0]["last/leak_free/text->image/ndcg_graded"])
+    assert score == pytest.approx(results[0].score("text->image", "ndcg_graded", "leak_free"), rel=1e-7)
+    check_other_queries(results)
 
 
 def test_a_grid_without_validation_is_refused(base, tmp_path):
@@ -154,8 +150,8 @@ def test_differences_equal_the_tests_written_out(scores):
     assert (int(clear), int(behind)) == (sum(d > 0 for d in clearly), sum(d < 0 for d in clearly))
 
 
-def test_other_queries_are_drawn_from_those_of_all_seeds(folder):
-    results = read_grid(folder)[1]
+def check_other_queries(results):
+    """They are drawn from those of all seeds."""
     table = differences_tables(results)[1]
     (row,) = [row for row in table.rows if row[0].text == "DNPH"]
     lower, upper = (float(end.replace("−", "-")) for end in row[3].text.strip("[]").split(", "))

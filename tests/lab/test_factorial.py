@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from channelhash.errors import InputError
 from channelhash.lab.experiments.results import Result
-from channelhash.lab.experiments.studies.factorial import all_effects, factorial_effects
+from channelhash.lab.experiments.studies.factorial import effects_tables, factorial_effects
 
 
 def result(loss, kappa_q, seed, value, gamma_w=8.0, status="finished"):
@@ -47,8 +46,8 @@ def test_effects_are_the_terms_that_made_the_figures():
         "of it the channel": 2.5,
         "of it the quantisation term": 5.5,
     }
-    assert {name: round(effect.difference, 1) for name, effect in effects.items()} == pytest.approx(expected)
-    assert all(effect.clear and effect.seeds == 5 for effect in effects.values())
+    assert {name: round(effect.test.difference, 1) for name, effect in effects.items()} == pytest.approx(expected)
+    assert all(effect.clear and effect.test.seeds == 5 for effect in effects.values())
 
 
 def test_the_interval_is_students_over_seeds():
@@ -64,7 +63,7 @@ def test_the_interval_is_students_over_seeds():
     }
     test = stats.ttest_rel(values["dsch"], values["sch"])
     interval = test.confidence_interval(0.95)
-    assert (effect.lower, effect.upper) == pytest.approx((interval.low, interval.high))
+    assert effect.test[1:3] == pytest.approx((interval.low, interval.high))
     assert effect.standardized == pytest.approx(test.statistic / 5**0.5)
 
 
@@ -80,7 +79,5 @@ def test_no_effect_is_not_clear():
 
 def test_unfinished_runs_are_left_out_and_said():
     runs = [run for run in grid() if run.seed < 3 or run.settings["loss"]["name"] == "sch"]
-    assert {effect.seeds for effect in by_name(runs).values() if "DSCH" in effect.name} == {3}
-    with pytest.raises(InputError, match="two seeds or more of SCH and DSCH"):
-        by_name([run for run in runs if run.seed == 0])
-    assert all_effects([run for run in runs if run.seed == 0]) == []
+    assert {effect.test.seeds for effect in by_name(runs).values() if "DSCH" in effect.name} == {3}
+    assert effects_tables([run for run in runs if run.seed == 0]) == []

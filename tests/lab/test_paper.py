@@ -1,17 +1,28 @@
-"""The grids on the paper's collections train the paper's models, and say what they have otherwise."""
+"""Grids on the paper's collections train its models, and are compared with its numbers under both readings."""
 
+import inspect
 import json
+from collections import Counter
 from dataclasses import replace
+from math import sqrt
 
 import pytest
 import yaml
 
-from channelhash.lab.experiments.base import METHODS, PAPER_KINDS, paper_configuration
-from channelhash.lab.experiments.paper import comparison_table, differences, is_same_model
-from channelhash.lab.experiments.studies.gamma_w import PAPER_GAMMA_W
+from channelhash.lab.experiments.experiment import METHODS, PAPER_KINDS, paper_configuration
+from channelhash.lab.experiments.paper import (
+    _LOSSES,
+    comparison_tables,
+    differences,
+    is_same_model,
+    load_printed,
+    within_spread,
+)
+from channelhash.lab.experiments.studies.paper import PAPER_GAMMA_W
+from channelhash.lab.experiments.tables import Spread
+from channelhash.losses import LOSSES as ALL_LOSSES
 from data.mirflickr_tree import write_tree
-from lab.experiments.made_grids import named_grid
-from lab.experiments.made_results import TASKS, made_result
+from lab.grids import TASKS, made_result, named_grid
 from small_runs import assert_refused, run_command
 
 #: `protocol.md`, §§ 1 to 4 and 6, key by key.
@@ -40,12 +51,13 @@ TRAIN = {"epochs": 200, "batch_size": 128, "learning_rate": 1e-5, "schedule": "p
          "feature_dtype": "float32", "features": "auto", "keep": "last", "captions": "all", "average": 0.0,
          "mask_tokens": 0.0, "replace_tokens": 0.0, "drop_tokens": 0.0, "mix_images": 0.0, "accumulate": 1,
          "patience": 0}  # fmt: skip
-DSCH = {"name": "dsch", "lambda_neg": None, "tau": 1.0, "gamma_l": 1.0, "alpha": 1.0, "beta": 1.0, "kappa_q": 0.01}
+DSCH = {"name": "dsch", "gamma_w": 8.0, "lambda_neg": None, "tau": 1.0, "gamma_l": 1.0, "alpha": 1.0, "beta": 1.0,
+        "kappa_q": 0.01}  # fmt: skip
 LOSSES = {
     "TDSRDH": {"name": "tdsrdh", "alpha": 0.05, "beta": 1.0, "epsilon": 0.3},
     "SCH": {"name": "sch", "tau": 3.0, "alpha": 1.0, "beta": 1.0, "kappa_q": 0.0},
     "SCH + quantisation": {"name": "sch", "tau": 3.0, "alpha": 1.0, "beta": 1.0, "kappa_q": 0.01},
-    "DSCH": {**DSCH, "gamma_w": 8.0},
+    "DSCH": DSCH,
 }
 
 
@@ -152,17 +164,14 @@ def test_every_difference_is_found(model, change, named):
 )
 def test_another_model_is_not_compared(model, change):
     assert not is_same_model(changed(model, **change))
-    result = made_result("DSCH", 0, dict.fromkeys(TASKS, 0.8), loss=METHODS["DSCH"] | {"gamma_w": 8.0}, model=model)
-    settings = changed(model, "mirflickr25k", **change)
+    settings = {**changed(model, "mirflickr25k", **change), "loss": DSCH}
     settings["model"]["n_bits"] = 32
     settings["train"]["seed"] = 0
-    loss = {**DSCH, "gamma_w": 8.0}
-    assert comparison_table([replace(result, settings={**settings, "loss": loss})], "architectures") is None
+    assert comparison_tables([replace(run(model=model), settings=settings)], "architectures") == []
 
 
 def test_the_caption_names_each_difference():
-    shares = dict.fromkeys(TASKS, 0.8)
-    results = [made_result("DSCH", seed, shares, loss={**DSCH, "gamma_w": 8.0}) for seed in (0, 1)]
+    results = [run(seed=seed) for seed in (0, 1)]
     for result, rate in zip(results, (1e-4, 1e-3), strict=True):
         result.settings["train"].update(augment="progressive", precision="bfloat16", learning_rate=rate)
         result.settings["model"]["segmentation_words"] = 3_000_000
@@ -191,9 +200,9 @@ SMALL = ["data.min_tag_count=2", "data.queries=1", "data.train=3", "data.validat
          "model.backbone=resnet18", "model.pretrained=null", "model.hidden={image: [8], text: [8]}"]  # fmt: skip
 
 
-def command(tree, *more, name="losses"):
+def command(tree, *more):
     settings = [part for setting in SMALL for part in ("--set", setting)]
-    return ["experiment", name, "--dataset", "mirflickr25k", "--data", tree, *settings, "--seeds", "1", *more]
+    return ["experiment", "losses", "--dataset", "mirflickr25k", "--data", tree, *settings, "--seeds", "1", *more]
 
 
 @pytest.mark.usefixtures("few_english_words")
@@ -210,3 +219,135 @@ def test_the_command_wants_word_vectors_and_is_planned_with_them(tree, tmp_path,
     assert (plan["model"], plan["runs"], plan["epochs"], plan["features"]) == ("tdsrdh", 16, 200, "bank")
     assert plan["rows"]["train"] == 3
     assert not (tmp_path / "g").exists()
+
+
+SCH = LOSSES["SCH"]
+
+
+def comparison_table(results, table):
+    return next(iter(comparison_tables(results, table)), None)
+
+
+def run(method="DSCH", seed=0, shares=0.8, loss=DSCH, **more):
+    more.setdefault("views", ("test", "validation"))
+    loss = {"contrastive": 0.0, "temperature": 0.07, "pairs": 0.0} | loss  # off, which the paper does not know
+    return made_result(
+        method, seed, dict.fromkeys(TASKS, shares) if isinstance(shares, float) else shares, loss=loss, **more
+    )
+
+
+def texts(table):
+    return {(row[0].text, row[1].text): [cell.text for cell in row[2:]] for row in table.rows}
+
+
+def test_all_printed_numbers_are_there():
+    numbers = load_printed()
+    assert len(numbers) == 256
+    assert Counter((number.table, number.metric, number.split) for number in numbers) == {
+        ("losses", "mAP_T", "test"): 96,
+        ("gamma_w", "mAP_T", "validation"): 56,
+        ("gamma_w", "ROC-AUC", "validation"): 56,
+        ("architectures", "mAP_T", "test"): 48,
+    }
+    assert all(40 < number.mean < 100 and 0 <= number.std <= 1 for number in numbers)
+    losses, again = (
+        {
+            (number.dataset, number.loss, number.printed_task): (number.mean, number.std)
+            for number in numbers
+            if (number.table, number.model, number.n_bits) == (table, "TDSRDH", 32)
+        }
+        for table in ("losses", "architectures")
+    )
+    assert losses == again, "the table of architectures repeats that of losses"
+
+
+def test_only_labels_of_map_are_in_doubt():
+    """The record's fields in the order declared, filled in the order of two nested loops over modalities."""
+    swapped = dict(zip(TASKS, ("image->image", "image->text", "text->image", "text->text"), strict=True))
+    for number in load_printed():
+        assert number.likely_task == (
+            number.printed_task if number.metric == "ROC-AUC" else swapped[number.printed_task]
+        )
+
+
+@pytest.mark.parametrize("name", ["dsch", "sch", "tdsrdh"])
+def test_the_defaults_of_a_loss_are_what_the_paper_ran(name):
+    parameters = inspect.signature(ALL_LOSSES[name]).parameters
+    defaults = {key: value.default for key, value in parameters.items() if key not in ("n_bits", "gamma_w")}
+    assert defaults == _LOSSES[name][1]
+
+
+def test_both_readings_stand_beside_a_run():
+    # Printed, DSCH, k = 32, MIRFLICKR-25k: I->T 86.49 ± 0.29, T->I 76.80 ± 0.18, I->I 78.52 ± 0.09, T->T 70.80 ± 0.25.
+    shares = {"image->text": 0.765, "text->image": 0.785, "image->image": 0.86, "text->text": 0.70}
+    results = [run("DSCH", seed, {task: share + 0.002 * seed for task, share in shares.items()}) for seed in range(3)]
+    table = comparison_table(results, "losses")
+    label = "DSCH, k = 32"
+    assert texts(table) == {
+        ("mAP_T, image → text", label): ["76.70 ± 0.20", "86.49 ± 0.29", "−9.79", "no", "76.80 ± 0.18", "−0.10", "yes"],
+        ("mAP_T, text → image", label): ["78.70 ± 0.20", "76.80 ± 0.18", "+1.90", "no", "78.52 ± 0.09", "+0.18", "yes"],
+        ("mAP_T, image → image", label):
+            ["86.20 ± 0.20", "78.52 ± 0.09", "+7.68", "no", "86.49 ± 0.29", "−0.29", "yes"],
+        ("mAP_T, text → text", label): ["70.20 ± 0.20", "70.80 ± 0.25", "−0.60", "no", "70.80 ± 0.25", "−0.60", "no"],
+    }  # fmt: skip
+    assert [[cell.text for cell in row if cell.bold] for row in table.rows] == [["−0.10"], ["+0.18"], ["−0.29"], []]
+    assert "Of 3 numbers whose label is in doubt, 0 are within as printed, 3 under the likely label" in table.caption
+    assert f"{(9.79 + 1.90 + 7.68) / 3:.2f} and {(0.10 + 0.18 + 0.29) / 3:.2f}" in table.caption
+    assert "Ours trained 30 epochs" in table.caption
+    assert "MIRFLICKR-25k" in table.title
+
+
+def test_the_sweep_is_compared_on_validation_by_both_figures():
+    results = [
+        run(f"DSCH γ_w = {value:g}", seed, loss=DSCH | {"gamma_w": value}, kind="nuswide", roc_auc=0.81)
+        for value in (2.0, 14.0)
+        for seed in range(2)
+    ]
+    found = texts(comparison_table(results, "gamma_w"))
+    assert len(found) == 16
+    # Printed: mAP_T I->T 75.04 ± 0.08, T->I 66.90 ± 0.15; ROC-AUC I->T 79.58 ± 0.14.
+    assert found["mAP_T, image → text", "γ_w = 2"] == [
+        "80.00 ± 0.00", "75.04 ± 0.08", "+4.96", "no", "66.90 ± 0.15", "+13.10", "no",
+    ]  # fmt: skip
+    assert found["ROC-AUC, image → text", "γ_w = 2"][1:4] == ["79.58 ± 0.14", "+1.42", "no"]
+    assert found["ROC-AUC, image → text", "γ_w = 2"][1:4] == found["ROC-AUC, image → text", "γ_w = 2"][4:]
+
+
+def test_architectures_are_compared():
+    found = texts(comparison_table([run("SCH", loss=SCH, model="cliphash")], "architectures"))
+    assert set(found) == {(f"mAP_T, {task.replace('->', ' → ')}", "CLIPHash, SCH") for task in TASKS}
+    # A single run has no spread.
+    assert found["mAP_T, text → text", "CLIPHash, SCH"][1:4] == ["76.88 ± 0.45", "+3.12", "–"]
+
+
+def test_a_failed_run_is_seen_beside_the_printed_number():
+    found = texts(comparison_table([run(status="failed")], "losses"))
+    assert found["mAP_T, image → text", "DSCH, k = 32"] == [
+        "1 failed", "86.49 ± 0.29", "–", "–", "76.80 ± 0.18", "–", "–",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "unlike",
+    [
+        {"loss": SCH | {"kappa_q": 0.01}},
+        {"loss": DSCH | {"gamma_w": 4.0}},
+        {"loss": DSCH | {"pairs": 0.1}},
+        {"loss": {"name": "own"}},
+        {"kind": "synthetic"},
+        {"model": "small"},
+        {"n_bits": 48},
+    ],
+)
+def test_runs_unlike_the_paper_are_not_compared(unlike):
+    assert comparison_table([run(**unlike)], "losses") is None
+    assert len(comparison_table([run(**unlike, seed=1), run()], "losses").rows) == 4
+
+
+@pytest.mark.parametrize("std", [0.0, 0.3, 0.4])
+def test_the_joint_spread_is_the_root_of_the_sum_of_squares(std):
+    number = next(number for number in load_printed() if number.std == 0.3)
+    edge = sqrt(0.3**2 + std**2)
+    assert within_spread(Spread(number.mean + 0.999 * edge, std, 3), number)
+    assert within_spread(Spread(number.mean - 0.999 * edge, std, 3), number)
+    assert not within_spread(Spread(number.mean + 1.001 * edge, std, 3), number)

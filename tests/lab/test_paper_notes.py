@@ -8,7 +8,7 @@ from channelhash.lab.experiments.comparisons import count_wins
 from channelhash.lab.experiments.paper import load_printed, within_spread
 from channelhash.lab.experiments.tables import Spread
 
-PAGE = (Path(__file__).parents[4] / "docs" / "explanation" / "paper-notes.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "paper-notes.md").read_text(encoding="utf-8")
 NUMBERS = load_printed()
 SHORT = {"image->text": "I→T", "text->image": "T→I", "image->image": "I→I", "text->text": "T→T"}
 CELLS, SWEEP = {}, {}  # (model, data set, n_bits, task) -> loss -> number; (metric, data set, task) -> γ_w -> number
@@ -19,6 +19,10 @@ for number in NUMBERS:
     if number.table == "gamma_w":
         place = number.metric, number.dataset, number.printed_task
         SWEEP.setdefault(place, {})[f"{number.gamma_w:g}"] = number
+
+
+def means(cells):
+    return [{name: number.mean for name, number in cell.items()} for cell in cells.values()]
 
 
 def scores_by_setting(metric, label, split=None):
@@ -47,7 +51,7 @@ def agrees(one, other):
 
 def sweep_line(metric):
     cells = {place: cell for place, cell in SWEEP.items() if place[0] == metric}
-    wins = count_wins([{name: number.mean for name, number in cell.items()} for cell in cells.values()], "8")
+    wins = count_wins(means(cells), "8")
     others = [agrees(cell["8"], number) for cell in cells.values() for name, number in cell.items() if name != "8"]
     return (
         f"- γ_w = 8 by {metric}: strictly best in {wins.best} of {wins.cells} rows, tied in {wins.tied}, behind in "
@@ -56,41 +60,29 @@ def sweep_line(metric):
 
 
 def wins_line():
-    wins = count_wins([{name: number.mean for name, number in cell.items()} for cell in CELLS.values()], "DSCH")
+    wins = count_wins(means(CELLS), "DSCH")
     counts = f"strictly best in {wins.best}, tied in {wins.tied}, behind in {wins.behind}"
     return f"- DSCH on the {wins.cells} test cells: {counts}."
 
 
 def task_line(printed, likely):
     """Of one printed task, named as it likely is."""
-    found = [
-        {name: number.mean for name, number in cell.items()}
-        for cell in CELLS.values()
+    found = {
+        place: cell
+        for place, cell in CELLS.items()
         if {(number.printed_task, number.likely_task) for number in cell.values()} == {(printed, likely)}
-    ]
-    wins = count_wins(found, "DSCH")
+    }
+    wins = count_wins(means(found), "DSCH")
     return f"| {SHORT[printed]} | {SHORT[likely]} | {wins.best} | {wins.tied} | {wins.behind} |"
 
 
 def long_codes_line():
-    cells = [
-        {name: number.mean for name, number in cell.items()}
-        for (_, _, n_bits, _), cell in CELLS.items()
-        if n_bits >= 64
-    ]
-    wins = count_wins(cells, "DSCH")
+    wins = count_wins(means({place: cell for place, cell in CELLS.items() if place[2] >= 64}), "DSCH")
     return f"- At 64 and 128 bits: strictly best in {wins.best} of {wins.cells}."
 
 
 def losses_line():
-    wins = count_wins(
-        [
-            {name: number.mean for name, number in cell.items()}
-            for (model, *_), cell in CELLS.items()
-            if model == "TDSRDH"
-        ],
-        "DSCH",
-    )
+    wins = count_wins(means({place: cell for place, cell in CELLS.items() if place[0] == "TDSRDH"}), "DSCH")
     return f"- On the {wins.cells} of them with the TDSRDH model: behind in {wins.behind}, tied in {wins.tied}."
 
 

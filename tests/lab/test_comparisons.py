@@ -7,9 +7,19 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from channelhash.errors import InputError
-from channelhash.lab.experiments.comparisons import compare_methods, holm, seed_test
+from channelhash.lab.experiments.comparisons import (
+    Comparison,
+    SeedTest,
+    compare_methods,
+    count_wins,
+    holm,
+    seed_test,
+    significance_table,
+    wins_table,
+)
 from channelhash.metrics import paired_test
-from lab.experiments.made_results import made_result
+from channelhash.metrics.significance import PairedTest
+from lab.grids import made_result
 
 SCH = {"name": "sch", "kappa_q": 0.0}
 TASK = "image->text"
@@ -66,10 +76,6 @@ def test_holm_rejects_what_the_stepwise_test_rejects(p_values, level):
     assert {place for place, p in enumerate(holm(p_values)) if p <= level} == holm_by_steps(p_values, level)
 
 
-def test_holm_by_hand():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-
-
 def test_a_clear_difference_shows_and_p_values_are_corrected_together():
     results = grid({"a": 0.3, "b": 0.5, "c": 0.5}, queries=300)
     found = compare_methods(results, resamples=2000)
@@ -123,3 +129,54 @@ def test_runs_of_other_queries_are_refused():
         compare_methods([*grid({"a": 0.3}, seeds=(0,)), *grid({"b": 0.3}, seeds=(0,), queries=41)])
     with pytest.raises(InputError, match="has no AP of single queries"):
         compare_methods([made_result("a", 0), made_result("b", 0, loss=SCH)])
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 3).map(float), min_size=2)))
+def test_every_cell_has_one_winner_or_a_tie(cells):
+    wins = [count_wins(cells, method) for method in "abc"]
+    tied = sum(sum(mean == max(cell.values()) for mean in cell.values()) > 1 for cell in cells)
+    assert sum(win.best for win in wins) + tied == len(cells)
+    assert sum(win.cells for win in wins) == sum(map(len, cells))
+
+
+SCH = {"name": "sch", "kappa_q": 0.0}
+
+
+def test_differences_are_in_points_and_small_p_values_bold():
+    comparisons = [
+        Comparison(
+            "DSCH", "SCH", 32, "image->text",
+            PairedTest(0.0123, 0.0001, 1990), SeedTest(0.0123, -0.001, 0.025, 0.06, 3), 0.0004, 0.06,
+        ),
+        Comparison("DSCH", "SCH", 64, "image->text", None, None),
+        Comparison("DSCH", "SCH", 32, "text->image", PairedTest(-0.02, 0.01, 1990), None, 0.05),
+    ]  # fmt: skip
+    table = significance_table(comparisons)
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["image → text", "DSCH against SCH, k = 32", "+1.23", "< 0.001", "1990", "−0.10 … +2.50", "0.060", "3"],
+        ["image → text", "DSCH against SCH, k = 64", "no common seed", "–", "–", "–", "–", "–"],
+        ["text → image", "DSCH against SCH, k = 32", "−2.00", "0.050", "1990", "–", "–", "–"],
+    ]
+    assert [[cell.text for cell in row if cell.bold] for row in table.rows] == [["< 0.001"], [], ["0.050"]]
+
+
+def test_wins_are_counted_over_complete_cells():
+    results = [
+        made_result(method, seed, {"image->text": share, "text->image": 0.5}, k, loss=loss)
+        for method, loss, shares in (("SCH", SCH, {16: 0.6, 32: 0.4}), ("DSCH", None, {16: 0.5, 32: 0.5, 64: 0.5}))
+        for k, share in shares.items()
+        for seed in range(2)
+    ]
+    # At 64 bits DSCH stands alone; at 128 a run failed.
+    results += [
+        made_result("SCH", 0, 0.9, 128, loss=SCH),
+        made_result("DSCH", 0, 0.1, 128),
+        made_result("DSCH", 1, n_bits=128, status="failed"),
+    ]
+    table = wins_table(results)
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["SCH", "1", "2", "1", "4"],
+        ["DSCH", "1", "2", "1", "4"],
+    ]
+    assert "left out because a run there has no figure: 2." in table.caption
+    assert "left out" not in wins_table(results[:10]).caption

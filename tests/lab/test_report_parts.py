@@ -1,0 +1,201 @@
+"""Charts, scores and the standing beside chance."""
+
+import json
+import math
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from channelhash.codes.code_set import CodeSet
+from channelhash.errors import InputError
+from channelhash.lab.report.page import Mark, Table, level_chart, line_chart
+from channelhash.lab.report.scores import (
+    Standing,
+    headline,
+    read_evaluations,
+    score_blocks,
+    stand_by_labels,
+    stand_by_recall,
+    verdict,
+)
+from channelhash.metrics.report import evaluate
+from channelhash.utils.seeds import generator
+from lab.test_report import read_page
+
+SERIES = {"<a> & b": [(1, 0.0), (2, 5.0), (3, 10.0)], "c": [(1, 10.0), (2, 2.5)]}
+
+
+def words(svg: str) -> str:
+    return " ".join(ET.fromstring(svg).itertext())
+
+
+def test_a_chart_is_one_element_with_its_labels_as_text():
+    chart = line_chart("loss", "epoch", SERIES)
+    assert ET.fromstring(chart.svg).tag.endswith("svg")
+    for text in ("epoch", "<a> & b", "c"):
+        assert text in words(chart.svg)
+    assert chart.description == "loss over epoch. <a> & b: 0 to 10; c: 10 to 2.5."
+    assert line_chart("loss", "epoch", SERIES) == chart
+
+
+def test_charts_of_one_page_do_not_share_ids_or_style():
+    charts = [line_chart(title, "epoch", SERIES) for title in ("loss", "mAP")]
+    page = read_page(f"<style></style>{charts[0].svg}{charts[1].svg}")  # ids are unique, addresses within the page
+    assert page.ids
+    assert page.tags.count("style") == 1
+
+
+def test_the_horizontal_axis_counts_whole_epochs():
+    ticks, _, _ = words(line_chart("loss", "epoch", {"a": [(1, 1.0), (2, 2.0)]}).svg).partition("epoch")
+    assert ticks.split() == ["1", "2"]
+
+
+def test_points_that_are_not_finite_are_left_out():
+    finite = line_chart("loss", "epoch", {"a": [(1, 1.0), (4, 2.0)]})
+    gaps = line_chart("loss", "epoch", {"a": [(1, 1.0), (2, math.nan), (3, math.inf), (4, 2.0)], "b": [(1, math.nan)]})
+    assert gaps == finite
+    assert line_chart("loss", "epoch", {"a": [(1, math.nan)]}) is None
+
+
+def titles(svg: str) -> list[str]:
+    return [element.text for element in ET.fromstring(svg).iter() if element.tag.endswith("title")]
+
+
+def test_every_point_says_its_value_on_hover():
+    assert titles(line_chart("loss", "epoch", SERIES).svg) == [
+        *(f"<a> & b: {y:.4g} at epoch {x}" for x, y in SERIES["<a> & b"]),
+        *(f"c: {y:.4g} at epoch {x}" for x, y in SERIES["c"]),
+    ]
+    long = titles(line_chart("loss", "bits", {"a": [(x, x / 7) for x in range(1000)]}).svg)
+    assert 50 <= len(long) <= 100
+    assert long[0] == "a: 0 at bits 0"
+    assert titles(line_chart("Precision, %", "recall, %", {"a": [(1 / 3, 50.0)]}).svg) == ["a: 50 at recall 0.3333"]
+
+
+def test_levels_are_marked_beside_the_interval_of_chance():
+    rows = {
+        "<DSCH>": [Mark(40.0, "seed 0 & <1>: 40", (35.0, 45.0)), Mark(70.0, "own: 70")],
+        "LSH": [Mark(33.0, "lsh: 33")],
+    }
+    chart = level_chart("mAP, %", rows, {"<DSCH>": (30.0, 31.0)})
+    assert sorted(titles(chart.svg)) == sorted(mark.tip for marks in rows.values() for mark in marks)
+    for word in ("<DSCH>", "LSH", "run", "chance"):
+        assert word in words(chart.svg)
+    assert "chance" not in words(level_chart("mAP, %", rows, {}).svg)
+    assert "<DSCH>: seed 0 & <1>: 40, own: 70; chance 30.0 to 31.0" in chart.description
+
+
+TASKS = {
+    "image->text": {
+        "map_tie_aware": 0.5,
+        "new_score": 0.25,
+        "map_at": {"50": 0.75},
+        "curve": [0.1, None],
+        "queries": 3,
+    },
+    "text->image": {"map_tie_aware": 0.6, "chance": 0.125, "by_radius": {"recall": [0.0, 1.0, 0.5]}},
+}
+
+
+def test_every_key_becomes_a_row_whatever_it_is_called():
+    (table,) = score_blocks("test split", TASKS)
+    assert isinstance(table, Table)
+    assert table.header == ["score", "image → text", "text → image"]
+    assert table.rows == [
+        ("mAP tie-aware", "50.00", "60.00"),
+        ("new score", "25.00", "–"),
+        ("mAP@50", "75.00", "–"),
+        ("queries counted", "3", "–"),
+        ("chance level", "–", "12.50"),
+    ]
+
+
+def test_the_headline_is_the_cross_modal_map_and_chance():
+    tasks = TASKS | {"text->text": {"map_tie_aware": 0.9, "chance": 0.125}}
+    found = headline([("test", tasks)])
+    assert found == [("mAP image → text", "50.00 %"), ("mAP text → image", "60.00 %"), ("chance level", "12.50 %")]
+    assert headline([]) == []
+
+
+def test_figures_of_a_grids_run_are_found_by_epoch_and_view(tmp_path):
+    epochs = {"last": {"test": TASKS, "leak_free": TASKS}, "best": {"validation": TASKS}}
+    (tmp_path / "result.json").write_text(json.dumps({"epochs": epochs}))
+    (tmp_path / "metrics.json").write_text(json.dumps({"tasks": TASKS}))
+    titles = [title for title, _ in read_evaluations(tmp_path)]
+    assert titles == ["test split, last epoch", "leak free, last epoch", "validation split, best epoch"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"tasks": {}}', '{"tasks": {"a->b": 0.5}}'])
+def test_other_files_are_refused_by_name(tmp_path, text):
+    (tmp_path / "metrics.json").write_text(text)
+    with pytest.raises(InputError, match=re.escape("metrics.json: ")):
+        read_evaluations(tmp_path)
+
+
+def test_conventions_are_rows_of_their_own():
+    report = {"conventions": {"sch": {"map@50": {"in_order": None, "lower": 0.25, "upper": 0.5}}}}
+    rows = score_blocks("test split", {"image->text": report})[0].rows
+    assert rows == [
+        ("as others print it: sch map@50, in order", "–"),
+        ("as others print it: sch map@50, lower", "25.00"),
+        ("as others print it: sch map@50, upper", "50.00"),
+    ]
+
+
+def code_sets(seed: int, told: bool) -> tuple[CodeSet, CodeSet]:
+    """Queries and a database of random codes, or of codes that are their labels."""
+    random = np.random.default_rng(seed)
+
+    def codes(n: int) -> CodeSet:
+        labels = random.random((n, 8)) < 0.2
+        labels[np.arange(n), random.integers(0, 8, n)] = True
+        bits = np.packbits(labels, axis=1) if told else random.integers(0, 256, (n, 1), dtype=np.uint8)
+        return CodeSet([str(i) for i in range(n)], {"image": bits, "text": bits}, labels, n_bits=8)
+
+    return codes(30), codes(60)
+
+
+def test_chance_is_what_the_same_codes_get_with_shuffled_labels():
+    query, database = code_sets(0, told=True)
+    random = generator(0, "chance", "image->text")
+    levels = []
+    for _ in range(39):
+        shuffled = CodeSet(database.ids, database.codes, random.permutation(database.labels), n_bits=8)
+        levels.append(evaluate(query, shuffled)["image->text"]["map_tie_aware"])
+    standing = stand_by_labels(query, database)[0]
+    assert standing.chance == pytest.approx((min(levels), max(levels)))
+    scores = evaluate(query, database)["image->text"]
+    assert standing.score == pytest.approx(scores["map_tie_aware"])
+    assert standing.interval == pytest.approx(tuple(scores["map_interval"].values()))
+
+
+def test_random_codes_are_at_chance_and_codes_that_tell_labels_are_not():
+    at_chance = [standing.at_chance for seed in range(20) for standing in stand_by_labels(*code_sets(seed, told=False))]
+    assert np.mean(at_chance) >= 0.85  # 39 of 40 are expected
+    for seed in range(5):
+        assert not any(standing.at_chance for standing in stand_by_labels(*code_sets(seed, told=True)))
+
+
+def test_without_labels_nothing_is_said_by_labels():
+    query, database = code_sets(0, told=True)
+    bare = CodeSet(database.ids, database.codes, None, n_bits=8)
+    assert stand_by_labels(query, bare) == []
+    assert verdict([]) == ""
+
+
+@pytest.mark.parametrize(("recall", "at_chance"), [(0.05, True), (0.1, True), (0.4, False)])
+def test_recall_stands_beside_the_binomial_interval_of_guessing(recall, at_chance):
+    report = {"recall_at": {"10": recall}, "recall_items": 100, "queries": 100}
+    (standing,) = stand_by_recall({"image->text": report, "text->text": {"map_tie_aware": 1.0}})
+    assert standing.chance == pytest.approx((0.05, 0.16), abs=0.011)  # scipy.stats.binom(100, 0.1).interval(0.95)
+    assert standing.at_chance is at_chance
+    assert standing.measure == "Recall@10"
+
+
+def test_the_verdict_names_the_directions_at_chance():
+    good, bad = (Standing(task, score, (0, 1), (0.3, 0.4)) for task, score in (("a->b", 0.5), ("b->a", 0.4)))
+    assert verdict([good, good]) == "This run is better than chance."
+    assert verdict([good, bad]) == "This run is partly at chance: b → a gets 40.0 %, chance 30.0 to 40.0 %."
+    assert verdict([bad, bad]).startswith("This run is at chance: b → a gets")
