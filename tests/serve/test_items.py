@@ -12,7 +12,7 @@ from PIL import Image
 from channelhash.errors import InputError
 from channelhash.serve import Limits, create_app
 from channelhash.serve.access import read_token
-from channelhash.serve.routes.items import image_copy
+from channelhash.serve.items import image_copy
 from serve.served import ODD_ID, TOKEN, WRITER, serving, small_model
 
 
@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(folder, model):
-    with serving(folder, Limits(items=3), model=model) as client:
+    with serving(folder, model=model) as client:
         yield client
 
 
@@ -87,7 +87,7 @@ def test_codes_are_replaced_only_where_that_is_asked_for(client):
 
 BAD_ITEMS = {
     "none": ([], "items"),
-    "more than the limit": ([{"id": str(i), "text": "a"} for i in range(4)], "more than 3"),
+    "more than the limit": ([{"id": str(i), "text": "a"} for i in range(1001)], "at most 1000 items"),
     "an empty id": ([{"id": "", "text": "a"}], "id"),
     "no content": ([{"id": "x"}], "neither a text nor codes"),
     "an empty text": ([{"id": "x", "text": " "}], "text: is empty"),

@@ -13,7 +13,7 @@ from channelhash.cli.photos import Captions, Encoder, Exclude, bring_up_to_date
 from channelhash.cli.stopping import when_stopped
 
 if TYPE_CHECKING:
-    from channelhash.serve.encoding import Encoding
+    from channelhash.serve.service import Encoding
 
 
 def serve(
@@ -36,9 +36,9 @@ def serve(
 
     Example: channelhash serve photos --port 8080
     """
-    from channelhash.serve.factory import open_app
-    from channelhash.serve.limits import Limits
+    from channelhash.serve.app import open_app
     from channelhash.serve.server import allowed_hosts, format_address, listen, run_server, run_workers
+    from channelhash.serve.service import Limits
 
     limits = Limits(upload_bytes=round(max_upload * 1e6))
     when_stopped(f"{store} keeps every write that was answered")

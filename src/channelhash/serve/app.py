@@ -1,4 +1,4 @@
-"""The web application: routes, middleware around them, and an orderly end."""
+"""The web application: routes, middleware around them, an orderly end; and how it is made of a store's address."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -10,10 +10,16 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute
 
 from channelhash._version import __version__
-from channelhash.search.query_encoder import QueryEncoder
+from channelhash.data.folder import no_such
+from channelhash.errors import InputError, check_address
+from channelhash.models.exported import ExportedModel
+from channelhash.search import STORES, open_store
+from channelhash.search.items import NoStoreError
+from channelhash.search.photo_folders import find_or_keep
+from channelhash.search.query_encoder import QueryEncoder, load_encoder, load_query_encoder
 from channelhash.search.store import Store
-from channelhash.serve.access import BEARER, AuditLog, Tokens
-from channelhash.serve.limits import Limits
+from channelhash.serve import explain, info, items, search
+from channelhash.serve.access import BEARER, AuditLog, Tokens, read_token
 from channelhash.serve.middleware import (
     TOKEN_PROBLEM,
     add_security_headers,
@@ -22,8 +28,7 @@ from channelhash.serve.middleware import (
     handle_errors,
     measure_requests,
 )
-from channelhash.serve.routes import explain, info, items, search
-from channelhash.serve.service import make_service
+from channelhash.serve.service import Limits, Service
 
 
 def create_app(
@@ -51,9 +56,10 @@ def create_app(
     Raises:
         InputError: the store holds codes of another model.
     """
-    limits = limits or Limits()
     tokens = token if isinstance(token, Tokens) else Tokens(token)
-    service = make_service(store, model, limits, tokens, image_folder, audit, load)
+    service = Service(store, limits or Limits(), tokens, audit, image_folder, load or (lambda: model))
+    if load is None:
+        service.encoding.result()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -71,7 +77,14 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.service = service
-    _include_routes(app, tokens)
+    needs_token: dict[str, Any] = {"dependencies": [Depends(BEARER)], "responses": TOKEN_PROBLEM}
+    readers, page = (search.router, explain.router, items.readers, info.router), info.make_page_router()
+    for router in readers:
+        app.include_router(router, **(needs_token if tokens.read else {}))
+    app.include_router(items.writers, **needs_token)
+    for router in (info.health_router, page):
+        app.include_router(router)
+    handle_errors(app, partial(_allowed_methods, (*readers, items.writers, info.health_router, page)))
     # The last one is the outermost.
     app.add_middleware(answer_without_body)
     app.add_middleware(check_host, hosts=hosts)
@@ -80,21 +93,86 @@ def create_app(
     return app
 
 
-def _include_routes(app: FastAPI, tokens: Tokens) -> None:
-    """Add all routes and the answers to requests that none of them takes."""
-    needs_token: dict[str, Any] = {"dependencies": [Depends(BEARER)], "responses": TOKEN_PROBLEM}
-    readers = (search.router, explain.router, items.readers, info.router)
-    for router in readers:
-        app.include_router(router, **(needs_token if tokens.read else {}))
-    app.include_router(items.writers, **needs_token)
-    page = info.make_page_router()
-    for router in (info.health_router, page):
-        app.include_router(router)
-    handle_errors(app, partial(_allowed_methods, (*readers, items.writers, info.health_router, page)))
-
-
 def _allowed_methods(routers: Sequence[APIRouter], path: str) -> set[str]:
     """Return the methods of all routes whose pattern a path matches."""
     routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
     methods = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
     return methods | {"HEAD"} if "GET" in methods else methods
+
+
+def open_app(
+    address: str,
+    model: Path | None,
+    limits: Limits,
+    token_file: Path | None,
+    hosts: Collection[str] | None,
+    read_token_file: Path | None = None,
+    audit_log: Path | None = None,
+    mapped: bool = False,
+) -> FastAPI:
+    """Open a store and create its application; see `create_app`.
+
+    Args:
+        address: address of an existing store, see `open_store`.
+        model: a run or saved model; the store's own if None, and none at all if it has none.
+        limits: limits of one request.
+        token_file: file of the token that write calls need.
+        hosts: host names that requests may name.
+        read_token_file: file of the token that other calls need; None allows everybody to read.
+        audit_log: file to which writes are noted.
+        mapped: see `open_store`.
+
+    Raises:
+        InputError: there is no such store, its codes are another model's, or a token is given for a store that can only
+            be read.
+    """
+    check_address(address)
+    is_path = not address.startswith(tuple(STORES))
+    if is_path and not Path(address).exists():
+        raise no_such(address)
+    token = read_token(token_file) if token_file else None
+    tokens = Tokens(token, read_token(read_token_file, "--read-token-file") if read_token_file else None)
+    if token is not None and token == tokens.read:
+        raise InputError("--read-token-file: holds the token of --token-file, so that whoever reads could write")
+    encoder: QueryEncoder | None = None
+    try:
+        store = open_store(address, mapped=mapped)
+    except NoStoreError:
+        if model is None or token is None:
+            raise
+        from channelhash.models import load_model  # seconds to load
+
+        encoder = _on_device(load_model(model))  # whose first items make the store
+        store = open_store(address, encoder.n_bits, encoder.fingerprint(), mapped=mapped)
+    if token is not None and not store.writable:
+        raise InputError(f"--token-file: {address} can only be read; make a store with `channelhash index create`")
+    folder, writes = model or store.model_folder, token is not None
+    if folder and store.n_bits is None:  # the first items are this model's
+        encoder = _load(store, folder, writes)
+        store.close()
+        store = open_store(address, encoder.n_bits, encoder.fingerprint(), mapped=mapped)
+    # Uploaded images are kept beside the codes where the store is a folder of its own.
+    image_folder = find_or_keep(Path(address)).resolve() / "pictures" if is_path and store.writable else None
+    load = partial(_load, store, folder, writes) if folder and encoder is None else None
+    audit = AuditLog(audit_log) if audit_log else None
+    return create_app(store, encoder, limits, tokens, hosts, image_folder, audit, load)
+
+
+def _load(store: Store, folder: Path, writes: bool) -> QueryEncoder:
+    """Load the model; its exported encoders do where nothing is written, so that stored codes are the model's own."""
+    if not writes:
+        encoder = load_query_encoder(store, folder)
+        return encoder if isinstance(encoder, ExportedModel) else _on_device(encoder)
+    model = load_encoder(store, folder)
+    if store.model in model.code_spaces:
+        raise InputError(
+            f"--token-file: {folder} may search {store.address}, whose codes another model made; leave one of them out"
+        )
+    return _on_device(model)
+
+
+def _on_device(model: Any) -> QueryEncoder:
+    from channelhash.utils.environment import pick_device
+
+    encoder: QueryEncoder = model.to(pick_device("auto"))
+    return encoder

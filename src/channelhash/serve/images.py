@@ -6,9 +6,9 @@ from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import IO, Annotated
+from typing import IO
 
-from fastapi import File, HTTPException, UploadFile
+from fastapi import HTTPException
 from PIL import Image
 
 from channelhash.utils.image_files import FORMATS, REDUCIBLE, ImageError, decode, open_image
@@ -18,11 +18,6 @@ MAX_SIDE = 1280
 _KEPT = 640  # of what is kept: copies of uploads, and thumbnails in memory
 _CACHED = 1024
 _QUALITY = 85
-UploadedImage = Annotated[
-    UploadFile,
-    # OpenAPI 3.1 says "contentMediaType", but generators of clients look for what 3.0 said.
-    File(description="A picture: JPEG, PNG, WebP, GIF, BMP or TIFF.", json_schema_extra={"format": "binary"}),
-]
 
 
 def open_upload(content: bytes, max_pixels: float, max_side: int, formats: Sequence[str] = FORMATS) -> Image.Image:

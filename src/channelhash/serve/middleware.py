@@ -4,6 +4,7 @@ Prometheus's client keeps counters in files where the environment names a folder
 imported, and any process can then add up those of all.
 """
 
+import hashlib
 import logging
 import os
 import re
@@ -134,6 +135,15 @@ def answer_without_body(app: ASGIApp) -> ASGIApp:
     return middleware
 
 
+def content_tag(content: bytes) -> str:
+    """Return the header ``ETag`` of a response's content.
+
+    >>> content_tag(b"body {}")
+    '"62368a1a29259b30"'
+    """
+    return f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+
+
 def _has_it(scope: Scope, start: Message) -> bool:
     """Return whether a client has a successful response already, by its tag; a weak one is as good here."""
     tags = ",".join(Headers(scope=scope).getlist("if-none-match"))
@@ -258,7 +268,7 @@ def handle_errors(app: FastAPI, allowed_methods: Callable[[str], set[str]]) -> N
 async def _on_invalid_request(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    if first["type"] == "json_invalid":
+    if first["type"] == "json_invalid" and len(first["loc"]) == 2 and isinstance(first["loc"][1], int):
         return _problem(422, f"the body is not JSON: {first['ctx']['error']} at character {first['loc'][-1]}")
     where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
     return _problem(422, f"{where or 'the body'}: {first['msg'].removeprefix('Value error, ')}")

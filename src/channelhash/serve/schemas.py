@@ -1,42 +1,77 @@
 """Requests and responses of the HTTP API, from which its description (``/openapi.json``) is made."""
 
-from itertools import combinations
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import quote
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, JsonValue
+from fastapi import UploadFile
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    Json,
+    JsonValue,
+    WithJsonSchema,
+    model_validator,
+)
 
-from channelhash.search.catalogue import Order
+from channelhash.search.catalogue import Order, date_of
+from channelhash.search.hits import Hit
+from channelhash.search.query import Part
+from channelhash.search.store import Item
+from channelhash.utils.image_files import open_image, upright_size
+
+#: Most results of a search, nearest codes that it may rank again, items of a write, characters of a text.
+MOST = {"k": 1000, "rerank": 10_000, "items": 1000, "characters": 2000}
+# Sizes of pictures that are kept, of which the store knows none.
+_SIZES = 1 << 16
 
 
-def _check_characters(text: str) -> str:
-    """Check that the text has no lone surrogates, which JSON can express but no store or tokenizer accepts."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("holds half a character (a lone surrogate)") from None
+def _check_words(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty; give some words")
     return text
 
 
-Text = Annotated[str, AfterValidator(_check_characters)]
+def _check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Refuse the path of an image, which would be opened later: only this server sets it."""
+    if "image" in metadata:
+        raise ValueError("image is set by the server; upload the picture to /items/image")
+    return metadata
+
+
+# A limit of characters also refuses half a character (a lone surrogate), which no store or tokenizer accepts.
+Text = Annotated[str, Field(max_length=MOST["characters"])]
+Words = Annotated[Text, AfterValidator(_check_words)]
+ItemId = Annotated[Text, Field(min_length=1)]
 Modality = Literal["image", "text"]
-Metadata = dict[str, bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | list[str] | None]
-HexCode = Annotated[str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")]
-Count = Annotated[int, Field(ge=1, strict=True)]
-Natural = Annotated[int, Field(ge=0, strict=True)]
-#: A month, a year or a day.
-MONTH = r"^\d{4}(-\d\d){0,2}$"
-
-
-_QUERIES = ("text", "id", "code")
-# Generators of clients take each entry of "anyOf" or "oneOf" for a whole request, so neither is used.
-#: Not all of text, id and code are left out or null.
-_ANY_QUERY: dict[str, JsonValue] = {"not": {"properties": {name: {"type": "null"} for name in _QUERIES}}}
-_TWO_QUERIES: list[JsonValue] = [
-    {"not": {"required": [*pair], "properties": {name: {"type": "string"} for name in pair}}}
-    for pair in combinations(_QUERIES, 2)
+Metadata = Annotated[
+    dict[str, bool | int | Annotated[float, Field(allow_inf_nan=False)] | str | list[str] | None],
+    AfterValidator(_check_metadata),
 ]
-#: Nor are two of them strings.
-_ONE_QUERY: dict[str, JsonValue] = {"allOf": [_ANY_QUERY, *_TWO_QUERIES]}
+HexCode = Annotated[str, Field(pattern="^([0-9a-fA-F]{2})+$", description="A packed code as hexadecimal digits.")]
+Natural = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=1, le=MOST["k"])]
+# OpenAPI 3.1 says "contentMediaType", but generators of clients look for what 3.0 said.
+Picture = Annotated[
+    UploadFile, Field(description="JPEG, PNG, WebP, GIF, BMP or TIFF.", json_schema_extra={"format": "binary"})
+]
+Kind = Literal["words", "without", "image", "item", "without_item", "code", "label", "folder", "month", "where"]
+# Generators of clients take each entry of "anyOf" or "oneOf" for a whole request, so neither is used.
+_NO_QUERY: dict[str, JsonValue] = {"properties": {name: {"type": "null"} for name in ("text", "id", "code")}}
+
+
+def _strict(*pairs: tuple[str, str], **extra: JsonValue) -> ConfigDict:
+    """Return the settings of a body in JSON, whose types are exact, with a query of which some pairs are no query."""
+    refused: list[JsonValue] = [
+        {"required": [*pair], "properties": {name: {"type": "string"} for name in pair}} for pair in pairs
+    ]
+    described: dict[str, JsonValue] = {"allOf": [{"not": one} for one in (_NO_QUERY, *refused)]} if pairs else {}
+    return ConfigDict(strict=True, extra="forbid", json_schema_extra={**described, **extra})
 
 
 class _Request(BaseModel):
@@ -49,7 +84,9 @@ class Narrowing(_Request):
     where: Text | None = Field(None, description="Filter: label = 'dog' AND year > 2015.")
     label: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field([], description="Items of any of these.")
     folder: Text | None = Field(None, description="Items whose id begins with it and a slash.")
-    month: str | None = Field(None, pattern=MONTH, description="Items dated YYYY-MM; also YYYY or YYYY-MM-DD.")
+    month: str | None = Field(
+        None, pattern=r"^\d{4}(-\d\d){0,2}$", description="Items dated YYYY-MM; also YYYY or YYYY-MM-DD."
+    )
 
 
 class BrowseOptions(Narrowing):
@@ -58,7 +95,7 @@ class BrowseOptions(Narrowing):
     order: Order = Field("newest", description="Items without a date come last, also with the oldest first.")
     seed: int = Field(0, ge=0, lt=2**63, description="Of the random order.")
     offset: int = Field(0, ge=0, lt=2**62, description="Items before the first that is returned.")
-    limit: int = Field(60, ge=1, description="Number of items, at most, and at most the limit k of GET /info.")
+    limit: Count = Field(60, description="Number of items, at most.")
 
 
 class SearchOptions(Narrowing):
@@ -72,28 +109,38 @@ class SearchOptions(Narrowing):
         description="What is searched: codes of images or texts, words, or all there is. By default all for a query"
         " with words that names no modality, radius or rerank; else the codes of one modality.",
     )
-    minus: Annotated[list[Annotated[Text, Field(min_length=1)]], FailFast(), Field(max_length=31)] = Field(
+    minus: Annotated[list[Words], FailFast(), Field(max_length=31)] = Field(
         [], description="Words that are not wanted."
     )
-    rerank: Natural = Field(
-        0, description="Nearest codes that are ranked again by the query's real-valued outputs; 0 for none."
+    rerank: int = Field(
+        0, ge=0, le=MOST["rerank"], description="Nearest codes that the query's real-valued outputs rank again."
     )
     collapse: Natural | None = Field(None, description="Fold results within so many bits of an earlier one into it.")
     offset: Natural = Field(0, description="Results before the first that is returned, all of one ranking.")
 
+    @model_validator(mode="after")
+    def _check_page(self) -> Self:
+        if self.offset + self.k > MOST["k"]:
+            raise ValueError(f"offset and k together are more than {MOST['k']}, this server's limit")
+        return self
+
+
+class ImageSearch(SearchOptions):
+    """A picture to search with, and words beside it."""
+
+    image: Picture
+    text: Text = Field("", description="Words that are wanted, too.")
+
 
 class SearchRequest(SearchOptions):
-    """The query: at least one of ``text``, ``id`` and ``code``, which are added up where there are several."""
+    """The query: ``text``, ``id`` or ``code``, or ``text`` and one of the others, which are then added up."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            **_ANY_QUERY,
-            "examples": [{"text": "a dog on a beach -people", "k": 5}, {"id": "17", "text": "at night"}],
-        },
+    model_config = _strict(
+        ("id", "code"),
+        examples=[{"text": "a dog on a beach -people", "k": 5}, {"id": "17", "text": "at night"}],
     )
 
-    text: Text | None = Field(
+    text: Words | None = Field(
         None, description='Words, in parts: "two dogs"^2 is a phrase that counts twice, -people is not wanted.'
     )
     id: Text | None = Field(None, description="An item of the store; its own code is the query.")
@@ -101,12 +148,21 @@ class SearchRequest(SearchOptions):
         None, description="Which of an item's codes is the query; the searched modality's if it has one."
     )
     code: HexCode | None = None
-    exclude_self: bool = Field(
-        False, strict=True, description="Leave the item ``id`` out; with collapse, its near-duplicates, too."
-    )
+    exclude_self: bool = Field(False, description="Leave the item ``id`` out; with collapse, its near-duplicates, too.")
     minus_ids: Annotated[list[Text], FailFast(), Field(max_length=31)] = Field(
         [], description="Items of the store that are not wanted."
     )
+
+    @model_validator(mode="after")
+    def _check_query(self) -> Self:
+        if self.text is None and self.id is None and self.code is None:
+            raise ValueError("give text, id or code: what to search for")
+        if self.id is not None and self.code is not None:
+            raise ValueError("id and code are two queries; give one of them, or one with text")
+        for key in ("query_modality", "exclude_self"):
+            if getattr(self, key) and self.id is None:
+                raise ValueError(f"{key}: belongs to the item that asks; give it with id")
+        return self
 
 
 class Photograph(BaseModel):
@@ -137,7 +193,7 @@ class Result(Photograph):
 class Understood(BaseModel):
     """One part of what was asked."""
 
-    kind: Literal["words", "without", "image", "item", "without_item", "code", "label", "folder", "month", "where"]
+    kind: Kind
     value: str = Field(description="The words, id, code, name or filter; empty for an uploaded picture.")
     weight: float = Field(1.0, description="How much words count beside other parts.")
 
@@ -177,34 +233,46 @@ class DuplicatesResponse(BaseModel):
 class ExplainItem(_Request):
     """One item of a pair: exactly one of ``text``, ``id`` and ``code``."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra=_ONE_QUERY)
+    model_config = _strict(("text", "id"), ("text", "code"), ("id", "code"))
 
-    text: Text | None = Field(None, description="Words.")
+    text: Words | None = Field(None, description="Words.")
     id: Text | None = Field(None, description="An item that is in the store.")
     code: HexCode | None = None
     modality: Modality | None = Field(
         None, description="Modality of the item's code or of the bare code; image if there are any."
     )
 
+    @model_validator(mode="after")
+    def _check_item(self) -> Self:
+        keys = [key for key in ("text", "id", "code") if getattr(self, key) is not None]
+        if len(keys) != 1:
+            raise ValueError(f"give exactly one of text, id and code, not {' and '.join(keys) or 'none'}")
+        if self.text is not None and self.modality == "image":
+            raise ValueError("a text has the modality text; leave it out")
+        return self
+
 
 class MapOptions(_Request):
     """How parts of a picture are hidden."""
 
-    maps: bool = Field(True, strict=True, description="Hide parts of pictures, and leave out words.")
-    cells: Annotated[int, Field(ge=1, le=32, strict=True)] = Field(8, description="Cells along the short side.")
-    patch: Annotated[int, Field(ge=1, le=32, strict=True)] = Field(
-        2, description="Side of the patch in cells, at most ``cells``; it moves by one cell."
-    )
+    maps: bool = Field(True, description="Hide parts of pictures, and leave out words.")
+    cells: int = Field(8, ge=1, le=32, description="Cells along the short side.")
+    patch: int = Field(2, ge=1, le=32, description="Side of the patch in cells, at most ``cells``; it moves by one.")
     fill: Literal["grey", "blur"] = Field("grey", description="What the patch shows.")
+
+
+class ImageExplanation(MapOptions):
+    """A picture, and the item of the store that it is compared with."""
+
+    image: Picture
+    id: ItemId
+    modality: Modality | None = Field(None, description="Which of the item's codes.")
 
 
 class ExplainRequest(MapOptions):
     """A pair, and how its parts are hidden."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"first": {"text": "a dog on a beach"}, "second": {"id": "17"}}]},
-    )
+    model_config = _strict(examples=[{"first": {"text": "a dog on a beach"}, "second": {"id": "17"}}])
 
     first: ExplainItem
     second: ExplainItem
@@ -322,24 +390,42 @@ class Facets(BaseModel):
 class NewItem(_Request):
     """An item to add: with a text, which the model encodes, or with codes made by the store's model."""
 
-    id: Annotated[Text, Field(min_length=1)]
-    text: Text | None = None
+    model_config = _strict()
+
+    id: ItemId
+    text: Words | None = None
     codes: dict[Modality, HexCode] = {}
     metadata: Metadata = {}
+
+    @model_validator(mode="after")
+    def _check_content(self) -> Self:
+        if self.text is None and not self.codes:
+            raise ValueError(f"{self.id!r} has neither a text nor codes")
+        return self
 
 
 class NewItems(_Request):
     """Items to add, all of them or none; each has codes of the same modalities."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [{"items": [{"id": "17", "text": "a dog", "metadata": {"year": 2020, "labels": ["dog"]}}]}]
-        },
+    model_config = _strict(
+        examples=[{"items": [{"id": "17", "text": "a dog", "metadata": {"year": 2020, "labels": ["dog"]}}]}]
     )
 
-    items: Annotated[list[NewItem], FailFast(), Field(min_length=1)]
-    replace: bool = Field(False, strict=True, description="Replace codes that an item already has.")
+    items: Annotated[list[NewItem], FailFast(), Field(min_length=1, max_length=MOST["items"])]
+    replace: bool = Field(False, description="Replace codes that an item already has.")
+
+
+class NewImage(_Request):
+    """An item to add by its picture."""
+
+    id: ItemId
+    image: Picture
+    text: Words | None = Field(None, description="Encoded as well, and shown.")
+    # Generators of clients take a string with a "contentMediaType" for a file.
+    metadata: Annotated[Json[Metadata], WithJsonSchema({"type": "string"})] = Field(
+        "{}", validate_default=True, description='A JSON object, such as {"labels": ["dog"], "year": 2020}.'
+    )
+    replace: bool = Field(False, description="Replace codes that an item already has.")
 
 
 class WriteResponse(BaseModel):
@@ -390,3 +476,95 @@ class Problem(BaseModel):
     """The reason why a request was refused, in one line."""
 
     error: str
+
+
+def make_result(hit: Hit) -> Result:
+    """Return one result of a search as a response.
+
+    >>> make_result(Hit("a/1", 2, "a dog", ["dog"], "photos/1.jpg")).image
+    'images/a%2F1'
+    """
+    own = {"image": _image(hit.id, hit.image), "code": hit.code.tobytes().hex(), "modalities": list(hit.modalities)}
+    return Result(**hit.as_dict() | own | _photograph(hit.metadata, hit.image))
+
+
+def make_item_response(item: Item) -> ItemResponse:
+    """Return one item with all its codes as a response.
+
+    >>> import numpy as np
+    >>> item = Item("17", {"text": np.array([255], np.uint8)}, {"text": "a dog", "year": 2020})
+    >>> make_item_response(item).codes, make_item_response(item).metadata
+    ({'text': 'ff'}, {'year': 2020})
+    """
+    codes = {modality: code.tobytes().hex() for modality, code in item.codes.items()}
+    return ItemResponse(codes=codes, **dict(make_browsed_item(item)))
+
+
+def make_browsed_item(item: Item) -> BrowsedItem:
+    """Return one item without its codes as a response.
+
+    >>> make_browsed_item(Item("17", {}, {"taken": "2019-07-14 10:20:30", "labels": ["dog"]})).date
+    '2019-07-14 10:20:30'
+    """
+    metadata = dict(item.metadata)
+    text, image, labels = (metadata.pop(key, None) for key in ("text", "image", "labels"))
+    return BrowsedItem(
+        id=item.id,
+        text=str(text or ""),
+        labels=labels if isinstance(labels, list) else [],
+        image=_image(item.id, image),
+        metadata=metadata,
+        **_photograph(metadata, str(image or "")),
+    )
+
+
+def understood(options: SearchOptions, words: Sequence[Part]) -> list[Understood]:
+    """Return the parts of a search: what is wanted, what is not, and what the answers are narrowed to.
+
+    Args:
+        options: the request.
+        words: the parts of its text.
+
+    >>> from channelhash.search.query import parse_question
+    >>> parts = understood(SearchRequest(text="a dog -people", month="2019-07"), parse_question("a dog -people"))
+    >>> [(part.kind, part.value) for part in parts]
+    [('words', 'a dog'), ('without', 'people'), ('month', '2019-07')]
+    """
+    found = [Understood(kind="image", value="")] if isinstance(options, ImageSearch) else []
+    found += [
+        Understood(kind=kind, value=value) for kind, key in _QUERIES.items() if (value := getattr(options, key, ""))
+    ]
+    for part in words:
+        kind: Kind = "without" if part.weight < 0 else "words"
+        found.append(Understood(kind=kind, value=part.content, weight=abs(part.weight)))
+    for kind, key in _CONDITIONS.items():
+        value = getattr(options, key, None) or []
+        found += [Understood(kind=kind, value=one) for one in ([value] if isinstance(value, str) else value)]
+    return found
+
+
+# Kind of a part of a search -> the key of the request that holds it; before and after its words.
+_QUERIES: dict[Kind, str] = {"item": "id", "code": "code"}
+_CONDITIONS: dict[Kind, str] = {"without": "minus", "without_item": "minus_ids", "label": "label"}
+_CONDITIONS |= {"folder": "folder", "month": "month", "where": "where"}
+
+
+def _photograph(metadata: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return an item's date, and the size of its picture: as it is stored, or else as its file has it."""
+    width, height = metadata.get("width"), metadata.get("height")
+    if path and not (isinstance(width, int) and isinstance(height, int)):
+        try:
+            width, height = _size(path, Path(path).stat().st_mtime_ns)
+        except OSError:
+            width = height = None
+    return {"date": date_of(metadata), "width": width if path else None, "height": height if path else None}
+
+
+@lru_cache(_SIZES)
+def _size(path: str, _changed: int) -> tuple[int, int]:
+    with open_image(path) as opened:
+        return upright_size(opened)
+
+
+def _image(item_id: str, path: object) -> str:
+    return f"images/{quote(item_id, safe='')}" if path else ""

@@ -5,13 +5,13 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 import anyio
 import anyio.from_thread
@@ -22,30 +22,157 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from channelhash.errors import InputError, JobError
+from channelhash.explanation.api import encode_items
 from channelhash.explanation.bit_labels import BitLabels, load_bit_labels
 from channelhash.search.catalogue import KEYS, Catalogue, Order, make_catalogue, month_filter
+from channelhash.search.fused import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.match import find_reference
 from channelhash.search.query_encoder import QueryEncoder, learn_close
 from channelhash.search.store import Item, Store
 from channelhash.serve.access import AuditLog, Tokens
-from channelhash.serve.encoding import Batcher, Encoding, Outputs, make_encoding
 from channelhash.serve.images import Thumbnails, open_upload
-from channelhash.serve.limits import Limits
 from channelhash.serve.middleware import Metrics
 
-# Quick searches that one thread answers before the next that arrived.
-_TOGETHER = 16
+#: Real-valued outputs of a model.
+Outputs = NDArray[np.float32]
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+_MODALITIES = ("text", "image")
+# Items that go through the model together; quick searches that one thread answers before the next that arrived.
+_MAX_BATCH, _TOGETHER = 64, 16
 # Pixels of an uploaded image beyond which only two are decoded at one time.
 _LARGE_IMAGE = 4_000_000
 # Relative change of the number of items after which bit labels are counted again.
 _CHANGE = 0.1
 # Selections that are kept, 4 bytes an item each.
-_KEPT = 8
+_SELECTIONS = 8
 # A catalogue that takes longer to make than this is made again when it is this many times as old: an indexing run
 # changes the store every few seconds.
 _QUICK, _TIMES = 0.2, 10
 _log = logging.getLogger("channelhash.serve")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Upper bounds, inclusive. Beyond them a request is refused rather than the server slow.
+
+    Attributes:
+        upload_bytes: size of a body with a picture, or of a write.
+        question_bytes: size of any other body.
+        upload_seconds: time for a body with a picture, or of a write, to arrive.
+        question_seconds: time for any other body to arrive.
+        pixels: width times height of an image, read from its header before anything is decoded.
+        side: longer side of an image, read likewise.
+        concurrency: requests processed at one time; a request counts as soon as its body is there.
+        patches: patches of an image that one explanation may hide in turn.
+        words: words of a text that one explanation leaves out in turn.
+
+    >>> Limits(concurrency=8).patches
+    400
+    """
+
+    upload_bytes: int = 16_000_000
+    question_bytes: int = 64_000
+    upload_seconds: int = 60
+    question_seconds: int = 10
+    pixels: int = 40_000_000
+    side: int = 20_000
+    concurrency: int = 64
+    patches: int = 400
+    words: int = 100
+
+
+class Batcher(Generic[Given, Result]):
+    """Collect items and work on them in batches, one batch at a time.
+
+    No item waits for others: a single item is taken at once, and those that arrive meanwhile are the next batch. All
+    calls come from one event loop.
+
+    Args:
+        work: maps ``n`` items to ``n`` results, such as outputs ``(n, k)`` of a model.
+        thread: executor that runs ``work``.
+        max_items: largest size of a batch.
+        observe: called with the size of every batch.
+
+    >>> async def encode_both():
+    ...     with ThreadPoolExecutor(1) as thread:
+    ...         batcher = Batcher(lambda words: np.array([[len(word)] for word in words]), thread, 64, print)
+    ...         return await asyncio.gather(batcher("a"), batcher("dog"))
+    >>> [outputs.tolist() for outputs in asyncio.run(encode_both())]
+    2
+    [[1], [3]]
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[Given]], Sequence[Result] | NDArray[Any]],
+        thread: Executor,
+        max_items: int,
+        observe: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._work, self._thread, self._max_items, self._observe = work, thread, max_items, observe
+        self._waiting: list[tuple[Given, asyncio.Future[Result]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, item: Given) -> Result:
+        """Return the result of one item; raise what ``work`` raises for it."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._empty())
+        return await future
+
+    async def _empty(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[: self._max_items], self._waiting[self._max_items :]
+            await self._answer([(item, future) for item, future in batch if not future.cancelled()])
+        self._task = None
+
+    async def _answer(self, batch: list[tuple[Given, asyncio.Future[Result]]]) -> None:
+        if not batch:
+            return
+        self._observe(len(batch))
+        loop = asyncio.get_running_loop()
+        try:
+            results = await loop.run_in_executor(self._thread, self._work, [item for item, _ in batch])
+        except Exception as error:
+            if len(batch) == 1:
+                if not batch[0][1].done():  # by the end of its request
+                    batch[0][1].set_exception(error)
+            else:  # one item is at fault: the others get their results
+                for entry in batch:
+                    await self._answer([entry])
+            return
+        for (_, future), result in zip(batch, results, strict=True):
+            if not future.done():
+                future.set_result(result)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How new items become codes.
+
+    Attributes:
+        model: the model; None if there is none.
+        batchers: modality -> encoder of its items.
+        problems: modality -> why the model cannot encode its items, where it cannot.
+        words_alone: whether texts, which the model does not encode, are looked for by their words.
+
+    >>> Encoding(None, {}, {"image": "it has no model"}, False).refuse("image")
+    Traceback (most recent call last):
+    channelhash.errors.InputError: this server cannot encode a new image: it has no model
+    """
+
+    model: QueryEncoder | None
+    batchers: Mapping[str, Batcher[Any, Outputs]]
+    problems: Mapping[str, str]
+    words_alone: bool
+
+    def refuse(self, modality: str) -> None:
+        """Raise `InputError` if new items of a modality cannot be encoded."""
+        if modality in self.problems:
+            raise InputError(f"this server cannot encode a new {modality}: {self.problems[modality]}")
 
 
 @dataclass
@@ -54,14 +181,16 @@ class Service:
 
     Attributes:
         store: the store to search.
-        encoding: how new items become codes, perhaps still on its way.
         limits: limits of one request.
         tokens: tokens that requests must send.
         audit: log of the writes; None keeps none.
-        metrics: counters.
         image_folder: folder of the copies of uploaded images; None keeps none.
+        load: returns the model, or None if there is none; called in the background, and its error is that of
+            ``encoding``.
+        metrics: counters.
         thread: thread that runs the model.
         search_thread: thread of quick searches.
+        encoding: how new items become codes, perhaps still on its way.
         thumbnails: small copies of the images of stored items.
         bit_labels: labels that go with bits, counted at their first use.
         browser: the items in an order, and how many are of each folder and month.
@@ -81,16 +210,19 @@ class Service:
     """
 
     store: Store
-    encoding: Future[Encoding]
     limits: Limits
     tokens: Tokens
     audit: AuditLog | None
-    metrics: Metrics
     image_folder: Path | None
-    thread: ThreadPoolExecutor
-    search_thread: ThreadPoolExecutor
+    load: Callable[[], QueryEncoder | None]
 
     def __post_init__(self) -> None:
+        self.metrics = Metrics(lambda: len(self.store))
+        self.thread, self.search_thread = (
+            ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("encode", "search")
+        )
+        # With the caller's consent to code that a model's folder names.
+        self.encoding = self.thread.submit(copy_context().run, self._make_encoding)
         self.thumbnails = Thumbnails(self.limits.pixels)
         self.bit_labels = BitLabelCache(self.store)
         self.browser = Browser(self.store)
@@ -104,13 +236,44 @@ class Service:
                 "the model": partial(wait, [self.encoding]),
                 "the compiled search": compile_loops,
                 "the order of the items": self.browser.catalogue,
-                "what is close": partial(_learn_close, self),
+                "what is close": self._learn_close,
             }
         )
         limiter = anyio.CapacityLimiter
         self.reading_forms, self.decoding, self.explaining = limiter(2), limiter(2), limiter(2)
         self.searching, self.drawing, self.monitoring = limiter(4), limiter(4), limiter(4)
         self.grouping = limiter(1)
+
+    def _make_encoding(self) -> Encoding:
+        """Load the model, and encode a first text and a first image: no request waits while it loads."""
+        model = self.load()
+        if model is not None:
+            check_model(self.store, model)
+        problems = {modality: problem for modality in _MODALITIES if (problem := _problem(model, modality))}
+        batchers: dict[str, Batcher[Any, Outputs]] = {
+            modality: Batcher(
+                partial(encode_items, model, modality),
+                self.thread,
+                _MAX_BATCH,
+                self.metrics.batches.labels(modality).observe,
+            )
+            for modality in _MODALITIES
+            if model is not None and modality not in problems
+        }
+        words_alone = model is not None and "text" not in model.modalities and self.store.has_words
+        return Encoding(model, batchers, problems, words_alone)
+
+    def _learn_close(self) -> None:
+        """Find out what is close to the questions that can be encoded; see `channelhash.search.match`."""
+        if self.encoding.exception():  # the server stops, and says why
+            return
+        encoding = self.encoding.result()
+        if encoding.model is None or not self.store.modalities:
+            return
+        for modality in encoding.batchers:
+            if modality == "text":
+                self.thread.submit(learn_close, self.store, encoding.model).result()
+            find_reference(self.store, modality, self.store.choose_modality())
 
     @property
     def writable(self) -> bool:
@@ -132,8 +295,6 @@ class Service:
 
     async def encode(self, modality: str, item: Any) -> Outputs:
         """Encode a text or an image to real-valued outputs ``(k,)``, in a batch shared with other requests.
-
-        A request waits for a model that is still loaded.
 
         Raises:
             InputError: the model cannot encode it.
@@ -194,6 +355,14 @@ class Service:
         except InputError:
             raise HTTPException(404, f"there is no item {item_id[:100]!r}") from None
 
+    def retried(self, read: Callable[[], Result]) -> Result:
+        """Read items, and once more if that fails: one may have been deleted since it was found."""
+        try:
+            return read()
+        except InputError:
+            self.browser.forget()
+            return read()
+
     def close(self) -> None:
         """Let the model finish, then close the store; a store that is gone is a line in the log."""
         self.warm_up.stop()
@@ -205,34 +374,30 @@ class Service:
             _log.error("%s", error)
 
 
-def make_service(
-    store: Store,
-    model: QueryEncoder | None,
-    limits: Limits,
-    tokens: Tokens,
-    image_folder: Path | None,
-    audit: AuditLog | None,
-    load: Callable[[], QueryEncoder] | None = None,
-) -> Service:
-    """Make the parts of an application.
+def check_model(store: Store, model: QueryEncoder) -> None:
+    """Raise `InputError` unless the store's codes can be compared with the model's."""
+    if store.model and not model.comparable(store.model):
+        raise InputError(
+            f"{store.address}: its codes were made by the model {store.model}, not by this one "
+            f"({model.fingerprint()}); codes of two models cannot be compared: give that model with --model, or make "
+            "the store again"
+        )
+    if store.n_bits is not None and store.n_bits != model.n_bits:
+        raise InputError(f"{store.address}: holds codes of {store.n_bits} bits, the model makes {model.n_bits}")
 
-    ``load`` returns the model instead and is called in the background: its error is that of `Service.encoding`.
 
-    Raises:
-        InputError: the store holds codes of another model.
-    """
-    metrics = Metrics(lambda: len(store))
-    thread, search_thread = (ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("encode", "search"))
-
-    def encoding_of(model: QueryEncoder | None) -> Encoding:
-        return make_encoding(store, model, thread, lambda modality: metrics.batches.labels(modality).observe)
-
-    encoding: Future[Encoding] = Future()
-    if load is None:
-        encoding.set_result(encoding_of(model))
-    else:  # with the caller's consent to code that a model's folder names
-        encoding = thread.submit(copy_context().run, lambda: encoding_of(load()))
-    return Service(store, encoding, limits, tokens, audit, metrics, image_folder, thread, search_thread)
+def _problem(model: QueryEncoder | None, modality: str) -> str:
+    """Return why new items of a modality cannot be encoded, or nothing: a model of features may name no extractor."""
+    if model is None:
+        return "it has no model; start it with --model, or search by id or code"
+    if modality == "text" and modality not in model.modalities:
+        return ALONE
+    probe: Any = "a picture" if modality == "text" else Image.new("RGB", (64, 64))
+    try:
+        encode_items(model, modality, [probe])
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _answer_all(calls: Sequence[Callable[[], Response]]) -> list[Response | Exception]:
@@ -244,19 +409,6 @@ def _answer_all(calls: Sequence[Callable[[], Response]]) -> list[Response | Exce
         except Exception as error:
             answers.append(error)
     return answers
-
-
-def _learn_close(service: Service) -> None:
-    """Find out what is close to the questions that can be encoded; see `channelhash.search.match`."""
-    if service.encoding.exception():  # the server stops, and says why
-        return
-    store, encoding = service.store, service.encoding.result()
-    if encoding.model is None or not store.modalities:
-        return
-    for modality in encoding.batchers:
-        if modality == "text":
-            service.thread.submit(learn_close, store, encoding.model).result()
-        find_reference(store, modality, store.choose_modality())
 
 
 class WarmUp:
@@ -273,20 +425,15 @@ class WarmUp:
     """
 
     def __init__(self, steps: Mapping[str, Callable[[], object]]) -> None:
-        self._steps = dict(steps)
+        self.steps = dict(steps)
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="warm-up")
-        #: What is not ready yet, in words.
-        self.loading = list(steps)
+        self.start = self._thread.start
 
-    def add(self, what: str, step: Callable[[], object]) -> None:
-        """Add a last step, before `start`."""
-        self._steps[what] = step
-        self.loading.append(what)
-
-    def start(self) -> None:
-        """Begin with the first step."""
-        self._thread.start()
+    @property
+    def loading(self) -> list[str]:
+        """Return what is not ready yet, in words."""
+        return list(self.steps)
 
     def stop(self) -> None:
         """Let the step that runs finish, and leave the others."""
@@ -295,13 +442,13 @@ class WarmUp:
             self._thread.join()
 
     def _run(self) -> None:
-        for what, step in self._steps.items():
+        for what, step in list(self.steps.items()):
             try:
                 if not self._stopped:
                     step()
             except (InputError, JobError) as error:  # requests that need it say so, too
                 _log.warning("%s: %s", what, error)
-            self.loading = self.loading[1:]
+            del self.steps[what]
 
 
 class BitLabelCache:
@@ -325,29 +472,24 @@ class BitLabelCache:
 
 
 class Browser:
-    """The catalogue of a store, and the selections that were asked for last. Several threads may call it.
-
-    Args:
-        store: the store.
-    """
+    """The catalogue of a store, and the selections that were asked for last. Several threads may call it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
         self._catalogue: Catalogue | None = None
         self._version, self._made, self._seconds = -1, 0.0, 0.0
-        self._kept: dict[tuple[str | None, Order, int], NDArray[np.int32]] = {}
-        #: Whether the catalogue is being made.
-        self.busy = False
 
     def catalogue(self) -> Catalogue:
         """Return the catalogue as of now; of a large store that is being written to, as of some seconds ago."""
         with self._lock:
-            version, age = self._store.version, time.monotonic() - self._made
-            due = self._seconds < _QUICK or age > _TIMES * self._seconds
+            version, start = self._store.version, time.monotonic()
+            due = self._seconds < _QUICK or start - self._made > _TIMES * self._seconds
             if self._catalogue is None or (version != self._version and due):
-                self._make(version)
-            assert self._catalogue is not None
+                self._catalogue = make_catalogue(self._store.metadata(KEYS))
+                self._version, self._made = version, time.monotonic()
+                self._seconds = self._made - start
+                self._places = lru_cache(_SELECTIONS)(partial(self._select, self._catalogue))
             return self._catalogue
 
     def forget(self) -> None:
@@ -357,18 +499,15 @@ class Browser:
 
     def select(self, where: str | None, order: Order, seed: int, part: slice) -> tuple[int, list[str]]:
         """Return how many items pass a filter, and the ids of some of them in an order; see `Catalogue.places`."""
-        catalogue, key = self.catalogue(), (where, order, seed if order == "random" else 0)
-        with self._lock:
-            places = self._kept.get(key) if catalogue is self._catalogue else None
-        if places is None:
-            among = None if where is None else set(self._store.ids(where))
-            places = catalogue.places(order, seed, among)
-            with self._lock:
-                if catalogue is self._catalogue:
-                    self._kept[key] = places
-                    if len(self._kept) > _KEPT:
-                        del self._kept[next(iter(self._kept))]
+        self.catalogue()
+        catalogue, places = self._places(where, order, seed if order == "random" else 0)
         return len(places), [catalogue.ids[place] for place in places[part].tolist()]
+
+    def _select(
+        self, catalogue: Catalogue, where: str | None, order: Order, seed: int
+    ) -> tuple[Catalogue, NDArray[np.int32]]:
+        among = None if where is None else set(self._store.ids(where))
+        return catalogue, catalogue.places(order, seed, among)
 
     def narrow(self, where: str | None, labels: Sequence[str], folder: str | None, month: str | None) -> str | None:
         """Return the filter of all of these together; None where there are none.
@@ -395,15 +534,6 @@ class Browser:
             self._store.check_filter(where)  # alone: what is unbalanced may be balanced among the others
             parts.append(f"({where})")
         return " AND ".join(parts) or where or None
-
-    def _make(self, version: int) -> None:
-        start, self.busy = time.monotonic(), True
-        try:
-            self._catalogue = make_catalogue(self._store.metadata(KEYS))
-        finally:
-            self.busy = False
-        self._version, self._made, self._kept = version, time.monotonic(), {}
-        self._seconds = self._made - start
 
 
 def _quoted(text: str) -> str:

@@ -4,23 +4,19 @@ import asyncio
 import hashlib
 from email.utils import formatdate
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Form, HTTPException, Query, Request, Response
+from fastapi import APIRouter, File, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse
 from PIL import Image
-from pydantic import TypeAdapter, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 
 from channelhash.codes import PackedCodes, binarize, pack
 from channelhash.errors import InputError
-from channelhash.serve.encoding import Outputs
-from channelhash.serve.images import MAX_SIDE, UploadedImage
-from channelhash.serve.limits import check_length, check_narrowing, check_number
-from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS
-from channelhash.serve.responses import content_tag, make_browsed_item, make_item_response
+from channelhash.serve.images import MAX_SIDE
+from channelhash.serve.middleware import PROBLEMS, WRITE_PROBLEMS, content_tag
 from channelhash.serve.routing import Route, WriteRoute
 from channelhash.serve.schemas import (
     BrowsedItems,
@@ -29,11 +25,14 @@ from channelhash.serve.schemas import (
     Facets,
     ItemResponse,
     Metadata,
+    NewImage,
     NewItem,
     NewItems,
     WriteResponse,
+    make_browsed_item,
+    make_item_response,
 )
-from channelhash.serve.service import CurrentService, Service
+from channelhash.serve.service import CurrentService, Outputs, Service
 from channelhash.utils.files import atomic_path
 from channelhash.utils.image_files import open_image
 
@@ -61,23 +60,15 @@ writers = APIRouter(tags=["items"], responses=WRITE_PROBLEMS, route_class=WriteR
 @readers.get("/items")
 async def browse(options: Annotated[BrowseOptions, Query()], service: CurrentService) -> BrowsedItems:
     """Return some of the items in an order; over all offsets each comes once, as long as nothing is written."""
-    check_narrowing(options, service.limits.characters)
 
     def work() -> BrowsedItems:
         where = service.browser.narrow(options.where, options.label, options.folder, options.month)
-        part = slice(options.offset, options.offset + min(options.limit, service.limits.k))
+        part = slice(options.offset, options.offset + options.limit)
         total, ids = service.browser.select(where, options.order, options.seed, part)
         items = [make_browsed_item(item) for item in service.store.get(ids)]
         return BrowsedItems(total=total, offset=options.offset, items=items)
 
-    def work_again() -> BrowsedItems:
-        try:
-            return work()
-        except InputError:  # an item may have been deleted since the items were counted
-            service.browser.forget()
-            return work()
-
-    return await run_sync(work_again, limiter=service.searching)
+    return await run_sync(service.retried, work, limiter=service.searching)
 
 
 @readers.get("/facets")
@@ -143,57 +134,43 @@ def get_original(item_id: str, service: CurrentService) -> Response:
 @writers.post("/items", status_code=201)
 async def add_items(request: Request, new: NewItems, service: CurrentService) -> WriteResponse:
     """Add items, all of them or none: texts are encoded here, codes are stored as they are."""
-    check_number("items", len(new.items), service.limits.items)
-    for item in new.items:
-        check_length("id", item.id, service.limits.characters)
-        check_length("text", item.text, service.limits.characters)
-        _check_metadata(item.metadata)
     encoded = await asyncio.gather(*[_encode_item(service, item) for item in new.items])
-    modalities = sorted(encoded[0])
-    for item, parts in zip(new.items, encoded, strict=True):
-        if sorted(parts) != modalities:
+    for item, codes in zip(new.items, encoded, strict=True):
+        if codes.keys() != encoded[0].keys():
             raise HTTPException(
                 422,
-                f"items: {new.items[0].id!r} has codes of {' and '.join(modalities)}, {item.id!r} of "
-                f"{' and '.join(sorted(parts))}; send such items in requests of their own",
+                f"items: {new.items[0].id!r} has codes of {' and '.join(sorted(encoded[0]))}, {item.id!r} of "
+                f"{' and '.join(sorted(codes))}; send such items in requests of their own",
             )
-    packed = {modality: _stack([parts[modality].code for parts in encoded], modality) for modality in modalities}
-    projections = _projections(service, encoded)
     metadata = [item.metadata | ({} if item.text is None else {"text": item.text}) for item in new.items]
     ids = [item.id for item in new.items]
 
     def write() -> None:
         with service.noted(request, ids):
-            (service.store.upsert if new.replace else service.store.add)(ids, packed, None, metadata, projections)
+            _write(service, ids, encoded, metadata, new.replace)
 
     await run_sync(write)
     return WriteResponse(items=len(ids))
 
 
 @writers.post("/items/image", status_code=201)
-async def add_image(
-    request: Request,
-    service: CurrentService,
-    id: Annotated[str, Form(min_length=1)],
-    image: UploadedImage,
-    text: Annotated[str | None, Form(description="Encoded as well, and shown.")] = None,
-    metadata: Annotated[str, Form(description='A JSON object, such as {"labels": ["dog"], "year": 2020}.')] = "{}",
-    replace: Annotated[bool, Form(description="Replace the codes that the item has already.")] = False,
-) -> WriteResponse:
+async def add_image(request: Request, service: CurrentService, new: Annotated[NewImage, File()]) -> WriteResponse:
     """Add one item by its picture, and a text if there is one. A small copy of the picture is kept to be shown."""
-    check_length("id", id, service.limits.characters)
-    check_length("text", text, service.limits.characters)
-    check_length("metadata", metadata, service.limits.question_bytes)
-    values = _parse_metadata(metadata)
-    async with service.open_image(image) as (opened, content):
-        outputs = {"image": await service.encode("image", opened)}
-        if text is not None:
-            values["text"] = text
-            outputs["text"] = await service.encode("text", _check_text(text))
+    metadata, folder = dict(new.metadata), service.image_folder
+    async with service.open_image(new.image) as (opened, content):
+        codes = {"image": _Code.of(await service.encode("image", opened))}
+        if new.text is not None:
+            metadata["text"] = new.text
+            codes["text"] = _Code.of(await service.encode("text", new.text))
+        if folder is not None:
+            metadata["image"] = str(image_copy(folder, new.id))
 
         def write() -> None:
-            with service.noted(request, [id]):
-                _write_image(service, id, outputs, values, content, replace)
+            with service.noted(request, [new.id]):
+                _write(service, [new.id], [codes], [metadata], new.replace)
+                if folder is not None:
+                    with atomic_path(image_copy(folder, new.id)) as temporary:
+                        temporary.write_bytes(service.thumbnails.draw_upload(content))
 
         await run_sync(write)
     return WriteResponse(items=1)
@@ -219,79 +196,42 @@ def image_copy(folder: Path, item_id: str) -> Path:
     return folder / f"{hashlib.sha256(item_id.encode()).hexdigest()}.jpg"
 
 
-def _write_image(
-    service: Service, item_id: str, outputs: dict[str, Outputs], metadata: Metadata, content: bytes, replace: bool
-) -> None:
-    """Write the item, then the copy of its image."""
-    encoded = {modality: _Encoded.of(rows) for modality, rows in outputs.items()}
-    codes = {modality: part.code[None] for modality, part in encoded.items()}
-    if service.image_folder is not None:
-        metadata["image"] = str(image_copy(service.image_folder, item_id))
-    write = service.store.upsert if replace else service.store.add
-    write([item_id], codes, None, [metadata], _projections(service, [encoded]))
-    if service.image_folder is not None:
-        with atomic_path(image_copy(service.image_folder, item_id)) as temporary:
-            temporary.write_bytes(service.thumbnails.draw_upload(content))
-
-
-async def _encode_item(service: Service, item: NewItem) -> "dict[str, _Encoded]":
-    """Return modality -> code of one new item."""
-    encoded: dict[str, _Encoded] = {
-        modality: _Encoded(np.frombuffer(bytes.fromhex(code), np.uint8)) for modality, code in item.codes.items()
-    }
-    if item.text is not None and "text" not in encoded:
-        encoded["text"] = _Encoded.of(await service.encode("text", _check_text(item.text)))
-    if not encoded:
-        raise HTTPException(422, f"items: {item.id!r} has neither a text nor codes")
-    return encoded
-
-
-class _Encoded(NamedTuple):
+class _Code(NamedTuple):
     """A code ``(width,)``, and the outputs ``(n_bits,)`` of which it is the signs, unless it was sent."""
 
     code: PackedCodes
     outputs: Outputs | None = None
 
     @classmethod
-    def of(cls, outputs: Outputs) -> "_Encoded":
+    def of(cls, outputs: Outputs) -> "_Code":
         return cls(pack(binarize(outputs[None]))[0], outputs)
 
 
-def _projections(service: Service, encoded: "list[dict[str, _Encoded]]") -> dict[str, Outputs] | None:
-    """Return modality -> the outputs of all items, for a store that keeps them."""
-    if not service.store.projected:
-        return None
-    rows: dict[str, list[Outputs]] = {modality: [] for modality in encoded[0]}
-    for modality, part in (pair for parts in encoded for pair in parts.items()):
-        if part.outputs is None:
-            raise HTTPException(422, "codes: this store keeps projections beside its codes; send texts and pictures")
-        rows[modality].append(part.outputs)
-    return {modality: np.stack(outputs) for modality, outputs in rows.items()}
+async def _encode_item(service: Service, item: NewItem) -> dict[str, _Code]:
+    """Return modality -> code of one new item."""
+    codes: dict[str, _Code] = {
+        modality: _Code(np.frombuffer(bytes.fromhex(code), np.uint8)) for modality, code in item.codes.items()
+    }
+    if item.text is not None and "text" not in codes:
+        codes["text"] = _Code.of(await service.encode("text", item.text))
+    return codes
 
 
-def _stack(codes: list[PackedCodes], modality: str) -> PackedCodes:
-    if len({len(code) for code in codes}) > 1:
-        raise HTTPException(422, f"items: {modality} codes of different lengths")
-    return np.stack(codes)
-
-
-def _check_text(text: str) -> str:
-    if not text.strip():
-        raise HTTPException(422, "text: is empty; give some words, or leave it out")
-    return text
-
-
-def _parse_metadata(text: str) -> Metadata:
-    try:
-        metadata = TypeAdapter(Metadata).validate_json(text)
-    except ValidationError as error:
-        first: Any = error.errors()[0]
-        raise HTTPException(422, f"metadata: {first['msg']}") from None
-    _check_metadata(metadata)
-    return metadata
-
-
-def _check_metadata(metadata: Metadata) -> None:
-    """Refuse the path of an image, which would be opened later: only this server sets it."""
-    if "image" in metadata:
-        raise HTTPException(422, "metadata: image is set by the server; upload the picture to /items/image")
+def _write(
+    service: Service, ids: list[str], encoded: list[dict[str, _Code]], metadata: list[Metadata], replace: bool
+) -> None:
+    """Write items with codes of the same modalities, and their outputs to a store that keeps projections."""
+    packed: dict[str, PackedCodes] = {}
+    projections: dict[str, Outputs] = {}
+    for modality in encoded[0]:
+        rows = [codes[modality] for codes in encoded]
+        if len({len(row.code) for row in rows}) > 1:
+            raise InputError(f"items: {modality} codes of different lengths")
+        packed[modality] = np.stack([row.code for row in rows])
+        if service.store.projected:
+            outputs = [row.outputs for row in rows if row.outputs is not None]
+            if len(outputs) < len(rows):
+                raise InputError("codes: this store keeps projections beside its codes; send texts and pictures")
+            projections[modality] = np.stack(outputs)
+    write = service.store.upsert if replace else service.store.add
+    write(ids, packed, None, metadata, projections or None)

@@ -8,10 +8,9 @@ from typing import Any
 import anyio.to_thread
 from fastapi import APIRouter, Response
 
-from channelhash.serve.middleware import PROBLEMS
-from channelhash.serve.responses import content_tag
+from channelhash.serve.middleware import PROBLEMS, content_tag
 from channelhash.serve.routing import MonitoringRoute, Route
-from channelhash.serve.schemas import Health, Indexing, Info, Labels
+from channelhash.serve.schemas import MOST, Health, Indexing, Info, Labels
 from channelhash.serve.service import CurrentService
 
 _STATUSES: dict[int | str, dict[str, Any]] = {500: PROBLEMS[500], 503: PROBLEMS[503]}
@@ -37,7 +36,7 @@ def info(service: CurrentService) -> Info:
         writable=service.writable,
         loading=service.warm_up.loading,
         indexing=Indexing(**run._asdict()) if run else None,
-        limits=asdict(service.limits),
+        limits=asdict(service.limits) | MOST,
     )
 
 

@@ -3,14 +3,13 @@
 import asyncio
 import time
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Depends, Form, HTTPException, Query, Response
+from fastapi import APIRouter, File, HTTPException, Query, Response
 
 from channelhash.codes import PackedCodes, check_packed
-from channelhash.errors import InputError
 from channelhash.search.duplicates import find_duplicates
 from channelhash.search.fused import DEPTH, Page, answer_page
 from channelhash.search.hits import Hits
@@ -25,23 +24,22 @@ from channelhash.search.query import (
     part_modality,
     query_outputs,
 )
-from channelhash.serve.encoding import Outputs
-from channelhash.serve.images import UploadedImage
-from channelhash.serve.limits import check_length, check_narrowing, check_number
 from channelhash.serve.middleware import PROBLEMS
-from channelhash.serve.responses import format_code, make_result, understood
 from channelhash.serve.routing import Route
 from channelhash.serve.schemas import (
-    MONTH,
+    MOST,
+    Count,
     DuplicatesResponse,
+    ImageSearch,
     Modality,
     SearchOptions,
     SearchRequest,
     SearchResponse,
     Text,
-    Understood,
+    make_result,
+    understood,
 )
-from channelhash.serve.service import CurrentService, Service
+from channelhash.serve.service import CurrentService, Outputs, Service
 
 router = APIRouter(tags=["search"], responses=PROBLEMS, route_class=Route)
 # Ids that the response has of one group of duplicates.
@@ -50,85 +48,32 @@ _IDS = 100
 
 @router.post("/search", response_model=SearchResponse)
 async def search(request: SearchRequest, service: CurrentService) -> Response:
-    """Return the items that answer words, an item of the store, a code, or several of them together."""
+    """Return the items that answer words, an item of the store or a code, or words and one of the others together."""
     start = time.perf_counter()
-    queries = [name for name in ("text", "id", "code") if getattr(request, name) is not None]
-    if not queries:
-        raise HTTPException(422, "give text, id or code: what to search for")
-    if request.query_modality is not None and request.id is None:
-        raise HTTPException(422, "query_modality: says which code of an item asks; give it with id")
-    if request.exclude_self and request.id is None:
-        raise HTTPException(422, "exclude_self: leaves out the item that asks; give it with id")
-    _check_options(request, service)
-    for name in ("text", "id"):
-        check_length(name, getattr(request, name), service.limits.characters)
-    check_length("minus_ids", "".join(request.minus_ids), service.limits.characters)
-    if request.text is not None or len(queries) > 1 or request.minus or request.minus_ids:
-        if request.text is not None and not request.text.strip():
-            raise HTTPException(422, "text: is empty; give some words")
+    if request.text is not None or request.minus or request.minus_ids:
         words = [] if request.text is None else parse_question(request.text)
         if request.id is None and not request.minus_ids:
             parts = _parts(service, request, words)  # no item to read
         else:
             parts = await run_sync(_parts, service, request, words, limiter=service.searching)
-        return await _search_parts(service, request, parts, understood(request, words), start)
+        return await _search_parts(service, request, words, parts, start)
     if request.rerank:
         raise HTTPException(422, "rerank: needs the query's real-valued outputs; ask with words or a picture")
-    query_stored = _query_like if request.id is not None else _query_code
 
     def work() -> Response:
-        return _search(service, request, *query_stored(service, request), understood(request, []), start)
+        return _search(service, request, *_stored_query(service, request), [], start)
 
     return await service.search(work, _is_quick(request))
 
 
-def _read_form(
-    modality: Annotated[Modality | None, Form()] = None,
-    k: Annotated[int, Form(ge=1)] = 10,
-    radius: Annotated[int | None, Form(ge=0)] = None,
-    where: Annotated[str | None, Form()] = None,
-    rerank: Annotated[int, Form(ge=0)] = 0,
-    collapse: Annotated[int | None, Form(ge=0)] = None,
-    by: Annotated[Literal["all", "image", "text", "words"] | None, Form()] = None,
-    minus: Annotated[str, Form(description="Words that are not wanted.")] = "",
-    offset: Annotated[int, Form(ge=0)] = 0,
-    label: Annotated[list[Text] | None, Form(max_length=31)] = None,
-    folder: Annotated[Text | None, Form()] = None,
-    month: Annotated[str | None, Form(pattern=MONTH)] = None,
-) -> SearchOptions:
-    unwanted = [minus] if minus else []
-    return SearchOptions(
-        label=label or [],
-        folder=folder,
-        month=month,
-        modality=modality,
-        k=k,
-        radius=radius,
-        where=where,
-        rerank=rerank,
-        collapse=collapse,
-        by=by,
-        minus=unwanted,
-        offset=offset,
-    )
-
-
 @router.post("/search/image", response_model=SearchResponse)
-async def search_by_image(
-    service: CurrentService,
-    image: UploadedImage,
-    options: Annotated[SearchOptions, Depends(_read_form)],
-    text: Annotated[str | None, Form(description="Words that are wanted, too.")] = None,
-) -> Response:
+async def search_by_image(service: CurrentService, request: Annotated[ImageSearch, File()]) -> Response:
     """Return the items nearest to an uploaded picture, and to words if there are any. The picture is not kept."""
     start = time.perf_counter()
-    _check_options(options, service)
-    check_length("text", text, service.limits.characters)
-    words = parse_question(text) if text and text.strip() else []
-    async with service.open_image(image) as (opened, _):
-        parts = [Part(opened), *words, *(Part(what, -1.0) for what in options.minus)]
-        asked = understood(options, words, image=True)
-        return await _search_parts(service, options, check_parts(parts), asked, start)
+    words = parse_question(request.text) if request.text.strip() else []
+    async with service.open_image(request.image) as (opened, _):
+        parts = check_parts([Part(opened), *words, *(Part(what, -1.0) for what in request.minus)])
+        return await _search_parts(service, request, words, parts, start)
 
 
 def unpack_hex(service: Service, code: str) -> PackedCodes:
@@ -147,21 +92,11 @@ def unpack_hex(service: Service, code: str) -> PackedCodes:
     return packed
 
 
-def _check_options(options: SearchOptions, service: Service) -> None:
-    """Check what needs no call of the store, for which the event loop must not wait."""
-    limits = service.limits
-    check_number("k", options.k, limits.k)
-    check_number("offset and k together", options.offset + options.k, limits.k)
-    check_number("rerank", options.rerank, limits.rerank)
-    check_narrowing(options, limits.characters)
-    check_length("minus", "".join(options.minus), limits.characters)
-    if not all(what.strip() for what in options.minus):
-        raise HTTPException(422, "minus: is empty; give some words")
-
-
-def _query_like(service: Service, request: SearchRequest) -> tuple[SearchQuery, str]:
-    """Return a stored item as a query, and the modality of its code that asks."""
-    item = service.get_item(request.id or "")
+def _stored_query(service: Service, request: SearchRequest) -> tuple[SearchQuery, str]:
+    """Return a stored item or a code as a query, and the modality of the item's code that asks."""
+    if request.id is None:
+        return SearchQuery(unpack_hex(service, request.code or "")), ""
+    item = service.get_item(request.id)
     searched = service.store.choose_modality(request.modality)
     modality = request.query_modality or (searched if searched in item.codes else min(item.codes))
     if modality not in item.codes:
@@ -169,17 +104,11 @@ def _query_like(service: Service, request: SearchRequest) -> tuple[SearchQuery, 
     return item_query(item, modality), modality
 
 
-def _query_code(service: Service, request: SearchRequest) -> tuple[SearchQuery, str]:
-    return SearchQuery(unpack_hex(service, request.code or "")), ""
-
-
 def _parts(service: Service, request: SearchRequest, words: list[Part]) -> list[Part]:
     """Return the parts of a query; stored items and codes as outputs."""
     store, parts = service.store, list(words)
-    if request.id is not None:
-        parts.append(Part(query_outputs(store, _query_like(service, request)[0])))
-    if request.code is not None:
-        parts.append(Part(query_outputs(store, _query_code(service, request)[0])))
+    if request.id is not None or request.code is not None:
+        parts.append(Part(query_outputs(store, _stored_query(service, request)[0])))
     for item_id in request.minus_ids:
         item = service.get_item(item_id)
         parts.append(Part(query_outputs(store, item_query(item, min(item.codes))), -1.0))
@@ -187,7 +116,7 @@ def _parts(service: Service, request: SearchRequest, words: list[Part]) -> list[
 
 
 async def _search_parts(
-    service: Service, options: SearchOptions, parts: list[Part], asked: list[Understood], start: float
+    service: Service, options: SearchOptions, words: list[Part], parts: list[Part], start: float
 ) -> Response:
     """Encode the parts in batches shared with other requests, and search with their sum."""
 
@@ -201,7 +130,7 @@ async def _search_parts(
 
     query = make_query(parts, await asyncio.gather(*map(outputs_of, parts)))
     modality = (part_modality(parts[0]) or "") if query.words_coded else query.modality
-    call = partial(_search, service, options, query, modality, asked, start)
+    call = partial(_search, service, options, query, modality, words, start)
     return await service.search(call, _is_quick(options))
 
 
@@ -216,31 +145,29 @@ def _search(
     options: SearchOptions,
     query: SearchQuery,
     query_modality: str,
-    asked: list[Understood],
+    words: list[Part],
     start: float,
 ) -> Response:
     """Search, and write the answer: in this thread, for it may be long."""
     store = service.store
     n_bits = store.n_bits or 8 * len(query.code)
-    check_number("radius", options.radius, n_bits)
-    check_number("collapse", options.collapse, n_bits)
+    for key in ("radius", "collapse"):
+        if (value := getattr(options, key)) is not None and value > n_bits:
+            raise HTTPException(422, f"{key}: is more than {n_bits}, the bits of a code")
     modality: str = options.modality or "image"
     page = Page(Hits(), None)
     if store.modalities:  # otherwise it is empty
         modality = store.choose_modality(options.modality)
-        try:
-            page = _answer(service, options, query)
-        except InputError:  # a hit may have been deleted before it was read
-            page = _answer(service, options, query)
+        page = service.retried(partial(_answer, service, options, query))
     response = SearchResponse(
-        query_code=format_code(query.code),
+        query_code=query.code.tobytes().hex(),
         query_modality=query_modality,
         modality=modality,
         n_bits=n_bits,
         results=[make_result(hit) for hit in page.hits],
         close=page.hits.close,
         offset=options.offset,
-        understood=asked,
+        understood=understood(options, words),
         duplicates=page.alike,
         note=page.hits.note,
         seconds=time.perf_counter() - start,
@@ -260,7 +187,7 @@ def _answer(service: Service, options: SearchOptions, query: SearchQuery) -> Pag
         by=options.by,
     )
     left_out = options.id if isinstance(options, SearchRequest) and options.exclude_self else None
-    return answer_page(service.store, query, store_options, options.offset, service.limits.k, left_out)
+    return answer_page(service.store, query, store_options, options.offset, MOST["k"], left_out)
 
 
 @router.get("/duplicates")
@@ -270,19 +197,14 @@ async def duplicates(
     modality: Annotated[Modality | None, Query(description="Whose codes count; images if there are any.")] = None,
     where: Annotated[Text | None, Query(description="Filter: label = 'dog' AND year > 2015.")] = None,
     pictures: Annotated[bool, Query(description="Compare pictures, too; without, near codes are enough.")] = True,
-    k: Annotated[int, Query(ge=1, description="Number of groups, at most.")] = 100,
+    k: Annotated[Count, Query(description="Number of groups, at most.")] = 100,
 ) -> DuplicatesResponse:
     """Return groups of items whose pictures are all alike; where there are none to compare, codes are near."""
     start = time.perf_counter()
-    check_number("k", k, service.limits.k)
-    check_length("where", where, service.limits.characters)
 
     def work() -> DuplicatesResponse:
         store = service.store
-        try:
-            groups = find_duplicates(store, radius, modality, where or None, pictures)
-        except InputError:  # an item may have been deleted before it was read
-            groups = find_duplicates(store, radius, modality, where or None, pictures)
+        groups = service.retried(partial(find_duplicates, store, radius, modality, where or None, pictures))
         return DuplicatesResponse(
             groups=[group.ids[:_IDS] for group in groups[:k]],
             distances=[group.distances[:_IDS] for group in groups[:k]],

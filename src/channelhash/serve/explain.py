@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import anyio.to_thread
-from fastapi import APIRouter, Depends, Form, HTTPException, Response
+from fastapi import APIRouter, File, HTTPException, Response
 
 from channelhash.explanation.api import (
     MapSettings,
@@ -23,12 +23,11 @@ from channelhash.explanation.api import (
 from channelhash.explanation.occlusion import Encode
 from channelhash.search.items import choose_modality
 from channelhash.search.store import Item
-from channelhash.serve.images import UploadedImage, open_upload
-from channelhash.serve.limits import check_length
+from channelhash.serve.images import open_upload
 from channelhash.serve.middleware import PROBLEMS
-from channelhash.serve.routes.search import unpack_hex
 from channelhash.serve.routing import Route
-from channelhash.serve.schemas import ExplainItem, ExplainRequest, ExplainResponse, MapOptions, Modality
+from channelhash.serve.schemas import ExplainItem, ExplainRequest, ExplainResponse, ImageExplanation, MapOptions
+from channelhash.serve.search import unpack_hex
 from channelhash.serve.service import CurrentService, Service
 from channelhash.utils.image_files import STORED_FORMATS, open_image
 
@@ -38,58 +37,28 @@ router = APIRouter(tags=["explain"], responses=PROBLEMS, route_class=Route)
 @router.post("/explain", response_model=ExplainResponse)
 async def explain(request: ExplainRequest, service: CurrentService) -> Response:
     """Explain why two of words, stored items and codes match: bits, their labels, and what parts and words matter."""
-    start = time.perf_counter()
-    for name, item in (("first", request.first), ("second", request.second)):
-        keys = [key for key in ("text", "id", "code") if getattr(item, key) is not None]
-        if len(keys) != 1:
-            raise HTTPException(
-                422, f"{name}: give exactly one of text, id and code, not {' and '.join(keys) or 'none'}"
-            )
-        if item.text is not None and item.modality == "image":
-            raise HTTPException(422, f"{name}.modality: a text has the modality text; leave it out")
-        check_length(f"{name}.text", item.text, service.limits.characters)
-        check_length(f"{name}.id", item.id, service.limits.characters)
-        if item.text is not None and not item.text.strip():
-            raise HTTPException(422, f"{name}.text: is empty; give some words")
 
     def make_sides() -> tuple[Side, Side]:
         return _make_side(service, request.first), _make_side(service, request.second)
 
-    return await _explain(service, make_sides, request, start)
-
-
-def _read_form(
-    maps: Annotated[bool, Form()] = True,
-    cells: Annotated[int, Form(ge=1, le=32)] = 8,
-    patch: Annotated[int, Form(ge=1, le=32)] = 2,
-    fill: Annotated[Literal["grey", "blur"], Form()] = "grey",
-) -> MapOptions:
-    return MapOptions(maps=maps, cells=cells, patch=patch, fill=fill)
+    return await _explain(service, make_sides, request)
 
 
 @router.post("/explain/image", response_model=ExplainResponse)
-async def explain_image(
-    service: CurrentService,
-    image: UploadedImage,
-    id: Annotated[str, Form(min_length=1, description="The item of the store that it is compared with.")],
-    options: Annotated[MapOptions, Depends(_read_form)],
-    modality: Annotated[Modality | None, Form(description="Which of the item's codes.")] = None,
-) -> Response:
+async def explain_image(service: CurrentService, request: Annotated[ImageExplanation, File()]) -> Response:
     """Explain why an uploaded picture matches a stored item. The picture is not kept."""
-    start = time.perf_counter()
-    async with service.open_image(image) as (_, content):
+    async with service.open_image(request.image) as (_, content):
 
         def make_sides() -> tuple[Side, Side]:
             uploaded = _encode_file(content, "your picture", _encoder(service, "image"))
-            return uploaded, _make_side(service, ExplainItem(id=id, modality=modality))
+            return uploaded, _make_side(service, ExplainItem(id=request.id, modality=request.modality))
 
-        return await _explain(service, make_sides, options, start)
+        return await _explain(service, make_sides, request)
 
 
-async def _explain(
-    service: Service, make_sides: Callable[[], tuple[Side, Side]], options: MapOptions, start: float
-) -> Response:
+async def _explain(service: Service, make_sides: Callable[[], tuple[Side, Side]], options: MapOptions) -> Response:
     """Encode the pair, find its labels, draw its maps and write the answer, in a worker thread."""
+    start = time.perf_counter()
 
     def work() -> Response:
         limits = service.limits

@@ -1,1 +1,0 @@
-"""Routes of the HTTP API, one file a topic."""
