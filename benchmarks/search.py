@@ -54,7 +54,13 @@ def main() -> None:
                 if kind == "clustered":
                     columns = {"build, ours": ours.build} | {each.name: each.build for each in rivals}
                     columns = {name: seconds(value) for name, value in columns.items()}
-                    built.append({"codes × bits": size, **columns, "bytes a code": round(index.nbytes / n)})
+                    built.append(
+                        {
+                            "codes × bits": size,
+                            **columns,
+                            "bytes a code": round(sum(values.nbytes for values in index.arrays().values()) / n),
+                        }
+                    )
         print_table(rows, f"milliseconds a query, {kind} codes")
     print_table(built, "building")
 

@@ -14,7 +14,6 @@ from tests.search.postgres_server import postgres_address
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.search.backend import Backend
 from channelhash.search.items import Metadata
 from channelhash.search.rank import Scored, Surest, cosines, quantize
 from channelhash.search.store import Answers, Store
@@ -305,7 +304,7 @@ class AgainstADictionary(RuleBasedStateMachine):
                 surest = self.store.search_surest(rows, count, modality, where, bound)
                 check_surest(self.kind, surest, rows, there, count, bound)
                 if where is None:  # as a store that has no codes at hand would
-                    plain = Backend._surest(self.store, rows, count, 500, bound, modality, None)
+                    plain = Store._surest(self.store, rows, count, 500, bound, modality, None)
                     check_surest(self.kind, plain, rows, there, count, bound)
             if self.kind.projected:
                 kept = {name: self.expected.outputs[name][modality] for name in there}
@@ -334,9 +333,6 @@ def check_any_calls(kind: Kind) -> None:
 
     Machine.kind = kind
     few = settings(
-        max_examples=kind.runs,
-        stateful_step_count=12,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
+        max_examples=kind.runs, stateful_step_count=12, derandomize=True, suppress_health_check=list(HealthCheck)
     )
     run_state_machine_as_test(Machine, settings=few)

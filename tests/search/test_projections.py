@@ -55,10 +55,7 @@ def test_only_projections_of_the_codes_are_taken():
         ({"image": outputs}, "projections: of image, but codes of image and text"),
         ({"image": outputs, "text": outputs}, "text projections: are not the outputs of which"),
         ({"image": outputs, "text": -outputs[:1]}, "text projections: are not the outputs"),
-        (
-            {"image": outputs[:, :1], "text": -outputs},
-            r"image projections: \(n, 2\) numbers are expected",
-        ),
+        ({"image": outputs[:, :1], "text": -outputs}, r"image projections: \(n, 2\) numbers are expected"),
         ({"image": np.full((2, 2), np.inf), "text": -outputs}, "image projections: row 0 is not finite"),
         ({"image": [["a", "b"]], "text": -outputs}, "image projections: .* numbers are expected"),
     ]:

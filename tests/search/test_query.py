@@ -13,18 +13,15 @@ from PIL import Image
 import channelhash as ch
 from channelhash.errors import InputError
 from channelhash.search.fused import answer
+from channelhash.search.hits import Query, SearchOptions, draw_hits, search_hits
 from channelhash.search.local.store import open_codes
 from channelhash.search.query import (
     Part,
-    Query,
-    SearchOptions,
-    draw_hits,
     encode_queries,
     load_encoder,
     make_query,
     open_filled_store,
     query_like,
-    search_hits,
     search_store,
 )
 from channelhash.search.rank import Ranking, asymmetric_distances, fuse

@@ -6,15 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channelhash.errors import InputError
-from channelhash.search.query import (
-    MAX_PARTS,
-    Part,
-    check_parts,
-    combine,
-    parse_question,
-    unwanted_phrases,
-    wanted_words,
-)
+from channelhash.search.query import MAX_PARTS, Part, check_parts, combine, make_query, parse_question
 
 PLAIN = st.lists(
     st.text("abcäж-'’5.,", min_size=1, max_size=8).filter(lambda word: word[0] != "-"), min_size=1, max_size=9
@@ -92,5 +84,5 @@ def test_parts_that_cancel_out_are_refused():
 
 def test_words_for_full_text_search():
     parts = [*parse_question('beach "two dogs" -people -"beach ball"'), Part(object(), -1.0), Part(object())]
-    assert wanted_words(parts) == "beach two dogs"
-    assert unwanted_phrases(parts) == ("people", "beach ball")
+    query = make_query(parts, [None] * len(parts))
+    assert (query.words, query.without) == ("beach two dogs", ("people", "beach ball"))

@@ -6,10 +6,10 @@ import pytest
 import channelhash as ch
 from channelhash.search import hits as ranked_codes
 from channelhash.search import store as checked_store
-from channelhash.search.backend import Backend
-from channelhash.search.hits import rank_codes
-from channelhash.search.query import SearchOptions, query_like, search_hits
+from channelhash.search.hits import SearchOptions, rank_codes, search_hits
+from channelhash.search.query import query_like
 from channelhash.search.rank import asymmetric_distances, cosines, quantize
+from channelhash.search.store import Store
 
 N, N_BITS = 80, 6
 RANDOM = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def test_what_others_delete_meanwhile_is_not_found(tmp_path, monkeypatch):
     assert len(store.search_surest(QUESTIONS[:1]).ids[0]) == 10
     get = store._get
     monkeypatch.setattr(store, "_get", lambda ids: {name: item for name, item in get(ids).items() if name != NAMES[0]})
-    found = Backend._surest(store, QUESTIONS[:1], None, N, N_BITS, "image", None)
+    found = Store._surest(store, QUESTIONS[:1], None, N, N_BITS, "image", None)
     assert sorted(found.ids[0]) == sorted(NAMES[1:])
     assert len(found.keys[0]) == len(found.distances[0]) == N - 1
     other.delete(NAMES)

@@ -12,7 +12,7 @@ from channelhash.cli.photos import Captions, Encoder, Exclude, open_searched
 from channelhash.errors import InputError
 
 if TYPE_CHECKING:
-    from channelhash.search.query import Hits, SearchOptions
+    from channelhash.search.hits import Hits, SearchOptions
 
 
 def search(
@@ -49,7 +49,8 @@ def search(
     Example: channelhash search photos.store "a dog on a beach -people" -k 5
     """
     from channelhash.search.duplicates import default_radius
-    from channelhash.search.query import SearchOptions, draw_hits, find_image, search_store
+    from channelhash.search.hits import SearchOptions, draw_hits, find_image
+    from channelhash.search.query import search_store
 
     if question is not None and text is not None:
         raise InputError("--text: the query is given twice; leave one of them out")

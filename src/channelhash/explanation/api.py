@@ -30,8 +30,7 @@ from channelhash.explanation.occlusion import (
     map_words,
     reduce_image,
 )
-from channelhash.search.query import load_encoder, open_filled_store
-from channelhash.search.query_encoder import QueryEncoder
+from channelhash.search.query import QueryEncoder, load_encoder, open_filled_store
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_files import open_image
 from channelhash.utils.image_grid import bits as bits_word

@@ -10,12 +10,17 @@ in single quotes, numbers, ``TRUE`` or ``FALSE``. A key is ``id``, ``label``, or
 * a condition on ``label`` holds for items of which any label satisfies it, its ``NOT`` for items of which none does.
 """
 
+import math
 import operator
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from channelhash.errors import InputError
+from channelhash.utils.typed_settings import unknown
 
 #: Longest filter, in characters.
 MAX_LENGTH = 10_000
@@ -152,9 +157,164 @@ def parse_filter(where: str, known_keys: Collection[str]) -> Filter:
 
 @lru_cache(maxsize=64)  # parsing takes longer than many a search
 def _parse(where: str, known_keys: frozenset[str]) -> Filter:
-    from channelhash.search.filter_parser import parse  # a library that searches without a filter do not need
+    if len(where) > MAX_LENGTH:
+        raise _error(f"{len(where):,} characters, at most {MAX_LENGTH:,} can be read")
+    if not where.strip():
+        raise _error("is empty; write for example label = 'dog'")
+    if "\0" in where or any(0xD800 <= ord(character) < 0xE000 for character in where):
+        raise _error("holds a character that is none (NUL or half a surrogate pair)")
+    parser = _Parser(where, known_keys)
+    tree = parser.joined("OR", negated=False, depth=0)
+    parser.expect_end()
+    if (count := _count(tree)) > MAX_CONDITIONS:
+        raise _error(f"{count} conditions, at most {MAX_CONDITIONS} can be asked; use IN for lists of values")
+    return tree
 
-    return parse(where, known_keys)
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<string>'(?:[^']|'')*')|(?P<name>"[^"]+"|[^\W\d]\w*)"""
+    r"""|(?P<number>-?\s*(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?!\w))|(?P<word><>|[<>!]=|[=<>(),])|(?P<end>$))"""
+)
+_KEYWORDS = {"AND", "OR", "NOT", "IN", "LIKE", "BETWEEN", "IS", "NULL", "TRUE", "FALSE"}
+
+
+class _Parser:
+    """Reads a filter from left to right; one token is looked at ahead."""
+
+    def __init__(self, where: str, known_keys: Collection[str]) -> None:
+        self._where = where
+        self._keys = {*known_keys, *STRING_KEYS} - {"labels"}
+        self._end = 0
+        self._advance()
+
+    def _advance(self) -> None:
+        match = _TOKEN.match(self._where, self._end)
+        if match is None:
+            self._end = len(self._where) - len(self._where[self._end :].lstrip()) + 1
+            raise self._unreadable()
+        self._kind, self._end = str(match.lastgroup), match.end()
+        self._text = match[self._kind]
+        if self._kind == "name" and self._text.upper() in _KEYWORDS:
+            self._kind, self._text = "word", self._text.upper()
+
+    def _unreadable(self) -> InputError:
+        near = " ".join(self._where[max(0, self._end - 20) : self._end].split())
+        example = "write for example label = 'dog' AND year >= 2000"
+        return _error(f"cannot be read at character {self._end} (after {near!r}); {example}")
+
+    def _take(self, *words: str) -> str:
+        """Return the next word if it is one of these, and go on; else an empty string."""
+        if self._kind != "word" or self._text not in words:
+            return ""
+        word = self._text
+        self._advance()
+        return word
+
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
+            raise self._unreadable()
+
+    def expect_end(self) -> None:
+        """Raise `InputError` unless all is read."""
+        if self._kind != "end":
+            raise self._unreadable()
+
+    def joined(self, word: str, negated: bool, depth: int) -> Filter:
+        """Read what OR or AND joins. Negations go inwards (De Morgan), so that conditions alone are negated."""
+        parts: list[Filter] = []
+        while not parts or self._take(word):
+            parts.append(self.joined("AND", negated, depth) if word == "OR" else self._term(negated, depth))
+        kind = And if (word == "AND") != negated else Or
+        return kind(tuple(parts)) if len(parts) > 1 else parts[0]
+
+    def _term(self, negated: bool, depth: int) -> Filter:
+        if depth > MAX_DEPTH:
+            raise _error(f"nested deeper than {MAX_DEPTH}; write it flatter")
+        if self._take("NOT"):
+            return self._term(not negated, depth + 1)
+        if self._take("("):
+            tree = self.joined("OR", negated, depth + 1)
+            self._expect(")")
+            return tree
+        key = self._key()
+        test, turned = self._test(key)
+        return Condition(key, test, negated != turned)
+
+    def _key(self) -> str:
+        if self._kind != "name":
+            raise self._unreadable()
+        key = self._text.strip('"')
+        if key == "labels":
+            raise _error("labels are asked for one by one: label = 'dog'")
+        if key not in self._keys:
+            raise _error(unknown(f"key {key!r}", key, sorted(self._keys)))
+        self._advance()
+        return key
+
+    def _test(self, key: str) -> tuple[Test, bool]:
+        """Return what is said of a key, and whether the contrary is meant."""
+        if self._take("IS"):
+            is_known = bool(self._take("NOT"))
+            self._expect("NULL")
+            return Known(), not is_known
+        sign = self._take(*_COMPARISONS, "<>")
+        test: Test
+        contrary = not sign and bool(self._take("NOT"))
+        if sign:
+            test = Compare("!=" if sign == "<>" else sign, self._literal(key))
+        elif self._take("LIKE"):
+            pattern = self._literal(key)
+            if not isinstance(pattern, str):
+                raise _error(f"{key}: LIKE takes a string")
+            test = Like(pattern)
+        elif self._take("BETWEEN"):
+            low = self._literal(key)
+            self._expect("AND")
+            test = Between(low, self._literal(key))
+        else:
+            self._expect("IN")
+            self._expect("(")
+            values = [self._literal(key)]
+            while self._take(","):
+                values.append(self._literal(key))
+            self._expect(")")
+            test = Among(tuple(values))
+        kinds = {kind_of(value) for value in literals_of(test)}
+        if len(kinds) > 1:
+            raise _error(f"{key}: mixes {' and '.join(sorted(kinds))}; compare with one kind")
+        if kinds == {"Booleans"} and (isinstance(test, Between) or sign not in ("", "=", "!=", "<>")):
+            raise _error(f"{key}: TRUE and FALSE have no order; compare with = or !=")
+        return test, contrary
+
+    def _literal(self, key: str) -> Literal:
+        """Read a string, a number, TRUE or FALSE; letters and accents of labels in one form, as stores keep them."""
+        value: Literal
+        if self._kind == "string":
+            value = self._text[1:-1].replace("''", "'")
+            value = unicodedata.normalize("NFC", value) if key == "label" else value
+        elif self._kind == "number":
+            digits = "".join(self._text.split())
+            value = float(digits) if set(digits) & set(".eE") else int(digits)
+            if not -(2**63) <= value < 2**63 if isinstance(value, int) else not math.isfinite(value):
+                raise _error(f"the number {digits} is too large")
+        elif self._kind == "word" and self._text in ("TRUE", "FALSE"):
+            value = self._text == "TRUE"
+        elif self._kind == "word" and self._text == "NULL":
+            raise _error("nothing equals NULL; write IS NULL or IS NOT NULL")
+        else:
+            raise self._unreadable()
+        if key in STRING_KEYS and not isinstance(value, str):
+            raise _error(f"{key} is compared with strings, in '…'")
+        self._advance()
+        return value
+
+
+def _count(tree: Filter) -> int:
+    return 1 if isinstance(tree, Condition) else sum(_count(part) for part in tree.parts)
+
+
+def _error(reason: str) -> InputError:
+    return InputError(f"where: {reason}")
 
 
 def passes(tree: Filter, item_id: str, metadata: Mapping[str, Any]) -> bool:

@@ -88,13 +88,11 @@ def answer(store: Store, query: Query, options: SearchOptions | None = None) -> 
 
 def _judged(store: Store, query: Query, names: Sequence[str], coded: dict[str, RankedCodes]) -> Hits:
     """Return the items of these ids as hits, and what their distances mean."""
-    searched, items = store.choose_modality(), store.get(names)
-    modalities = [searched if searched in item.codes else min(item.codes) for item in items]
-    distances: list[int | None] = [None] * len(items)
-    if len(query.code) and items:
-        codes = [item.codes[modality] for item, modality in zip(items, modalities, strict=True)]
-        distances = hamming_distances(query.code[None], np.stack(codes))[0].tolist()
-    hits = list(map(make_hit, items, distances, modalities))
+    searched = store.choose_modality()
+    hits = [make_hit(item, None, searched if searched in item.codes else min(item.codes)) for item in store.get(names)]
+    if len(query.code) and hits:
+        distances = hamming_distances(query.code[None], np.stack([hit.code for hit in hits]))[0].tolist()
+        hits = [replace(hit, distance=distance) for hit, distance in zip(hits, distances, strict=True)]
     ranked = coded.get(searched, RankedCodes([], [], []))
     cosines = [-key for key in ranked.keys] if coded and store.projected and query.outputs is not None else None
     return judge_hits(store, query, searched, hits, ranked.distances, cosines)
@@ -155,8 +153,8 @@ def _by_words(store: Store, query: Query, options: SearchOptions, near: Collecti
     if not alone and whole == depth:
         # Of many items with equal scores only some came: which, says nothing about them.
         whole = sum(score > keys[-1] for score in keys)
-    kept = [place for place in range(whole) if options.radius is None or ids[place] in near]
-    return Ranking([ids[place] for place in kept], [keys[place] for place in kept])
+    places = [place for place in range(whole) if options.radius is None or ids[place] in near]
+    return Ranking([ids[place] for place in places], [keys[place] for place in places])
 
 
 #: Answers that can be turned over to, at most, if nobody says otherwise.
@@ -211,8 +209,8 @@ def answer_page(
         further = answer(store, query, replace(options, k=rest, limit=rest))
         hits += [hit for hit in further if seen.isdisjoint((hit.id, *(hit.duplicates or ())))]
     own = [(hit.id, *(hit.duplicates or ())) for hit in hits if leave_out in (hit.id, *(hit.duplicates or ()))]
-    left_out = {name for group in own for name in group}
-    kept = [hit for hit in hits if hit.id not in left_out]
+    left_out = [name for group in own for name in group]
+    others = [hit for hit in hits if hit.id not in left_out]
     folds = leave_out is not None and options.collapse is not None
-    alike = [name for group in own for name in group if name != leave_out] if folds else None
-    return Page(Hits(kept[offset : offset + options.k], hits.close, hits.note), alike)
+    alike = [name for name in left_out if name != leave_out] if folds else None
+    return Page(Hits(others[offset : offset + options.k], hits.close, hits.note), alike)

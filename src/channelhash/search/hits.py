@@ -22,7 +22,7 @@ from channelhash.codes import PackedCodes, hamming_distances
 from channelhash.errors import InputError
 from channelhash.search.duplicates import alike, read_copy
 from channelhash.search.items import Value
-from channelhash.search.match import find_reference, is_close, judge
+from channelhash.search.match import find_reference, is_close, match_shares
 from channelhash.search.rank import FIRST, cosines, rerank
 from channelhash.search.store import Item, Store
 from channelhash.utils.image_grid import Cell, bits, write_contact_sheet
@@ -108,15 +108,14 @@ def fold(
     >>> fold(np.array([[0], [255], [1], [3], [254]], np.uint8), radius=1)
     {0: [2], 1: [4], 3: []}
     """
-    kept: list[int] = []
     folded: dict[int, list[int]] = {}
     for place in range(len(codes)):
-        near = np.flatnonzero(hamming_distances(codes[place : place + 1], codes[kept])[0] <= radius).tolist()
-        first = next((kept[other] for other in near if same(kept[other], place)), None)
+        stay = list(folded)
+        near = np.flatnonzero(hamming_distances(codes[place : place + 1], codes[stay])[0] <= radius).tolist()
+        first = next((stay[other] for other in near if same(stay[other], place)), None)
         if first is not None:
             folded[first].append(place)
-        elif most is None or len(kept) < most:
-            kept.append(place)
+        elif most is None or len(folded) < most:
             folded[place] = []
     return folded
 
@@ -183,16 +182,16 @@ class SearchOptions:
     by: str | None = None
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise InputError(f"-k {self.k}: ask for at least 1 answer")
-        if self.radius is not None and self.radius < 0:
-            raise InputError(f"--radius {self.radius}: a distance is at least 0 bits")
-        if self.limit is not None and self.limit < 1:
-            raise InputError(f"--limit {self.limit}: ask for at least 1 answer")
-        if self.rerank is not None and self.rerank < 1:
-            raise InputError(f"--rerank {self.rerank}: at least 1 answer can be re-ranked")
-        if self.collapse is not None and self.collapse < 0:
-            raise InputError(f"--collapse {self.collapse}: a distance is at least 0 bits")
+        answers, distance = "ask for at least 1 answer", "a distance is at least 0 bits"
+        for option, value, least, says in (
+            ("-k", self.k, 1, answers),
+            ("--radius", self.radius, 0, distance),
+            ("--limit", self.limit, 1, answers),
+            ("--rerank", self.rerank, 1, "at least 1 answer can be re-ranked"),
+            ("--collapse", self.collapse, 0, distance),
+        ):
+            if value is not None and value < least:
+                raise InputError(f"{option} {value}: {says}")
         if self.by not in (None, "all", "image", "text", "words"):
             raise InputError(f"--by {self.by}: none of all, image, text and words")
 
@@ -232,7 +231,8 @@ class Hit:
     def as_dict(self) -> dict[str, Any]:
         """Return everything but the codes as JSON-able values."""
         names = ["id", "distance", "match", "text", "labels", "image", "metadata"]
-        names += ["duplicates"] * (self.duplicates is not None)
+        if self.duplicates is not None:
+            names.append("duplicates")
         return {name: getattr(self, name) for name in names}
 
 
@@ -278,33 +278,22 @@ def search_hits(store: Store, query: Query, options: SearchOptions | None = None
     wanted = count and max(count, n_reranked)
     most = max(wanted or 0, _MOST)
     looked_at = wanted and (min(most, 4 * wanted) if options.collapse is not None else wanted)
+    outputs = None if n_reranked else query.outputs
     while True:
-        found, cosines = _nearest(store, query, options, modality, looked_at)
-        judged = judge_hits(store, query, modality, found, cosines=cosines)
-        hits, close = list(judged), judged.close
+        ranked = rank_codes(store, query.code, outputs, looked_at, options.radius, modality, options.where)
+        items = store.get(ranked.ids)
+        found = [make_hit(item, distance, modality) for item, distance in zip(items, ranked.distances, strict=True)]
+        by_cosine = store.projected and outputs is not None
+        hits = judge_hits(store, query, modality, found, cosines=[-key for key in ranked.keys] if by_cosine else None)
+        close, n_found = hits.close, len(hits)
         if n_reranked and hits and query.outputs is not None:
             order = rerank(query.outputs, np.stack([hit.code for hit in hits]), n_reranked)
-            hits = [hits[place] for place in order.tolist()]
-        n_found = len(hits)
+            hits = Hits(hits[place] for place in order.tolist())
         if options.collapse is not None:
-            hits = collapse_hits(hits, options.collapse, modality, count)
+            hits = Hits(collapse_hits(hits, options.collapse, modality, count))
         if looked_at is None or count is None or len(hits) >= count or n_found < looked_at or looked_at >= most:
             return Hits(hits[:count], close)
         looked_at = min(most, 4 * looked_at)
-
-
-def _nearest(
-    store: Store, query: Query, options: SearchOptions, modality: str, count: int | None
-) -> tuple[list[Hit], list[float] | None]:
-    """Return the best ``count`` items, or all within the radius, with their cosines if they are ordered by these.
-
-    Where they are re-ranked, return the nearest.
-    """
-    outputs = None if options.rerank else query.outputs
-    ranked = rank_codes(store, query.code, outputs, count, options.radius, modality, options.where)
-    items = store.get(ranked.ids)
-    hits = [make_hit(item, distance, modality) for item, distance in zip(items, ranked.distances, strict=True)]
-    return hits, [-key for key in ranked.keys] if store.projected and outputs is not None else None
 
 
 def judge_hits(
@@ -327,10 +316,10 @@ def judge_hits(
     """
     reference = find_reference(store, query.modality, modality) if len(query.code) else None
     distances = [hit.distance for hit in hits if hit.distance is not None]
-    judged = judge(reference, query.code, distances, store.n_bits or 0)
-    if judged is None:
+    if reference is None or len(distances) < len(hits):
         return Hits(hits)
-    found = [replace(hit, match=match) for hit, match in zip(hits, judged.matches, strict=True)]
+    matches = match_shares(reference, query.code, distances, store.n_bits or 0)
+    found = [replace(hit, match=match) for hit, match in zip(hits, matches, strict=True)]
     return Hits(found, is_close(reference, distances if nearest is None else nearest, cosines, query.outputs))
 
 
@@ -368,13 +357,11 @@ def find_image(store: Store, item_id: str) -> Path | None:
 
 def draw_hits(hits: Sequence[Hit], query: str | Path, path: Path) -> None:
     """Draw a query, words or an image file, and its hits as one row of a PNG."""
-    first = Cell(query, "query") if isinstance(query, Path) else Cell(None, query)
-    far = ["" if hit.distance is None else f"{bits(hit.distance)}: " for hit in hits]
-    cells = [
-        Cell(Path(hit.image) if hit.image else None, away + (hit.text or hit.id))
-        for hit, away in zip(hits, far, strict=True)
-    ]
-    write_contact_sheet([[first, *cells]], path)
+    cells = [Cell(query, "query") if isinstance(query, Path) else Cell(None, query)]
+    for hit in hits:
+        distance = "" if hit.distance is None else f"{bits(hit.distance)}: "
+        cells.append(Cell(Path(hit.image) if hit.image else None, distance + (hit.text or hit.id)))
+    write_contact_sheet([cells], path)
 
 
 def make_hit(item: Item, distance: int | None, modality: str) -> Hit:

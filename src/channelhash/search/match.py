@@ -63,19 +63,6 @@ class Reference:
     common: NDArray[np.float64] | None = None
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """What the distances of one answer mean.
-
-    Attributes:
-        matches: of each item, the share of random items that are as near or nearer, in [0, 1].
-        close: whether the answer is as near as answers to the store's own questions are; None where nobody knows.
-    """
-
-    matches: list[float]
-    close: bool | None
-
-
 def _shares_within(distances: NDArray[np.integer], n_bits: int) -> NDArray[np.float64]:
     """Return the share of distances that are at most 0, 1, … ``n_bits``.
 
@@ -95,8 +82,10 @@ def _first_means(distances: NDArray[np.floating]) -> NDArray[np.float64]:
     return means
 
 
-def judge(reference: Reference | None, code: PackedCodes, distances: Sequence[int], n_bits: int) -> Judgement | None:
-    """Say what the distances of an answer mean; None where there is no reference.
+def match_shares(
+    reference: Reference | None, code: PackedCodes, distances: Sequence[int], n_bits: int
+) -> list[float | None]:
+    """Return of each item found the share of random items that are as near or nearer; None where nobody knows.
 
     Where the store has too few items that can ask, the shares are those of the question itself.
 
@@ -107,15 +96,15 @@ def judge(reference: Reference | None, code: PackedCodes, distances: Sequence[in
         n_bits: code length.
 
     >>> items = np.array([[0], [1], [3], [7]], np.uint8)
-    >>> judge(Reference(4, items), np.array([0], np.uint8), [0, 2], n_bits=8)
-    Judgement(matches=[0.25, 0.75], close=None)
+    >>> match_shares(Reference(4, items), np.array([0], np.uint8), [0, 2], n_bits=8)
+    [0.25, 0.75]
     """
     if reference is None:
-        return None
+        return [None] * len(distances)
     shares = reference.shares
     if shares is None:
         shares = _shares_within(hamming_distances(code[None], reference.items), n_bits)
-    return Judgement(shares[list(distances)].tolist(), is_close(reference, distances))
+    return list(shares[list(distances)].tolist())
 
 
 def is_close(
@@ -217,12 +206,8 @@ def _make(store: Store, question: str, modality: str, count: int) -> Reference:
     # Of a few items, many would be a question's only answers.
     if len(names) < FEWEST or count < FEWEST:
         return Reference(count, items, None, *_nonsense_limits(store, question, modality))
-    place = {name: row for row, name in enumerate(ids)}
     distances = hamming_distances(questions, items)
-    foreign = np.ones(distances.shape, dtype=np.bool_)
-    for row, name in enumerate(names):
-        if name in place:
-            foreign[row, place[name]] = False
+    foreign = np.array(names)[:, None] != np.array(ids)
     found = store.search(questions, FIRST + 1, modality)
     limits, cosine_limits = _limits(names, found.ids, found.distances), None
     if store.projected:
@@ -237,8 +222,7 @@ def _limits(
 ) -> NDArray[np.float64]:
     """Return the mean distance of the first 1, 2, … answers to all but a few questions, items that ask left out."""
     nearest = [
-        [distance for other, distance in zip(others, values.tolist(), strict=True) if other != name][:FIRST]
-        for name, others, values in zip(names, ids, distances, strict=True)
+        values[np.array(others) != name][:FIRST] for name, others, values in zip(names, ids, distances, strict=True)
     ]
     limits: NDArray[np.float64] = np.quantile(_first_means(np.array(nearest)), 1 - _LOST, axis=0, method="higher")
     return limits

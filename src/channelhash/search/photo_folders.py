@@ -12,10 +12,7 @@ from channelhash.errors import InputError
 from channelhash.utils.files import cache_folder
 
 # What the first bytes of a store's, a model's and a run's files hold: other programs, too, write a config.json.
-_STORE = {
-    "store.json": rb'"channelhash store',
-    "items.sqlite": rb"CREATE TABLE removed \(serial",
-}
+_STORE = {"store.json": rb'"channelhash store', "items.sqlite": rb"CREATE TABLE removed \(serial"}
 _MODEL = rb'(?s)(?=.*"name":)(?=.*"n_bits":)(?=.*"architecture":)'
 _RUN = rb"(?ms)\A(?=.*^data:)(?=.*^model:)(?=.*^loss:)(?=.*^train:)"  # in any order
 _ENOUGH = 65536

@@ -11,23 +11,30 @@ with a minus in front are parts of their own. Hyphens and quotes inside words, a
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from channelhash.codes import binarize, pack, unpack
 from channelhash.data.folder import no_such
 from channelhash.errors import InputError
+from channelhash.models.exported import DESCRIPTION, FOLDER, ExportedModel
 from channelhash.search import STORES, open_store
 from channelhash.search.fused import answer
-from channelhash.search.hits import Hit, Hits, Query, SearchOptions, draw_hits, find_image, search_hits
-from channelhash.search.query_encoder import QueryEncoder, learn_close, load_encoder, load_query_encoder
+from channelhash.search.hits import Hits, Query, SearchOptions
+from channelhash.search.match import lacks_nonsense, learn_nonsense, nonsense
 from channelhash.search.store import Item, Store
+from channelhash.utils.files import atomic_path
+from channelhash.utils.optional_imports import naming_extra
+
+if TYPE_CHECKING:
+    from channelhash.models import HashModel
 
 #: Most parts of a question.
 MAX_PARTS = 32
@@ -133,24 +140,6 @@ def combine(outputs: NDArray[np.floating[Any]], weights: Sequence[float]) -> NDA
     return np.asarray(added, np.float32)
 
 
-def wanted_words(parts: Iterable[Part]) -> str:
-    """Return the words that are wanted, for full-text search.
-
-    >>> wanted_words(parse_question('beach "two dogs"^2 -people'))
-    'beach two dogs'
-    """
-    return " ".join(part.content for part in parts if part.weight > 0 and isinstance(part.content, str))
-
-
-def unwanted_phrases(parts: Iterable[Part]) -> tuple[str, ...]:
-    """Return the phrases that are not wanted, for full-text search.
-
-    >>> unwanted_phrases(parse_question('beach -people -"beach ball"'))
-    ('people', 'beach ball')
-    """
-    return tuple(part.content for part in parts if part.weight < 0 and isinstance(part.content, str))
-
-
 def _weight(digits: str) -> float:
     weight = float(digits or 1)
     if not 0 < weight <= _MAX_WEIGHT:
@@ -158,21 +147,119 @@ def _weight(digits: str) -> float:
     return weight
 
 
-__all__ = [
-    "Hit",
-    "Hits",
-    "Query",
-    "SearchOptions",
-    "draw_hits",
-    "encode_queries",
-    "find_image",
-    "load_encoder",
-    "load_query_encoder",
-    "open_filled_store",
-    "query_like",
-    "search_hits",
-    "search_store",
-]
+class QueryEncoder(Protocol):
+    """What encodes queries: a `HashModel` or an `ExportedModel`."""
+
+    n_bits: int
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Modalities that it encodes."""
+
+    def outputs(self, modality: str, items: Any) -> ArrayLike:
+        """Return real-valued outputs ``(n, k)`` of ``n`` raw items; see `HashModel.outputs`."""
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the model."""
+
+    def comparable(self, model: str) -> bool:
+        """Return whether its codes can be compared with those of the model with the fingerprint ``model``."""
+
+
+def load_encoder(store: Store, model: "Path | HashModel | None" = None, trust_code: bool = False) -> "HashModel":
+    """Load the model that encodes queries to a store.
+
+    Args:
+        store: the store to search.
+        model: a run or saved model, or one that is loaded; the store's own if None.
+        trust_code: consent to run code of this machine that the model's folder names (``python:module:NAME``).
+
+    Raises:
+        InputError: the store has no model and none is given, it cannot be loaded, it names code and ``trust_code`` is
+            false, or another model made the codes.
+    """
+    if model is not None and not isinstance(model, str | Path):
+        return model
+    folder = model or store.model_folder
+    if folder is None:
+        raise InputError(
+            f"{store.address}: to encode a question, add --model with the run that made these codes; the store holds "
+            "no model, and only words (--by words) need none"
+        )
+    with naming_extra():
+        from channelhash.models import load_model  # seconds to load, which words alone do not need
+    encoder = load_model(folder, trust_code)
+    _check(store, encoder, folder)
+    return encoder
+
+
+def load_query_encoder(
+    store: Store,
+    model: "Path | QueryEncoder | None" = None,
+    modalities: Collection[str] | None = None,
+    trust_code: bool = False,
+) -> QueryEncoder:
+    """Load what encodes queries to a store: the model's exported encoders where they are at hand, else the model.
+
+    At hand are those in the subfolder ``onnx`` of the run or the store, where `channelhash export` writes them, of the
+    model that made the store's codes.
+
+    Args:
+        store: the store to search.
+        model: a run, a saved model or an exported one; the store's own if None.
+        modalities: what will be encoded; None is all that the model encodes.
+        trust_code: see `load_encoder`.
+
+    Raises:
+        InputError: as `load_encoder`, or the exported encoders are damaged.
+    """
+    if model is not None and not isinstance(model, str | Path):
+        return model
+    folder = model or store.model_folder
+    if folder is not None and (Path(folder) / DESCRIPTION).exists():
+        encoder = ExportedModel(Path(folder))
+        _check(store, encoder, folder)
+        if not encoder.is_whole:
+            encoder.check_encodes(modalities or ())
+        return encoder
+    if folder is not None and (Path(folder) / FOLDER / DESCRIPTION).exists():
+        encoder = ExportedModel(Path(folder) / FOLDER)
+        read = encoder.modalities if encoder.is_whole else modalities
+        enough = read is not None and encoder.reads(read)
+        # What a run exported before it was trained further is passed over.
+        if enough and store.model and encoder.comparable(store.model):
+            return encoder
+    return load_encoder(store, model, trust_code)
+
+
+def learn_close(store: Store, encoder: QueryEncoder) -> None:
+    """Let a store without captions say what is close to a text, see `channelhash.search.match`.
+
+    What the encoder makes of texts that mean nothing is kept in the store's folder.
+    """
+    if "text" not in encoder.modalities or not lacks_nonsense(store, "text"):
+        return
+    folder = store.model_folder if store.writable else None
+    file = None if folder is None else folder / f"nonsense-{encoder.fingerprint()}.npy"
+    try:
+        outputs = np.load(file) if file is not None and file.exists() else None
+    except (OSError, ValueError, EOFError):  # damaged: made again
+        outputs = None
+    if outputs is None:
+        outputs = np.asarray(encoder.outputs("text", nonsense()), np.float32)
+        with suppress(OSError):
+            if file is not None:
+                with atomic_path(file) as temporary, open(temporary, "wb") as opened:
+                    np.save(opened, outputs)
+    learn_nonsense(store, "text", outputs)
+
+
+def _check(store: Store, encoder: QueryEncoder, folder: str | Path) -> None:
+    if store.model and not encoder.comparable(store.model):
+        raise InputError(
+            f"{store.address}: these codes were made by another model than {folder}, and codes of two models cannot be "
+            "compared; name the model that made them, or encode them again"
+        )
 
 
 def encode_queries(encoder: QueryEncoder, modality: str, items: Sequence[str | Path | Image.Image]) -> list[Query]:
@@ -240,9 +327,13 @@ def _question_parts(
         InputError: there is no part or none that is wanted, words are not in the language of questions, or an item is
             unknown.
     """
-    parts = [] if text is None else _parse(text)
-    parts += [Part(image)] * (image is not None)
-    parts += [Part(_stored_outputs(store, like, "--like"))] if like is not None else []
+    if text is not None and not text.strip():
+        raise InputError("--text: is empty; give some words")
+    parts = [] if text is None else parse_question(text)
+    if image is not None:
+        parts.append(Part(image))
+    if like is not None:
+        parts.append(Part(_stored_outputs(store, like, "--like")))
     if any(isinstance(what, str) and not what.strip() for what in minus):
         raise InputError("--minus: is empty; give some words, or leave it out")
     parts += [Part(what, -1.0) for what in minus]
@@ -263,12 +354,14 @@ def make_query(parts: Sequence[Part], outputs: Sequence[NDArray[np.floating[Any]
     pairs = list(zip(parts, outputs, strict=True))
     coded = [(part, row) for part, row in pairs if row is not None]
     words_coded = all(row is not None or part_modality(part) != "text" for part, row in pairs)
-    words, without = wanted_words(parts), unwanted_phrases(parts)
+    texts = [part for part in parts if isinstance(part.content, str)]
+    words = " ".join(part.content for part in texts if part.weight > 0)
+    without = tuple(part.content for part in texts if part.weight < 0)
     if all(part.weight < 0 for part, _ in coded):
         return Query(np.zeros(0, np.uint8), None, "", words, without, words_coded)
     combined = combine(np.stack([row for _, row in coded]), [part.weight for part, _ in coded])
-    modalities = {part_modality(part) for part, _ in coded}
-    modality = (modalities.pop() or "") if len(modalities) == 1 else ""
+    modalities = {part_modality(part) or "" for part, _ in coded}
+    modality = modalities.pop() if len(modalities) == 1 else ""
     return Query(pack(binarize(combined[None]))[0], combined, modality, words, without, words_coded)
 
 
@@ -287,8 +380,7 @@ def _encode_parts(encoder: QueryEncoder | None, parts: Sequence[Part]) -> list[N
         places = [place for place, part in enumerate(parts) if part_modality(part) == modality]
         if places and encoder is not None and (modality != "text" or modality in encoder.modalities):
             outputs = np.asarray(encoder.outputs(modality, [parts[place].content for place in places]))
-            for place, row in zip(places, outputs, strict=True):
-                rows[place] = row
+            rows = [outputs[places.index(n)] if n in places else row for n, row in enumerate(rows)]
     return rows
 
 
@@ -352,12 +444,6 @@ def part_modality(part: Part) -> str | None:
     if isinstance(part.content, np.ndarray):
         return None
     return "text" if isinstance(part.content, str) else "image"
-
-
-def _parse(text: str) -> list[Part]:
-    if not text.strip():
-        raise InputError("--text: is empty; give some words")
-    return parse_question(text)
 
 
 def query_outputs(store: Store, query: Query) -> NDArray[np.float32]:

@@ -8,11 +8,11 @@ rounded up to a multiple of 8; the padding bits are 0 and change no distance.
 
 import json
 from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections import defaultdict
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError
 from channelhash.search import KEEP_PROJECTIONS, open_store
-from channelhash.search.items import DEFAULT_MODALITY, Metadata, NoStoreError
+from channelhash.search.items import NoStoreError, check_ids
 from channelhash.search.local.folder import Facts, StoreFolder, read_facts
 from channelhash.search.local.store import open_folder
 from channelhash.search.photo_folders import find_or_keep
@@ -58,9 +58,10 @@ class Pushed:
 def push(source: Path, target: str, progress: Progress = lambda done, total: None) -> Pushed:
     """Write all items of a store into another one, in batches, over those that have the same ids there.
 
-    After every batch the last id is noted in the source's folder. A push that was killed goes on there, if the source
-    has not been written to since; if it has, all items are sent again. Batches are upserted, so what is sent twice is
-    there once. Nothing is removed from the target: items deleted from the source since an earlier push stay there.
+    After every batch the last id is noted in the source's folder, if it can be written to. A push that was killed goes
+    on there, if the source has not been written to since; if it has, all items are sent again. Batches are upserted,
+    so what is sent twice is there once. Nothing is removed from the target: items deleted from the source since an
+    earlier push stay there.
 
     Args:
         source: a store's folder.
@@ -82,37 +83,31 @@ def push(source: Path, target: str, progress: Progress = lambda done, total: Non
     1
     """
     source = find_or_keep(source)
-    database = source / "items.sqlite"
-    if not database.exists():
+    folder = StoreFolder(source)
+    if not folder.database.exists():
         raise InputError(f"{source}: no store in a folder; make one with `channelhash index create`")
     if "://" not in target and Path(target).resolve() == source.resolve():
         raise InputError(f"{target}: is the source; name another store")
     journal = source / f".push-{content_hash(target.encode())[:16]}.json"
     try:
-        with locked(journal.with_suffix(".lock"), wait=False):
+        with locked(journal.with_suffix(".lock"), wait=False) if folder.writable else nullcontext():
             remove_leftovers(journal)
-            from_store = open_folder(source)
-            facts = read_facts(StoreFolder(source))
-            to_store = open_store(target, facts.n_bits, facts.model, *_kept(target, facts))
-            try:
+            with open_folder(source) as from_store, _open_target(target, read_facts(folder)) as to_store:
                 return _push(from_store, to_store, journal, from_store.version, progress)
-            finally:
-                from_store.close()
-                to_store.close()
     except BlockingIOError:
         raise InputError(f"{source}: another process is pushing it to {target}; let it end") from None
 
 
-def _kept(target: str, facts: Facts) -> tuple[()] | tuple[bool, str]:
-    """Return what a new target keeps beside codes, as the source does; of one that is there, nothing is asked."""
-    if target.startswith(KEEP_PROJECTIONS):
-        try:
-            open_store(target).close()
-        except NoStoreError:
-            return facts.projected, ""
-        return ()
-    is_new = "://" not in target and not (Path(target) / "store.json").exists()
-    return (facts.projected, facts.stem) if is_new else ()
+def _open_target(target: str, facts: Facts) -> Store:
+    """Open a target; a new one keeps beside its codes what the source does, if it can."""
+    is_folder = "://" not in target
+    projections, stem = False, ""
+    try:
+        open_store(target).close()
+    except NoStoreError:
+        projections = facts.projected and (is_folder or target.startswith(KEEP_PROJECTIONS))
+        stem = facts.stem if is_folder else ""
+    return open_store(target, facts.n_bits, facts.model, projections, stem)
 
 
 def _push(source: Store, target: Store, journal: Path, version: int, progress: Progress) -> Pushed:
@@ -126,7 +121,8 @@ def _push(source: Store, target: Store, journal: Path, version: int, progress: P
         batch = source.get(ids[done : done + _BATCH])
         _upsert(target, batch)
         done += len(batch)
-        write_text(journal, json.dumps({**noted, "last": batch[-1].id}))
+        if source.writable:
+            write_text(journal, json.dumps({**noted, "last": batch[-1].id}))
         progress(done, len(ids))
     journal.unlink(missing_ok=True)  # before the check: if it fails, all items have to be sent again
     n_items, before = len(target), noted["before"]
@@ -144,12 +140,11 @@ def _upsert(target: Store, items: list[Item]) -> None:
         alike[tuple(sorted(item.codes))].append(item)
     for modalities, group in alike.items():
         codes = {modality: np.stack([item.codes[modality] for item in group]) for modality in modalities}
-        ids, metadata, projections = [item.id for item in group], [item.metadata for item in group], None
+        projections = None
         if target.projected and all(item.projections for item in group):
-            projections = {
-                modality: np.stack([item.projections[modality] for item in group]) for modality in modalities
-            }
-        target.upsert(ids, codes, metadata=metadata, projections=projections)
+            projections = {name: np.stack([item.projections[name] for item in group]) for name in modalities}
+        metadata = [item.metadata for item in group]
+        target.upsert([item.id for item in group], codes, metadata=metadata, projections=projections)
 
 
 _FORMAT = "channelhash faiss 1"
@@ -183,26 +178,20 @@ def export_faiss(
     if n_bits is None or not store.modalities:
         raise InputError(f"{store.address}: holds no codes to export")
     chosen = store.choose_modality(modality)
-    ids = store.ids()
-    names: list[str] = []
-    metadata: list[str] = []
-    codes: list[PackedCodes] = []
+    ids, items = store.ids(), list[Item]()
     for start in range(0, len(ids), _BATCH):
-        for item in store.get(ids[start : start + _BATCH]):
-            if chosen in item.codes:
-                names.append(item.id)
-                metadata.append(json.dumps(item.metadata, ensure_ascii=False))
-                codes.append(item.codes[chosen])
+        items += [item for item in store.get(ids[start : start + _BATCH]) if chosen in item.codes]
         progress(min(start + _BATCH, len(ids)), len(ids))
-    numbers = np.arange(len(names), dtype=np.int64)
+    numbers = np.arange(len(items), dtype=np.int64)
+    names, metadata = [item.id for item in items], [json.dumps(item.metadata, ensure_ascii=False) for item in items]
     index = faiss.IndexBinaryIDMap2(faiss.IndexBinaryFlat(8 * -(-n_bits // 8)))
-    index.add_with_ids(np.stack(codes), numbers)
+    index.add_with_ids(np.stack([item.codes[chosen] for item in items]), numbers)
     facts = {"channelhash.format": _FORMAT, "n_bits": str(n_bits), "model": store.model, "modality": chosen}
     table = pa.table({"number": numbers, "id": names, "metadata": metadata}).replace_schema_metadata(facts)
     with atomic_path(items_file(file)) as items_path, atomic_path(file) as temporary:
         pq.write_table(table, items_path)
         faiss.write_index_binary(index, str(temporary))
-    return len(names)
+    return len(items)
 
 
 def import_faiss(
@@ -223,30 +212,23 @@ def import_faiss(
             codes of another length or model.
     """
     codes, numbers = _read_index(file)
-    listed = _read_items(items_file(file), numbers)
+    rows, facts = _read_items(items_file(file), numbers)
     try:
-        store = open_store(target, listed.n_bits, listed.model)
+        ids = check_ids([str(row["id"]) for row in rows])
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
+    try:
+        store = open_store(target, int(facts["n_bits"]) if facts else None, facts.get("model", ""))
     except NoStoreError:
         store = open_store(target, 8 * codes.shape[1])
-    try:
-        chosen = modality or listed.modality
+    with store:
+        chosen = modality or facts.get("modality")
         for start in range(0, len(codes), _BATCH):
             part = slice(start, start + _BATCH)
-            store.upsert(listed.ids[part], codes[part], chosen, listed.metadata[part] if listed.metadata else None)
+            metadata = [json.loads(row["metadata"]) for row in rows[part]] if facts else None
+            store.upsert(ids[part], codes[part], chosen, metadata)
             progress(min(start + _BATCH, len(codes)), len(codes))
-    finally:
-        store.close()
     return len(codes)
-
-
-class _Items(NamedTuple):
-    """What an items' file says, row by row of the index."""
-
-    ids: list[str]
-    metadata: list[Metadata] | None
-    n_bits: int | None
-    model: str
-    modality: str
 
 
 def _read_index(file: Path) -> tuple[PackedCodes, NDArray[np.int64]]:
@@ -265,35 +247,19 @@ def _read_index(file: Path) -> tuple[PackedCodes, NDArray[np.int64]]:
     if not isinstance(flat, faiss.IndexBinaryFlat):
         raise InputError(f"{file}: holds an {type(flat).__name__}; an IndexBinaryFlat is expected, also in an IDMap")
     codes = faiss.vector_to_array(flat.xb).reshape(flat.ntotal, flat.code_size)
-    if numbers is None:
-        numbers = np.arange(len(codes))
-    _check_different(numbers.tolist(), f"{file}: the number", "give every code its own")
-    return codes, numbers
+    return codes, np.arange(len(codes)) if numbers is None else numbers
 
 
-def _check_different(names: Sequence[Hashable], what: str, remedy: str) -> None:
-    """Raise `InputError` where a number or an id occurs twice: the later item would replace the earlier one."""
-    if names and (most := Counter(names).most_common(1)[0])[1] > 1:
-        raise InputError(f"{what} {most[0]!r} occurs {most[1]} times; {remedy}")
-
-
-def _read_items(file: Path, numbers: NDArray[np.int64]) -> _Items:
-    """Return the items of ``numbers``."""
+def _read_items(file: Path, numbers: NDArray[np.int64]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return a row for each number, and what the items' file, if there is one, says of itself."""
     if not file.exists():
-        return _Items([str(number) for number in numbers.tolist()], None, None, "", DEFAULT_MODALITY)
+        return [{"id": number} for number in numbers.tolist()], {}
     with reading(file, "damaged, or not written by channelhash", "export again"):
         table = pq.ParquetFile(file).read()
         facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
         if facts["channelhash.format"] != _FORMAT:
             raise InputError(f"{file}: written as {facts['channelhash.format']!r}, this version reads {_FORMAT!r}")
-        row_of = {number: row for row, number in enumerate(table.column("number").to_pylist())}
-        ids = table.column("id").to_pylist()
-        _check_different(table.column("number").to_pylist(), f"{file}: the number", "export again")
-        _check_different(ids, f"{file}: the id", "export again")
-        metadata = [json.loads(text) for text in table.column("metadata").to_pylist()]
-        n_bits = int(facts["n_bits"])
-        model, modality = facts["model"], facts["modality"]
-    if len(row_of) != len(numbers) or set(row_of) != set(numbers.tolist()):
+        rows = {row["number"]: row for row in table.to_pylist()}
+    if len(rows) != table.num_rows or rows.keys() != set(numbers.tolist()):
         raise InputError(f"{file}: lists other numbers than the FAISS file beside it; export both again")
-    rows = [row_of[number] for number in numbers.tolist()]
-    return _Items([ids[row] for row in rows], [metadata[row] for row in rows], n_bits, model, modality)
+    return [rows[number] for number in numbers.tolist()], facts

@@ -16,7 +16,7 @@ from channelhash.models.exported import ExportedModel
 from channelhash.search import STORES, open_store
 from channelhash.search.items import NoStoreError
 from channelhash.search.photo_folders import find_or_keep
-from channelhash.search.query_encoder import QueryEncoder, load_encoder, load_query_encoder
+from channelhash.search.query import QueryEncoder, load_encoder, load_query_encoder
 from channelhash.search.store import Store
 from channelhash.serve import explain, info, items, search
 from channelhash.serve.access import BEARER, AuditLog, Tokens, read_token

@@ -28,7 +28,7 @@ from channelhash.search.catalogue import KEYS, Catalogue, Order, make_catalogue,
 from channelhash.search.fused import ALONE
 from channelhash.search.index import compile_loops
 from channelhash.search.match import find_reference
-from channelhash.search.query_encoder import QueryEncoder, learn_close
+from channelhash.search.query import QueryEncoder, learn_close
 from channelhash.search.store import Item, Store
 from channelhash.serve.access import AuditLog, Tokens
 from channelhash.serve.images import Thumbnails, open_upload

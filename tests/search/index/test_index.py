@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import channelhash as ch
 from channelhash.search import index as code_index
-from channelhash.search.index import CodeIndex, arrays, clustered_scan, linear_scan, plain_scan
+from channelhash.search.index import CodeIndex, arrays, clustered_scan, linear_scan
 from channelhash.search.index import brute_force as exact
 from channelhash.search.index.brute_force import Matches
 
@@ -89,12 +89,7 @@ def check_answers(k, n, kind, seed, data):
     first = [Matches(hit.rows[:wanted], hit.distances[:wanted]) for hit in inside]
     # NumPy alone; a compiled scan of all codes; clusters, left for the scan by some queries; clusters alone, up to a
     # cost that is never met.
-    for left_to_numpy, clusters, share in (
-        (1 << 60, None, 8),
-        (0, None, 8),
-        (0, True, 0.1),
-        (0, True, 1e-9),
-    ):
+    for left_to_numpy, clusters, share in ((1 << 60, None, 8), (0, None, 8), (0, True, 0.1), (0, True, 1e-9)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(code_index, "_left_to_numpy", left_to_numpy)
             patch.setattr(code_index, "_FRACTION", share)
@@ -111,12 +106,9 @@ def check_answers(k, n, kind, seed, data):
 
 def test_the_compiled_loops_are_loaded_once_numpy_has_compared_so_many_words(monkeypatch):
     asked = []
-
-    def noted(name, nearest):
-        return lambda search: asked.append(name) or nearest(search)
-
-    for name, scan in (("plain", plain_scan), ("compiled", linear_scan)):
-        monkeypatch.setattr(scan, "nearest", noted(name, scan.nearest))
+    for name, owner, function in (("plain", code_index, "scan_nearest"), ("compiled", linear_scan, "nearest")):
+        scan = getattr(owner, function)
+        monkeypatch.setattr(owner, function, lambda search, name=name, scan=scan: asked.append(name) or scan(search))
     monkeypatch.setattr(code_index, "_left_to_numpy", 3 * 50)
     index = CodeIndex.build(np.random.default_rng(0).permutation(256)[:50].astype(np.uint8)[:, None], 8)
     for _ in range(5):
@@ -130,12 +122,11 @@ def test_the_compiled_loops_are_loaded_once_numpy_has_compared_so_many_words(mon
 
 @pytest.mark.parametrize("clusters", [False, True])
 @pytest.mark.parametrize("n", [0, 1, 300])
-def test_an_index_comes_back_from_its_files(n, clusters, tmp_path):
+def test_an_index_comes_back_from_its_arrays(n, clusters):
     codes, queries = draw(n, 64, 2, 0), draw(3, 64, 2, 1)
     index = CodeIndex.build(codes, 64, clusters)
-    index.save(tmp_path)
-    again = CodeIndex.load(tmp_path)
-    assert (len(again), again.n_bits, again.n_distinct, again.nbytes) == (n, 64, index.n_distinct, index.nbytes)
+    again = CodeIndex.from_arrays(index.arrays())
+    assert (len(again), again.n_bits, again.n_distinct) == (n, 64, index.n_distinct)
     assert_same(again.nearest(queries, 7), index.nearest(queries, 7))
     assert_same(again.within(queries, 20), index.within(queries, 20))
 

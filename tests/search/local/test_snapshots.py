@@ -1,8 +1,6 @@
 """Snapshots: damage is noticed before an answer is given, and mended from the database."""
 
 import errno
-import hashlib
-import json
 import os
 import shutil
 import threading
@@ -17,7 +15,7 @@ from tests.search.contract import N_BITS, Kind, check_any_calls
 import channelhash as ch
 from channelhash.search.local import snapshots as layers
 from channelhash.search.local.database import ItemsDatabase
-from channelhash.search.local.folder import Facts, StoreFolder
+from channelhash.search.local.folder import StoreFolder
 from channelhash.search.local.snapshots import check_snapshot
 from channelhash.search.rank import Scored
 
@@ -82,7 +80,7 @@ def snapshot(folder: Path) -> Path:
 def damage_of(folder: Path) -> str:
     database = ItemsDatabase(folder / "items.sqlite")
     try:
-        return check_snapshot(database, Facts(16, "", projected=True), StoreFolder(folder))
+        return check_snapshot(database, StoreFolder(folder))
     finally:
         database.close()
 
@@ -92,8 +90,6 @@ def flip(path: Path, place: float) -> None:
     content[int(place * (len(content) - 1))] ^= 4
     path.write_bytes(content)
 
-
-LAST_REMOVED = "SELECT max(serial) FROM removed"
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "first byte": lambda path: flip(path, 0),
@@ -188,31 +184,6 @@ def test_stores_over_the_same_files_see_what_either_writes(folder, made):
     other.close()
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        # A code that is there counts as gone, and the other way round.
-        f"UPDATE removed SET serial = serial + 1 WHERE serial = ({LAST_REMOVED})",
-        f"UPDATE removed SET serial = 0 WHERE serial = ({LAST_REMOVED})",
-        f"UPDATE removed SET serial = 1000000 WHERE serial = ({LAST_REMOVED})",
-        "DELETE FROM removed",
-        "INSERT INTO removed VALUES (20)",
-        "UPDATE state SET snapshot_size = snapshot_size + 1",
-        "UPDATE state SET snapshot_serial = snapshot_serial - 1",
-        "UPDATE state SET snapshot = 'snapshot-of-something-else'",
-    ],
-)
-def test_a_snapshot_that_the_database_contradicts_is_made_again(folder, made, statement):
-    store = ch.open_store(folder)  # a closed one would be refused
-    database = ItemsDatabase(folder / "items.sqlite")
-    with database.writing():
-        database._connection.execute(statement)
-    database.close()
-    assert damage_of(folder)
-    assert answers(store) == made[1]
-    assert not damage_of(folder)
-
-
 @pytest.mark.parametrize("failing", ["save", "fsync", "rename"])
 def test_where_no_snapshot_can_be_written_answers_come_from_memory(folder, made, monkeypatch, failing):
     def fail(*_: object, **__: object) -> None:
@@ -239,15 +210,6 @@ def test_a_folder_that_cannot_be_written_to_is_searched(folder, made, monkeypatc
     assert answers(ch.open_store(folder)) == made[1]
 
 
-def test_a_removed_store_is_not_made_again_by_a_snapshot(folder, monkeypatch):
-    store = ch.open_store(folder)
-    shutil.rmtree(folder)
-    monkeypatch.setattr(layers, "_LEAST_IN_SNAPSHOT", 0)
-    with pytest.raises(FileNotFoundError, match="has been removed"):
-        store._open().layers.make_snapshot("")
-    assert not folder.exists()
-
-
 def test_what_killed_processes_left_goes_with_the_next_start(folder, made):
     current = snapshot(folder)
     for name in ("snapshot-" + "1" * 64, "snapshot-" + "2" * 32 + ".tmp"):
@@ -259,30 +221,3 @@ def test_what_killed_processes_left_goes_with_the_next_start(folder, made):
         assert len(list(folder.glob("snapshot-*"))) == 3
     assert answers(ch.open_store(folder)) == made[1]
     assert snapshot(folder) == current
-
-
-def test_a_modality_that_is_no_name_makes_no_folder(tmp_path):
-    codes = layers.SortedCodes.build([("a", 1, 1, b"1", None)], 8)
-    with pytest.raises(ch.errors.InputError, match="which is no modality"):
-        layers.write_snapshot(tmp_path, {"../x": codes}, 8, 1)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"files": {"../../store.json": [1, ""]}}, "does not lie in the folder"),
-        ({"files": {"/etc/passwd": [1, ""]}}, "does not lie in the folder"),
-        ({"files": {"a": {"size": 1}}}, "manifest.json: "),
-        ({"files": None}, "manifest.json: "),
-        ({"codes": []}, "manifest.json: "),
-        ({"format": "other"}, "written as 'other'"),
-    ],
-)
-def test_a_forged_manifest_is_refused(folder, change, says):
-    path = snapshot(folder)
-    content = json.dumps(json.loads((path / "manifest.json").read_bytes()) | change).encode()
-    (path / "manifest.json").write_bytes(content)
-    forged = path.rename(folder / f"snapshot-{hashlib.sha256(content).hexdigest()}")
-    with pytest.raises(layers.DamagedSnapshotError, match=says):
-        layers.Snapshot(forged)

@@ -271,9 +271,9 @@ def spoil(folder: Path, name: str, content: bytes | None) -> None:
     [
         ("store.json", dump_checked({"format": "channelhash store 9"}).encode(), "written as 'channelhash store 9'"),
         ("items.sqlite", None, "is missing"),
-        ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "not a store's database, or damaged"),
-        ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "not a store's database, or damaged"),
-        ("items.sqlite", b"", "it is empty"),
+        ("items.sqlite", b"no database, but more than a hundred bytes long" * 10, "is damaged"),
+        ("items.sqlite", b"SQLite format 3\0" + bytes(5000), "is damaged"),
+        ("items.sqlite", b"", "is empty"),
     ],
 )  # fmt: skip
 def test_damage_is_named_in_one_line(tmp_path, name, content, message):

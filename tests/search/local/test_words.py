@@ -13,7 +13,7 @@ from tests.search.local.damaging import change
 
 import channelhash as ch
 from channelhash.errors import InputError
-from channelhash.search.local import word_search
+from channelhash.search.local import words as word_index
 from channelhash.search.local.check import backup_store, check_store, repair_store
 from channelhash.search.transfer import push
 
@@ -67,7 +67,7 @@ def test_how_many_items_have_a_word_is_known_anew_after_each_write(tmp_path):
 
 
 def test_frequent_words_are_found_with_rare_ones_and_without(tmp_path, monkeypatch):
-    monkeypatch.setattr(word_search, "_ROWS", 5)
+    monkeypatch.setattr(word_index, "_ROWS", 5)
     store = ch.open_store(tmp_path / "store", n_bits=8)
     texts = ["dog beach"] * 9 + ["dog"] * 9 + ["beach man"] * 9 + ["kite dog beach", "kite"]
     add(store, texts)

@@ -2,28 +2,15 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.codes import PackedCodes, check_packed
-from channelhash.search.index import plain_scan
-from channelhash.search.index.arrays import (
-    Clusters,
-    DistinctCodes,
-    Mask,
-    Rows,
-    Search,
-    Words,
-    check_clusters,
-    check_distinct,
-    code_words,
-    distinct_codes,
-)
-from channelhash.search.index.brute_force import Matches
-from channelhash.utils.npy_files import read_npy
+from channelhash.search.index import arrays as layout
+from channelhash.search.index.arrays import Clusters, DistinctCodes, Search
+from channelhash.search.index.brute_force import Matches, scan_nearest, scan_within
 from channelhash.utils.seeds import generator
 
 #: From so many distinct codes on, clusters may be quicker than a scan.
@@ -58,7 +45,7 @@ class CodeIndex:
 
     Where there are clusters (`clustered_scan`), a search goes through them and is left to a scan of all distinct codes
     (`linear_scan`) where that is cheaper. Both are compiled, and the first searches of a process use NumPy instead
-    (`plain_scan`); the answers are the same. Several threads may search at the same time.
+    (`brute_force`); the answers are the same. Several threads may search at the same time.
 
     >>> index = CodeIndex.build(np.array([[0], [7], [7]], np.uint8), n_bits=8)
     >>> [match.rows.tolist() for match in index.nearest(np.array([[6]], np.uint8), k=2)]
@@ -89,7 +76,7 @@ class CodeIndex:
             ValueError: the codes do not have ``n_bits`` bits, or are too many.
         """
         check_packed(packed, n_bits)
-        plain = cls(distinct_codes(packed, n_bits), None, n_bits)
+        plain = cls(layout.distinct_codes(packed, n_bits), None, n_bits)
         if not plain.n_distinct or clusters is False or (clusters is None and plain.n_distinct < FEWEST_CLUSTERED):
             return plain
         from channelhash.search.index.clustered_scan import cluster  # compiled
@@ -129,29 +116,10 @@ class CodeIndex:
             raise ValueError(f"an index without {error.args[0]}") from None
         if n_bits.shape != () or n_bits.dtype.kind != "i":
             raise ValueError(f"n_bits is one number, not {n_bits.shape} {n_bits.dtype}")
-        check_distinct(distinct, int(n_bits))
+        layout.check_distinct(distinct, int(n_bits))
         if clusters is not None:
-            check_clusters(clusters, distinct.codes)
+            layout.check_clusters(clusters, distinct.codes)
         return cls(distinct, clusters, int(n_bits))
-
-    def save(self, folder: Path) -> None:
-        """Write the index into an existing folder; rename that when it is whole: the files are written in place."""
-        for name, values in self.arrays().items():
-            np.save(folder / f"{name}.npy", values)
-
-    @classmethod
-    def load(cls, folder: Path, mapped: bool = False) -> "CodeIndex":
-        """Read the index that `save` wrote; the arrays are checked as in `from_arrays`.
-
-        Args:
-            folder: the index's.
-            mapped: see `npy_files.read_npy`.
-
-        Raises:
-            ValueError: a file is missing or damaged, or does not fit the others.
-            OSError: a file cannot be read.
-        """
-        return cls.from_arrays({path.stem: read_npy(path, mapped) for path in sorted(folder.glob("*.npy"))})
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, ``n_bits`` among them, for `from_arrays`."""
@@ -184,17 +152,12 @@ class CodeIndex:
         return packed
 
     @cached_property
-    def _places(self) -> Rows:
+    def _places(self) -> layout.Rows:
         """Where among the distinct codes that of each row is."""
         codes, starts, rows = self._distinct
         places = np.empty(len(rows), np.uint32)
         places[rows] = np.repeat(np.arange(codes.shape[1], dtype=np.uint32), starts[1:] - starts[:-1])
         return places
-
-    @property
-    def nbytes(self) -> int:
-        """Size of all arrays."""
-        return sum(values.nbytes for values in self._arrays().values())
 
     def nearest(self, queries: PackedCodes, k: int, allowed: NDArray[np.bool_] | None = None) -> list[Matches]:
         """Return the ``k`` nearest rows of every query, or all where there are fewer.
@@ -232,11 +195,13 @@ class CodeIndex:
         mask = self._mask(allowed)
         if not len(self) or not len(queries):
             return [Matches(*np.empty((2, 0), dtype=np.int64)) for _ in queries]
-        words = code_words(queries, self.n_bits)
+        words = layout.code_words(queries, self.n_bits)
         count = len(self) if k is None else min(k, len(self))
         search = Search(words, *self._distinct, mask, count, radius, self.n_bits)
-        if _can_numpy(search):
-            return plain_scan.within(search) if k is None else plain_scan.nearest(search)
+        global _left_to_numpy
+        _left_to_numpy -= len(queries) * search.codes.size
+        if _left_to_numpy >= 0:
+            return scan_within(search) if k is None else scan_nearest(search)
         return self._search_compiled(search, k)
 
     def _search_compiled(self, search: Search, k: int | None) -> list[Matches]:
@@ -244,25 +209,21 @@ class CodeIndex:
         from channelhash.search.index import linear_scan as scan
 
         matches: dict[int, Matches] = {}
-        words = search.queries
         if self._clusters is not None and (k is None or search.k < self.n_distinct / _FRACTION):
             look = clustered_scan.within if k is None else clustered_scan.nearest
             matches = look(search, self._clusters, self._budget)
-        if len(matches) == len(words):
-            return list(matches.values())  # in the order of the queries
-        rest = [q for q in range(len(words)) if q not in matches]
-        if matches:
-            search = search._replace(queries=words[rest])
-        scanned = scan.within(search) if k is None else scan.nearest(search)
-        matches.update(zip(rest, scanned, strict=True))
-        return [matches[q] for q in range(len(words))]
+        rest = [q for q in range(len(search.queries)) if q not in matches]
+        if rest:
+            search = search._replace(queries=search.queries[rest]) if matches else search
+            matches.update(zip(rest, scan.within(search) if k is None else scan.nearest(search), strict=True))
+        return [matches[q] for q in range(len(matches))]
 
     @property
     def _budget(self) -> int:
         """How many codes a search in clusters may look at."""
         return _SIDE_BY_SIDE * int(self.n_distinct / _FRACTION)
 
-    def _mask(self, allowed: NDArray[np.bool_] | None) -> Mask:
+    def _mask(self, allowed: NDArray[np.bool_] | None) -> layout.Mask:
         if allowed is None:
             return _ALL
         if allowed.dtype != np.bool_ or allowed.shape != (len(self),):
@@ -275,12 +236,6 @@ class CodeIndex:
         return self._distinct._asdict() | {f"{_CLUSTER}{name}": values for name, values in clusters.items()}
 
 
-def _bytes_of(codes: Words, n_bits: int) -> PackedCodes:
+def _bytes_of(codes: layout.Words, n_bits: int) -> PackedCodes:
     """Return words ``(words, m)`` of codes as ``(m, ceil(n_bits / 8))`` packed codes."""
     return codes.T.astype(codes.dtype.newbyteorder(">"), order="C").view(np.uint8)[:, : -(-n_bits // 8)]
-
-
-def _can_numpy(search: Search) -> bool:
-    global _left_to_numpy
-    _left_to_numpy -= len(search.queries) * search.codes.size
-    return _left_to_numpy >= 0

@@ -63,19 +63,21 @@ def check_distinct(distinct: DistinctCodes, n_bits: int) -> None:
     _check_length(n_bits)
     codes, starts, rows = distinct
     word = np.dtype(np.uint32 if n_bits <= 32 else np.uint64)
-    if codes.dtype != word or codes.ndim != 2 or len(codes) != -(-n_bits // 64):
-        raise ValueError(f"codes of {n_bits} bits are ({-(-n_bits // 64)}, m) {word}, not {codes.shape} {codes.dtype}")
+    _check(codes, "codes", word, (-(-n_bits // 64), *codes.shape[-1:]))
+    _check(starts, "starts", np.uint32, (codes.shape[1] + 1,))
+    _check(rows, "rows", np.uint32, (rows.size,))
     padding = 8 * word.itemsize * len(codes) - n_bits
     if padding and (codes[-1] & word.type((1 << padding) - 1)).any():
         raise ValueError(f"bits past the {n_bits}th are set")
-    if starts.dtype != np.uint32 or starts.shape != (codes.shape[1] + 1,):
-        raise ValueError(f"starts of {codes.shape[1]} codes are {starts.shape} {starts.dtype}")
-    if rows.dtype != np.uint32 or rows.ndim != 1 or len(rows) >= _MOST_ROWS:
-        raise ValueError(f"rows are {rows.shape} {rows.dtype}")
     if starts[0] != 0 or starts[-1] != len(rows) or (starts[1:] <= starts[:-1]).any():
         raise ValueError(f"starts do not ascend from 0 to the {len(rows)} rows")
     if not _is_permutation(rows):
         raise ValueError("rows are not each there once")
+
+
+def _check(values: NDArray[Any], name: str, kind: Any, shape: tuple[int, ...]) -> None:
+    if values.dtype != kind or values.shape != shape:
+        raise ValueError(f"{name} are {values.shape} {values.dtype}, not {shape} {np.dtype(kind)}")
 
 
 def _is_permutation(numbers: Rows) -> bool:
@@ -163,21 +165,12 @@ def check_clusters(clusters: Clusters, codes: Words) -> None:
     >>> check_clusters(one, codes)
     """
     pivots, reach, offsets, shift = clusters
-    n_words, m = codes.shape
-    if pivots.dtype != codes.dtype or pivots.ndim != 2 or len(pivots) != n_words or not pivots.shape[1]:
-        raise ValueError(f"pivots of these codes are ({n_words}, p) {codes.dtype}, not {pivots.shape} {pivots.dtype}")
-    p = pivots.shape[1]
-    if reach.dtype != np.uint16 or reach.shape != (p,):
-        raise ValueError(f"the reach of {p} pivots is {reach.shape} {reach.dtype}")
-    if shift.dtype != np.int64 or shift.shape != (1,) or not 0 <= shift[0] < 16:
-        raise ValueError("a shift of distances is one number from 0 to 15")
-    if offsets.dtype != np.uint32 or offsets.ndim != 2 or len(offsets) != p or offsets.shape[1] < 2:
-        raise ValueError(f"offsets of {p} pivots are {offsets.shape} {offsets.dtype}")
+    p, m = max(pivots.size // len(codes), 1), codes.shape[1]
+    _check(pivots, "pivots", codes.dtype, (len(codes), p))
+    _check(reach, "reaches of pivots", np.uint16, (p,))
+    _check(shift, "shifts", np.int64, (1,))
+    _check(offsets, "offsets", np.uint32, (p, max(offsets.size // p, 2)))
     places = offsets.ravel()
-    if (
-        places[0] != 0
-        or places[-1] != m
-        or (places[1:] < places[:-1]).any()
-        or (offsets[1:, 0] != offsets[:-1, -1]).any()
-    ):
+    ascend = (places[1:] >= places[:-1]).all() and (offsets[1:, 0] == offsets[:-1, -1]).all()
+    if not 0 <= shift[0] < 16 or places[0] != 0 or places[-1] != m or not ascend:
         raise ValueError(f"offsets of pivots do not ascend from 0 to the {m} codes")

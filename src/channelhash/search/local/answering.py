@@ -14,7 +14,6 @@ from channelhash.search.index.brute_force import Matches
 from channelhash.search.local.database import CodeRow
 from channelhash.search.rank import ALL, FIRST, Scored, Surest, cosines, sure_distances
 from channelhash.search.store import Answers
-from channelhash.utils.reading import reading
 from channelhash.utils.seeds import generator
 
 # Rows held as Python objects at a time while codes are read.
@@ -62,22 +61,10 @@ class SortedCodes:
             names += b"".join(encoded)
             projections += b"".join(row for row in projected if row is not None)
         items, serials, lengths = np.concatenate([np.zeros((3, 0), np.int64), *numbers], axis=1)
-        shape = (len(items), -(-n_bits // 8))
-        with reading(
-            "the store's codes", f"not {len(items)} codes of {n_bits} bits", "its files are damaged, restore them"
-        ):
-            index = CodeIndex.build(np.frombuffer(bytes(codes), np.uint8).reshape(shape), n_bits)
-            rows_of_projections = (
-                np.frombuffer(projections, np.int8).reshape(len(items), n_bits) if projections else None
-            )
-        return cls(
-            index,
-            items,
-            serials,
-            np.frombuffer(bytes(names), np.uint8),
-            np.cumsum(lengths),
-            rows_of_projections,
-        )
+        packed_codes = np.frombuffer(bytes(codes), np.uint8).reshape(len(items), -(-n_bits // 8))
+        index = CodeIndex.build(packed_codes, n_bits)
+        beside = np.frombuffer(projections, np.int8).reshape(len(items), n_bits) if projections else None
+        return cls(index, items, serials, np.frombuffer(bytes(names), np.uint8), np.cumsum(lengths), beside)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by name, for `from_arrays`; those of the index as ``index/…``."""
@@ -171,12 +158,24 @@ def sample_codes(parts: Sequence[Part], n_bits: int, n: int) -> tuple[list[str],
 
 def nearest(parts: list[Part], queries: PackedCodes, k: int) -> Answers:
     """Find the ``k`` items nearest to every query, by distance, then by id."""
-    return _merged(parts, _nearest_rows(parts, queries, k), len(queries), k)
+    return _answers(parts, _nearest_rows(parts, queries, k), len(queries), k)
 
 
 def within(parts: list[Part], queries: PackedCodes, radius: int, limit: int | None) -> Answers:
     """Find the items within ``radius`` bits of every query, at most the first ``limit``, by distance, then by id."""
-    return _merged(parts, _rows_within(parts, queries, radius, limit), len(queries), limit)
+    return _answers(parts, _rows_within(parts, queries, radius, limit), len(queries), limit)
+
+
+def _answers(parts: list[Part], matches: list[list[Matches]], n_queries: int, limit: int | None) -> Answers:
+    if len(parts) == 1:
+        return Answers([parts[0].codes.ids(match.rows) for match in matches[0]], [m.distances for m in matches[0]])
+    answers = Answers([], [])
+    for query in range(n_queries):
+        found = _Found.of(parts, matches, query)
+        order = found.best(limit, found.distances)
+        answers.ids.append(found.names(order))
+        answers.distances.append(found.distances[order])
+    return answers
 
 
 def scored(parts: list[Part], outputs: NDArray[Any], k: int, first: int | None) -> Scored:
@@ -186,7 +185,7 @@ def scored(parts: list[Part], outputs: NDArray[Any], k: int, first: int | None) 
     matches = _nearest_rows(parts, pack(binarize(outputs)), first)
     answers = Scored([], [], [])
     for query, row in enumerate(outputs):
-        found = _Found.of(parts, [of_part[query] for of_part in matches])
+        found = _Found.of(parts, matches, query)
         found = found.take(found.best(first, found.distances))
         scores = found.cosines(row)
         order = found.best(k, -scores, found.distances)
@@ -208,13 +207,12 @@ def surest(parts: list[Part], outputs: NDArray[Any], k: int | None, first: int |
         matches = _rows_within(parts, queries, radius, first)
     answers = Surest([], [], [])
     for query, row in enumerate(outputs):
-        found = _Found.of(parts, [of_part[query] for of_part in matches])
-        if first is not None and first < len(found.rows):
-            found = found.take(found.best(first, found.distances))
+        found = _Found.of(parts, matches, query)
+        found = found.take(found.best(first, found.distances))
         if k is not None and k < len(found.rows):
             found = found.take(np.flatnonzero(found.distances <= np.partition(found.distances, k - 1)[k - 1]))
         keys = sure_distances(row, found.codes(queries.shape[1]), found.distances)
-        order = found.best(len(keys) if k is None else k, keys)
+        order = found.best(k, keys)
         answers.ids.append(found.names(order))
         answers.distances.append(found.distances[order])
         answers.keys.append(keys[order])
@@ -236,12 +234,15 @@ class _Found(NamedTuple):
     distances: NDArray[np.int64]
 
     @classmethod
-    def of(cls, parts: list[Part], matches: list[Matches]) -> "_Found":
-        """Put matches of the parts one behind the other."""
-        empty = [np.zeros(0, np.int64)]
-        part = np.repeat(np.arange(len(parts)), [len(match.rows) for match in matches])
-        rows, distances = [match.rows for match in matches], [match.distances for match in matches]
-        return cls(parts, part, np.concatenate(empty + rows), np.concatenate(empty + distances))
+    def of(cls, parts: list[Part], matches: list[list[Matches]], query: int) -> "_Found":
+        """Put what the parts have for one query one behind the other."""
+        found = [of_part[query] for of_part in matches]
+        part = np.repeat(np.arange(len(parts)), [len(match.rows) for match in found])
+        rows, distances = (
+            np.concatenate([np.zeros(0, np.int64), *(getattr(match, name) for match in found)])
+            for name in ("rows", "distances")
+        )
+        return cls(parts, part, rows, distances)
 
     def take(self, places: NDArray[np.int64]) -> "_Found":
         """Return some of the rows."""
@@ -255,10 +256,10 @@ class _Found(NamedTuple):
             names[inside] = part.codes.ids(self.rows[places[inside]])
         return list(names)
 
-    def best(self, count: int, *keys: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the places of the ``count`` lowest by these keys, then by id; ids are read where they may decide."""
+    def best(self, count: int | None, *keys: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the places of the ``count`` lowest by these keys, then by id, or of all."""
         places = np.arange(len(self.rows))
-        if count < len(places):
+        if count is not None and count < len(places):
             places = np.flatnonzero(keys[0] <= np.partition(keys[0], count - 1)[count - 1])
         if len(self.parts) == 1:  # rows are in the order of ids
             return places[np.lexsort((self.rows[places], *(key[places] for key in reversed(keys))))][:count]
@@ -294,22 +295,6 @@ def _rows_within(parts: list[Part], queries: PackedCodes, radius: int, limit: in
     return [
         part.codes.index.within(queries, radius, part.allowed, limit and min(limit, len(part.codes))) for part in parts
     ]
-
-
-def _merged(parts: list[Part], matches: list[list[Matches]], n_queries: int, limit: int | None) -> Answers:
-    """Return the matches of several parts as one answer, by distance, then by id."""
-    named = [
-        [(part.codes.ids(match.rows), match.distances) for match in part_matches]
-        for part, part_matches in zip(parts, matches, strict=True)
-    ]
-    if len(named) == 1:
-        return Answers([ids for ids, _ in named[0]], [distances for _, distances in named[0]])
-    answers = Answers([], [])
-    for query in range(n_queries):
-        pairs = sorted(pair for part in named for pair in zip(part[query][1].tolist(), part[query][0], strict=True))
-        answers.ids.append([name for _, name in pairs[:limit]])
-        answers.distances.append(np.array([distance for distance, _ in pairs[:limit]], dtype=np.int64))
-    return answers
 
 
 def _check_names(names: NDArray[Any], ends: NDArray[np.int64]) -> None:

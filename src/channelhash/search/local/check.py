@@ -14,22 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from channelhash.errors import InputError, JobError
+from channelhash.search.local import guard
 from channelhash.search.local.database import ItemsDatabase
-from channelhash.search.local.folder import (
-    Facts,
-    Manifest,
-    StoreFolder,
-    parse_manifest,
-    read_manifest,
-)
-from channelhash.search.local.guard import (
-    Finding,
-    check_database,
-    compare_with_manifest,
-    is_whole_code,
-    is_whole_item,
-    noted_writes,
-)
+from channelhash.search.local.folder import Facts, Manifest, StoreFolder, parse_manifest, read_manifest
+from channelhash.search.local.guard import Finding
 from channelhash.search.local.snapshots import check_snapshot
 from channelhash.search.local.store import open_folder
 from channelhash.search.local.tables import connect, one_line_errors, read_description
@@ -38,9 +26,6 @@ from channelhash.utils.files import locked, sync_file, sync_folder, temporary_fo
 _BATCH = 10_000
 # Reads of a damaged table that may fail before the rest of it is given up.
 _FAILURES = 100_000
-# A serial that no code is above; hardly ever is an item's number.
-_SERIAL = "SELECT last_serial FROM state"
-
 _DATABASE = "items.sqlite"
 
 
@@ -97,8 +82,7 @@ def check_store(path: Path) -> list[Finding]:
     with one_line_errors(str(folder.database)):
         manifest, findings = _described(folder)
         findings += [*_unlike_manifest(folder), *_in_database(folder, manifest)]
-        if manifest and not findings:
-            findings = _in_snapshot(folder, manifest.facts)
+        findings = findings or _in_snapshot(folder)
     if folder.model.is_dir():
         from channelhash.models.saved_checksums import damaged_files  # torch takes a second to load
 
@@ -124,13 +108,14 @@ def repair_store(path: Path) -> Repaired:
         unlike, in_database = _unlike_manifest(folder), _in_database(folder, manifest)
         if in_database:
             lost = _salvage(folder, manifest)
-        elif unlike:
-            _accept(folder)
-    if damaged:
+        elif unlike:  # a whole database is taken as it is
+            with closing(_connect_to_damaged(folder)) as old, closing(ItemsDatabase(folder.database)) as items:
+                _number_on(folder, old, items)
+    if damaged or (unlike and not in_database):
         folder.description.unlink(missing_ok=True)
+    snapshot = _in_snapshot(folder)
     with closing(open_folder(path)) as store:  # checks all, and makes the description again
-        facts = Facts(store.n_bits or 0, store.model, store.projected)
-        if snapshot := _in_snapshot(folder, facts):
+        if snapshot:
             store.make_snapshot()
         return Repaired([*damaged, *unlike, *in_database, *snapshot], lost, len(store))
 
@@ -189,16 +174,19 @@ def _described(folder: StoreFolder) -> tuple[Manifest | None, list[Finding]]:
     """Return what a store says of itself, in its description or else in its database, and what is wrong with that."""
     if manifest := read_manifest(folder):
         return manifest, []
-    with suppress(sqlite3.DatabaseError), closing(connect(folder.database)) as connection:
+    with suppress(sqlite3.DatabaseError), closing(_connect(folder)) as connection:
         manifest = parse_manifest(read_description(connection))
     return manifest, [Finding(folder.description.name, "is missing or damaged")]
+
+
+def _connect(folder: StoreFolder) -> sqlite3.Connection:
+    return connect(folder.database, read_only=not folder.writable)
 
 
 def _unlike_manifest(folder: StoreFolder) -> list[Finding]:
     """Return in what the database is not as the description says."""
     try:
-        with closing(connect(folder.database)) as connection:
-            return compare_with_manifest(folder, connection)[0]
+        return guard.compare_with_manifest(folder)[0]
     except sqlite3.DatabaseError:
         return []  # what is wrong is found by `_in_database`
 
@@ -208,18 +196,18 @@ def _in_database(folder: StoreFolder, manifest: Manifest | None) -> list[Finding
     if folder.database.stat().st_size == 0:
         return [Finding(_DATABASE, "is empty")]
     try:
-        with closing(connect(folder.database)) as connection:
-            return list(check_database(connection, manifest.facts if manifest else None))
+        with closing(_connect(folder)) as connection:
+            return list(guard.check_database(connection, manifest.facts if manifest else None))
     except sqlite3.DatabaseError as error:
         if "unable to open" in str(error):
             raise
         return [Finding(_DATABASE, " ".join(str(error).split()))]
 
 
-def _in_snapshot(folder: StoreFolder, facts: Facts) -> list[Finding]:
+def _in_snapshot(folder: StoreFolder) -> list[Finding]:
     """Return what is wrong with the current snapshot of a whole database."""
-    with closing(ItemsDatabase(folder.database)) as items:
-        line = check_snapshot(items, facts, folder)
+    with closing(ItemsDatabase(folder.database, read_only=not folder.writable)) as items:
+        line = check_snapshot(items, folder)
     return [Finding("snapshot", line)] if line else []
 
 
@@ -231,29 +219,34 @@ def _check_alone(folder: StoreFolder) -> None:
             raise InputError(f"{folder.path}: is open in another process; stop that before a repair") from None
 
 
+def _connect_to_damaged(folder: StoreFolder) -> sqlite3.Connection:
+    connection = sqlite3.connect(folder.database, isolation_level=None)
+    connection.text_factory = bytes
+    connection.execute("PRAGMA writable_schema = ON")  # lets SQLite read a file that was cut
+    return connection
+
+
 def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
     """Put a new database of all whole rows in the place of a store's, and return what is lost."""
     new = folder.path / f".{_DATABASE}.{uuid.uuid4().hex}.tmp"
-    log, kept = Path(f"{folder.database}-wal"), folder.path / f"{_DATABASE}.damaged"
+    log, copy = Path(f"{folder.database}-wal"), folder.path / f"{_DATABASE}.damaged"
     try:
-        with closing(sqlite3.connect(folder.database, isolation_level=None)) as old:
-            old.text_factory = bytes
-            old.execute("PRAGMA writable_schema = ON")  # lets SQLite read a file that was cut
+        with closing(_connect_to_damaged(folder)) as old:
             old.execute("SELECT * FROM sqlite_master").fetchall()
             if manifest is None:
                 raise sqlite3.DatabaseError("neither store.json nor the database says of what length codes are")
-            with closing(ItemsDatabase(new, manifest=manifest._replace(writes=0, digest=""))) as items:
-                names, gone = _copy_items(old, items)
+            manifest = manifest._replace(writes=0, digest="")
+            with closing(ItemsDatabase(new, manifest=manifest)) as items:
+                names, lost = _copy_items(old, items)
                 if not names:
                     raise sqlite3.DatabaseError("no item is whole")
-                lost = [Finding(name, "the item is lost") for name in gone.values()]
                 lost += _copy_codes(old, items, names, manifest.facts)
-                _number_on(folder, items, _highest(old, "SELECT version FROM state", "SELECT writes FROM state"))
+                _number_on(folder, old, items)
             with suppress(sqlite3.DatabaseError):  # what is in the log goes into the damaged file
                 old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if log.exists():  # or it would be taken for the new file's
-            os.replace(log, f"{kept}-wal")
-        shutil.copyfile(folder.database, kept)
+            os.replace(log, f"{copy}-wal")
+        shutil.copyfile(folder.database, copy)
         os.replace(new, folder.database)
         sync_folder(folder.path)
     except sqlite3.DatabaseError as error:
@@ -264,98 +257,73 @@ def _salvage(folder: StoreFolder, manifest: Manifest | None) -> list[Finding]:
     finally:
         for rest in ("", "-wal", "-shm"):
             Path(f"{new}{rest}").unlink(missing_ok=True)
-    write_text(folder.description, manifest._replace(writes=0, digest="").to_json())
+    write_text(folder.description, manifest.to_json())
     for snapshot in folder.path.glob("snapshot-*"):
         shutil.rmtree(snapshot)
     return lost
 
 
-def _accept(folder: StoreFolder) -> None:
-    """Take a whole database as it is, although its description says otherwise."""
-    with closing(ItemsDatabase(folder.database)) as items:
-        with items.reading() as state:
-            pass
-        _number_on(folder, items, [state.version, state.writes])
-    folder.description.unlink(missing_ok=True)
-
-
-def _number_on(folder: StoreFolder, items: ItemsDatabase, numbers: list[int]) -> None:
+def _number_on(folder: StoreFolder, old: sqlite3.Connection, items: ItemsDatabase) -> None:
     """Let the next write of a database have a higher number than any that anybody has seen."""
     manifest = read_manifest(folder)
+    numbers = [guard.noted_writes(folder), manifest.writes if manifest else 0]
     with items.writing():
-        items.raise_version(max([noted_writes(folder), manifest.writes if manifest else 0, *numbers]) + 1)
+        items.raise_version(max(numbers + _highest(old, "SELECT version, writes FROM state")) + 1)
 
 
-def _copy_items(old: sqlite3.Connection, new: ItemsDatabase) -> tuple[dict[int, str], dict[int, str]]:
-    """Copy the whole items; returns old number -> id, of them and of those that are lost."""
-    known = _known_ids(old)
+def _copy_items(old: sqlite3.Connection, new: ItemsDatabase) -> tuple[dict[int, str], list[Finding]]:
+    """Copy the whole items; returns old number -> id of them, and what is lost."""
+    listed = dict(_rows_before_damage(old, "SELECT number, id FROM items INDEXED BY sqlite_autoindex_items_1"))
     sql = "SELECT number, id, metadata, checksum FROM items NOT INDEXED WHERE number BETWEEN ? AND ? ORDER BY number"
-    last = max([0, *known, *_highest(old, "SELECT max(number) FROM items", _SERIAL)])
     names: dict[int, str] = {}
-    lost: dict[int, str] = {}
-    there: set[str] = set()
-    for rows in _batches(_readable(old, sql, last)):
-        whole = [row for row in rows if is_whole_item(row) and _text(row[1]) not in there]
-        lost.update({row[0]: _text(row[1]) for row in rows if not is_whole_item(row)})
+    for rows in _batches(_readable(old, sql, max([0, *listed, *_highest(old, "SELECT max(number) FROM items")]))):
+        whole = [row for row in rows if guard.is_whole_item(row)]
+        listed.update({row[0]: row[1] for row in rows})
         ids = [row[1].decode() for row in whole]
-        there.update(ids)
         with new.writing():
             new.write(ids, {}, [json.loads(row[2]) for row in whole], replace=True)
         names.update(zip((row[0] for row in whole), ids, strict=True))
-    lost.update({number: name for number, name in known.items() if number not in names})
-    return names, {number: name for number, name in lost.items() if name not in there}
+    lost = {guard.text_of(name) for number, name in listed.items() if number not in names} - set(names.values())
+    return names, [Finding(name, "the item is lost") for name in sorted(lost)]
 
 
 def _copy_codes(old: sqlite3.Connection, new: ItemsDatabase, names: dict[int, str], facts: Facts) -> list[Finding]:
     """Copy the whole codes of the items that were copied; returns what is lost of those items."""
     columns = "serial, item, modality, code, projection, checksum"
     sql = f"SELECT {columns} FROM codes NOT INDEXED WHERE serial BETWEEN ? AND ? ORDER BY serial"
-    known = _known_codes(old)
-    for rows in _batches(_readable(old, sql, max([0, *_highest(old, "SELECT max(serial) FROM codes", _SERIAL)]))):
+    listed = _rows_before_damage(old, "SELECT modality, item FROM codes INDEXED BY sqlite_autoindex_codes_1")
+    lost = {(guard.text_of(modality), number) for modality, number in listed if number in names}
+    last = max([0, *_highest(old, "SELECT max(serial) FROM codes"), *_highest(old, "SELECT last_serial FROM state")])
+    for rows in _batches(_readable(old, sql, last)):
         whole: dict[str, dict[int, tuple[Any, ...]]] = {}
         for row in rows:
-            if row[1] in names and is_whole_code((*row, names[row[1]].encode()), facts):
-                whole.setdefault(_text(row[2]), {})[row[1]] = row
+            if row[1] in names and guard.is_whole_code((*row, names[row[1]].encode()), facts):
+                whole.setdefault(guard.text_of(row[2]), {})[row[1]] = row
         for modality, of_item in whole.items():
-            ids = [names[number] for number in of_item]
-            packed = np.frombuffer(b"".join(row[3] for row in of_item.values()), np.uint8).reshape(len(ids), -1)
-            projections = None
-            if facts.projected:
-                values = np.frombuffer(b"".join(row[4] for row in of_item.values()), np.int8)
-                projections = {modality: values.reshape(len(ids), facts.n_bits)}
+            packed, projections = (
+                np.array([np.frombuffer(row[column] or b"", kind) for row in of_item.values()])
+                for column, kind in ((3, np.uint8), (4, np.int8))
+            )
+            beside = {modality: projections} if facts.projected else None
             with new.writing():
-                new.write(ids, {modality: packed}, None, replace=True, projections=projections)
-            known -= {(modality, number) for number in of_item}
-    return [
-        Finding(names[number], f"its {modality} code is lost") for modality, number in sorted(known) if number in names
-    ]
+                ids = [names[number] for number in of_item]
+                new.write(ids, {modality: packed}, None, replace=True, projections=beside)
+            lost -= {(modality, number) for number in of_item}
+    return [Finding(names[number], f"its {modality} code is lost") for modality, number in sorted(lost)]
 
 
-def _known_ids(old: sqlite3.Connection) -> dict[int, str]:
-    """Return number -> id of all items that the index of ids names, as far as it can be read."""
-    known: dict[int, str] = {}
+def _rows_before_damage(old: sqlite3.Connection, sql: str) -> list[tuple[Any, ...]]:
+    """Return the rows up to the first that cannot be read."""
+    rows = []
     with suppress(sqlite3.DatabaseError):
-        for number, name in old.execute("SELECT number, id FROM items INDEXED BY sqlite_autoindex_items_1"):
-            known[number] = _text(name)
-    return known
+        for row in old.execute(sql):
+            rows.append(row)
+    return rows
 
 
-def _known_codes(old: sqlite3.Connection) -> set[tuple[str, int]]:
-    """Return modality and item number of all codes that their index names, as far as it can be read."""
-    known: set[tuple[str, int]] = set()
-    with suppress(sqlite3.DatabaseError):
-        for modality, number in old.execute("SELECT modality, item FROM codes INDEXED BY sqlite_autoindex_codes_1"):
-            known.add((_text(modality), number))
-    return known
-
-
-def _highest(old: sqlite3.Connection, *queries: str) -> list[int]:
-    """Return the numbers that queries give, without those that cannot be read."""
-    found = []
-    for query in queries:
-        with suppress(sqlite3.DatabaseError):
-            found += [value for row in old.execute(query) for value in row if isinstance(value, int)]
-    return found
+def _highest(old: sqlite3.Connection, sql: str) -> list[int]:
+    """Return the numbers of a query; none if it cannot be answered."""
+    return [value for row in _rows_before_damage(old, sql) for value in row if isinstance(value, int)]
 
 
 def _readable(old: sqlite3.Connection, sql: str, last: int) -> Iterator[tuple[Any, ...]]:
@@ -378,7 +346,3 @@ def _readable(old: sqlite3.Connection, sql: str, last: int) -> Iterator[tuple[An
 def _batches(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
     while batch := list(islice(rows, _BATCH)):
         yield batch
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -15,30 +15,12 @@ from channelhash.codes import PackedCodes
 from channelhash.errors import InputError
 from channelhash.search.filters import Filter
 from channelhash.search.items import Metadata, Value
+from channelhash.search.local import tables
 from channelhash.search.local.filters import to_sqlite
 from channelhash.search.local.folder import Facts, Manifest, new_manifest
 from channelhash.search.local.guard import Guard
-from channelhash.search.local.tables import (
-    APPLICATION,
-    MODALITIES,
-    State,
-    Totals,
-    as_bytes,
-    as_json,
-    code_checksum,
-    connect,
-    create_tables,
-    damaged,
-    item_checksum,
-    one_line_errors,
-    read_metadata,
-    read_state,
-    read_totals,
-    utf8,
-    write_labels,
-)
-from channelhash.search.local.word_search import WordSearch
-from channelhash.search.local.words import add_words, has_fts5, has_words, remove_words
+from channelhash.search.local.tables import State, read_state
+from channelhash.search.local.words import WordSearch, add_words, has_fts5, has_words, remove_words
 from channelhash.search.rank import Ranking
 from channelhash.search.store import Item, Listed
 
@@ -56,11 +38,12 @@ class ItemsDatabase:
 
     Args:
         path: the file; None for one in memory.
-        guard: sees to it that the file is the store's and is not damaged while it is open.
+        guard: sees to it that the file is the store's and is not tables.damaged while it is open.
         manifest: of the store; where there is no guard, a file that is not there is made.
+        read_only: without a guard, whether the file can only be read.
 
     Raises:
-        InputError: the file is not such a database, or damaged.
+        InputError: the file is not such a database, or tables.damaged.
 
     >>> items = ItemsDatabase(None)
     >>> with items.writing():
@@ -70,16 +53,18 @@ class ItemsDatabase:
     (['a'], ['year'])
     """
 
-    def __init__(self, path: Path | None, guard: Guard | None = None, manifest: Manifest | None = None) -> None:
+    def __init__(
+        self, path: Path | None, guard: Guard | None = None, manifest: Manifest | None = None, read_only: bool = False
+    ) -> None:
         self._name = str(path) if path else "items"
         self._guard = guard
-        self._totals = Totals(0, 0, 0, 0)
         manifest = manifest or new_manifest(Facts(0, ""))
-        with one_line_errors(self._name):
-            self._connection = connect(path, create=guard is None, read_only=guard is not None and guard.read_only)
-            if guard is None:
+        read_only = guard.read_only if guard else read_only
+        with tables.one_line_errors(self._name):
+            self._connection = tables.connect(path, create=guard is None, read_only=read_only)
+            if guard is None and not read_only:
                 self._create(manifest)
-            if self._rows("PRAGMA application_id") != [(APPLICATION,)]:
+            if self._rows("PRAGMA application_id") != [(tables.APPLICATION,)]:
                 raise InputError(f"{self._name}: a database, but not one of a store")
             #: Whether items can be found by words.
             self.has_words = has_words(self._connection) and has_fts5(self._connection)
@@ -90,7 +75,7 @@ class ItemsDatabase:
         if not self._rows(is_new):
             with self._transaction("BEGIN IMMEDIATE"):
                 if not self._rows(is_new):  # otherwise another process was quicker
-                    create_tables(self._connection, manifest.facts.stem, manifest.to_json())
+                    tables.create_tables(self._connection, manifest.facts.stem, manifest.to_json())
 
     def close(self) -> None:
         """Close the connection."""
@@ -98,7 +83,7 @@ class ItemsDatabase:
 
     def count_writes(self) -> int:
         """Return how often the database was written to."""
-        with one_line_errors(self._name):
+        with tables.one_line_errors(self._name):
             return read_state(self._connection).writes
 
     def copy_to(self, path: Path) -> None:
@@ -107,7 +92,7 @@ class ItemsDatabase:
         Raises:
             JobError: the disk is full.
         """
-        with one_line_errors(str(path)), closing(connect(path, create=True)) as copy:
+        with tables.one_line_errors(str(path)), closing(tables.connect(path, create=True)) as copy:
             self._connection.backup(copy)
 
     @contextmanager
@@ -120,17 +105,16 @@ class ItemsDatabase:
     def writing(self) -> Iterator[None]:
         """Open a block whose writes happen together when it ends, or not at all if it raises or the process dies."""
         with self._transaction("BEGIN IMMEDIATE"):
-            state = read_state(self._connection)
-            self._totals = read_totals(self._connection)
-            if self._totals.state != state.checksum():
-                raise damaged(self._name, "the state is not as it was written")
             yield
-            self._connection.execute("UPDATE state SET writes = writes + 1")
             state = read_state(self._connection)
-            totals = self._totals._replace(state=state.checksum())
-            self._connection.execute("UPDATE totals SET items = ?, codes = ?, removed = ?, state = ?", totals)
+            state = state._replace(writes=state.writes + 1)
+            self._set_state(state)
         if self._guard:
             self._guard.note(state.writes)
+
+    def _set_state(self, state: State) -> None:
+        columns = ", ".join(f"{name} = ?" for name in (*State._fields, "checksum"))
+        self._connection.execute(f"UPDATE state SET {columns}", (*state, state.checksum()))
 
     # Within `reading` or `writing`:
 
@@ -139,7 +123,7 @@ class ItemsDatabase:
 
     def modalities(self) -> tuple[str, ...]:
         """Return the modalities of which there are codes, in alphabetical order."""
-        return tuple(name for (name,) in self._rows(MODALITIES))
+        return tuple(name for (name,) in self._rows(tables.MODALITIES))
 
     def code_counts(self) -> dict[str, int]:
         """Return modality -> number of codes."""
@@ -172,7 +156,7 @@ class ItemsDatabase:
         """Return id -> item, with its codes, for those ids that are there, in their order.
 
         Raises:
-            InputError: one is damaged.
+            InputError: one is tables.damaged.
         """
         known = {name: self._whole_item(name, *row) for name, row in self._known(ids).items()}
         names = {number: name for name, (number, _) in known.items()}
@@ -182,7 +166,10 @@ class ItemsDatabase:
             rows = self._rows(f"{read} ({_marks(numbers)})", searched, *numbers)
             for number, modality, serial, code, projection, checksum in rows:
                 name = names[number]
-                if code_checksum(name.encode(), number, serial, utf8(modality), code, projection) != checksum:
+                if (
+                    tables.code_checksum(name.encode(), number, serial, tables.utf8(modality), code, projection)
+                    != checksum
+                ):
                     raise self._damaged(name)
                 items[name].codes[modality] = np.frombuffer(code, np.uint8)
                 if projection is not None:
@@ -206,7 +193,7 @@ class ItemsDatabase:
 
     def metadata(self, keys: Sequence[str], after: int, count: int) -> list[tuple[int, str, Metadata]]:
         """Return numbers, ids and some metadata of items as `listed` does, unchecked."""
-        return read_metadata(self._connection, keys, after, count)
+        return tables.read_metadata(self._connection, keys, after, count)
 
     def codes(self, modality: str, after: int) -> Iterator[CodeRow]:
         """Return a modality's codes of serials above ``after``, in the order of the items' ids; errors as in `get`."""
@@ -219,23 +206,13 @@ class ItemsDatabase:
         )
         searched = modality.encode()
         for name, number, serial, code, projection, checksum in rows:
-            if code_checksum(utf8(name), number, serial, searched, code, projection) != checksum:
+            if tables.code_checksum(tables.utf8(name), number, serial, searched, code, projection) != checksum:
                 raise self._damaged(name)
             yield name, number, serial, code, projection
 
     def count_after(self, serial: int) -> int:
         """Return the number of codes of a higher serial."""
         return int(self._rows("SELECT count(*) FROM codes WHERE serial > ?", serial)[0][0])
-
-    def count_until(self, modality: str, serial: int) -> int:
-        """Return the number of a modality's codes up to a serial."""
-        sql = "SELECT count(*) FROM codes WHERE modality = ?"
-        later = f"{sql.replace('modality', '+modality')} AND serial > ?"  # by serial, as in `codes`
-        return int(self._rows(sql, modality)[0][0]) - int(self._rows(later, modality, serial)[0][0])
-
-    def any_removed_is_there(self) -> bool:
-        """Return whether a code is there that is noted as gone."""
-        return bool(self._rows("SELECT 1 FROM removed CROSS JOIN codes USING (serial) LIMIT 1"))
 
     def removed(self) -> NDArray[np.int64]:
         """Return the serials of codes that are gone and may be in the current snapshot."""
@@ -262,84 +239,72 @@ class ItemsDatabase:
         """
         names = [name.encode() for name in ids]
         numbers = self._write_items(ids, names, metadata)
-        serial = read_state(self._connection).last_serial
+        state = read_state(self._connection)
+        serial = state.last_serial
         for modality, packed in codes.items():
             if replace:
                 self._remove_codes(modality, numbers)
-            given = as_bytes(projections[modality]) if projections else [None] * len(packed)
-            rows = [
-                (number, serial, modality, code, row, code_checksum(name, number, serial, modality.encode(), code, row))
-                for serial, (name, number, code, row) in enumerate(
-                    zip(names, numbers, as_bytes(packed), given, strict=False), start=serial + 1
-                )
-            ]
-            serial += len(rows)
+            beside = tables.as_bytes(projections[modality]) if projections else [None] * len(packed)
+            rows = []
+            for name, number, code, row in zip(names, numbers, tables.as_bytes(packed), beside, strict=True):
+                serial += 1
+                checksum = tables.code_checksum(name, number, serial, modality.encode(), code, row)
+                rows.append((number, serial, modality, code, row, checksum))
             try:
                 self._connection.executemany(_INSERT, rows)
             except sqlite3.IntegrityError:
                 raise self._already_there(ids, modality) from None
-            self._add_up(codes=sum(row[-1] for row in rows))
-        self._connection.execute("UPDATE state SET version = version + 1, last_serial = ?", (serial,))
+        self._set_state(state._replace(version=state.version + 1, last_serial=serial))
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove items; returns how many were there."""
-        find = "SELECT number, coalesce(checksum, 0) FROM items WHERE id = ?"
-        rows = [row for name in ids for row in self._rows(find, name)]
-        numbers = [number for number, _ in rows]
+        find = "SELECT number FROM items WHERE id = ?"
+        numbers = [number for name in ids for (number,) in self._rows(find, name)]
         for modality in self.modalities():
             self._remove_codes(modality, numbers)
         remove_words(self._connection, numbers)
         for statement in ("DELETE FROM labels WHERE item = ?", "DELETE FROM items WHERE number = ?"):
             self._connection.executemany(statement, zip(numbers))
-        self._add_up(items=-sum(checksum for _, checksum in rows))
-        self._connection.execute("UPDATE state SET version = version + 1")
-        return len(rows)
+        state = read_state(self._connection)
+        self._set_state(state._replace(version=state.version + 1))
+        return len(numbers)
 
     def raise_version(self, version: int) -> None:
         """Set the version and the number of writes, which are higher than any that a reader has seen."""
-        self._connection.execute("UPDATE state SET version = ?, writes = ?", (version, version))
+        self._set_state(read_state(self._connection)._replace(version=version, writes=version))
 
-    def set_snapshot(self, name: str, serial: int, size: int) -> None:
-        """Make a snapshot the current one."""
-        self._connection.execute(
-            "UPDATE state SET snapshot = ?, snapshot_serial = ?, snapshot_size = ?", (name, serial, size)
-        )
-
-    def forget_removed(self, serials: NDArray[np.int64]) -> None:
-        """Drop removals that the current snapshot knows of."""
-        gone = [int(serial) for serial in serials]
-        self._connection.executemany("DELETE FROM removed WHERE serial = ?", zip(gone))
-        self._add_up(removed=-sum(gone))
+    def set_snapshot(self, name: str, serial: int, size: int, removed: NDArray[np.int64]) -> None:
+        """Make a snapshot the current one, and drop the removals that it knows of."""
+        state = read_state(self._connection)
+        self._set_state(state._replace(snapshot=name, snapshot_serial=serial, snapshot_size=size))
+        self._connection.executemany("DELETE FROM removed WHERE serial = ?", zip(removed.tolist()))
 
     def _write_items(self, ids: Sequence[str], names: list[bytes], metadata: Sequence[Metadata] | None) -> list[int]:
         """Add items and metadata, and return the items' numbers."""
         known = self._known(ids)
         (last,) = self._rows("SELECT coalesce(max(number), 0) FROM items")[0]
-        new, changed, numbers, added = [], [], [], 0
+        new, changed, numbers = [], [], []
         for row, name in enumerate(ids):
             given = metadata[row] if metadata else {}
             if name not in known:
                 last += 1
-                text = as_json(given)
-                checksum = item_checksum(last, names[row], text.encode())
+                text = tables.as_json(given)
+                checksum = tables.item_checksum(last, names[row], text.encode())
                 new.append((last, name, text, checksum))
-                added += checksum
                 numbers.append(last)
                 continue
             number, former = self._whole_item(name, *known[name])
             numbers.append(number)
             if given:
-                text = as_json({**json.loads(former), **given})
-                checksum = item_checksum(number, names[row], text.encode())
+                text = tables.as_json({**json.loads(former), **given})
+                checksum = tables.item_checksum(number, names[row], text.encode())
                 changed.append((text, checksum, number))
-                added += checksum - known[name][-1]
         remove_words(self._connection, [row[-1] for row in changed])
         self._connection.executemany("INSERT INTO items (number, id, metadata, checksum) VALUES (?, ?, ?, ?)", new)
         self._connection.executemany("UPDATE items SET metadata = ?, checksum = ? WHERE number = ?", changed)
         add_words(self._connection, [row[0] for row in new] + [row[-1] for row in changed])
-        self._add_up(items=added)
         if metadata is not None:
-            write_labels(self._connection, numbers, metadata)
+            tables.write_labels(self._connection, numbers, metadata)
         return numbers
 
     def _known(self, ids: Sequence[str]) -> dict[str, tuple[int, str, int]]:
@@ -352,30 +317,24 @@ class ItemsDatabase:
 
     def _remove_codes(self, modality: str, numbers: list[int]) -> None:
         """Remove the codes of some items; a trigger notes their serials."""
-        find = "SELECT serial, coalesce(checksum, 0) FROM codes WHERE modality = ? AND item = ?"
-        rows = [row for number in numbers for row in self._rows(find, modality, number)]
-        self._connection.executemany("DELETE FROM codes WHERE serial = ?", ((serial,) for serial, _ in rows))
-        self._add_up(codes=-sum(checksum for _, checksum in rows), removed=sum(serial for serial, _ in rows))
-
-    def _add_up(self, items: int = 0, codes: int = 0, removed: int = 0) -> None:
-        totals = self._totals
-        self._totals = Totals(totals.items + items, totals.codes + codes, totals.removed + removed, totals.state)
+        sql = "DELETE FROM codes WHERE modality = ? AND item = ?"
+        self._connection.executemany(sql, ((modality, number) for number in numbers))
 
     def _whole_item(self, name: str, number: int, metadata: str, checksum: int) -> tuple[int, str]:
         """Return number and metadata of a row, if it is as it was written."""
-        if item_checksum(number, name.encode(), utf8(metadata)) != checksum:
+        if tables.item_checksum(number, name.encode(), tables.utf8(metadata)) != checksum:
             raise self._damaged(name)
         return number, metadata
 
     def _damaged(self, name: str) -> InputError:
-        return damaged(self._name, f"the item {name!r} is not as it was written")
+        return tables.damaged(self._name, f"the item {name!r} is not as it was written")
 
     def _already_there(self, ids: Sequence[str], modality: str) -> InputError:
         """Return what to raise when codes of ``ids`` cannot be added."""
         sql = "SELECT 1 FROM items JOIN codes ON item = number WHERE id = ? AND modality = ?"
         name = next((name for name in ids if self._rows(sql, name, modality)), None)
         if name is None:
-            return damaged(self._name, "a serial is there twice")
+            return tables.damaged(self._name, "a serial is there twice")
         return InputError(f"{self._name}: {name!r} has a code for {modality} already; replace it with upsert")
 
     def _rows(self, sql: str, *parameters: Value) -> list[tuple[Any, ...]]:
@@ -383,7 +342,7 @@ class ItemsDatabase:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[None]:
-        with one_line_errors(self._name):
+        with tables.one_line_errors(self._name):
             if self._guard:
                 self._guard.check_there()
             self._connection.execute(begin)

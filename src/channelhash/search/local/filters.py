@@ -1,21 +1,8 @@
 """Filters of searches (see `search.filters`) as SQLite writes them."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from channelhash.search.filters import (
-    Among,
-    And,
-    Between,
-    Compare,
-    Condition,
-    Filter,
-    Known,
-    Like,
-    Literal,
-    Test,
-    kind_of,
-    literals_of,
-)
+from channelhash.search.filters import Among, And, Between, Compare, Condition, Filter, Known, Like, literals_of
 
 
 class SqlCondition(NamedTuple):
@@ -27,7 +14,7 @@ class SqlCondition(NamedTuple):
     """
 
     sql: str
-    parameters: tuple[Literal, ...]
+    parameters: tuple[Any, ...]
 
 
 def to_sqlite(tree: Filter | None) -> SqlCondition:
@@ -42,35 +29,22 @@ def to_sqlite(tree: Filter | None) -> SqlCondition:
     if isinstance(tree, Condition):
         return _condition_sql(tree)
     parts = [to_sqlite(part) for part in tree.parts]
-    word = " AND " if isinstance(tree, And) else " OR "
-    return SqlCondition(
-        f"({word.join(part.sql for part in parts)})", tuple(value for part in parts for value in part.parameters)
-    )
+    sql = (" AND " if isinstance(tree, And) else " OR ").join(part.sql for part in parts)
+    return SqlCondition(f"({sql})", tuple(value for part in parts for value in part.parameters))
 
 
-# Kind of literal -> what `json_type` calls values of that kind.
-_JSON_TYPES = {"strings": "'text'", "numbers": "'integer', 'real'", "Booleans": "'true', 'false'"}
+# Type of a literal -> what `json_type` calls values of its kind.
+_NUMBERS = "'integer', 'real'"
+_JSON_TYPES = {str: "'text'", bool: "'true', 'false'", int: _NUMBERS, float: _NUMBERS}
+# SQLite's LIKE takes no notice of upper and lower case, its GLOB does.
+_GLOB = str.maketrans({"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"})
 
 
 def _condition_sql(condition: Condition) -> SqlCondition:
     key, test = condition.key, condition.test
     no = "NOT " if condition.negated else ""
-    if key == "label":
-        inner = _test_sql("label", test)
-        return SqlCondition(f"number {no}IN (SELECT item FROM labels WHERE {inner.sql})", inner.parameters)
-    if key == "id":
-        inner = _test_sql("id", test)
-        return SqlCondition(f"{no}({inner.sql})", inner.parameters)
-    path = f'$."{key}"'
-    if isinstance(test, Known):
-        return SqlCondition(f"json_type(metadata, ?) IS {'' if condition.negated else 'NOT '}NULL", (path,))
-    inner = _test_sql("json_extract(metadata, ?)", test)
-    types = _JSON_TYPES[kind_of(literals_of(test)[0])]
-    sql = f"(json_type(metadata, ?) IN ({types}) AND {no}({inner.sql}))"
-    return SqlCondition(sql, (path, path, *inner.parameters))
-
-
-def _test_sql(value: str, test: Test) -> SqlCondition:
+    value = key if key in ("label", "id") else "json_extract(metadata, ?)"
+    parameters = literals_of(test)
     match test:
         case Compare(operator=sign):
             sql = f"{value} {sign} ?"
@@ -79,16 +53,15 @@ def _test_sql(value: str, test: Test) -> SqlCondition:
         case Between():
             sql = f"{value} BETWEEN ? AND ?"
         case Like(pattern=pattern):
-            return SqlCondition(f"{value} GLOB ?", (_glob(pattern),))
+            sql, parameters = f"{value} GLOB ?", (pattern.translate(_GLOB),)
         case Known():
             sql = f"{value} IS NOT NULL"
-    return SqlCondition(sql, literals_of(test))
-
-
-# SQLite's LIKE takes no notice of upper and lower case, its GLOB does.
-_GLOB = str.maketrans({"%": "*", "_": "?", "*": "[*]", "?": "[?]", "[": "[[]"})
-
-
-def _glob(pattern: str) -> str:
-    """Translate a pattern of LIKE into one of GLOB."""
-    return pattern.translate(_GLOB)
+    if key == "label":
+        return SqlCondition(f"number {no}IN (SELECT item FROM labels WHERE {sql})", parameters)
+    if key == "id":
+        return SqlCondition(f"{no}({sql})", parameters)
+    path = f'$."{key}"'
+    if isinstance(test, Known):
+        return SqlCondition(f"json_type(metadata, ?) IS {'' if condition.negated else 'NOT '}NULL", (path,))
+    types = _JSON_TYPES[type(literals_of(test)[0])]
+    return SqlCondition(f"(json_type(metadata, ?) IN ({types}) AND {no}({sql}))", (path, path, *parameters))

@@ -12,7 +12,7 @@ from channelhash.search.items import check_opened_as
 from channelhash.search.local.tables import connect, one_line_errors, read_description
 from channelhash.utils.files import check_exhausted, dump_checked, load_checked, locked, write_text
 
-_FORMAT = "channelhash store 4"
+_FORMAT = "channelhash store 5"
 
 # Windows knows no other than the process's own user.
 _EFFECTIVE = os.access in os.supports_effective_ids

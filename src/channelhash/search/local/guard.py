@@ -8,28 +8,16 @@ import os
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from channelhash.errors import InputError, JobError
+from channelhash.search.local import tables
 from channelhash.search.local.folder import Facts, StoreFolder, parse_manifest, read_manifest
-from channelhash.search.local.tables import (
-    code_checksum,
-    connect,
-    create_tables,
-    damaged,
-    digest,
-    item_checksum,
-    one_line_errors,
-    read_description,
-    read_state,
-    read_totals,
-    sums,
-    what_to_do,
-)
+from channelhash.search.local.tables import connect, damaged, read_state
 from channelhash.search.local.words import check_words, has_fts5, has_words
 from channelhash.utils.files import check_exhausted, locked, write_text
 
@@ -65,35 +53,57 @@ class Guard:
     def __init__(self, folder: StoreFolder, facts: Facts) -> None:
         self._folder, self._facts = folder, facts
         self.read_only = not folder.writable
-        self._path = str(folder.database)
         try:
-            status = os.stat(self._path)
-            self._file, self._changed = (status.st_dev, status.st_ino), status.st_mtime_ns
-            if status.st_size == 0:  # beside an empty file SQLite throws the log away, with what is in there
-                raise damaged(self._path, "it is empty")
-            with one_line_errors(self._path):
-                self._look() if self.read_only else self._enter()
+            status = os.stat(folder.database)
+            self._file = status.st_dev, status.st_ino
+            with tables.one_line_errors(str(folder.database)):
+                if self.read_only:
+                    self._check()
+                else:
+                    with locked(folder.gate):
+                        self._check()
+            self._changed = self._status()[1]  # the check may have put the log into the file
             _held[self._file] += 1
         except OSError as error:
             check_exhausted(error, folder.path)
             raise InputError(f"{folder.path}: cannot be opened ({error.strerror}: {error.filename})") from None
+
+    def _check(self) -> None:
+        findings, is_sealed = compare_with_manifest(self._folder)
+        if not findings and not is_sealed:
+            try:
+                connection = connect(self._folder.database, read_only=self.read_only, alone=not self.read_only)
+            except sqlite3.OperationalError as error:
+                if "locked" in str(error):  # others have it open, and have checked it
+                    return
+                raise
+            with closing(connection):
+                findings = list(islice(check_database(connection, self._facts), 2))
+            if not findings and not self.read_only:
+                _seal_database(self._folder)
+        if findings:
+            more = ", and more" if len(findings) > 1 else ""
+            raise damaged(str(self._folder.database), f"{findings[0]}{more}")
 
     def check_there(self) -> None:
         """Raise an error if the open database is not the store's any more; costs two microseconds.
 
         Raises:
             JobError: it was removed or replaced, so what is written would be lost and what is read be of the past.
-            InputError: nobody has written to the file since it was sealed, and yet it is another.
+            InputError: no store has written to the file since it was sealed, and yet it is another.
         """
         file, changed = self._status()
         if file != self._file:
             raise JobError(f"{self._folder.path}: the store was removed or replaced while it was open; open it again")
-        if changed != self._changed:
-            if self.read_only:
-                raise JobError(f"{self._folder.path}: was written to while it was open; open it again")
-            with closing(connect(self._folder.database)) as connection:  # one that has no page in memory
-                self._compare(connection)
-            self._changed = changed
+        if changed == self._changed:
+            return
+        if self.read_only:
+            raise JobError(f"{self._folder.path}: was written to while it was open; open it again")
+        with closing(connect(self._folder.database)) as connection:  # one that has no page in memory
+            writes = read_state(connection).writes
+        if self._is_sealed(writes):
+            raise damaged(str(self._folder.database), "another program has written to it")
+        self._changed = changed
 
     def note(self, writes: int) -> None:
         """Note durably enough for a kill, not for a power cut, how often the database was written to; 20 us."""
@@ -103,118 +113,75 @@ class Guard:
             os.close(descriptor)
 
     def seal(self, writes: int) -> None:
-        """Seal the database if it was written to and nobody has it open any more; else the next opening checks it.
-
-        Args:
-            writes: how often it was written to.
-        """
+        """Seal the database, written to so often, if nobody has it open any more; else the next opening checks it."""
         _held[self._file] -= 1
-        manifest = read_manifest(self._folder)
-        is_sealed = manifest is not None and manifest.digest and manifest.writes == writes
-        if is_sealed or self.read_only or self._status()[0] != self._file:
+        if self.read_only or self._status()[0] != self._file or self._is_sealed(writes):
             return
-        with (
-            suppress(OSError, JobError, sqlite3.DatabaseError),
-            locked(self._folder.gate),
-            closing(connect(self._folder.database, alone=True)) as connection,
-        ):
-            _seal_database(self._folder, connection)
+        with suppress(OSError, sqlite3.DatabaseError), locked(self._folder.gate):
+            connect(self._folder.database, alone=True).close()  # puts what is in the log into the file
+            _seal_database(self._folder)
+
+    def _is_sealed(self, writes: int) -> bool:
+        manifest = read_manifest(self._folder)
+        return manifest is not None and bool(manifest.digest) and manifest.writes == writes
 
     def _status(self) -> tuple[tuple[int, int] | None, int]:
         try:
-            status = os.stat(self._path)
+            status = os.stat(self._folder.database)
         except OSError:
             return None, 0
         return (status.st_dev, status.st_ino), status.st_mtime_ns
 
-    def _look(self) -> None:
-        with closing(connect(self._folder.database, read_only=True)) as connection:
-            if not self._compare(connection):
-                self._check_all(connection)
 
-    def _enter(self) -> None:
-        with locked(self._folder.gate):
-            has_log = any(path.stat().st_size for path in self._folder.path.glob(f"{_DATABASE}-wal"))
-            file_digest = "" if _held[self._file] or has_log else _digest_of_file(self._path)
-            with closing(connect(self._folder.database)) as connection:
-                if self._compare(connection, file_digest):
-                    return
-            try:
-                connection = connect(self._folder.database, alone=True)
-            except sqlite3.OperationalError as error:
-                if "locked" in str(error):  # others have it open, and have checked it
-                    return
-                raise
-            with closing(connection):
-                self._check_all(connection)
-                _seal_database(self._folder, connection)
-
-    def _compare(self, connection: sqlite3.Connection, file_digest: str = "") -> bool:
-        findings, is_sealed = compare_with_manifest(self._folder, connection, file_digest)
-        self._refuse(findings)
-        return is_sealed
-
-    def _check_all(self, connection: sqlite3.Connection) -> None:
-        self._refuse(list(islice(check_database(connection, self._facts), 2)))
-
-    def _refuse(self, findings: list["Finding"]) -> None:
-        if findings:
-            more = ", and more" if len(findings) > 1 else ""
-            path = self._folder.path
-            raise InputError(f"{path}: is damaged ({findings[0]}{more}); {what_to_do(path)}")
+def _seal_database(folder: StoreFolder) -> None:
+    """Note in a store's description what its database is, which nobody has open; if not, the next opening checks it."""
+    digest = _digest(folder)
+    with closing(connect(folder.database)) as connection:
+        manifest = parse_manifest(tables.read_description(connection))
+        writes = read_state(connection).writes
+    if manifest and digest:
+        with suppress(OSError, JobError):
+            write_text(folder.description, manifest._replace(writes=writes, digest=digest).to_json())
 
 
-def _seal_database(folder: StoreFolder, connection: sqlite3.Connection) -> None:
-    """Note in a store's description what its database is, which nobody else has open."""
-    manifest = parse_manifest(read_description(connection))
-    if manifest is None:
-        raise sqlite3.DatabaseError("the description of the store is damaged")
-    sealed = manifest._replace(writes=read_state(connection).writes, digest=digest(connection))
-    write_text(folder.description, sealed.to_json())
-
-
-def _digest_of_file(path: str) -> str:
-    """Return what `tables.digest` does of a database without a log, in half the time."""
+def _digest(folder: StoreFolder) -> str:
+    """Return length and CRC-32 of a database; nothing if it has a log, or this process has it open."""
+    status = os.stat(folder.database)
+    if _held[status.st_dev, status.st_ino] or any(log.stat().st_size for log in folder.path.glob(f"{_DATABASE}-wal")):
+        return ""
     size = checksum = 0
-    with open(path, "rb") as file:
+    with open(folder.database, "rb") as file:
         while chunk := file.read(_CHUNK):
             size, checksum = size + len(chunk), crc32(chunk, checksum)
     return f"{size} {checksum:08x}"
 
 
-def compare_with_manifest(
-    folder: StoreFolder, connection: sqlite3.Connection, file_digest: str = ""
-) -> tuple[list["Finding"], bool]:
+def compare_with_manifest(folder: StoreFolder) -> tuple[list["Finding"], bool]:
     """Compare a database with what the store's description says of it.
-
-    Args:
-        folder: of the store.
-        connection: to its database.
-        file_digest: the digest of the database, if it is known.
 
     Returns:
         What is wrong, and whether the database is sealed and as it was then.
     """
     manifest, noted = read_manifest(folder), noted_writes(folder)  # before the database: others write meanwhile
-    connection.execute("BEGIN")
-    try:
-        state = read_state(connection)
-        about = parse_manifest(read_description(connection))
-        if about is None or not isinstance(state.writes, int):
-            return [Finding(_DATABASE, "the description of the store is damaged")], False
-        if manifest is not None and manifest.store != about.store:
-            return [Finding(_DATABASE, "is another store's, or store.json is")], False
-        least = max(manifest.writes if manifest else 0, noted)
-        if state.writes < least:
-            what = f"lacks the last {least - state.writes:,} or more writes: its log was cut, or an old copy put back"
-            return [Finding(_DATABASE, what)], False
-        if manifest is None or not manifest.digest or manifest.writes != state.writes:
-            return [], False
-        if (file_digest or digest(connection)) != manifest.digest:
-            return [Finding(_DATABASE, "is not as it was when the store was closed")], False
-        return [], True
-    finally:
-        connection.execute("ROLLBACK")
+    if not os.stat(folder.database).st_size:  # beside an empty file SQLite throws the log away, with what is in there
+        return [Finding(_DATABASE, "is empty")], False
+    digest = _digest(folder)
+    with closing(connect(folder.database, read_only=not folder.writable)) as connection:
+        writes = read_state(connection).writes
+        about = parse_manifest(tables.read_description(connection))
+    if about is None:
+        return [Finding(_DATABASE, "the description of the store is damaged")], False
+    if manifest is not None and manifest.store != about.store:
+        return [Finding(_DATABASE, "is another store's, or store.json is")], False
+    least = max(manifest.writes if manifest else 0, noted)
+    if writes < least:
+        what = f"lacks the last {least - writes:,} or more writes: its log was cut, or an old copy put back"
+        return [Finding(_DATABASE, what)], False
+    if manifest is None or not digest or not manifest.digest or manifest.writes != writes:
+        return [], False
+    if digest != manifest.digest:
+        return [Finding(_DATABASE, "is not as it was when the store was closed")], False
+    return [], True
 
 
 def noted_writes(folder: StoreFolder) -> int:
@@ -252,17 +219,17 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
     """
     connection.text_factory = bytes  # a damaged text may not be UTF-8
     connection.execute("BEGIN")
+    checks = (
+        _check_trees(connection),
+        _check_definitions(connection, facts.stem if facts else ""),
+        _check_items(connection),
+        _check_codes(connection, facts),
+        _check_state(connection),
+    )
     try:
-        parts: list[Callable[[], Iterator[Finding]]] = [
-            lambda: _check_trees(connection),
-            lambda: _check_definitions(connection, facts.stem if facts else ""),
-            lambda: _check_items(connection),
-            lambda: _check_codes(connection, facts),
-            lambda: _check_state(connection),
-        ]
-        for part in parts:
+        for check in checks:
             try:
-                yield from part()
+                yield from check
             except (sqlite3.DatabaseError, TypeError, ValueError) as error:  # types are as odd as damage makes them
                 yield Finding(_DATABASE, " ".join(str(error).split()))
     finally:
@@ -273,7 +240,7 @@ def check_database(connection: sqlite3.Connection, facts: Facts | None) -> Itera
 def is_whole_item(row: tuple[Any, ...]) -> bool:
     """Return whether a row ``(number, id, metadata, checksum)`` is as it was written; texts are bytes."""
     number, name, metadata, checksum = row
-    return bool(item_checksum(number, name, metadata) == checksum != -1)
+    return bool(tables.item_checksum(number, name, metadata) == checksum != -1)
 
 
 def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
@@ -290,22 +257,27 @@ def is_whole_code(row: tuple[Any, ...], facts: Facts | None) -> bool:
         return False
     if facts and (len(projection) if isinstance(projection, bytes) else projection) != facts.projection_size:
         return False
-    return bool(code_checksum(name, number, serial, modality, code, projection) == checksum != -1)
+    return bool(tables.code_checksum(name, number, serial, modality, code, projection) == checksum != -1)
+
+
+def text_of(value: Any) -> str:
+    """Return a text that may be damaged."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _check_trees(connection: sqlite3.Connection) -> Iterator[Finding]:
     for (line,) in connection.execute("PRAGMA integrity_check"):
         if line != b"ok":
-            yield Finding(_DATABASE, " ".join(line.decode(errors="replace").split()))
+            yield Finding(_DATABASE, " ".join(text_of(line).split()))
 
 
 def _check_definitions(connection: sqlite3.Connection, stem: str) -> Iterator[Finding]:
     with closing(connect(None)) as expected:
         expected.text_factory = bytes
-        create_tables(expected, stem, "")
+        tables.create_tables(expected, stem, "")
         sql = "SELECT type, name, coalesce(sql, '') FROM sqlite_master"
         for kind, name, _ in sorted(set(expected.execute(sql)) - set(connection.execute(sql))):
-            yield Finding(_DATABASE, f"the {_text(kind)} {_text(name)} is not defined as it should be")
+            yield Finding(_DATABASE, f"the {text_of(kind)} {text_of(name)} is not defined as it should be")
 
 
 def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -314,19 +286,20 @@ def _check_items(connection: sqlite3.Connection) -> Iterator[Finding]:
     labels = 0
     for row in connection.execute("SELECT number, id, metadata, checksum FROM items NOT INDEXED"):
         if not is_whole_item(row):
-            yield Finding(_text(row[1]), f"the item is damaged (row {row[0]})")
-            continue
-        if row[2] != b"{}":
+            yield Finding(text_of(row[1]), f"the item is damaged (row {row[0]})")
+        elif row[2] != b"{}":
             values = json.loads(row[2])
             keys.update(values)
-            labels += sum(_of_label(row[0], label.encode()) for label in set(_labels(values)))
-    missing = keys - {_text(name) for (name,) in connection.execute("SELECT name FROM keys")}
+            labels += sum(_of_label(row[0], label.encode()) for label in set(values.get("labels") or ()))
+    missing = keys - {text_of(name) for (name,) in connection.execute("SELECT name FROM keys")}
     if missing:
         yield Finding(_DATABASE, f"the table of metadata's keys lacks {', '.join(sorted(missing))}")
-    if labels != sum(
-        _of_label(number, label) for number, label in connection.execute("SELECT item, label FROM labels")
-    ):
+    if labels != sum(_of_label(*row) for row in connection.execute("SELECT item, label FROM labels")):
         yield Finding(_DATABASE, "the table of labels does not agree with the items' metadata")
+
+
+def _of_label(number: int, label: bytes) -> int:
+    return crc32(label, crc32(b"%d " % number))
 
 
 def _check_codes(connection: sqlite3.Connection, facts: Facts | None) -> Iterator[Finding]:
@@ -336,23 +309,19 @@ def _check_codes(connection: sqlite3.Connection, facts: Facts | None) -> Iterato
     )
     for row in rows:
         if row[6] is None:
-            yield Finding(_DATABASE, f"the {_text(row[2])} code {row[0]} belongs to no item")
+            yield Finding(_DATABASE, f"the {text_of(row[2])} code {row[0]} belongs to no item")
         elif not is_whole_code(row, facts):
-            yield Finding(_text(row[6]), f"the {_text(row[2])} code is damaged (row {row[0]})")
+            yield Finding(text_of(row[6]), f"the {text_of(row[2])} code is damaged (row {row[0]})")
 
 
 def _check_state(connection: sqlite3.Connection) -> Iterator[Finding]:
-    state = read_state(connection)
-    (last,) = connection.execute(
-        "SELECT max(coalesce((SELECT max(serial) FROM codes), 0), coalesce((SELECT max(serial) FROM removed), 0))"
-    ).fetchone()
-    (twice,) = connection.execute("SELECT count(*) FROM removed JOIN codes USING (serial)").fetchone()
-    if not 0 <= state.snapshot_serial <= state.last_serial or last > state.last_serial or twice or state.version < 0:
+    last = read_state(connection).last_serial
+    sql = (
+        "SELECT EXISTS (SELECT 1 FROM codes WHERE serial > ?) OR EXISTS (SELECT 1 FROM removed WHERE serial > ?)"
+        " OR EXISTS (SELECT 1 FROM removed JOIN codes USING (serial))"
+    )
+    if connection.execute(sql, (last, last)).fetchone()[0]:
         yield Finding(_DATABASE, "the serials of codes contradict each other")
-    added = sums(connection)
-    for name, expected, found in zip(added._fields, read_totals(connection), added, strict=True):
-        if expected != found:
-            yield Finding(_DATABASE, f"the table {name} is not as it was written: rows are missing or changed")
 
 
 def _check_words(connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -368,16 +337,3 @@ def _check_words(connection: sqlite3.Connection) -> Iterator[Finding]:
     except sqlite3.DatabaseError as error:
         if not re.search("locked|readonly", str(error)):
             yield Finding(_DATABASE, f"the index of words does not agree with the items ({error})")
-
-
-def _of_label(number: int, label: bytes) -> int:
-    return crc32(label, crc32(b"%d " % number))
-
-
-def _labels(values: dict[str, Any]) -> list[str]:
-    labels = values.get("labels")
-    return labels if isinstance(labels, list) else []
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -6,30 +6,29 @@ and what was written since *that*. Each layer is searched, and the answers are m
 The database is the record of truth. A snapshot that is missing or damaged is made again from it before an answer is
 given; where that cannot be written, all codes are held in memory instead.
 
-A snapshot's folder is named after the SHA-256 of its ``manifest.json``, which holds size and SHA-256 of every other
-file. What names the folder thus names each byte in it. Nothing of a snapshot is used before it is checked.
+A snapshot's folder is named after the SHA-256 of its ``manifest.json``, which holds the SHA-256 of every other file.
+What names the folder thus names each byte in it. Nothing of a snapshot is used before it is checked.
 """
 
 import hashlib
 import json
 import mmap
 import shutil
-import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
-from channelhash.search.local.answering import Part, SortedCodes, count_codes
+from channelhash.search.local.answering import Part, SortedCodes
 from channelhash.search.local.database import ItemsDatabase
-from channelhash.search.local.folder import Facts, StoreFolder
+from channelhash.search.local.folder import StoreFolder
 from channelhash.search.local.tables import State
 from channelhash.utils.files import check_exhausted, locked, sync_file
 from channelhash.utils.npy_files import array_from_npy
@@ -97,7 +96,6 @@ class CodeLayers:
         self._snapshot = _Layer({}, 0)
         self._middle = _Layer({}, 0)
         self._view = _NO_VIEW
-        self._agreed: set[str] = set()
 
     def parts(self, modality: str, where: Filter | None) -> list[Part]:
         """Return the codes of a modality to search, of the items that pass a filter, as of now."""
@@ -134,22 +132,19 @@ class CodeLayers:
         assert self._folder is not None
         if not self._folder.writable:
             raise PermissionError(f"{self._folder.path}: can only be read")
-        if not self._folder.description.exists():
-            raise FileNotFoundError(f"{self._folder.path}: has been removed")
         with locked(self._folder.lock):
             with self._database.reading() as state:
                 if state.snapshot != in_place_of:
                     return
                 removed, layer = self._database.removed(), self._read_layer(0, state)
-            kept = in_place_of
+            current = in_place_of
             try:
-                name = write_snapshot(self._folder.path, layer.codes, self._n_bits, layer.last)
+                name = write_snapshot(self._folder.path, layer.codes)
                 with self._database.writing():
-                    self._database.set_snapshot(name, layer.last, len(layer))
-                    self._database.forget_removed(removed)
-                kept = name
+                    self._database.set_snapshot(name, layer.last, len(layer), removed)
+                current = name
             finally:
-                _remove_others(self._folder.path, kept)
+                _remove_others(self._folder.path, current)
         if self._folder.mapped:
             self._view = _NO_VIEW  # the files are opened instead of what they were made of
             return
@@ -172,8 +167,10 @@ class CodeLayers:
             return False
         if self._folder is not None and state.snapshot != self._snapshot_name:
             self._snapshot_name = state.snapshot
-            self._agreed = set()
-            self._snapshot = self._open_snapshot(state)
+            self._snapshot = _Layer({}, 0)
+            if state.snapshot:
+                path = self._folder.path / state.snapshot
+                self._snapshot = _Layer(Snapshot(path, self._folder.mapped), state.snapshot_serial)
             self._middle = _Layer({}, self._snapshot.last)
         if self._database.count_after(self._middle.last) > max(_LEAST_IN_MEMORY, _FRACTION * len(self._middle)):
             self._middle = self._read_layer(self._snapshot.last, state)
@@ -185,10 +182,8 @@ class CodeLayers:
         """Return the parts of the view. Of a snapshot, the codes are read here."""
         view = self._view
         if modality not in view.parts:
-            parts = [_part(layer.codes[modality], view.removed) for layer in view.layers if modality in layer.codes]
-            if modality in self._snapshot.codes:
-                self._check_agrees(modality, parts[0])
-            view.parts[modality] = parts
+            layers = [layer.codes[modality] for layer in view.layers if modality in layer.codes]
+            view.parts[modality] = [_part(codes, view.removed) for codes in layers]
         return view.parts[modality]
 
     def _filtered(self, modality: str, where: Filter) -> list[Part]:
@@ -216,31 +211,6 @@ class CodeLayers:
         }
         return _Layer({modality: codes[modality] for modality in codes if len(codes[modality])}, state.last_serial)
 
-    def _open_snapshot(self, state: State) -> _Layer:
-        """Return the snapshot that ``state`` names.
-
-        Raises:
-            DamagedSnapshotError: it is missing, damaged, or another one.
-        """
-        if not state.snapshot:
-            return _Layer({}, 0)
-        assert self._folder is not None
-        return _Layer(_named_snapshot(self._folder, state, self._n_bits), state.snapshot_serial)
-
-    def _check_agrees(self, modality: str, part: Part) -> None:
-        """Check once that the codes of a snapshot that count are those that the database still has.
-
-        Serials of a snapshot hold all those of the database up to its last. If none of the removed ones is there, and
-        what is left of the snapshot is as many as there are, it is the same ones.
-        """
-        if modality in self._agreed or not isinstance(self._snapshot.codes, Snapshot):
-            return
-        counted = count_codes([part])
-        there = self._database.count_until(modality, self._snapshot.last)
-        if counted != there or self._database.any_removed_is_there():
-            raise DamagedSnapshotError(f"{self._snapshot_name}: {counted} {modality} codes, not {there}")
-        self._agreed.add(modality)
-
     def _make_or_do_without(self, old: State) -> None:
         """Make a snapshot; if it cannot be written, hold all codes in memory from now on."""
         try:
@@ -251,41 +221,17 @@ class CodeLayers:
         self._view = _NO_VIEW
 
 
-def check_snapshot(database: ItemsDatabase, facts: Facts, folder: StoreFolder) -> str:
-    """Say what is wrong with the current snapshot, nothing if it is whole; all of it is read and compared.
-
-    What is wrong is mended by the next search.
-    O(n) for ``n`` codes, one modality in memory at a time.
-    """
+def check_snapshot(database: ItemsDatabase, folder: StoreFolder) -> str:
+    """Say what is wrong with the current snapshot, nothing if it is whole; what is wrong is mended by a search."""
     with database.reading() as state:
-        if not state.snapshot:
-            return ""
         try:
-            snapshot = _named_snapshot(folder, state, facts.n_bits)
-            removed = database.removed()
-            for modality in sorted({*snapshot, *database.modalities()}):
-                rows = (row for row in database.codes(modality, 0) if row[2] <= snapshot.serial)
-                truth = SortedCodes.build(rows, facts.n_bits)
-                codes = snapshot.load(modality) if modality in snapshot else SortedCodes.build((), facts.n_bits)
-                counted = ~np.isin(codes.serials, removed)
-                if not (
-                    np.array_equal(codes.serials[counted], truth.serials)
-                    and np.array_equal(codes.items[counted], truth.items)
-                    and (not len(truth) or facts.projected == (codes.projections is not None))
-                ):
-                    return f"{state.snapshot}/{modality}: other codes than in the database"
+            if state.snapshot:
+                snapshot = Snapshot(folder.path / state.snapshot)
+                for modality in snapshot:
+                    snapshot.load(modality)
         except DamagedSnapshotError as error:
             return str(error)
     return ""
-
-
-def _named_snapshot(folder: StoreFolder, state: State, n_bits: int) -> "Snapshot":
-    """Return the snapshot that ``state`` names, if it is the one that was made then."""
-    snapshot = Snapshot(folder.path / state.snapshot, folder.mapped)
-    expected = n_bits, state.snapshot_serial, state.snapshot_size
-    if (snapshot.n_bits, snapshot.serial, sum(snapshot.counts.values())) != expected:
-        raise DamagedSnapshotError(f"{state.snapshot}: not the snapshot that the database knows")
-    return snapshot
 
 
 def _part(codes: SortedCodes, removed: NDArray[np.int64]) -> Part:
@@ -301,7 +247,6 @@ def _passing(part: Part, numbers: NDArray[np.int64]) -> Part:
 # The files of a snapshot.
 
 _PREFIX = "snapshot-"
-_FORMAT = "channelhash snapshot 2"
 _MANIFEST = "manifest.json"
 _THREADS = 4  # SHA-256 works without the interpreter's lock, 0.6 s a gigabyte
 
@@ -311,20 +256,15 @@ class DamagedSnapshotError(Exception):
 
 
 class Snapshot(Mapping[str, SortedCodes]):
-    """A snapshot, modality -> codes. Its manifest is whole and its files are all there; they are read when asked for.
+    """A snapshot, modality -> codes. Its manifest is whole; the codes are read and checked when they are asked for.
 
     Args:
         path: its folder.
         mapped: whether the codes stay in the files, shared with other processes, once they are checked. Such a file
             may be removed or replaced by another, but not written to.
 
-    Attributes:
-        n_bits: code length.
-        serial: the last code that may be in it.
-        counts: modality -> number of codes.
-
     Raises:
-        DamagedSnapshotError: it is missing, damaged, or of another format.
+        DamagedSnapshotError: it is missing or damaged.
     """
 
     def __init__(self, path: Path, mapped: bool = False) -> None:
@@ -334,17 +274,8 @@ class Snapshot(Mapping[str, SortedCodes]):
             content = (path / _MANIFEST).read_bytes()
             if path.name != f"{_PREFIX}{hashlib.sha256(content).hexdigest()}":
                 raise ValueError("has changed since it was written")
-            manifest = json.loads(content)
-            if manifest["format"] != _FORMAT:
-                raise ValueError(f"written as {manifest['format']!r}")
-            self.n_bits, self.serial = int(manifest["n_bits"]), int(manifest["serial"])
-            self.counts = {str(modality): int(count) for modality, count in manifest["codes"].items()}
-            self._files = {name: (int(size), str(sha256)) for name, (size, sha256) in manifest["files"].items()}
-            for name in self._files:
-                if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-                    raise ValueError(f"{name!r} does not lie in the folder")
-        for name in self._files:
-            self._check_size(name)
+            #: Modality -> name of an array -> SHA-256 of its file.
+            self._files: dict[str, dict[str, str]] = json.loads(content)["files"]
 
     def __getitem__(self, modality: str) -> SortedCodes:
         """Return the codes of a modality, as `load`."""
@@ -353,13 +284,13 @@ class Snapshot(Mapping[str, SortedCodes]):
         return self._read[modality]
 
     def __contains__(self, modality: object) -> bool:
-        return modality in self.counts
+        return modality in self._files
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.counts)
+        return iter(self._files)
 
     def __len__(self) -> int:
-        return len(self.counts)
+        return len(self._files)
 
     def load(self, modality: str) -> SortedCodes:
         """Read the codes of a modality; the very bytes that are checked are those that are searched.
@@ -367,37 +298,19 @@ class Snapshot(Mapping[str, SortedCodes]):
         Raises:
             DamagedSnapshotError: a file is not as it was written.
         """
-        beginning = f"{modality}/"
-        names = [name for name in self._files if name.startswith(beginning)]
+        files = self._files[modality]
         with ThreadPoolExecutor(_THREADS) as pool:
-            contents = list(pool.map(self._read_file, names))
+            contents = pool.map(self._read_file, (f"{modality}/{name}.npy" for name in files), files.values())
+            arrays = {name: array_from_npy(content) for name, content in zip(files, contents, strict=True)}
         with _noticed_damage(self._path, modality):
-            stems = (name.removeprefix(beginning).removesuffix(".npy") for name in names)
-            arrays = {stem: array_from_npy(content) for stem, content in zip(stems, contents, strict=True)}
-            codes = SortedCodes.from_arrays(arrays)
-            if (codes.index.n_bits, len(codes)) != (self.n_bits, self.counts[modality]):
-                raise ValueError(f"{len(codes)} codes of {codes.index.n_bits} bits")
-        return codes
+            return SortedCodes.from_arrays(arrays)
 
-    def _read_file(self, name: str) -> bytes | mmap.mmap:
-        self._check_size(name)
-        size, sha256 = self._files[name]
+    def _read_file(self, name: str, sha256: str) -> bytes | mmap.mmap:
         with _noticed_damage(self._path, name), open(self._path / name, "rb") as file:
-            if self._mapped and size:
-                content: bytes | mmap.mmap = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-            else:
-                content = file.read(size + 1)
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self._mapped else file.read()
             if hashlib.sha256(content).hexdigest() != sha256:
                 raise ValueError("has changed since it was written")
         return content
-
-    def _check_size(self, name: str) -> None:
-        with _noticed_damage(self._path, name):
-            status = (self._path / name).stat()
-            if not stat.S_ISREG(status.st_mode):  # a pipe would wait for its other end
-                raise ValueError("is no file")
-            if status.st_size != self._files[name][0]:
-                raise ValueError(f"has {status.st_size} bytes, not {self._files[name][0]}")
 
 
 @contextmanager
@@ -405,24 +318,21 @@ def _noticed_damage(path: Path, name: str) -> Iterator[None]:
     """Raise `DamagedSnapshotError` for what is wrong with a file of a snapshot."""
     try:
         yield
-    except (OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         if isinstance(error, OSError):
             check_exhausted(error, path)
         reason = "is missing" if isinstance(error, FileNotFoundError) else error
         raise DamagedSnapshotError(f"{path.name}/{name}: {reason}") from None
 
 
-def write_snapshot(store: Path, codes: Mapping[str, SortedCodes], n_bits: int, serial: int) -> str:
+def write_snapshot(store: Path, codes: Mapping[str, SortedCodes]) -> str:
     """Write a snapshot into a store's folder, and return its name; it is on the disk when this returns.
 
     Raises:
         OSError: it cannot be written; nothing of it is left.
-        InputError: a modality has no plain name, which becomes a folder's.
     """
     temporary = store / f"{_PREFIX}{uuid.uuid4().hex}.tmp"
-    if odd := [modality for modality in codes if not modality.isidentifier()]:
-        raise InputError(f"{store}: holds codes of {odd[0]!r}, which is no modality; this store is damaged")
-    files: dict[str, tuple[int, str]] = {}
+    files: dict[str, dict[str, str]] = {modality: {} for modality in codes}
     try:
         temporary.mkdir()
         for modality, sorted_codes in codes.items():
@@ -432,17 +342,9 @@ def write_snapshot(store: Path, codes: Mapping[str, SortedCodes], n_bits: int, s
                 np.save(path, values)
                 sync_file(path)
                 with open(path, "rb") as file:
-                    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-                files[path.relative_to(temporary).as_posix()] = path.stat().st_size, sha256
-        manifest = {
-            "format": _FORMAT,
-            "id": uuid.uuid4().hex,  # one that is made again has another name
-            "n_bits": n_bits,
-            "serial": serial,
-            "codes": {modality: len(sorted_codes) for modality, sorted_codes in codes.items()},
-            "files": files,
-        }
-        content = json.dumps(manifest, indent=1).encode()
+                    files[modality][name] = hashlib.file_digest(file, "sha256").hexdigest()
+        # One that is made again has another name.
+        content = json.dumps({"id": uuid.uuid4().hex, "files": files}, indent=1).encode()
         (temporary / _MANIFEST).write_bytes(content)
         sync_file(temporary / _MANIFEST)
         name = f"{_PREFIX}{hashlib.sha256(content).hexdigest()}"

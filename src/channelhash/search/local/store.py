@@ -16,16 +16,8 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError
 from channelhash.search.filters import Filter
 from channelhash.search.items import IndexingRun, Metadata, check_ids
-from channelhash.search.local.answering import (
-    Part,
-    count_codes,
-    nearest,
-    read_codes,
-    sample_codes,
-    scored,
-    surest,
-    within,
-)
+from channelhash.search.local import answering
+from channelhash.search.local.answering import Part
 from channelhash.search.local.database import ItemsDatabase
 from channelhash.search.local.folder import Facts, Manifest, StoreFolder, check_opened, find_manifest, new_manifest
 from channelhash.search.local.guard import Guard
@@ -242,12 +234,12 @@ class EmbeddedStore(Store):
             return n_deleted
 
     def _nearest(self, queries: PackedCodes, k: int, modality: str, where: Filter | None) -> Answers:
-        return nearest(self._parts(modality, where), queries, k)
+        return answering.nearest(self._parts(modality, where), queries, k)
 
     def _within(
         self, queries: PackedCodes, radius: int, limit: int | None, modality: str, where: Filter | None
     ) -> Answers:
-        return within(self._parts(modality, where), queries, radius, limit)
+        return answering.within(self._parts(modality, where), queries, radius, limit)
 
     def _surest(
         self,
@@ -258,19 +250,19 @@ class EmbeddedStore(Store):
         modality: str,
         where: Filter | None,
     ) -> Surest:
-        return surest(self._parts(modality, where), outputs, k, first, radius)
+        return answering.surest(self._parts(modality, where), outputs, k, first, radius)
 
     def _scored(self, outputs: NDArray[Any], k: int, first: int | None, modality: str, where: Filter | None) -> Scored:
-        return scored(self._parts(modality, where), outputs, k, first)
+        return answering.scored(self._parts(modality, where), outputs, k, first)
 
     def _all_codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
-        return read_codes(self._parts(modality, where), self.n_bits or 0)
+        return answering.read_codes(self._parts(modality, where), self.n_bits or 0)
 
     def count(self, modality: str) -> int | None:
-        return count_codes(self._parts(modality, None))
+        return answering.count_codes(self._parts(modality, None))
 
     def sample(self, n: int, modality: str) -> tuple[list[str], PackedCodes]:
-        return sample_codes(self._parts(modality, None), self.n_bits or 0, n)
+        return answering.sample_codes(self._parts(modality, None), self.n_bits or 0, n)
 
     def _search_words(self, text: str, without: Sequence[str], k: int, where: Filter | None, least: float) -> Ranking:
         with self._items() as items:

@@ -1,7 +1,7 @@
 """A store's SQLite file: connections to it, its tables, and the checksums by which damage in them is noticed.
 
-SQLite checks none of what it reads. Each row of truth carries a CRC-32 of what it says, and ``totals`` the sums of
-these over each table, so that a row that is gone is noticed too. They are against damage, not against people.
+SQLite checks none of what it reads. Each row of truth carries a CRC-32 of what it says, against damage, not against
+people. A row that is gone is missing in an index or leaves a hole in its page, which SQLite's own check finds.
 """
 
 import json
@@ -21,7 +21,6 @@ from channelhash.codes.code_set import CodeSet
 from channelhash.errors import InputError, JobError, NoSpaceError
 from channelhash.search.items import Metadata
 from channelhash.search.local import words
-from channelhash.search.local.unspaced import separate
 from channelhash.utils.files import check_exhausted
 
 #: How long a call waits for another writer before it gives up.
@@ -66,7 +65,7 @@ def connect(
         if alone:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("COMMIT")
-        connection.create_function("separate", 1, separate, deterministic=True)  # for the view of `words`
+        connection.create_function("separate", 1, words.separate, deterministic=True)  # for the view of `words`
     except BaseException:
         connection.close()
         raise
@@ -89,41 +88,33 @@ def one_line_errors(name: str) -> Iterator[None]:
         if "locked" in reason or "busy" in reason:
             raise InputError(f"{name}: another process is writing to it; try again later") from None
         if "unable to open" in reason:
-            raise _not_opened(name, reason) from None
+            _check_files_left(name)
+            raise JobError(f"{name}: cannot be opened: too many open files, or no right to its folder") from None
         if "readonly" in reason:
             raise InputError(f"{name}: can only be read; copy the store to where it can be written to") from None
         if "full" in reason or "disk I/O" in reason:
             raise NoSpaceError(f"{name}: cannot be written ({reason}); make room on the disk") from None
         if "no such module: fts5" in reason:
-            raise InputError(
-                f"{name}: has an index of words, for which this Python's SQLite lacks FTS5; use another Python"
-            ) from None
+            raise InputError(f"{name}: needs FTS5, which this Python's SQLite lacks; use another Python") from None
         if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
             raise
         raise damaged(name, reason) from None
 
 
-def _not_opened(name: str, reason: str) -> JobError:
-    """Return what to raise where SQLite could not open a file, which it does not say why."""
+def _check_files_left(name: str) -> None:
+    """Raise an error if too many files are open, which SQLite does not say."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))  # closing the file itself would end SQLite's locks
     except OSError as error:
         check_exhausted(error, name)
-    return JobError(f"{name}: cannot be opened ({reason}): too many open files, or no right to its folder")
 
 
 def damaged(name: str, reason: str) -> InputError:
     """Return what to raise where a database is not whole."""
+    folder = Path(name).parent
     return InputError(
-        f"{name}: not a store's database, or damaged or not accessible ({' '.join(reason.split())});"
-        f" {what_to_do(Path(name).parent)}"
-    )
-
-
-def what_to_do(folder: Path) -> str:
-    """Return what a person can do about a damaged store."""
-    return (
-        f"`channelhash index check {folder}` lists the damage, `channelhash index repair {folder}` keeps what is whole"
+        f"{name}: is damaged ({' '.join(reason.split())}); `channelhash index check {folder}` lists the damage,"
+        f" `channelhash index repair {folder}` keeps what is whole"
     )
 
 
@@ -142,13 +133,10 @@ CREATE INDEX labels_of_item ON labels (item);
 CREATE TABLE keys (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE state (
     version INTEGER NOT NULL, last_serial INTEGER NOT NULL,
-    snapshot TEXT NOT NULL, snapshot_serial INTEGER NOT NULL, snapshot_size INTEGER NOT NULL, writes INTEGER NOT NULL
+    snapshot TEXT NOT NULL, snapshot_serial INTEGER NOT NULL, snapshot_size INTEGER NOT NULL, writes INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
 );
-INSERT INTO state VALUES (0, 0, '', 0, 0, 0);
 CREATE TABLE about (description TEXT NOT NULL);
-CREATE TABLE totals (
-    items INTEGER NOT NULL, codes INTEGER NOT NULL, removed INTEGER NOT NULL, state INTEGER NOT NULL
-);
 CREATE TRIGGER code_removed AFTER DELETE ON codes BEGIN INSERT INTO removed VALUES (old.serial); END;
 """
 
@@ -188,19 +176,6 @@ class State(NamedTuple):
         """Return the checksum of all six."""
         numbers = f"{self.version} {self.last_serial} {self.snapshot_serial} {self.snapshot_size} {self.writes} "
         return crc32(numbers.encode() + utf8(self.snapshot))
-
-
-class Totals(NamedTuple):
-    """Sums over the tables: of the checksums of items and of codes, of the serials in ``removed``; and of the state.
-
-    >>> Totals(items=3, codes=2, removed=0, state=9).codes
-    2
-    """
-
-    items: int
-    codes: int
-    removed: int
-    state: int
 
 
 def item_checksum(number: Any, item_id: Any, metadata: Any) -> int:
@@ -247,24 +222,9 @@ def create_tables(connection: sqlite3.Connection, stem: str, description: str) -
     for statement in _SCHEMA.split(";\n"):  # `executescript` would end the transaction
         connection.execute(statement)
     connection.execute("INSERT INTO about VALUES (?)", (description,))
-    connection.execute("INSERT INTO totals VALUES (?, ?, ?, ?)", sums(connection))
+    state = State(0, 0, "", 0, 0, 0)
+    connection.execute("INSERT INTO state VALUES (?, ?, ?, ?, ?, ?, ?)", (*state, state.checksum()))
     words.make_words(connection, stem)
-
-
-def sums(connection: sqlite3.Connection) -> Totals:
-    """Add up the tables."""
-    read = ("sum(checksum) FROM items", "sum(checksum) FROM codes", "sum(serial) FROM removed")
-    items, codes, removed = (connection.execute(f"SELECT {what}").fetchone()[0] or 0 for what in read)
-    return Totals(items, codes, removed, read_state(connection).checksum())
-
-
-def digest(connection: sqlite3.Connection) -> str:
-    """Return length and CRC-32 of the whole database as a connection sees it, whatever of it is in the log.
-
-    SQLite itself reads it: if this process closed a file of its own, POSIX would end SQLite's locks on it.
-    """
-    content = connection.serialize()
-    return f"{len(content)} {crc32(content):08x}"
 
 
 def read_description(connection: sqlite3.Connection) -> str:
@@ -274,13 +234,12 @@ def read_description(connection: sqlite3.Connection) -> str:
 
 
 def read_state(connection: sqlite3.Connection) -> State:
-    """Return where the database is."""
-    return State(*_only_row(connection, "SELECT * FROM state"))
-
-
-def read_totals(connection: sqlite3.Connection) -> Totals:
-    """Return what was last added up."""
-    return Totals(*_only_row(connection, "SELECT items, codes, removed, state FROM totals"))
+    """Return where the database is, as it was written."""
+    *values, checksum = _only_row(connection, "SELECT * FROM state")
+    state = State(*values)
+    if state.checksum() != checksum:
+        raise sqlite3.DatabaseError("the state is not as it was written")
+    return state
 
 
 def _only_row(connection: sqlite3.Connection, sql: str) -> Any:
