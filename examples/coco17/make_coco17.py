@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from channelhash.data.settings import SplitSettings, make_splits
+from channelhash.data.registry import SplitSettings, make_splits
 from channelhash.data.splits import save_splits
 from channelhash.data.table import load_table
 from channelhash.errors import InputError

@@ -9,7 +9,7 @@ import yaml
 from pydantic import Field
 
 from channelhash.data.collection import DataSource
-from channelhash.data.settings import SplitSettings, check_data
+from channelhash.data.registry import SplitSettings, check_data
 from channelhash.errors import InputError
 from channelhash.losses import LOSSES, HashLoss, Terms, loss_settings, resolve_loss, with_published, with_recommended
 from channelhash.models import MODELS, resolve_model

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from channelhash.data.coco import load_coco
-from channelhash.data.settings import read_data_section
+from channelhash.data.registry import read_data_section
 from channelhash.errors import InputError
 
 INSTANCES = {

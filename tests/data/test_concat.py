@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from channelhash.data.concat import choose_by_labels, join_records, join_splits, labels_as
+from channelhash.data.collection import choose_by_labels, join_records, join_splits, labels_as
 from channelhash.data.records import Records
 from channelhash.data.splits import draw_splits
 from channelhash.errors import InputError

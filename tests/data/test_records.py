@@ -9,8 +9,8 @@ from PIL import Image
 from channelhash.data.bulk import tar
 from channelhash.data.bulk.batches import RawBatch
 from channelhash.data.collection import DataSource, readable
-from channelhash.data.folder import first_images, load_any, load_folder
-from channelhash.data.images import load_pixels
+from channelhash.data.folder import images_below, load_any, load_folder
+from channelhash.data.images import Square
 from channelhash.data.records import Problems, Records, labels_from_names
 from channelhash.errors import InputError
 from channelhash.training.feature_cache import collection_hash
@@ -39,7 +39,7 @@ def test_a_problem_raises_unless_bad_entries_are_skipped():
 
 
 def test_folders_without_usable_images_are_refused(tmp_path):
-    for read in (load_folder, lambda root: first_images(root, 3)):
+    for read in (load_folder, images_below):
         with pytest.raises(InputError, match="no pictures in this folder"):
             read(tmp_path)
     (tmp_path / "a.jpg").write_bytes(b"not a JPEG")
@@ -67,7 +67,7 @@ def test_a_missing_image_is_named(tmp_path):
     with pytest.raises(InputError, match=r"lost\.jpg: no such picture"):
         collection_hash((tmp_path / "lost.jpg",), tmp_path)
     with pytest.raises(InputError, match=r"lost\.jpg: no such picture"):
-        load_pixels([tmp_path / "lost.jpg"], 8)
+        Square(8)([tmp_path / "lost.jpg"])
 
 
 def test_bytes_that_are_no_image_cannot_become_records():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channelhash.data.concat import find_partners
+from channelhash.data.collection import find_partners
 from channelhash.data.records import Records
 from channelhash.data.splits import Splits
 from channelhash.errors import InputError

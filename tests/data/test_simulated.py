@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from channelhash.data.simulated import load_simulated
+from channelhash.data.synthetic import load_simulated
 from channelhash.errors import InputError
 from channelhash.utils.seeds import generator
 from small_runs import run_command

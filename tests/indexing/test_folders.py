@@ -104,11 +104,11 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path, model, store):
 
 
 def test_heic_files_without_the_extra_are_counted(tmp_path, monkeypatch):
-    from channelhash.data import image_endings
+    from channelhash.data import images
 
     folder = picture_folder(tmp_path / "photos", 2)
     (folder / "a.HEIC").write_bytes(bytes(10))
-    monkeypatch.setattr(image_endings, "reads_heif", lambda: False)
+    monkeypatch.setattr(images, "reads_heif", lambda: False)
     assert read_source(folder).records.removed == {"HEIC needs pillow-heif: pip install 'channelhash[heif]'": 1}
 
 

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from channelhash.codes import binarize, pack
 from channelhash.data.collection import load_collection
-from channelhash.data.label_noise import noisy_labels
+from channelhash.data.records import noisy_labels
 from channelhash.lab.experiments.results import read_grid
 from channelhash.lab.experiments.studies import robustness
 from channelhash.lab.experiments.studies.robustness import CORRUPTIONS, TAG_NOISE, attack, perturbed_scores

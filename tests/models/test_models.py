@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 import channelhash as ch
-from channelhash.data.images import load_pixels
+from channelhash.data.images import Square
 from channelhash.data.records import Records
 from channelhash.errors import InputError
 from channelhash.models import MODELS, load_model
@@ -129,7 +129,7 @@ def test_positions_are_those_of_the_transformer():
 def test_pixels_are_the_centre_square():
     wide = Image.new("RGB", (90, 30), (255, 0, 0))
     wide.paste((0, 255, 0), (30, 0, 60, 30))
-    pixels = load_pixels([wide], 16)
+    pixels = Square(16)([wide])
     assert pixels.shape == (1, 3, 16, 16)
     assert pixels.dtype == torch.uint8
     assert (pixels[0, 1, :, 1:-1] == 255).all()  # the outermost columns blend with what was cut
@@ -138,7 +138,7 @@ def test_pixels_are_the_centre_square():
 
 def test_grey_palette_and_transparent_pictures_can_be_read():
     pictures = [Image.new(mode, (20, 20)) for mode in ("L", "P", "RGBA", "CMYK", "1", "I;16")]
-    assert load_pixels(pictures, 8).shape == (6, 3, 8, 8)
+    assert Square(8)(pictures).shape == (6, 3, 8, 8)
 
 
 def test_unreadable_pictures_are_named(tmp_path, records):

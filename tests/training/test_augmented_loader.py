@@ -1,7 +1,5 @@
 """Pictures from disk are the same whatever the number of workers."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from PIL import Image
 
 from channelhash.augment.progressive import Progression, augment_batch
 from channelhash.data.image_loader import ImageFiles, image_batches
-from channelhash.data.images import load_pixels
+from channelhash.data.images import Square
 from channelhash.training.sources import AugmentedImages
 
 
@@ -24,10 +22,10 @@ def paths(tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_do_not_depend_on_workers(paths, workers):
-    pictures = AugmentedImages(ImageFiles(paths, partial(load_pixels, size=24)), seed=5)
+    pictures = AugmentedImages(ImageFiles(paths, Square(24)), seed=5)
     batches = [torch.tensor([4, 0, 7]), torch.tensor([1, 2])]
     draws = [[(190, row) for row in rows.tolist()] for rows in batches]
-    pixels = load_pixels(paths, 24).float() / 255
+    pixels = Square(24)(paths).float() / 255
     for got, rows in zip(image_batches(pictures, draws, workers), batches, strict=True):
         expected = augment_batch(pixels[rows], rows.tolist(), 190, Progression(5, 9), pixels.__getitem__)
         torch.testing.assert_close(got, expected, rtol=0, atol=0)

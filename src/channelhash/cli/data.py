@@ -96,7 +96,7 @@ def describe(
     from channelhash.data import resolve_data_kind
     from channelhash.data.collection import DataSource
     from channelhash.data.describe import describe as count
-    from channelhash.data.settings import make_splits, read_data_section
+    from channelhash.data.registry import make_splits, read_data_section
     from channelhash.errors import InputError
 
     overrides = [*settings, *(["skip_bad=true"] if skip_bad else [])]

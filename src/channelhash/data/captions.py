@@ -6,14 +6,15 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from channelhash.data.image_endings import IMAGE_ENDINGS
-from channelhash.data.tabular_files import read_rows
+from channelhash.data.images import IMAGE_ENDINGS
+from channelhash.data.table import read_rows
 from channelhash.errors import InputError
+from channelhash.utils.plain_values import text_of
 from channelhash.utils.reading import read_text, reading
 
 #: Columns or keys that may hold the image's file and the caption, in any case; the first that is there counts. An id is
@@ -26,7 +27,8 @@ CAPTION_COLUMNS = ("text", "caption", "captions", "description", "comment", "sen
 
 _NUMBERED = re.compile(r"(?P<name>.+?)((#\w+)?#\d+)?")
 
-Pairs = Iterator[tuple[str, Any]]
+# Place for messages, name of an image's file, its caption or captions.
+Pairs = Iterator[tuple[str, Any, Any]]
 
 
 def read_captions(path: Path) -> dict[str, list[str]]:
@@ -50,10 +52,14 @@ def read_captions(path: Path) -> dict[str, list[str]]:
     {'a.jpg': ['A dog .', 'It runs .']}
     """
     captions: dict[str, list[str]] = {}
-    for name, value in _pairs(path):
-        for caption in _texts(value):
-            if name and caption.strip():
-                captions.setdefault(name.strip().removeprefix("./"), []).append(caption.strip())
+    for place, file, cell in _pairs(path):
+        try:
+            name = text_of(file).strip().removeprefix("./")
+            texts = [text.strip() for text in _texts(cell) if text.strip()]
+        except ValueError as error:
+            raise InputError(f"{place}: {error}; mend it") from None
+        if name and texts:
+            captions.setdefault(name, []).extend(texts)
     if not captions:
         raise InputError(f"{path}: holds no captions")
     return captions
@@ -81,13 +87,13 @@ def match_captions(
     by_stem: dict[str, list[int]] = {}
     for row, name in enumerate(composed):
         by_stem.setdefault(_stem(name.rpartition("/")[2]), []).append(row)
-    found: list[list[str]] = [[] for _ in names]
+    matched: list[list[str]] = [[] for _ in names]
     lost: list[str] = []
     for name, texts in captions.items():
         written = unicodedata.normalize("NFC", name).replace("\\", "/")
-        of = [rows[name]] if name in rows else _rows_alike(written, composed, by_stem)
-        if len(of) == 1:
-            found[of[0]] += texts
+        alike = [rows[name]] if name in rows else _rows_alike(written, composed, by_stem)
+        if len(alike) == 1:
+            matched[alike[0]] += texts
         else:
             lost.append(name)
     lines = []
@@ -96,17 +102,17 @@ def match_captions(
         who = "1 caption is" if count == 1 else f"{count} captions are"
         where = "1 picture that is not there" if len(lost) == 1 else f"{len(lost)} pictures that are not there"
         lines = [f"{path}: {who} of {where}: {lost[0]}" + " …" * (len(lost) > 1)]
-    return [tuple(texts) for texts in found], lines
+    return [tuple(texts) for texts in matched], lines
 
 
 def _rows_alike(name: str, names: Sequence[str], by_stem: dict[str, list[int]]) -> list[int]:
     """Return the rows whose path is ``name`` or ends so, by the strictest comparison that any passes."""
     has_ending = _stem(name) != name.casefold()
-    forms: list[Callable[[str], str]] = [str, str.casefold] if has_ending else [str, str.casefold, _stem]
-    candidates = by_stem.get(_stem(name.rpartition("/")[2]), [])
-    for form in forms:
-        if alike := [row for row in candidates if _ends_alike(form(names[row]), form(name))]:
-            return [row for row in alike if form(names[row]) == form(name)] or alike
+    for form in (str, str.casefold) if has_ending else (str, str.casefold, _stem):
+        one = form(name)
+        others = {row: form(names[row]) for row in by_stem.get(_stem(name.rpartition("/")[2]), [])}
+        if alike := [row for row, other in others.items() if _ends_alike(one, other)]:
+            return [row for row in alike if others[row] == one] or alike
     return []
 
 
@@ -122,7 +128,7 @@ def _ends_alike(one: str, other: str) -> bool:
 
 
 def _pairs(path: Path) -> Pairs:
-    """Yield (name of an image's file, its caption or captions) in the order of the file."""
+    """Yield the pairs of a file in its order."""
     ending = path.suffix.lower()
     if path.is_dir() or not path.exists():
         raise InputError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'} of captions")
@@ -146,7 +152,7 @@ def _of_table(path: Path, text: str, separator: str) -> Pairs:
     began = 1
     try:
         columns = next((cells for cells in reader if cells), [])
-        file, caption = _columns(path, columns)
+        file, caption = (columns.index(column) for column in _columns(path, columns))
         began = reader.line_num + 1
         for cells in reader:
             place, began = f"{path}, line {began}", reader.line_num + 1
@@ -157,7 +163,7 @@ def _of_table(path: Path, text: str, separator: str) -> Pairs:
             if cells and len(cells) != len(columns):
                 raise InputError(f"{place}: has {len(cells)} cells, but the header has {len(columns)}; mend the row")
             if cells:
-                yield cells[file], cells[caption]
+                yield place, cells[file], cells[caption]
     except csv.Error as error:
         raise InputError(
             f"{path}, line {began}: a quotation mark is not closed, or not doubled inside a cell ({error}); mend it"
@@ -165,26 +171,21 @@ def _of_table(path: Path, text: str, separator: str) -> Pairs:
 
 
 def _of_rows(path: Path) -> Pairs:
-    columns, _ = read_rows(path, [])
-    file, caption = (columns[place] for place in _columns(path, columns))
+    file, caption = _columns(path, read_rows(path, [])[0])
     for row in read_rows(path, [file, caption])[1]:
         if row.problem:
             raise InputError(f"{path}, {row.place}: {row.problem[1]}; mend the row")
-        yield str(row.cells[file] or ""), row.cells[caption]
+        yield f"{path}, {row.place}", row.cells[file], row.cells[caption]
 
 
-def _columns(path: Path, columns: Sequence[str]) -> tuple[int, int]:
-    """Return the places of the columns of the image's file and of the caption."""
-    places = []
-    for names, what in ((FILE_COLUMNS, "picture"), (CAPTION_COLUMNS, "caption")):
-        column = _column(columns, names)
-        if column is None:
-            listed = ", ".join(columns)
-            raise InputError(
-                f"{path}: has no column for the {what}; name one {' or '.join(names[:2])} (it has {listed})"
-            )
-        places.append(columns.index(column))
-    return places[0], places[1]
+def _columns(path: Path, columns: Sequence[str]) -> tuple[str, str]:
+    """Return the columns of the image's file and of the caption."""
+    file, caption = _column(columns, FILE_COLUMNS), _column(columns, CAPTION_COLUMNS)
+    if file is None or caption is None:
+        what, names = ("picture", FILE_COLUMNS) if file is None else ("caption", CAPTION_COLUMNS)
+        listed = ", ".join(columns)
+        raise InputError(f"{path}: has no column for the {what}; name one {' or '.join(names[:2])} (it has {listed})")
+    return file, caption
 
 
 def _column(columns: Sequence[str], names: Sequence[str]) -> str | None:
@@ -202,7 +203,7 @@ def _of_lines(path: Path, text: str) -> Pairs:
                 "line that names its columns, such as image,caption"
             )
         numbered = _NUMBERED.fullmatch(name.strip())
-        yield numbered["name"] if numbered else "", caption
+        yield f"{path}, line {number}", numbered["name"] if numbered else "", caption
 
 
 def _of_json(path: Path, text: str) -> Pairs:
@@ -213,28 +214,21 @@ def _of_json(path: Path, text: str) -> Pairs:
         entries = content["annotations"]
         with reading(path, "no image of COCO's list", "it needs id and file_name"):
             names = {image["id"]: image["file_name"] for image in content["images"]}
-    elif isinstance(content, dict) and "images" in content:
-        entries = content["images"]
     elif isinstance(content, dict):
-        entries = [{"image": name, "caption": value} for name, value in content.items()]
-    if not isinstance(entries, list):
-        raise _unknown_json(path)
-    for entry in entries:
+        pairs = [{"image": name, "caption": value} for name, value in content.items()]
+        entries = content.get("images", pairs)
+    for place, entry in enumerate(entries if isinstance(entries, list) else [None]):
         keys = list(entry) if isinstance(entry, dict) else []
         file, caption = _column(keys, FILE_COLUMNS), _column(keys, CAPTION_COLUMNS)
         if file is None or caption is None or not isinstance(entry[file], str | int):
-            raise _unknown_json(path)
-        name = names.get(entry[file], str(entry[file]))
+            raise InputError(
+                f"{path}: no JSON of captions; it is COCO's (images and annotations), Karpathy's (images with "
+                "sentences), {name: caption}, or a list of {image, caption}"
+            )
+        name = names.get(entry[file], entry[file])
         if file == "filename" and "filepath" in entry:  # Karpathy's splits of COCO have the folder there
             name = f"{entry['filepath']}/{name}"
-        yield name, entry[caption]
-
-
-def _unknown_json(path: Path) -> InputError:
-    return InputError(
-        f"{path}: no JSON of captions; it is COCO's (images and annotations), Karpathy's (images with sentences), "
-        "{name: caption}, or a list of {image, caption}"
-    )
+        yield f"{path}, entry {place + 1}", name, entry[caption]
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -245,8 +239,7 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, list):
         for part in value:
             yield from _texts(part)
-    elif isinstance(value, dict):
-        key = _column(list(value), CAPTION_COLUMNS)
-        yield from _texts(value[key]) if key else ()
-    elif value is not None:
-        yield str(value)
+    elif isinstance(value, dict) and (key := _column(list(value), CAPTION_COLUMNS)):
+        yield from _texts(value[key])
+    else:
+        yield text_of(value)

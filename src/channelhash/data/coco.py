@@ -1,5 +1,6 @@
 """COCO-style annotations: ``instances_*.json`` for labels, ``captions_*.json`` for texts."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def load_coco(
             an unknown image or category, or files name a category differently; an image is missing or empty or has no
             caption.
     """
-    files = [instances] if isinstance(instances, Path) else instances
+    files, caption_files = _listed(instances), _listed(captions)
     if not files:
         raise InputError("data.instances: lists no file; name at least one")
     problems = Problems(skip_bad)
@@ -60,17 +61,47 @@ def load_coco(
     for file in files:
         document = _read(file, {"images": _IMAGES, "annotations": _INSTANCES, "categories": _CATEGORIES})
         found += len(document["images"])
-        names = _files(document["images"], file, paths, problems)
+        names: dict[Any, str] = {}
+        for image in document["images"]:
+            if image["id"] in names or image["id"] in paths:
+                problems.add(f"{file}: the image id {image['id']} occurs twice", _REMEDY, "duplicate id")
+            else:
+                names[image["id"]] = image["file_name"]
         folder = _image_folder(root or file.parent, file, list(names.values()))
         paths |= {image: locate_image(folder, name) for image, name in names.items()}
         sources |= dict.fromkeys(names, file)
         _add_categories(categories, document["categories"], file)
-        labels |= _labels(document["annotations"], names, categories, file, problems)
-    texts = None
-    if captions is not None:
-        several = [captions] if isinstance(captions, Path) else captions
-        texts = _texts(several, paths, " and ".join(file.name for file in files), problems)
-    usable = _usable(paths, sources, texts, captions, problems)
+        labels |= {image: set() for image in names}
+        for annotation in document["annotations"]:
+            image, category = annotation["image_id"], annotation["category_id"]
+            if image not in names:
+                line = f"{file}: an annotation is for image {image}, which is not listed"
+                problems.add(line, _REMEDY, "label of a missing image")
+            elif category not in categories:
+                line = f"{file}: image {image} has the unknown category {category}"
+                problems.add(line, _REMEDY, "unknown category")
+            else:
+                labels[image].add(categories[category])
+    texts: dict[Any, list[str]] = {image: [] for image in paths}
+    for file in caption_files:
+        for annotation in _read(file, {"annotations": _CAPTIONS})["annotations"]:
+            image, caption = annotation["image_id"], annotation["caption"].strip()
+            if image not in paths:
+                listed = " and ".join(instances.name for instances in files)
+                line = f"{file}: a caption is for image {image}, which {listed} does not list"
+                problems.add(line, _REMEDY, "caption of a missing image")
+            elif caption:
+                texts[image].append(caption)
+    usable = []
+    where = " and ".join(map(str, caption_files))
+    for image, path in paths.items():
+        if problem := image_problem(path, whole=False):
+            reason = "unreadable picture" if path.is_file() else "missing picture"
+            problems.add(f"{sources[image]}: image {image}: {problem}", _REMEDY, reason)
+        elif caption_files and not texts[image]:
+            problems.add(f"{where}: image {image} has no caption", _REMEDY, "empty text")
+        else:
+            usable.append(image)
     if not usable:
         first = f"; the first problem is {problems.lines[0]}" if problems.lines else ""
         raise InputError(f"{files[0]}: no usable image is left of {len(paths)}{first}")
@@ -78,9 +109,13 @@ def load_coco(
         [sorted(labels[image]) for image in usable], sorted(set(categories.values())), str(files[0])
     )
     items: dict[str, Items] = {"image": tuple(paths[image] for image in usable)}
-    if texts is not None:
+    if caption_files:
         items["text"] = tuple(" ".join(texts[image] if all_captions else texts[image][:1]) for image in usable)
     return Records(tuple(map(str, usable)), items, matrix, columns, problems.removed, tuple(problems.lines), found)
+
+
+def _listed(files: Path | list[Path] | None) -> list[Path]:
+    return [files] if isinstance(files, Path) else files or []
 
 
 def _image_folder(root: Path, instances: Path, names: list[str]) -> Path:
@@ -90,80 +125,14 @@ def _image_folder(root: Path, instances: Path, names: list[str]) -> Path:
     return next((folder for folder in folders if names and locate_image(folder, names[0]).is_file()), root)
 
 
-def _usable(
-    paths: Mapping[Any, Path],
-    sources: Mapping[Any, Path],
-    texts: Mapping[Any, list[str]] | None,
-    captions: Path | list[Path] | None,
-    problems: Problems,
-) -> list[Any]:
-    """Return the ids of the images that are there and have a caption if there are any; add the others to problems."""
-    usable = []
-    where = " and ".join(map(str, captions)) if isinstance(captions, list) else captions
-    for image, path in paths.items():
-        if problem := image_problem(path, whole=False):
-            reason = "unreadable picture" if path.is_file() else "missing picture"
-            problems.add(f"{sources[image]}: image {image}: {problem}", _REMEDY, reason)
-        elif texts is not None and not texts[image]:
-            problems.add(f"{where}: image {image} has no caption", _REMEDY, "empty text")
-        else:
-            usable.append(image)
-    return usable
-
-
-def _files(images: Entries, instances: Path, others: Mapping[Any, Path], problems: Problems) -> dict[Any, str]:
-    """Return image id -> file name of the images that no other file lists."""
-    files: dict[Any, str] = {}
-    for image in images:
-        if image["id"] in files or image["id"] in others:
-            problems.add(f"{instances}: the image id {image['id']} occurs twice", _REMEDY, "duplicate id")
-        else:
-            files[image["id"]] = image["file_name"]
-    return files
-
-
 def _add_categories(categories: dict[Any, str], entries: Entries, instances: Path) -> None:
     """Add category id -> name; another file may have the same ones."""
-    seen = set[Any]()
-    for category in entries:
-        number, name = category["id"], category["name"]
-        if number in seen:
+    counts = Counter(category["id"] for category in entries)
+    for number, name in ((category["id"], category["name"]) for category in entries):
+        if counts[number] > 1:
             raise InputError(f"{instances}: the category id {number} occurs twice; mend it")
         if categories.setdefault(number, name) != name:
             raise InputError(f"{instances}: category {number} is {name!r}, in another file {categories[number]!r}")
-        seen.add(number)
-
-
-def _labels(
-    annotations: Entries, files: dict[Any, str], categories: dict[Any, str], instances: Path, problems: Problems
-) -> dict[Any, set[str]]:
-    """Return image id -> names of its categories."""
-    labels: dict[Any, set[str]] = {image: set() for image in files}
-    for annotation in annotations:
-        image, category = annotation["image_id"], annotation["category_id"]
-        if image not in files:
-            line = f"{instances}: an annotation is for image {image}, which is not listed"
-            problems.add(line, _REMEDY, "label of a missing image")
-        elif category not in categories:
-            line = f"{instances}: image {image} has the unknown category {category}"
-            problems.add(line, _REMEDY, "unknown category")
-        else:
-            labels[image].add(categories[category])
-    return labels
-
-
-def _texts(captions: list[Path], images: Mapping[Any, Path], listed: str, problems: Problems) -> dict[Any, list[str]]:
-    """Return image id -> captions that are not empty."""
-    texts: dict[Any, list[str]] = {image: [] for image in images}
-    for file in captions:
-        for annotation in _read(file, {"annotations": _CAPTIONS})["annotations"]:
-            image = annotation["image_id"]
-            if image not in images:
-                line = f"{file}: a caption is for image {image}, which {listed} does not list"
-                problems.add(line, _REMEDY, "caption of a missing image")
-            elif caption := annotation["caption"].strip():
-                texts[image].append(caption)
-    return texts
 
 
 def _read(path: Path, lists: Mapping[str, Mapping[str, tuple[type, ...]]]) -> dict[str, Entries]:
@@ -175,9 +144,10 @@ def _read(path: Path, lists: Mapping[str, Mapping[str, tuple[type, ...]]]) -> di
         if not isinstance(document.get(name), list):
             raise InputError(f"{path}: has no list {name!r}; it is not a COCO annotation file of this kind")
         for place, entry in enumerate(document[name]):
+            values = entry if isinstance(entry, dict) else {}
             for key, types in keys.items():
-                if not isinstance(entry, dict) or not isinstance(entry.get(key), types):
-                    expected = " or ".join({int: "a number", str: "a text"}[kind] for kind in types)
-                    value = repr(entry.get(key)) if isinstance(entry, dict) and key in entry else "not there"
+                if not isinstance(values.get(key), types):
+                    expected = "a text" if types == (str,) else "a number or a text"
+                    value = repr(values[key]) if key in values else "not there"
                     raise InputError(f"{path}: {name}[{place}]: {key!r} is {value}, expected {expected}")
     return {name: document[name] for name in lists}

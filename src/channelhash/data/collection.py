@@ -1,16 +1,23 @@
-"""The collection of a run: the items of the runs that it extends, then its new ones."""
+"""Collections: chosen by labels, joined one after another, and rows of the same items in two of them.
 
+That of a run holds the items of the runs that it extends, then its new ones.
+"""
+
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from channelhash.data import resolve_data_kind
-from channelhash.data.concat import choose_by_labels, join_records
 from channelhash.data.images import image_problem
-from channelhash.data.records import Records, are_files
+from channelhash.data.records import Items, Records, are_files, label_name
+from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError
 from channelhash.utils.progress import Progress
 
@@ -43,7 +50,7 @@ class DataSource:
             InputError: the data cannot be used.
         """
         kind = resolve_data_kind(self.kind)
-        extra = {"progress": progress} if kind.reports_progress else {}
+        extra = {"progress": progress} if progress and kind.reports_progress else {}
         records = kind.load(**self.arguments, **extra)
         if self.arguments.get("skip_bad"):
             records = readable(records, progress)
@@ -65,25 +72,22 @@ def readable(records: Records, progress: Progress | None = None) -> Records:
     if not are_files(images):
         return records
     distinct = list(dict.fromkeys(Path(str(image)) for image in images))
-    broken: dict[str, str] = {}
+    broken: dict[Path, str | None] = {}
     with ThreadPoolExecutor() as pool:  # decoders let other threads run
-        for number, (path, problem) in enumerate(
-            zip(distinct, pool.map(image_problem, distinct), strict=True), start=1
-        ):
-            if problem:
-                broken[str(path)] = problem
+        for path, problem in zip(distinct, pool.map(image_problem, distinct), strict=True):
+            broken[path] = problem
             if progress:
-                progress(number, len(distinct))
-    bad = [row for row, image in enumerate(images) if str(image) in broken]
-    problems = [f"id {records.ids[row]}: {broken[str(images[row])]}" for row in bad]
-    good = sorted({*range(len(records))} - {*bad})
-    if not good:
+                progress(len(broken), len(distinct))
+    wrong = [broken[Path(str(image))] for image in images]
+    problems = [f"id {name}: {problem}" for name, problem in zip(records.ids, wrong, strict=True) if problem]
+    if len(problems) == len(records):
         raise InputError(f"no picture of {len(records)} rows can be read; the first problem is {problems[0]}")
     if not problems:
         return records
+    good = records.take([row for row, problem in enumerate(wrong) if not problem])
     reason = "unreadable picture"
     removed = records.removed | {reason: records.removed.get(reason, 0) + len(problems)}
-    return replace(records.take(good), removed=removed, problems=(*records.problems, *problems))
+    return replace(good, removed=removed, problems=(*records.problems, *problems))
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ class Collection:
 
     @cached_property
     def records(self) -> Records:
-        """All rows as one, see `data.concat.join_records`."""
+        """All rows as one, see `join_records`."""
         return join_records(self.parts)
 
     @property
@@ -130,3 +134,195 @@ def load_collection(sources: Sequence[DataSource], progress: Progress | None = N
         InputError: the data of a source cannot be used, or the sources do not go together (`join_records`).
     """
     return Collection(tuple(source.load(progress) for source in sources))
+
+
+def choose_by_labels(
+    records: Records, only: Sequence[str] | None = None, without: Sequence[str] | None = None
+) -> Records:
+    """Return the rows that have one of the labels ``only``, without those that have one of ``without``.
+
+    The columns of labels in ``without``, which no row has any more, are dropped as well.
+
+    Raises:
+        InputError: there is no such label, or no row is left.
+
+    >>> labels = np.array([[True, False], [True, True]])
+    >>> records = Records(("a", "b"), {"text": ("dog", "dog and cat")}, labels, ("dog", "cat"))
+    >>> dogs = choose_by_labels(records, without=["cat"])
+    >>> dogs.ids, dogs.label_names
+    (('a',), ('dog',))
+    """
+    if only is None and without is None:
+        return records
+    required = _columns(records, only or (), "data.only_labels")
+    excluded = _columns(records, without or (), "data.without_labels")
+    mask = ~records.labels[:, excluded].any(axis=1)
+    if only is not None:
+        mask &= records.labels[:, required].any(axis=1)
+    if not mask.any():
+        raise InputError("data.only_labels and data.without_labels leave no row of the collection; choose other labels")
+    columns = [column for column in range(len(records.label_names)) if column not in excluded]
+    chosen = records.take(np.flatnonzero(mask))
+    return replace(
+        chosen,
+        labels=chosen.labels[:, columns],
+        label_names=tuple(records.label_names[column] for column in columns),
+        removed={**records.removed, "labels not chosen": int((~mask).sum())},
+    )
+
+
+def _columns(records: Records, names: Sequence[str], key: str) -> list[int]:
+    for name in names:
+        if label_name(name) not in records.label_names:
+            raise InputError(f"{key}: the collection has no label {name!r}; it has {', '.join(records.label_names)}")
+    return [records.label_names.index(label_name(name)) for name in names]
+
+
+def join_records(parts: Sequence[Records]) -> Records:
+    """Join several collections to one, row after row.
+
+    Labels are joined by name, those of the first collection first; a row has none of the labels that its collection
+    does not know. Modalities are those of the first collection.
+
+    Args:
+        parts: at least one.
+
+    Raises:
+        InputError: a collection lacks a modality of the first, or has another kind of it; or two have the same id.
+
+    >>> labels = np.array([[True]])
+    >>> dog, cat = (Records((name,), {"text": (name,)}, labels, (name,)) for name in ("dog", "cat"))
+    >>> join_records([dog, cat]).labels.tolist()
+    [[True, False], [False, True]]
+    """
+    return reduce(_join_two, parts)
+
+
+def _join_two(first: Records, second: Records) -> Records:
+    both = (first, second)
+    if common := set(first.ids) & set(second.ids):
+        raise InputError(f"{len(common)} ids are in both collections, such as {min(common)!r}; ids tell items apart")
+    names = tuple(dict.fromkeys((*first.label_names, *second.label_names)))
+    shown = [modality for modality in first.display if modality in second.display]
+    return Records(
+        (*first.ids, *second.ids),
+        {modality: _items(modality, values, second.items) for modality, values in first.items.items()},
+        np.concatenate([labels_as(part.labels, part.label_names, names) for part in both]),
+        names,
+        dict(Counter(first.removed) + Counter(second.removed)),
+        (*first.problems, *second.problems),
+        sum(len(part) if part.found is None else part.found for part in both),
+        {modality: (*first.display[modality], *second.display[modality]) for modality in shown},
+    )
+
+
+def labels_as(labels: NDArray[np.bool_], names: Sequence[str], columns: Sequence[str]) -> NDArray[np.bool_]:
+    """Return label sets ``(n, len(names))`` over other columns, which include all of ``names``.
+
+    >>> labels_as(np.array([[True]]), ["dog"], ["cat", "dog"]).tolist()
+    [[False, True]]
+    """
+    place = {name: column for column, name in enumerate(columns)}
+    moved = np.zeros((len(labels), len(columns)), dtype=bool)
+    moved[:, [place[name] for name in names]] = labels
+    return moved
+
+
+def _items(modality: str, first: Items, others: Mapping[str, Items]) -> Items:
+    if modality not in others:
+        raise InputError(f"the new items have no {modality}s, the old ones have; give both modalities")
+    second = others[modality]
+    if not isinstance(first, np.ndarray) and not isinstance(second, np.ndarray):
+        return cast(Items, (*first, *second))  # paths with paths, strings with strings: a modality is one or the other
+    kinds = [values.shape[1] if isinstance(values, np.ndarray) else 0 for values in (first, second)]
+    if kinds[0] != kinds[1]:
+        old, new = (f"features of width {width}" if width else "raw items" for width in kinds)
+        raise InputError(f"the new {modality}s are {new}, the old ones {old}; give the same kind")
+    joined: NDArray[Any] = np.concatenate([first, second])
+    return joined
+
+
+def join_splits(first: Splits, second: Splits, n_first: int) -> Splits:
+    """Return the splits of two joined collections, of which the first has ``n_first`` rows.
+
+    >>> rows = (np.array([row]) for row in range(5))
+    >>> splits = Splits(*rows)
+    >>> join_splits(splits, splits, n_first=5).train.tolist()
+    [2, 7]
+    """
+    return Splits(
+        **{name: np.concatenate([rows, getattr(second, name) + n_first]) for name, rows in vars(first).items()}
+    )
+
+
+@dataclass(frozen=True)
+class Partners:
+    """Rows of two collections that are the same item.
+
+    Attributes:
+        of_student: ``(n_student,)`` the teacher's row, or −1.
+        of_teacher: ``(n_teacher,)`` the student's row, or −1.
+        unmatched: a line for each item that only one of the two has.
+
+    >>> partners = Partners(np.array([1, 0]), np.array([1, 0]), unmatched=())  # the same items in another order
+    >>> partners.splits(Splits(*(np.array([row]) for row in (0, 1, 1, 0, 1)))).query.tolist()
+    [1]
+    """
+
+    of_student: Rows
+    of_teacher: Rows
+    unmatched: tuple[str, ...]
+
+    def splits(self, teacher: Splits) -> Splits:
+        """Return the teacher's partitions as rows of the student; items that only the student has are in none.
+
+        Raises:
+            InputError: no query or no database item is left.
+        """
+        parts = {}
+        for name, rows in vars(teacher).items():
+            student_rows = self.of_teacher[rows]
+            parts[name] = np.sort(student_rows[student_rows >= 0])
+        for name in ("query", "retrieval"):
+            if not len(parts[name]):
+                raise InputError(
+                    f"none of the teacher's {len(vars(teacher)[name])} {name} items is in the student's data"
+                )
+        return Splits(**parts)
+
+
+def find_partners(student: Records, teacher: Records) -> Partners:
+    """Match two collections by id. Time and memory O(n).
+
+    Raises:
+        InputError: they have no id in common, or an id occurs twice although the lists of ids differ.
+
+    >>> student, teacher = (Records(ids, {}, np.zeros((2, 0), dtype=bool), ()) for ids in (("a", "b"), ("b", "c")))
+    >>> partners = find_partners(student, teacher)
+    >>> partners.of_student.tolist(), partners.of_teacher.tolist(), len(partners.unmatched)
+    ([-1, 0], [1, -1], 2)
+    """
+    if student.ids == teacher.ids:
+        same = np.arange(len(student), dtype=np.int64)
+        return Partners(same, same, ())
+    places = {"student": _places(student, "student"), "teacher": _places(teacher, "teacher")}
+    of_student, of_teacher = (np.full(len(records), -1, dtype=np.int64) for records in (student, teacher))
+    for name in places["student"].keys() & places["teacher"].keys():
+        student_row, teacher_row = places["student"][name], places["teacher"][name]
+        of_student[student_row], of_teacher[teacher_row] = teacher_row, student_row
+    if (of_student < 0).all():
+        raise InputError(
+            f"no item of the student's data ({len(student)}, such as {student.ids[0]!r}) has the id of one of the "
+            f"teacher's ({len(teacher)}, such as {teacher.ids[0]!r}); rows are joined by id"
+        )
+    unmatched = [f"item {student.ids[row]}: only in the student's data" for row in np.flatnonzero(of_student < 0)]
+    unmatched += [f"item {teacher.ids[row]}: only in the teacher's data" for row in np.flatnonzero(of_teacher < 0)]
+    return Partners(of_student, of_teacher, tuple(unmatched))
+
+
+def _places(records: Records, whose: str) -> dict[str, int]:
+    places = {name: row for row, name in enumerate(records.ids)}
+    if len(places) < len(records):
+        twice = next(name for row, name in enumerate(records.ids) if places[name] != row)
+        raise InputError(f"the {whose}'s data has the id {twice!r} twice; rows that are joined need ids of their own")
+    return places

@@ -1,7 +1,7 @@
 """Describe a collection: its counts and its problems."""
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,7 +52,14 @@ def describe(
     partitions = splits.counts() if splits else {}
     protocol = recognise(records.labels)
     compared = {} if protocol and counts["usable"] != (expected or {}).get("usable") else expected or {}
-    problems = [*records.problems, *_count_problems(counts | partitions, compared), *_row_problems(records)]
+    problems = list(records.problems)
+    problems += [
+        f"{name}: {count} samples, the official collection has {compared[name]}; "
+        "is the archive complete, and are filters and split sizes the default ones?"
+        for name, count in (counts | partitions).items()
+        if compared.get(name, count) != count
+    ]
+    problems += _row_problems(records)
     images, texts = records.items.get("image", ()), records.items.get("text", ())
     if decode_images and not isinstance(images, np.ndarray):
         problems += _image_problems([Path(path) for path in images], progress)
@@ -72,16 +79,6 @@ def describe(
     }
 
 
-def _count_problems(counts: dict[str, int], expected: dict[str, int]) -> list[str]:
-    """Return a line for each count that differs from the official collection's."""
-    return [
-        f"{name}: {counts[name]} samples, the official collection has {count}; "
-        "is the archive complete, and are filters and split sizes the default ones?"
-        for name, count in expected.items()
-        if name in counts and counts[name] != count
-    ]
-
-
 def _row_problems(records: Records) -> list[str]:
     """Return a line for rows without labels, and for each unused label, repeated id, and label in several spellings."""
     problems = []
@@ -91,24 +88,22 @@ def _row_problems(records: Records) -> list[str]:
             f"{unlabelled} of {len(records)} samples have no label: they are similar to nothing and never relevant; "
             "label them or leave them out"
         )
-    for name, count in zip(records.label_names, records.labels.sum(axis=0), strict=True):
-        if count == 0:
-            problems.append(f"label {name!r} never occurs; leave it out of the labels")
     spellings = defaultdict[str, list[str]](list)
-    for name in records.label_names:
+    for name, occurs in zip(records.label_names, records.labels.sum(axis=0), strict=True):
         spellings[" ".join(name.casefold().split())].append(name)
+        if not occurs:
+            problems.append(f"label {name!r} never occurs; leave it out of the labels")
     problems += [
         f"labels {' and '.join(map(repr, names))} differ in capitals or blanks only; if they are one label, write it "
         "one way"
         for names in spellings.values()
         if len(names) > 1
     ]
-    ids, counts = np.unique(np.asarray(records.ids, dtype=str), return_counts=True)
     if not records.label_names and len(records.items) < 2:
         problems.append("no labels and no pairs of an image and a text: nothing can be learned or measured; add either")
-    for name in ids[counts > 1]:
-        problems.append(f"id {name} occurs more than once: its rows stay on one side of query and retrieval")
-    return problems
+    repeated = sorted(name for name, count in Counter(records.ids).items() if count > 1)
+    stay = "occurs more than once: its rows stay on one side of query and retrieval"
+    return problems + [f"id {name} {stay}" for name in repeated]
 
 
 def _image_problems(paths: list[Path], progress: Progress | None) -> list[str]:
@@ -130,12 +125,7 @@ def _image_problems(paths: list[Path], progress: Progress | None) -> list[str]:
 
 
 def _summary(values: NDArray[Any]) -> dict[str, float]:
-    return {
-        "min": float(values.min()),
-        "median": float(np.median(values)),
-        "mean": float(values.mean()),
-        "max": float(values.max()),
-    }
+    return {name: float(getattr(np, name)(values)) for name in ("min", "median", "mean", "max")}
 
 
 def _chance(labels: NDArray[np.bool_]) -> float:
@@ -189,23 +179,22 @@ class Protocol(NamedTuple):
     note: str
 
 
+_M, _N = "MIRFLICKR-25k", "NUS-WIDE"
 PROTOCOLS = (
-    Protocol(24, 20015, 0, "MIRFLICKR-25k", _FILTERED),
-    Protocol(24, 24581, 0, "MIRFLICKR-25k", f"all images with a label ({_DSPH}); {_POTENTIAL}"),
-    Protocol(24, 25000, 419, "MIRFLICKR-25k", f"nothing is left out, 419 images have no label; {_POTENTIAL}"),
-    Protocol(38, 20015, 0, "MIRFLICKR-25k", f"{_FILTERED}; {_RELEVANT}"),
-    Protocol(38, 24581, 0, "MIRFLICKR-25k", f"all images with a label; {_RELEVANT}"),
-    Protocol(38, 25000, 419, "MIRFLICKR-25k", f"nothing is left out, 419 images have no label; {_RELEVANT}"),
-    Protocol(21, 195834, 0, "NUS-WIDE", "the images with one of the 21 most frequent labels, as in this paper"),
-    Protocol(21, 195834, 3055, "NUS-WIDE", _LIST),
-    Protocol(21, 192779, 0, "NUS-WIDE", f"195,834 without 3,055 unlabelled ones: {_LIST}"),
-    Protocol(21, 269648, 73814, "NUS-WIDE", "nothing is left out; usual are the 195,834 with one"),
-    Protocol(
-        10, 186577, 0, "NUS-WIDE", "the images with one of the 10 most frequent labels; usual are 21 labels, 195,834"
-    ),
-    Protocol(10, 269648, 83071, "NUS-WIDE", "nothing is left out; usual are the 186,577 with one"),
-    Protocol(81, 209347, 0, "NUS-WIDE", "the images with a label; usual are 21 labels, 195,834"),
-    Protocol(81, 269648, 60301, "NUS-WIDE", "nothing is left out; usual are 21 labels, 195,834"),
+    Protocol(24, 20015, 0, _M, _FILTERED),
+    Protocol(24, 24581, 0, _M, f"all images with a label ({_DSPH}); {_POTENTIAL}"),
+    Protocol(24, 25000, 419, _M, f"nothing is left out, 419 images have no label; {_POTENTIAL}"),
+    Protocol(38, 20015, 0, _M, f"{_FILTERED}; {_RELEVANT}"),
+    Protocol(38, 24581, 0, _M, f"all images with a label; {_RELEVANT}"),
+    Protocol(38, 25000, 419, _M, f"nothing is left out, 419 images have no label; {_RELEVANT}"),
+    Protocol(21, 195834, 0, _N, "the images with one of the 21 most frequent labels, as in this paper"),
+    Protocol(21, 195834, 3055, _N, _LIST),
+    Protocol(21, 192779, 0, _N, f"195,834 without 3,055 unlabelled ones: {_LIST}"),
+    Protocol(21, 269648, 73814, _N, "nothing is left out; usual are the 195,834 with one"),
+    Protocol(10, 186577, 0, _N, "the images with one of the 10 most frequent labels; usual are 21 labels, 195,834"),
+    Protocol(10, 269648, 83071, _N, "nothing is left out; usual are the 186,577 with one"),
+    Protocol(81, 209347, 0, _N, "the images with a label; usual are 21 labels, 195,834"),
+    Protocol(81, 269648, 60301, _N, "nothing is left out; usual are 21 labels, 195,834"),
 )
 
 

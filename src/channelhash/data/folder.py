@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from channelhash.data.features import load_features
-from channelhash.data.image_endings import IMAGE_ENDINGS, NOT_A_PICTURE, ending_problem
-from channelhash.data.images import image_problem
+from channelhash.data.images import IMAGE_ENDINGS, NOT_A_PICTURE, ending_problem, image_problem
 from channelhash.data.records import Records
 from channelhash.data.table import has_labels, load_table
 from channelhash.errors import InputError
@@ -88,33 +87,20 @@ def load_folder(root: Path, skip_bad: bool = False) -> Records:
     """
     found = find_images(root)
     paths = [root / name for name in found.names]
-    bad = {path: problem for path in paths if (problem := image_problem(path))}
+    bad = {row: problem for row, path in enumerate(paths) if (problem := image_problem(path))}
+    problems = (*found.problems, *bad.values())
     if bad and not skip_bad:
         raise InputError(f"{next(iter(bad.values()))}; mend it, or leave such pictures out with --skip-bad")
-    good = tuple(path for path in paths if path not in bad)
-    if not good:
-        first = bad[paths[0]] if paths else found.problems[0]
-        raise InputError(f"{root}: no picture of {len(paths)} can be read; the first problem is {first}")
-    ids = dict(zip(paths, item_ids(found.names), strict=True))
-    return Records(
-        tuple(ids[path] for path in good),
-        {"image": good},
-        np.zeros((len(good), 0), dtype=bool),
-        (),
-        {reason: count for reason, count in found.skipped.items() if reason not in (NOT_A_PICTURE, OF_OTHERS, _HIDDEN)}
-        | ({"unreadable picture": len(bad)} if bad else {}),
-        (*found.problems, *bad.values()),
-        found=len(paths),
-    )
-
-
-def first_images(root: Path, count: int) -> list[Path]:
-    """Return the first ``count`` image files below ``root``, in the order of their paths.
-
-    Raises:
-        InputError: there are no images.
-    """
-    return images_below(root)[:count]
+    if len(bad) == len(paths):
+        raise InputError(f"{root}: no picture of {len(paths)} can be read; the first problem is {problems[0]}")
+    expected = (NOT_A_PICTURE, OF_OTHERS, _HIDDEN)
+    removed = {reason: count for reason, count in found.skipped.items() if reason not in expected}
+    if bad:
+        removed["unreadable picture"] = len(bad)
+    labels = np.zeros((len(paths), 0), dtype=bool)
+    items = {"image": tuple(paths)}
+    records = Records(tuple(item_ids(found.names)), items, labels, (), removed, problems, found=len(paths))
+    return records.take([row for row in range(len(paths)) if row not in bad]) if bad else records
 
 
 def images_below(root: Path) -> list[Path]:

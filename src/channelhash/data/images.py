@@ -1,7 +1,8 @@
 """Read image files, and find those that cannot be used."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from channelhash.errors import InputError
-from channelhash.utils.image_files import decode, open_image
+from channelhash.utils.image_files import HEIF_REMEDY, decode, open_image, reads_heif
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,42 +21,54 @@ if TYPE_CHECKING:
 #: An image file, or an opened image.
 ImageInput = Path | str | Image.Image
 
+#: Why any other file is left out.
+NOT_A_PICTURE = "not a picture"
+HEIF_ENDINGS = frozenset((".heic", ".heif", ".hif"))
+_ENDINGS = ".jpg .jpeg .jpe .jif .jfif .pjpeg .pjp .mpo .png .webp .bmp .gif .tif .tiff .avif .ppm .pgm .pbm .pnm"
+#: Endings of the files that are read, in small letters.
+IMAGE_ENDINGS = HEIF_ENDINGS.union(_ENDINGS.split())
+_OTHERS = {
+    "raw photographs are not read": ".3fr .arw .cr2 .cr3 .crw .dcr .dng .erf .fff .gpr .iiq .k25 .kdc .mef .mos .mrw "
+    ".nef .nrw .orf .pef .raf .raw .rw2 .rwl .sr2 .srf .srw .x3f",
+    "videos are not read": ".3gp .avi .flv .m2ts .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ogv .webm .wmv",
+    "pictures of this format are not read": ".ai .bpg .dcm .dds .emf .eps .exr .fits .hdr .ico .j2k .jp2 .jpx .jxl "
+    ".jxr .psb .psd .qoi .svg .tga .wmf .xcf",
+}
+_PROBLEMS = {ending: problem for problem, endings in _OTHERS.items() for ending in endings.split()}
+
 _UPRIGHT = "turn it as its EXIF orientation says (ImageOps.exif_transpose)"
 _COLOURS = (
     "convert('RGB'), after values of more than 8 bits are scaled to 255, transparent pixels are drawn on white and a "
     "colour profile is converted to sRGB"
 )
-_REDUCED = "if it is a file, picture.draft('RGB', (2 * short_side, 2 * short_side))"
-_SQUARE_STEPS = (
-    "open the picture with Pillow; if it is a file, picture.draft('RGB', (2 * size, 2 * size)), by which a large JPEG "
-    "is decoded to a nearby smaller size",
-    _UPRIGHT,
-    "side = min(width, height), left = (width - side) / 2, top = (height - side) / 2, not rounded",
-    f"{_COLOURS}, then resize((size, size), `filter`, box=(left, top, left + side, top + side)) with Pillow, whose "
-    "filters are antialiased",
-)
-_RESIZE_STEPS = {
+#: Mode of resizing -> its steps after the colours.
+_STEPS = {
+    "square": (
+        "side = min(width, height), left = (width - side) / 2, top = (height - side) / 2, not rounded",
+        "resize((size, size), `filter`, box=(left, top, left + side, top + side)) with Pillow, whose filters are "
+        "antialiased",
+    ),
     "shortest": (
-        "open the picture with Pillow",
-        _UPRIGHT,
-        _COLOURS,
         "the short side becomes short_side, the long one int(short_side * long / short): resize with Pillow's `filter`",
         "cut out size x size pixels from left = round((width - size) / 2), top = round((height - size) / 2), rounding "
         "halves to even",
     ),
-    "squash": (
-        "open the picture with Pillow",
-        _UPRIGHT,
-        _COLOURS,
-        "resize((size, size), `filter`) with Pillow",
-    ),
-    "longest": (
-        "open the picture with Pillow",
-        _UPRIGHT,
-        _COLOURS,
-        "ImageOps.pad(picture, (size, size), `filter`, color=(fill, fill, fill)) with Pillow",
-    ),
+    "squash": ("resize((size, size), `filter`) with Pillow",),
+    "longest": ("ImageOps.pad(picture, (size, size), `filter`, color=(fill, fill, fill)) with Pillow",),
 }
+
+
+def ending_problem(ending: str) -> str:
+    """Return why files of an ending, in small letters, are left out; empty if they are read.
+
+    >>> ending_problem(".jpg"), ending_problem(".cr2"), ending_problem(".txt")
+    ('', '.cr2: raw photographs are not read', 'not a picture')
+    """
+    if ending in HEIF_ENDINGS and not reads_heif():
+        return HEIF_REMEDY
+    if ending in IMAGE_ENDINGS:
+        return ""
+    return f"{ending}: {_PROBLEMS[ending]}" if ending in _PROBLEMS else NOT_A_PICTURE
 
 
 def image_problem(path: Path, whole: bool = True) -> str | None:
@@ -69,21 +82,17 @@ def image_problem(path: Path, whole: bool = True) -> str | None:
     'no such picture lost.jpg'
     """
     try:
-        is_empty = path.stat().st_size == 0
-    except OSError as error:
-        absent = isinstance(error, FileNotFoundError | NotADirectoryError)
-        return f"no such picture {path}" if absent else f"unreadable picture {path} ({error.strerror})"
-    if not path.is_file():
+        if path.stat().st_size == 0 and path.is_file():
+            return f"empty picture {path}"
+        if not path.is_file():
+            return f"no such picture {path}"
+        if whole:
+            with open_image(path) as image:
+                decode(image, 1)  # still reads to the end, in half the time
+    except (FileNotFoundError, NotADirectoryError):
         return f"no such picture {path}"
-    if is_empty:
-        return f"empty picture {path}"
-    if not whole:
-        return None
-    try:
-        with open_image(path) as image:
-            decode(image, 1)  # still reads to the end, in half the time
     except OSError as error:
-        return f"unreadable picture {path} ({error})"
+        return f"unreadable picture {path} ({error.strerror or error})"
     return None
 
 
@@ -122,9 +131,57 @@ def visible_folders(root: Path, depth: int = 4) -> dict[Path, list[str]]:
     return folders
 
 
+class _Pixels:
+    """What prepares images for a model, by Pillow's antialiased filters."""
+
+    size: int
+
+    def __call__(self, images: Sequence[ImageInput]) -> "Tensor":
+        """Return images as ``(n, 3, size, size)`` uint8; errors as in `pixels`."""
+        import torch  # seconds to load, which files that are only checked do not need
+
+        return torch.from_numpy(self.pixels(images))
+
+    def pixels(self, images: Sequence[ImageInput]) -> NDArray[np.uint8]:
+        """Return the same as an array, without PyTorch.
+
+        Raises:
+            InputError: a file is missing or cannot be decoded; the message names it.
+        """
+        if isinstance(images, np.ndarray):
+            raise InputError(f"this model encodes pictures; these are features {images.shape}")
+        batch = np.empty((len(images), self.size, self.size, 3), dtype=np.uint8)
+        for i, image in enumerate(images):
+            try:
+                with nullcontext(image) if isinstance(image, Image.Image) else open_image(image) as opened:
+                    batch[i] = np.asarray(self._resized(opened))
+            except FileNotFoundError:
+                raise InputError(f"{image}: no such picture") from None
+            except OSError as error:
+                if isinstance(image, Image.Image):  # whose file only the caller knows
+                    raise
+                raise InputError(f"{image}: not a readable picture ({error})") from None
+        return np.ascontiguousarray(batch.transpose(0, 3, 1, 2))
+
+    def _resized(self, opened: Image.Image) -> Image.Image:
+        raise NotImplementedError
+
+
+def _recipe(resize: str, draft: str, **fields: Any) -> dict[str, Any]:
+    """Describe, JSON-able, how to prepare images without this package."""
+    steps = [
+        "open the picture with Pillow",
+        *(_UPRIGHT, _COLOURS, *_STEPS[resize]),
+        "values 0 to 255 as they are, channels R, G, B before rows before columns",
+    ]
+    if draft:
+        steps.insert(1, f"if it is a file, picture.draft('RGB', ({draft})), by which a large JPEG is decoded smaller")
+    return dict(kind="pixels", resize=resize, steps=steps) | fields
+
+
 @dataclass(frozen=True)
-class Resize:
-    """Resize images as a pre-trained model expects them (``protocol.md`` § 3), by Pillow's antialiased filters.
+class Resize(_Pixels):
+    """Resize images as a pre-trained model expects them (``protocol.md`` § 3).
 
     Attributes:
         size: side in pixels.
@@ -146,22 +203,11 @@ class Resize:
     fill: int = 0
     reduced: bool = False
 
-    def __call__(self, images: Sequence[ImageInput]) -> "Tensor":
-        """Return images as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
-        return _tensor(self.pixels(images))
-
-    def pixels(self, images: Sequence[ImageInput]) -> NDArray[np.uint8]:
-        """Return the same as an array, without PyTorch."""
-        return _read(images, self.size, self._resized)
-
     def recipe(self) -> dict[str, Any]:
         """Describe, JSON-able, how to do the same without this package."""
-        fields = {key: value for key, value in asdict(self).items() if key not in ("mode", "reduced")}
-        first, *steps = _RESIZE_STEPS[self.mode]
-        if self.reduced:
-            fields["reduced"] = True
-            steps = [_REDUCED, *steps]
-        return _recipe(self.mode, [first, *steps], **fields | {"short_side": self.short_side or self.size})
+        fields = {key: value for key, value in asdict(self).items() if key != "mode" and (key != "reduced" or value)}
+        draft = "2 * short_side, 2 * short_side" if self.reduced else ""
+        return _recipe(self.mode, draft, **fields | {"short_side": self.short_side or self.size})
 
     def _resized(self, opened: Image.Image) -> Image.Image:
         size, short = self.size, self.short_side or self.size
@@ -174,17 +220,14 @@ class Resize:
         width, height = image.size
         # The long side is cut to whole pixels and the crop rounded to even, as in torchvision, which published features
         # of pre-trained models were made with.
-        if width <= height:
-            wide, high = short, int(short * height / width)
-        else:
-            wide, high = int(short * width / height), short
+        wide, high = (int(short * side / min(width, height)) for side in (width, height))
         left, top = round((wide - size) / 2), round((high - size) / 2)
         return image.resize((wide, high), method).crop((left, top, left + size, top + size))
 
 
 @dataclass(frozen=True)
-class Square:
-    """`load_pixels` at one size.
+class Square(_Pixels):
+    """Read images as RGB squares: short side resized to ``size`` (bilinear, antialiased), then centre-cropped.
 
     >>> Square(2)([Image.new("RGB", (6, 4), "white")]).unique().tolist()
     [255]
@@ -192,36 +235,17 @@ class Square:
 
     size: int
 
-    def __call__(self, images: Sequence[ImageInput]) -> "Tensor":
-        """Return images as ``(n, 3, size, size)`` uint8; errors as in `load_pixels`."""
-        return load_pixels(images, self.size)
-
-    def pixels(self, images: Sequence[ImageInput]) -> NDArray[np.uint8]:
-        """Return the same as an array, without PyTorch."""
-        return _read(images, self.size, lambda opened: _square(opened, self.size))
-
     def recipe(self) -> dict[str, Any]:
         """Describe, JSON-able, how to do the same without this package."""
-        return _recipe("square", _SQUARE_STEPS, size=self.size, filter="bilinear")
+        return _recipe("square", "2 * size, 2 * size", size=self.size, filter="bilinear")
 
-
-def load_pixels(images: Sequence[ImageInput], size: int) -> "Tensor":
-    """Read images as RGB squares: short side resized to ``size`` (bilinear, antialiased), then centre-cropped.
-
-    Args:
-        images: files or opened images.
-        size: side in pixels.
-
-    Returns:
-        ``(n, 3, size, size)`` uint8.
-
-    Raises:
-        InputError: a file is missing or cannot be decoded; the message names it.
-
-    >>> load_pixels([Image.new("RGB", (40, 30)), Image.new("L", (20, 20))], 8).shape
-    torch.Size([2, 3, 8, 8])
-    """
-    return _tensor(Square(size).pixels(images))
+    def _resized(self, opened: Image.Image) -> Image.Image:
+        image = decode(opened, 2 * self.size)
+        width, height = image.size
+        side = min(width, height)
+        left, top = (width - side) / 2, (height - side) / 2
+        box = (left, top, left + side, top + side)
+        return image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
 
 
 def resize_of(recipe: Mapping[str, Any]) -> Resize | Square:
@@ -233,52 +257,10 @@ def resize_of(recipe: Mapping[str, Any]) -> Resize | Square:
     >>> resize_of(Square(8).recipe()), resize_of(Resize(8, 9, "bicubic").recipe())
     (Square(size=8), Resize(size=8, short_side=9, filter='bicubic', mode='shortest', fill=0, reduced=False))
     """
-    if recipe["resize"] == "square":
+    mode = recipe["resize"]
+    if mode == "square":
         return Square(recipe["size"])
-    if recipe["resize"] not in _RESIZE_STEPS:
-        raise ValueError(f"resize is {recipe['resize']!r}, not one of {', '.join(_RESIZE_STEPS)} and square")
-    return Resize(
-        recipe["size"],
-        recipe["short_side"],
-        recipe["filter"],
-        recipe["resize"],
-        recipe["fill"],
-        recipe.get("reduced", False),
-    )
-
-
-def _tensor(pixels: NDArray[np.uint8]) -> "Tensor":
-    import torch  # seconds to load, which files that are only checked do not need
-
-    return torch.from_numpy(pixels)
-
-
-def _read(images: Sequence[ImageInput], size: int, resize: Callable[[Image.Image], Image.Image]) -> NDArray[np.uint8]:
-    if isinstance(images, np.ndarray):
-        raise InputError(f"this model encodes pictures; these are features {images.shape}")
-    batch = np.empty((len(images), size, size, 3), dtype=np.uint8)
-    for i, image in enumerate(images):
-        if isinstance(image, Image.Image):
-            batch[i] = np.asarray(resize(image))
-            continue
-        try:
-            with open_image(image) as opened:
-                batch[i] = np.asarray(resize(opened))
-        except FileNotFoundError:
-            raise InputError(f"{image}: no such picture") from None
-        except OSError as error:
-            raise InputError(f"{image}: not a readable picture ({error})") from None
-    return np.ascontiguousarray(batch.transpose(0, 3, 1, 2))
-
-
-def _recipe(resize: str, steps: Sequence[str], **fields: Any) -> dict[str, Any]:
-    steps = [*steps, "values 0 to 255 as they are, channels R, G, B before rows before columns"]
-    return dict(kind="pixels", resize=resize, steps=steps) | fields
-
-
-def _square(image: Image.Image, size: int) -> Image.Image:
-    image = decode(image, 2 * size)
-    width, height = image.size
-    side = min(width, height)
-    left, top = (width - side) / 2, (height - side) / 2
-    return image.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
+    if mode not in _STEPS:
+        raise ValueError(f"resize is {mode!r}, not one of {', '.join(_STEPS)}")
+    fields = {key: recipe[key] for key in ("size", "short_side", "filter", "fill")}
+    return Resize(**fields, mode=mode, reduced=recipe.get("reduced", False))

@@ -3,7 +3,7 @@
 import json
 import re
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,22 +86,21 @@ def draw_splits(
         return _splits_of_parts(records, queries, train, validation_queries, seed)
     if method == "per_class" and not records.label_names:
         raise InputError("data.split_method per_class needs labels, and there are none; draw these splits at random")
+    random = generator(seed, "splits")
+    rows = _shuffled_rows(records, random)
     if method == "per_class" or (method == "stratified" and records.label_names):
-        return _splits_by_labels(records, queries, train, validation_queries, seed, method)
+        return _splits_by_labels(records, rows, queries, train, validation_queries, random, method)
     queries, train, validation_queries = _sizes(len(records), queries, train, validation_queries)
-    draw = _shuffled_rows(records, generator(seed, "splits"))
-    query, remainder = _cut(draw, queries, records)
-    if not len(remainder):
+    query, rest = _cut(rows, queries, records)
+    if not len(rest):
         raise InputError(f"all {len(records)} usable rows have the same id; give each item an id of its own")
-    trained, remainder = _cut(remainder, train, records)
-    validation_query, validation_retrieval = _cut(remainder, validation_queries, records)
-    return Splits(
-        query=np.sort(query),
-        retrieval=np.sort(np.concatenate([trained, remainder])),
-        train=np.sort(trained),
-        validation_query=np.sort(validation_query),
-        validation_retrieval=np.sort(validation_retrieval),
-    )
+    trained, rest = _cut(rest, train, records)
+    return _splits(query, trained, *_cut(rest, validation_queries, records))
+
+
+def _splits(query: Rows, train: Rows, validation_query: Rows, validation_retrieval: Rows) -> Splits:
+    retrieval = np.concatenate([train, validation_query, validation_retrieval])
+    return Splits(*map(np.sort, (query, retrieval, train, validation_query, validation_retrieval)))
 
 
 def _sizes(n: int, queries: int | None, train: TrainRows, validation_queries: int | None) -> tuple[int, int, int]:
@@ -134,31 +133,34 @@ def _shuffled_rows(records: Records, random: np.random.Generator) -> Rows:
 
 
 def _splits_by_labels(
-    records: Records, queries: int | None, train: TrainRows, validation_queries: int | None, seed: int, method: Method
+    records: Records,
+    rows: Rows,
+    queries: int | None,
+    train: TrainRows,
+    validation_queries: int | None,
+    random: np.random.Generator,
+    method: Method,
 ) -> Splits:
     if len(set(records.pair_ids)) < len(records):
         raise InputError(
             f"data.split_method {method} needs unique ids, and one row an image; draw these splits at random"
         )
-    random = generator(seed, "splits")
-    everything = _shuffled_rows(records, random)
     if method == "per_class":
         if queries is None or train is None or train == "rest":
             raise InputError("data.split_method per_class needs queries and train, as numbers a label")
-        query = per_class_sample(records.labels, everything, queries, random)
-        retrieval = np.setdiff1d(everything, query)
+        query = per_class_sample(records.labels, rows, queries, random)
+        retrieval = np.setdiff1d(rows, query)
         trained = per_class_sample(records.labels, random.permutation(retrieval), train, random)
         rest = random.permutation(np.setdiff1d(retrieval, trained))
         _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
-        validation = np.sort(rest[:count])
-    else:
-        queries, train, count = _sizes(len(records), queries, train, validation_queries)
-        query = stratified_sample(records.labels, everything, queries, random)
-        retrieval = np.setdiff1d(everything, query)
-        trained = stratified_sample(records.labels, retrieval, train, random)
-        rest = np.setdiff1d(retrieval, trained)
-        validation = stratified_sample(records.labels, rest, count, random)
-    return Splits(query, retrieval, trained, validation, np.setdiff1d(rest, validation))
+        return _splits(query, trained, rest[:count], rest[count:])
+    queries, train, count = _sizes(len(records), queries, train, validation_queries)
+    query = stratified_sample(records.labels, rows, queries, random)
+    retrieval = np.setdiff1d(rows, query)
+    trained = stratified_sample(records.labels, retrieval, train, random)
+    rest = np.setdiff1d(retrieval, trained)
+    validation = stratified_sample(records.labels, rest, count, random)
+    return _splits(query, trained, validation, np.setdiff1d(rest, validation))
 
 
 def _splits_of_parts(
@@ -168,23 +170,16 @@ def _splits_of_parts(
         raise InputError("data.split_method given takes queries and train from the file; leave both settings out")
     matches = [_PART_ID.fullmatch(name) for name in records.ids]
     parts = np.array([match[1] if match else "" for match in matches])
-    rows = {part: np.flatnonzero(parts == part).astype(np.int64) for part in ("query", "train", "database")}
-    if not all(matches) or not len(rows["query"]) or len(rows["query"]) == len(records):
+    query, trained = np.flatnonzero(parts == "query"), np.flatnonzero(parts == "train")
+    if not all(matches) or not len(query) or len(query) == len(records):
         raise InputError(
             "data.split_method given needs a features file with the parts I_te, T_te, L_te and I_tr … or I_db …; "
             "draw these splits at random"
         )
-    _, _, count = _sizes(len(records), len(rows["query"]), len(rows["train"]), validation_queries)
+    _, _, count = _sizes(len(records), len(query), len(trained), validation_queries)
     shuffled = _shuffled_rows(records, generator(seed, "splits"))
-    rest = shuffled[np.isin(shuffled, rows["database"])]
-    validation_query, validation_retrieval = _cut(rest, count, records)
-    return Splits(
-        query=rows["query"],
-        retrieval=np.sort(np.concatenate([rows["train"], rows["database"]])),
-        train=rows["train"],
-        validation_query=np.sort(validation_query),
-        validation_retrieval=np.sort(validation_retrieval),
-    )
+    rest = shuffled[parts[shuffled] == "database"]
+    return _splits(query, trained, *_cut(rest, count, records))
 
 
 def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
@@ -194,21 +189,19 @@ def _cut(rows: Rows, count: int, records: Records) -> tuple[Rows, Rows]:
     last in the rest.
     """
     names = records.pair_ids
-    ids = [names[row] for row in rows]
-    changes = np.array([first != second for first, second in pairwise(ids)], dtype=bool)
-    id_number = np.concatenate([[0], np.cumsum(changes)])[: len(ids)]
-    sizes = np.bincount(id_number).tolist()
-    taken, tried, left = [], 0, count
-    while left and tried < len(sizes):
-        if sizes[tried] <= left:
-            taken.append(tried)
-            left -= sizes[tried]
-        tried += 1
-    if count and sizes and not taken:
-        taken = [int(np.argmin(sizes))]
-    is_taken = np.isin(id_number, taken)
-    is_rest = id_number >= tried
-    return rows[is_taken], np.concatenate([rows[is_rest & ~is_taken], rows[~is_rest & ~is_taken]])
+    id_rows = [list(group) for _, group in groupby(rows.tolist(), key=lambda row: names[row])]
+    chosen: list[list[int]] = []
+    skipped: list[list[int]] = []
+    rest: list[list[int]] = []
+    left = count
+    for group in id_rows:
+        fits = len(group) <= left
+        (rest if not left else chosen if fits else skipped).append(group)
+        left -= len(group) * fits
+    if count and skipped and not chosen:
+        chosen.append(skipped.pop(int(np.argmin(list(map(len, skipped))))))
+    drawn, others = (np.array(list(chain(*groups)), dtype=np.int64) for groups in (chosen, rest + skipped))
+    return drawn, others
 
 
 def save_splits(splits: Splits, records: Records, path: Path, settings: dict[str, Any]) -> None:

@@ -1,17 +1,20 @@
-"""The embedded data set: drawn scenes with hashtags, in the layout of MIRFLICKR-25k and read by its loader."""
+"""Data sets that are made here: drawn scenes with hashtags, in MIRFLICKR-25k's layout, and features of label rows."""
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
+from channelhash.data.features import read_labels
 from channelhash.data.mirflickr import load_mirflickr
 from channelhash.data.records import Records
 from channelhash.data.scenes import LABELS, draw_scene, write_hashtags
 from channelhash.errors import InputError
+from channelhash.utils.array_files import read_arrays
 from channelhash.utils.files import locked, remove_leftovers, space_for, write_text
+from channelhash.utils.progress import Progress, no_progress
 from channelhash.utils.seeds import generator
 
 _FORMAT = 2  # part of the marker: raise it when the drawing changes
@@ -20,9 +23,7 @@ One file a label with the number of a picture a line; in *_r1.txt those where th
 """
 
 
-def synthesize(
-    root: Path, n_images: int = 3000, seed: int = 0, progress: Callable[[int, int], None] | None = None
-) -> None:
+def synthesize(root: Path, n_images: int = 3000, seed: int = 0, progress: Progress = no_progress) -> None:
     """Draw ``n_images`` images with labels and hashtags into ``root``, in the layout of MIRFLICKR-25k.
 
     ``mirflickr/im1.jpg …``, ``mirflickr/meta/tags/tags1.txt …`` (lower-case), ``mirflickr/meta/tags_raw/…`` (as
@@ -44,7 +45,7 @@ def synthesize(
         _draw_all(root, n_images, seed, progress)
 
 
-def _draw_all(root: Path, n_images: int, seed: int, progress: Callable[[int, int], None] | None) -> None:
+def _draw_all(root: Path, n_images: int, seed: int, progress: Progress) -> None:
     marker, settings = root / "synthetic.json", {"format": _FORMAT, "n_images": n_images, "seed": seed}
     remove_leftovers(marker)
     if marker.exists():
@@ -72,16 +73,12 @@ def _draw_all(root: Path, n_images: int, seed: int, progress: Callable[[int, int
             relevant[min(labels)].append(number)
         if not (images / f"im{number}.jpg").exists():
             tags = write_hashtags(labels, generator(seed, "hashtags", number))
+            typed = "".join(f"{tag}\n" for tag in tags)
             with space_for(meta):
-                (meta / "tags_raw" / f"tags{number}.txt").write_text(
-                    "".join(f"{tag}\n" for tag in tags), encoding="utf-8", newline="\n"
-                )
-                (meta / "tags" / f"tags{number}.txt").write_text(
-                    "".join(f"{tag.lower()}\n" for tag in tags), encoding="utf-8", newline="\n"
-                )
+                for kind, text in (("tags_raw", typed), ("tags", typed.lower())):
+                    (meta / kind / f"tags{number}.txt").write_text(text, encoding="utf-8", newline="\n")
             _write_jpeg(images / f"im{number}.jpg", image)  # last: the image exists only if the sample is complete
-        if progress:
-            progress(number, n_images)
+        progress(number, n_images)
     for label in LABELS:
         for suffix, numbers in (("", potential[label]), ("_r1", relevant[label])):
             write_text(root / "annotations" / f"{label}{suffix}.txt", "".join(f"{number}\n" for number in numbers))
@@ -94,7 +91,7 @@ def load_synthetic(
     n_images: int = 3000,
     data_seed: int = 0,
     raw_tags: bool = True,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = no_progress,
 ) -> Records:
     """Load the embedded data set, after drawing it into ``root`` if necessary.
 
@@ -125,3 +122,45 @@ def _write_jpeg(path: Path, image: Image.Image) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def load_simulated(
+    path: Path,
+    rows: int = 14_000,
+    width: int = 128,
+    image_noise: float = 1.6,
+    text_noise: float = 2.2,
+    simulation_seed: int = 0,
+) -> Records:
+    """Simulate features of two modalities, each ``labels · W / √c + noise · ε`` with W ``(c, width)``, ε ~ N(0, 1).
+
+    Label rows are drawn without replacement among those with at least one label. Features are linear in the labels;
+    the noise alone decides how much a modality tells about them.
+
+    Args:
+        path: an ``.npz``, ``.mat`` or ``.h5`` file with ``labels`` ``(n, c)`` and perhaps ``label_names``.
+        rows: number of label rows to draw.
+        width: d of both modalities.
+        image_noise: spread of the images' noise.
+        text_noise: spread of the texts' noise.
+        simulation_seed: seed of rows, matrices and noise.
+
+    Raises:
+        InputError: the file has no labels, or fewer labelled rows than ``rows``.
+    """
+    arrays = read_arrays(path)
+    if "labels" not in arrays:
+        raise InputError(f"{path}: has no array 'labels'; it has {', '.join(sorted(arrays)) or 'none'}")
+    labels, names = read_labels(arrays["labels"], arrays, path)
+    labelled = np.flatnonzero(labels.any(axis=1))
+    if not 1 <= rows <= len(labelled):
+        raise InputError(f"data.rows is {rows}, but {path} has {len(labelled)} rows with a label")
+    chosen = np.sort(generator(simulation_seed, "simulated rows").choice(labelled, size=rows, replace=False))
+    drawn = labels[chosen]
+    items = {}
+    for modality, noise in {"image": image_noise, "text": text_noise}.items():
+        random = generator(simulation_seed, "simulated features", modality)
+        signal = drawn @ random.standard_normal((labels.shape[1], width)) / np.sqrt(labels.shape[1])
+        items[modality] = (signal + noise * random.standard_normal(signal.shape)).astype(np.float32)
+    removed = {"no label": len(labels) - len(labelled), "not drawn": len(labelled) - rows}
+    return Records(tuple(map(str, chosen)), items, drawn, names, removed=removed, found=len(labels))

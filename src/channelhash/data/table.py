@@ -1,81 +1,66 @@
 """Tables of one row per item, in CSV, TSV, JSONL or Parquet."""
 
+import csv
 import difflib
+import io
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
 
 from channelhash.data.images import image_problem, locate_image
 from channelhash.data.label_cells import label_doubts, split_labels
 from channelhash.data.records import Items, Problems, Records, label_name, labels_from_names
-from channelhash.data.tabular_files import Row, read_rows
 from channelhash.errors import InputError
-from channelhash.utils.plain_values import text_of
+from channelhash.utils.plain_values import plain_values, text_of
 from channelhash.utils.progress import Progress
+from channelhash.utils.reading import one_line, read_text, reading
 from channelhash.utils.typed_settings import unknown
+
+TABLE_ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 #: Values of a column of one label, in any case.
 _YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
 
 _PROGRESS_EVERY = 100  # rows; drawing a bar takes longer than reading a row
+#: Characters, the most that Python's reader can be set to on every system.
+_LONGEST_CELL = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        place: place for messages: ``"line 3"`` (where the row begins) or ``"row 3"``, counted from 1.
+        cells: values by column, as `plain_values` returns them; None where JSON or Parquet has none, or NaN.
+        problem: (reason to count, what is wrong) of a row that cannot be parsed.
+
+    >>> Row("line 3", {"id": "a", "text": "a dog"}).cells["text"]
+    'a dog'
+    """
+
+    place: str
+    cells: dict[str, Any]
+    problem: tuple[str, str] | None = None
 
 
 class _BadRowError(Exception):
     """A row that cannot be used: the reason that it is counted under, and the problem."""
 
-    def __init__(self, reason: str, problem: str) -> None:
-        super().__init__(problem)
-        self.reason = reason
-
-
-class _LabelFormat(NamedTuple):
-    """How the labels of a row are written; arguments of `load_table`."""
-
-    column: str
-    columns: list[str] | None
-    separator: str
-    names: list[str] | None
-
-    @property
-    def cells(self) -> list[str]:
-        """Columns that hold labels."""
-        return [self.column] if self.columns is None else self.columns
-
-    def check(self) -> None:
-        """Raise `InputError` for an empty separator or a name that is listed twice."""
-        if not self.separator:
-            raise InputError("label_separator: is empty; give the character between two labels")
-        for key, names in (("label_columns", self.columns), ("label_names", self.names)):
-            if names and (most := Counter(map(label_name, names)).most_common(1)[0])[1] > 1:
-                raise InputError(f"{key}: lists {most[0]!r} twice; remove one")
-
-    def doubts(self, labels: Sequence[Sequence[str]], path: Path) -> list[str]:
-        """Return `label_doubts` of a column of any names."""
-        if self.columns is not None or self.names is not None:
-            return []
-        return label_doubts(labels, self.separator, f"{path}: the column {self.column!r}")
-
-    def read(self, row: Row) -> list[str]:
-        """Return the labels of a row, from one column or from several."""
-        if self.columns is not None:
-            labels = [label_name(column) for column in self.columns if _is_set(row, column)]
-        else:
-            try:
-                labels = split_labels(row.cells[self.column], self.separator)
-            except ValueError as error:
-                raise _BadRowError("not a text", f"the column {self.column!r} {error}") from None
-        for label in labels:
-            if self.names is not None and label not in map(label_name, self.names):
-                raise _BadRowError("unknown label", unknown(f"label {label!r}", label, self.names))
-        return labels
-
 
 class _RowFormat(NamedTuple):
-    """How a row is read: role (``id``, ``image``, ``text``) -> column, labels, folder of the images."""
+    """How a row is read: role (``id``, ``image``, ``text``) -> column; arguments of `load_table`."""
 
     columns: dict[str, str]
-    labels: _LabelFormat
+    labels_column: str
+    label_columns: list[str] | None
+    separator: str
+    label_names: list[str] | None
     folder: Path
     verify_images: bool
 
@@ -119,137 +104,98 @@ def load_table(
         InputError: the file cannot be read, a column is missing, or a row is bad: wrong number of cells, not JSON, no
             id or a repeated one, missing or unreadable image, empty or no text, label that is unknown or not 0 or 1.
     """
-    labels = _LabelFormat(labels_column, label_columns, label_separator.replace("\\t", "\t"), label_names)
-    labels.check()
-    cells = [id_column, *labels.cells]
+    if not label_separator:
+        raise InputError("label_separator: is empty; give the character between two labels")
+    for key, names in (("label_columns", label_columns), ("label_names", label_names)):
+        if names and (most := Counter(map(label_name, names)).most_common(1)[0])[1] > 1:
+            raise InputError(f"{key}: lists {most[0]!r} twice; remove one")
     wanted = {name: column for name, column in (("image", image_column), ("text", text_column)) if column is not None}
-    columns, rows = _readable_rows(path, [*wanted.values(), *cells])
-    modalities = _modalities(path, columns, wanted)
-    if labels.cells == ["labels"] and _no_labels(path, columns, [id_column, *modalities.values()]):
-        label_columns, cells = [], [id_column]
-        labels = labels._replace(columns=[])
-    if missing := next((column for column in cells if column not in columns), None):
-        raise InputError(f"{path}: {_no_column(missing, columns)}")
-    row_format = _RowFormat({"id": id_column, **modalities}, labels, root or path.parent, verify_images)
-    problems = Problems(skip_bad, _near_misses(path, columns, wanted, cells))
-    samples = _usable_samples(path, rows, row_format, problems, progress)
-    if not samples:
-        raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
-    values, names_of_rows = zip(*samples, strict=True)
-    ids, items = _ids_and_items(values, modalities, row_format.folder)
-    matrix, names = labels_from_names(names_of_rows, label_columns if label_names is None else label_names, str(path))
-    problems.lines += labels.doubts(names_of_rows, path)
-    return Records(ids, items, matrix, names, problems.removed, tuple(problems.lines), found=len(rows))
-
-
-def _readable_rows(path: Path, wanted: list[str]) -> tuple[list[str], list[Row]]:
-    """Return columns and rows of a table that has at least one."""
-    columns, rows = read_rows(path, wanted)
+    label_cells = [labels_column] if label_columns is None else label_columns
+    columns, rows = read_rows(path, [*wanted.values(), id_column, *label_cells])
     if not rows:
         raise InputError(f"{path}: the table has no rows")
     if not columns and rows[0].problem:
         raise InputError(f"{path}, {rows[0].place}: {rows[0].problem[1]}; no row can be read")
-    return columns, rows
-
-
-def _ids_and_items(
-    rows: Sequence[Mapping[str, str]], modalities: Iterable[str], folder: Path
-) -> tuple[tuple[str, ...], dict[str, Items]]:
-    """Return ids, and modality -> texts, or paths of images below ``folder``."""
-    items: dict[str, Items] = {modality: tuple(row[modality] for row in rows) for modality in modalities}
+    modalities = {modality: column for modality, column in wanted.items() if column in columns}
+    if label_cells == ["labels"] and "labels" not in columns:
+        _refuse_near_labels(path, [column for column in columns if column not in (id_column, *modalities.values())])
+        label_columns, label_cells = [], []
+    for column in (*wanted.values(), id_column, *label_cells):
+        if column not in columns and wanted.get(column) != column:  # only `image` and `text` may be absent
+            hint = f"; did you mean {near!r}?" if (near := _nearest(column, columns, 0.5)) else ""
+            raise InputError(f"{path}: has no column {column!r}, its columns are {_listed(columns)}{hint}")
+    if not modalities:
+        raise InputError(
+            f"{path}: has neither a column 'image' nor a column 'text', its columns are {_listed(columns)}; "
+            "name yours with image_column or text_column"
+        )
+    row_format = _RowFormat(
+        {"id": id_column, **modalities},
+        labels_column,
+        label_columns,
+        label_separator.replace("\\t", "\t"),
+        label_names,
+        root or path.parent,
+        verify_images,
+    )
+    unused = [column for column in columns if column not in (*wanted.values(), id_column, *label_cells)]
+    problems = Problems(skip_bad)
+    problems.lines += [
+        f"{path}: has no column {modality!r}; if that is {near!r}, say {modality}_column={near}"
+        for modality in wanted
+        if modality not in modalities and (near := _nearest(modality, unused, 0.7))
+    ]
+    values, labels = _usable_rows(path, rows, row_format, problems, progress)
+    if not values:
+        raise InputError(f"{path}: no usable row is left of {len(rows)}; the first problem is {problems.lines[0]}")
+    items: dict[str, Items] = {modality: tuple(row[modality] for row in values) for modality in modalities}
     if "image" in items:
-        items["image"] = tuple(locate_image(folder, row["image"]) for row in rows)
-    return tuple(row["id"] for row in rows), items
+        items["image"] = tuple(locate_image(row_format.folder, row["image"]) for row in values)
+    matrix, label_set = labels_from_names(labels, label_columns if label_names is None else label_names, str(path))
+    if label_columns is None and label_names is None:
+        problems.lines += label_doubts(labels, row_format.separator, f"{path}: the column {labels_column!r}")
+    ids = tuple(row["id"] for row in values)
+    return Records(ids, items, matrix, label_set, problems.removed, tuple(problems.lines), found=len(rows))
 
 
-def _usable_samples(
+def has_labels(path: Path) -> bool:
+    """Return whether a table has a column ``labels``; errors as in `read_rows`."""
+    return "labels" in read_rows(path, [])[0]
+
+
+def _usable_rows(
     path: Path, rows: Sequence[Row], row_format: _RowFormat, problems: Problems, progress: Progress | None
-) -> list[tuple[dict[str, str], list[str]]]:
-    """Return (id, image path and text by role; labels) of every usable row, and add the others to ``problems``."""
+) -> tuple[list[dict[str, str]], list[list[str]]]:
+    """Return the values by role, and the labels, of every usable row, and add the others to ``problems``."""
     places: dict[str, str] = {}  # id -> where its row is
-    samples = []
+    usable: list[dict[str, str]] = []
+    labels: list[list[str]] = []
     for number, row in enumerate(rows, start=1):
         try:
             values = _values(row, row_format.columns)
             if place := places.get(values["id"]):
                 raise _BadRowError("duplicate id", f"the id {values['id']!r} is already that of {place}")
             if "image" in values:
-                _check_image(locate_image(row_format.folder, values["image"]), row_format.verify_images)
-            samples.append((values, row_format.labels.read(row)))
+                image = locate_image(row_format.folder, values["image"])
+                if problem := image_problem(image, row_format.verify_images):
+                    raise _BadRowError("unreadable picture" if image.is_file() else "missing picture", problem)
+            labels.append(_labels(row, row_format))
+            usable.append(values)
             places[values["id"]] = row.place
         except _BadRowError as bad:
+            reason, problem = bad.args
             identity = str(row.cells.get(row_format.columns["id"]) or "").encode(errors="replace").decode().strip()
-            line = f"{path}, {row.place}{f' (id {identity})' if identity else ''}: {bad}"
-            problems.add(line, "mend the row, or leave such rows out with --skip-bad", bad.reason)
+            line = f"{path}, {row.place}{f' (id {identity})' if identity else ''}: {problem}"
+            problems.add(line, "mend the row, or leave such rows out with --skip-bad", reason)
         if progress and (number % _PROGRESS_EVERY == 0 or number == len(rows)):
             progress(number, len(rows))
-    return samples
-
-
-def has_labels(path: Path, labels_column: str = "labels") -> bool:
-    """Return whether a table has a column of labels.
-
-    Raises:
-        InputError: the file is not a readable table.
-    """
-    return labels_column in read_rows(path, [labels_column])[0]
-
-
-def _modalities(path: Path, columns: Sequence[str], settings: Mapping[str, str]) -> dict[str, str]:
-    """Return modality -> column for those that the table has. Only a column with its default name may be absent."""
-    modalities = {modality: column for modality, column in settings.items() if column in columns}
-    for modality, column in settings.items():
-        if modality not in modalities and column != modality:
-            raise InputError(f"{path}: {_no_column(column, columns)}")
-    if not modalities:
-        raise InputError(
-            f"{path}: has neither a column 'image' nor a column 'text', its columns are {_listed(columns)}; "
-            "name yours with image_column or text_column"
-        )
-    return modalities
-
-
-def _no_labels(path: Path, columns: Sequence[str], others: Sequence[str]) -> bool:
-    """Return whether a table has no column ``labels``; an error where another column's name resembles it."""
-    unused = [column for column in columns if column not in others]
-    if "labels" not in columns and (near := _nearest("labels", [column.lower() for column in unused], 0.7)):
-        column = next(column for column in unused if column.lower() == near)
-        raise InputError(
-            f"{path}: has no column 'labels'; if that is {column!r}, say labels_column={column}; label_columns=[] "
-            "reads the table without labels"
-        )
-    return "labels" not in columns
-
-
-def _nearest(name: str, names: Sequence[str], cutoff: float) -> str | None:
-    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), None)
-
-
-def _near_misses(path: Path, columns: Sequence[str], wanted: Mapping[str, str], others: Sequence[str]) -> list[str]:
-    """Return a line for each wanted modality without a column where the name of another column resembles it."""
-    unused = [column for column in columns if column not in (*wanted.values(), *others)]
-    return [
-        f"{path}: has no column {modality!r}; if that is {near!r}, say {modality}_column={near}"
-        for modality, column in wanted.items()
-        if column not in columns and (near := _nearest(modality, unused, 0.7))
-    ]
-
-
-def _no_column(column: str, columns: Sequence[str]) -> str:
-    near = _nearest(column, columns, 0.5)
-    hint = f"; did you mean {near!r}?" if near else ""
-    return f"has no column {column!r}, its columns are {_listed(columns)}{hint}"
-
-
-def _listed(columns: Sequence[str]) -> str:
-    return ", ".join(map(repr, columns)) or "none"
+    return usable, labels
 
 
 def _values(row: Row, columns: Mapping[str, str]) -> dict[str, str]:
     """Return the row's id, image path and text, as far as in ``columns``; none of them is blank."""
     if row.problem:
         raise _BadRowError(*row.problem)
-    blank = {"id": "no id", "image": "missing picture", "text": "empty text"}
     values = {}
     for role, column in columns.items():
         try:
@@ -259,16 +205,54 @@ def _values(row: Row, columns: Mapping[str, str]) -> dict[str, str]:
         if isinstance(value, bytes):
             remedy = "expected a path; `channelhash encode` reads such a file into a folder of codes"
             raise _BadRowError("not a text", f"the column {column!r} holds the picture itself, {remedy}")
+        if not value.strip():
+            reason = {"id": "no id", "image": "missing picture", "text": "empty text"}[role]
+            raise _BadRowError(reason, "has no id" if role == "id" else f"the column {column!r} is empty")
         values[role] = value
-        if not values[role].strip():
-            raise _BadRowError(blank[role], "has no id" if role == "id" else f"the column {column!r} is empty")
     return values
 
 
-def _check_image(path: Path, decode: bool) -> None:
-    problem = image_problem(path, decode)
-    if problem:
-        raise _BadRowError("unreadable picture" if path.is_file() else "missing picture", problem)
+def _labels(row: Row, row_format: _RowFormat) -> list[str]:
+    """Return the labels of a row, from one column or from several."""
+    if row_format.label_columns is not None:
+        labels = [label_name(column) for column in row_format.label_columns if _is_set(row, column)]
+    else:
+        try:
+            labels = split_labels(row.cells[row_format.labels_column], row_format.separator)
+        except ValueError as error:
+            raise _BadRowError("not a text", f"the column {row_format.labels_column!r} {error}") from None
+    if row_format.label_names is not None:
+        allowed = list(map(label_name, row_format.label_names))
+        for label in labels:
+            if label not in allowed:
+                raise _BadRowError("unknown label", unknown(f"label {label!r}", label, row_format.label_names))
+    return labels
+
+
+def _is_set(row: Row, column: str) -> bool:
+    cell = row.cells[column]
+    value = str(cell).strip().lower()
+    if cell is not None and value not in _YES + _NO:
+        raise _BadRowError("label not 0 or 1", f"the label column {column!r} holds {cell!r}, not 0 or 1")
+    return value in _YES
+
+
+def _refuse_near_labels(path: Path, unused: Sequence[str]) -> None:
+    """Raise `InputError` if a table without labels has a column whose name resembles theirs."""
+    lower = {column.lower(): column for column in reversed(unused)}
+    if near := _nearest("labels", list(lower), 0.7):
+        raise InputError(
+            f"{path}: has no column 'labels'; if that is {lower[near]!r}, say labels_column={lower[near]}; "
+            "label_columns=[] reads the table without labels"
+        )
+
+
+def _nearest(name: str, names: Sequence[str], cutoff: float) -> str | None:
+    return next(iter(difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), None)
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(map(repr, columns)) or "none"
 
 
 def image_of(value: Any) -> bytes | str:
@@ -294,9 +278,109 @@ def image_of(value: Any) -> bytes | str:
     return path if path.isprintable() else value
 
 
-def _is_set(row: Row, column: str) -> bool:
-    cell = row.cells[column]
-    value = str(cell).strip().lower()
-    if cell is not None and value not in _YES + _NO:
-        raise _BadRowError("label not 0 or 1", f"the label column {column!r} holds {cell!r}, not 0 or 1")
-    return value in _YES
+def read_rows(path: Path, needed: Sequence[str]) -> tuple[list[str], list[Row]]:
+    """Read the names of a table's columns, and its rows.
+
+    Args:
+        path: ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``.
+        needed: columns to read as far as they exist; only Parquet files can leave the others unread.
+
+    Raises:
+        InputError: the file is missing, not what its ending says, damaged, not UTF-8 or UTF-16, or has a column twice.
+            A single row that cannot be parsed has a ``problem`` instead.
+    """
+    ending = path.suffix.lower()
+    if ending not in TABLE_ENDINGS:
+        remedy = "; rename it if its cells are separated by commas or tabs, or it has one JSON object a line"
+        raise InputError(f"{path}: a table ends in {', '.join(TABLE_ENDINGS)}{remedy}")
+    if not path.is_file():
+        raise InputError(f"{path}: {'is a folder, not a table' if path.is_dir() else 'no such table'}")
+    if ending == ".parquet":
+        return _read_parquet(path, needed)
+    return _read_jsonl(path) if ending == ".jsonl" else _read_csv(path, "\t" if ending == ".tsv" else ",")
+
+
+def _read_csv(path: Path, delimiter: str) -> tuple[list[str], list[Row]]:
+    # Strict: a quotation mark out of place must not swallow the rows that follow it.
+    csv.field_size_limit(_LONGEST_CELL)
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
+    rows, began = [], 1
+    try:
+        columns = next(reader, [])
+        _check_columns(path, columns)
+        for other in ",;\t":
+            if len(columns) == 1 and other in columns[0] and other != delimiter:
+                raise InputError(f"{path}: its cells are separated by {other!r}; save it with {delimiter!r}")
+        began = reader.line_num + 1
+        for cells in reader:
+            place = f"line {began}"
+            began = reader.line_num + 1
+            if cells and len(cells) != len(columns):
+                problem = f"has {len(cells)} cells, but the header has {len(columns)}"
+                rows.append(Row(place, {}, ("wrong number of cells", problem)))
+            elif cells:  # an empty line is no row
+                rows.append(Row(place, dict(zip(columns, cells, strict=True))))
+    except csv.Error as error:
+        raise InputError(
+            f"{path}, line {began}: a quotation mark is not closed, or not doubled inside a cell ({error}); mend it"
+        ) from None
+    return columns, rows
+
+
+def _read_jsonl(path: Path) -> tuple[list[str], list[Row]]:
+    rows = []
+    for number, line in enumerate(io.StringIO(read_text(path)), start=1):
+        if not line.strip():
+            continue
+        cells: dict[str, Any] = {}
+        problem: tuple[str, str] | None = None
+        try:
+            parsed = _DECODER.decode(line.rstrip())
+            if not isinstance(parsed, dict):
+                raise _BadLineError("is not a JSON object {…}")
+            if "\\u" in line:
+                json.dumps(parsed, ensure_ascii=False).encode()  # half an emoji, cut off by a length limit
+            cells = parsed
+        except json.JSONDecodeError as error:
+            problem = "not JSON", f"is not JSON ({error.msg} at character {error.colno})"
+        except UnicodeEncodeError:
+            problem = "not JSON", "has half of a Unicode character (a lone surrogate)"
+        except _BadLineError as error:
+            problem = "not JSON", str(error)
+        except (ValueError, RecursionError) as error:  # a number of too many digits, or brackets too deep
+            problem = "not JSON", f"is not JSON that can be read ({one_line(error)})"
+        rows.append(Row(f"line {number}", cells, problem))
+    columns = list(dict.fromkeys(column for row in rows for column in row.cells))
+    return columns, [Row(row.place, {c: row.cells.get(c) for c in columns}, row.problem) for row in rows]
+
+
+def _read_parquet(path: Path, needed: Sequence[str]) -> tuple[list[str], list[Row]]:
+    with reading(path, "not a readable Parquet file, perhaps truncated"), pq.ParquetFile(path) as file:
+        columns = list(file.schema_arrow.names)
+        _check_columns(path, columns)
+        table = file.read(columns=[column for column in columns if column in needed])
+        names = [column for column in table.column_names if column in needed]
+        values = [plain_values(table.column(name)) for name in names]
+        cells = zip(*values, strict=True) if names else [()] * table.num_rows
+        return columns, [Row(f"row {n}", dict(zip(names, row, strict=True))) for n, row in enumerate(cells, start=1)]
+
+
+def _check_columns(path: Path, columns: Sequence[str]) -> None:
+    named = Counter(filter(str.strip, columns))  # columns without a name are never read
+    if named and (most := named.most_common(1)[0])[1] > 1:
+        raise InputError(f"{path}: has {most[1]} columns {most[0]!r}; rename or remove all but one")
+
+
+class _BadLineError(Exception):
+    """What is wrong with a line of JSON that can be parsed."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):  # which value is meant, nobody knows
+        raise _BadLineError(f"has the key {Counter(key for key, _ in pairs).most_common(1)[0][0]!r} twice")
+    return values
+
+
+#: Python writes NaN and infinities into JSON where a number is missing.
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=lambda name: None)

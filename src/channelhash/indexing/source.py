@@ -14,7 +14,7 @@ from channelhash.data.captions import match_captions, read_captions
 from channelhash.data.collection import load_collection
 from channelhash.data.folder import find_images, item_ids, load_any
 from channelhash.data.records import Records
-from channelhash.data.tabular_files import ENDINGS, Row, read_rows
+from channelhash.data.table import TABLE_ENDINGS, Row, read_rows
 from channelhash.errors import InputError
 from channelhash.search.items import Value, key_problem
 from channelhash.search.local.folder import StoreFolder
@@ -118,7 +118,7 @@ def read_source(
     ...     read_source(table).metadata
     [{'text': 'a dog', 'year': 2019}]
     """
-    is_table = path.suffix.lower() in ENDINGS and not path.is_dir()
+    is_table = path.suffix.lower() in TABLE_ENDINGS and not path.is_dir()
     if root is not None and not is_table:
         raise InputError(f"--root: goes with a table, {path} is none; leave it out")
     if path.is_dir():

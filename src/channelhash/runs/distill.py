@@ -14,12 +14,11 @@ from torch import Tensor
 from channelhash.codes import PackedCodes, unpack
 from channelhash.codes.code_set import CodeSet
 from channelhash.config import RunConfig, make_config, read_sections
-from channelhash.data.collection import Collection, load_collection
-from channelhash.data.concat import Partners, find_partners
+from channelhash.data.collection import Collection, Partners, find_partners, load_collection
 from channelhash.data.records import Records
-from channelhash.data.settings import SplitSettings
+from channelhash.data.registry import SplitSettings
 from channelhash.data.splits import Splits
-from channelhash.data.tabular_files import ENDINGS as TABLES
+from channelhash.data.table import TABLE_ENDINGS as TABLES
 from channelhash.errors import InputError
 from channelhash.losses import TEACHER_LOSSES, resolve_loss
 from channelhash.metrics.report import count_tasks

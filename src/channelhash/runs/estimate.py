@@ -11,7 +11,7 @@ import torch
 from channelhash.config import RunConfig, TrainSettings
 from channelhash.data.collection import load_collection
 from channelhash.data.records import Records
-from channelhash.data.settings import make_splits
+from channelhash.data.registry import make_splits
 from channelhash.errors import InputError
 from channelhash.losses import HashLoss
 from channelhash.models import HashModel

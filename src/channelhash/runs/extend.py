@@ -24,8 +24,7 @@ from channelhash.config import (
     read_run_config,
     read_sections,
 )
-from channelhash.data.collection import Collection
-from channelhash.data.concat import labels_as
+from channelhash.data.collection import Collection, labels_as
 from channelhash.data.records import Records
 from channelhash.data.splits import Rows, Splits
 from channelhash.errors import InputError

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from channelhash.config import RunConfig, read_run_config, read_sections
-from channelhash.data.collection import Collection, load_collection
-from channelhash.data.concat import join_records, join_splits
+from channelhash.data.collection import Collection, join_records, join_splits, load_collection
 from channelhash.data.records import Records
-from channelhash.data.settings import make_splits
+from channelhash.data.registry import make_splits
 from channelhash.data.splits import Splits, load_splits, save_splits
 from channelhash.errors import InputError
 from channelhash.models import HashModel, load_model

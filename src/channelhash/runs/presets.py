@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from channelhash.data.tabular_files import ENDINGS
+from channelhash.data.table import TABLE_ENDINGS
 from channelhash.errors import InputError
 from channelhash.utils.typed_settings import path_override
 
@@ -18,7 +18,7 @@ OF_MODEL = {
 }
 #: How the name of a data file ends -> its kind.
 _KINDS = {
-    **dict.fromkeys(ENDINGS, "table"),
+    **dict.fromkeys(TABLE_ENDINGS, "table"),
     **dict.fromkeys((".npz", ".mat", ".h5"), "features"),
 }
 

@@ -8,7 +8,7 @@ import torch
 
 from channelhash.config import RunConfig, make_config, read_config
 from channelhash.data.collection import load_collection
-from channelhash.data.label_noise import noisy_labels
+from channelhash.data.records import noisy_labels
 from channelhash.errors import InputError
 from channelhash.models import HashModel
 from channelhash.runs.extend import check_extension, extend

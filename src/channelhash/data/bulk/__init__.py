@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from channelhash.data.bulk import images, parquet, tar
 from channelhash.data.bulk.batches import Planned, RawBatch, Shard
-from channelhash.data.image_endings import IMAGE_ENDINGS
+from channelhash.data.images import IMAGE_ENDINGS
 from channelhash.errors import InputError
 from channelhash.utils.addresses import File, Place, list_files
 

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard
-from channelhash.data.image_endings import IMAGE_ENDINGS
+from channelhash.data.images import IMAGE_ENDINGS
 from channelhash.data.label_cells import split_labels
 from channelhash.errors import InputError
 from channelhash.utils.addresses import File, Place, open_address
