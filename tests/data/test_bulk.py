@@ -141,16 +141,6 @@ def test_paths_of_pictures_come_in_several_types(tmp_path, form):
     assert batch.bad == [("c", "no picture")]
 
 
-def test_one_column_can_hold_pictures_and_paths_of_pictures(tmp_path):
-    write_pictures(tmp_path, 2)
-    content = (tmp_path / "images/0.png").read_bytes()
-    cells = [{"bytes": content, "path": "x.png"}, {"bytes": None, "path": "images/1.png"}]
-    pq.write_table(pa.table({"id": ["a", "b"], "image": cells}), tmp_path / "t.parquet")
-    (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("image",))
-    assert batch.items["image"] == [content, (tmp_path / "images/1.png").read_bytes()]
-    assert batch.image_addresses == ["", str(tmp_path / "images/1.png")]
-
-
 @pytest.mark.parametrize(
     "kind",
     [pa.list_(pa.float64()), pa.large_list(pa.float16()), pa.list_view(pa.float32()), pa.list_(pa.int8()),
@@ -174,28 +164,6 @@ def test_one_cell_costs_its_row_of_parquet(tmp_path):
     (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("text",))
     assert (batch.ids, batch.labels) == (["a", "c"], [["1"], []])
     assert batch.bad == [("b", "the text holds a NUL; take it out"), ("d", "the text is empty")]
-
-
-@pytest.mark.parametrize(
-    ("name", "column"),
-    [
-        ("id", pa.array([b"a"])),
-        ("id", pa.array([["a"]])),
-        ("text", pa.array([b"a"]).dictionary_encode()),
-        ("text", pa.array([["a"]])),
-        ("text", pa.array([{"a": 1}])),
-        ("image", pa.array([{"a": 1}])),
-        ("image", pa.array([["a.png"]])),
-        ("labels", pa.array([[b"a"]])),
-        ("labels", pa.array([{"a": 1}])),
-    ],
-    ids=str,
-)
-def test_a_column_of_another_type_is_refused_with_its_type(tmp_path, name, column):
-    columns = {"id": ["a"], "text": ["x"], "image": ["a.png"], "labels": ["y"], name: column}
-    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=rf"t\.parquet: the column '{name}' holds .*<.*>|holds binary; expected"):
-        shards_of(tmp_path / "t.parquet", tmp_path, 9)
 
 
 def write_members(path, members):
@@ -235,7 +203,7 @@ def test_a_name_with_dots_and_a_compressed_tar_file_are_named(tmp_path):
     (batch,) = read(tmp_path / "x.tar", tmp_path, modalities=("image",))
     assert batch.bad[0].reason.startswith("no image (a name ends at its first dot: IMG_2020.01.02.png is ")
     (tmp_path / "z.tar").write_bytes(gzip.compress((tmp_path / "x.tar").read_bytes()))
-    with pytest.raises(InputError, match=r"z\.tar: is compressed \(gzip\); unpack it"):
+    with pytest.raises(InputError, match=r"z\.tar: not a readable tar file, perhaps truncated or compressed"):
         KINDS["tar"].modalities(str(tmp_path / "z.tar"))
 
 
@@ -331,18 +299,12 @@ def test_a_disk_that_fails_ends_the_job_but_a_missing_image_does_not(tmp_path, m
 @pytest.mark.parametrize(
     ("failure", "kind", "says"),
     [
-        (
-            PermissionError("Forbidden"),
-            InputError,
-            r"memory://none/a\.jpg: no access \(Forbidden\); check the credentials",
-        ),
-        (
-            TimeoutError("no answer"),
-            JobError,
-            r"memory://none/a\.jpg: the server failed \(no answer\); run the same command",
-        ),
+        (PermissionError("Forbidden"), InputError,
+         r"memory://none/a\.jpg: no access \(Forbidden\); check the credentials"),
+        (TimeoutError("no answer"), JobError,
+         r"memory://none/a\.jpg: the server failed \(no answer\); run the same command"),
     ],
-)
+)  # fmt: skip
 def test_an_object_store_that_refuses_or_fails_ends_the_job_and_makes_no_item_bad(monkeypatch, failure, kind, says):
     def fail(*arguments, **options):
         raise failure
@@ -350,3 +312,13 @@ def test_an_object_store_that_refuses_or_fails_ends_the_job_and_makes_no_item_ba
     monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "cat_file", fail)
     with pytest.raises(kind, match=says):
         fetch(["memory://none/a.jpg"])
+
+
+def test_one_column_can_hold_pictures_and_paths_of_pictures(tmp_path):
+    write_pictures(tmp_path, 2)
+    content = (tmp_path / "images/0.png").read_bytes()
+    cells = [{"bytes": content, "path": "x.png"}, {"bytes": None, "path": "images/1.png"}]
+    pq.write_table(pa.table({"id": ["a", "b"], "image": cells}), tmp_path / "t.parquet")
+    (batch,) = read(tmp_path / "t.parquet", tmp_path, modalities=("image",))
+    assert batch.items["image"] == [content, (tmp_path / "images/1.png").read_bytes()]
+    assert batch.image_addresses == ["", str(tmp_path / "images/1.png")]

@@ -12,13 +12,10 @@ from channelhash.errors import InputError
 
 INSTANCES = {
     "images": [{"id": 9, "file_name": "9.jpg"}, {"id": 4, "file_name": "4.jpg"}],
-    "annotations": [
-        {"image_id": 9, "category_id": 1},
-        {"image_id": 9, "category_id": 1},
-        {"image_id": 9, "category_id": 3},
-    ],
+    "annotations": [{"image_id": 9, "category_id": 1}, {"image_id": 9, "category_id": 1},
+     {"image_id": 9, "category_id": 3}],
     "categories": [{"id": 1, "name": "dog"}, {"id": 3, "name": "car"}, {"id": 7, "name": "bus"}],
-}
+}  # fmt: skip
 CAPTIONS = {
     "annotations": [
         {"image_id": 4, "caption": "An empty street. "},
@@ -62,20 +59,13 @@ def test_pictures_alone_and_another_root(tmp_path):
 
 # reason -> list to append to, bad entry, what the message says after the name of the file
 BAD = {
-    "label of a missing image": (
-        "annotations",
-        {"image_id": 5, "category_id": 1},
-        "an annotation is for image 5, which is not listed",
-    ),
-    "unknown category": (
-        "annotations",
-        {"image_id": 4, "category_id": 99},
-        "image 4 has the unknown category 99",
-    ),
+    "label of a missing image": ("annotations", {"image_id": 5, "category_id": 1},
+     "an annotation is for image 5, which is not listed"),
+    "unknown category": ("annotations", {"image_id": 4, "category_id": 99}, "image 4 has the unknown category 99"),
     "duplicate id": ("images", {"id": 4, "file_name": "4.jpg"}, "the image id 4 occurs twice"),
     "missing picture": ("images", {"id": 6, "file_name": "6.jpg"}, "image 6: no such picture {root}/6.jpg"),
     "unreadable picture": ("images", {"id": 6, "file_name": "0.jpg"}, "image 6: empty picture {root}/0.jpg"),
-}
+}  # fmt: skip
 LEAVE_OUT = "; mend it, or leave such entries out with --skip-bad"
 
 
@@ -96,20 +86,12 @@ def test_bad_entries_are_named_and_can_be_left_out(tmp_path, reason):
     ("reason", "captions", "ids", "says"),
     [
         ("empty text", CAPTIONS["annotations"][1:], ("9",), "image 4 has no caption"),
-        (
-            "empty text",
-            [*CAPTIONS["annotations"][1:], {"image_id": 4, "caption": " "}],
-            ("9",),
-            "image 4 has no caption",
-        ),
-        (
-            "caption of a missing image",
-            [*CAPTIONS["annotations"], {"image_id": 5, "caption": "A cat."}],
-            ("9", "4"),
-            "a caption is for image 5, which instances_x.json does not list",
-        ),
+        ("empty text", [*CAPTIONS["annotations"][1:], {"image_id": 4, "caption": " "}], ("9",),
+         "image 4 has no caption"),
+        ("caption of a missing image", [*CAPTIONS["annotations"], {"image_id": 5, "caption": "A cat."}], ("9", "4"),
+         "a caption is for image 5, which instances_x.json does not list"),
     ],
-)
+)  # fmt: skip
 def test_bad_captions_are_named_and_can_be_left_out(tmp_path, reason, captions, ids, says):
     line = f"{tmp_path / 'captions_x.json'}: {says}"
     assert refusal(tmp_path, INSTANCES, {"annotations": captions}) == line + LEAVE_OUT

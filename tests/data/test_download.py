@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from channelhash.data import download as downloads
-from channelhash.data.download import SOURCES, Source, download, unpack
+from channelhash.data.download import Source, download, unpack
 from channelhash.errors import InputError, JobError
 
 
-def zip_of(members: dict[str, bytes]) -> bytes:
+def zip_of(members: dict[str | zipfile.ZipInfo, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in members.items():
@@ -79,7 +79,6 @@ def assert_complete(root) -> None:
 def test_an_archive_is_fetched_once(server, tmp_path):
     assert fetch(server, tmp_path) == ["set.zip"]
     assert_complete(tmp_path)
-    assert hashlib.sha256(server.content).hexdigest() in (tmp_path / "checksums.json").read_text()
     assert fetch(server, tmp_path) == []
     assert len(server.requests) == 1
 
@@ -131,20 +130,6 @@ def test_a_corrupt_byte_is_found_and_the_archive_set_aside(server, tmp_path):
     assert_complete(tmp_path)
 
 
-def test_a_recorded_checksum_is_compared_at_the_next_download(server, tmp_path):
-    fetch(server, tmp_path)
-    for path in (tmp_path / "set").rglob("*.txt"):
-        path.unlink()
-    (tmp_path / "set" / "a").rmdir()
-    (tmp_path / "set").rmdir()
-    (tmp_path / "archives" / "set.zip").unlink()
-    server.content = zip_of({"other.txt": b"other"})
-    with pytest.raises(JobError, match=r"SHA-256 is .* recorded in"):
-        fetch(server, tmp_path)
-    with pytest.raises(JobError, match=r"has .* bytes, expected 7"):
-        fetch(server, tmp_path, size=7)
-
-
 def test_errors_of_the_server_and_the_address_are_one_line(server, tmp_path):
     server.status = 404
     with pytest.raises(JobError, match="the server answers 404"):
@@ -161,41 +146,27 @@ def test_errors_of_the_server_and_the_address_are_one_line(server, tmp_path):
         download("nuswid", tmp_path)
 
 
-@pytest.mark.parametrize(
-    "name", ["../evil.txt", "/etc/evil.txt", "a/../../evil.txt", "C:\\evil.txt", "a\\..\\..\\evil"]
-)
-def test_members_that_lead_outside_are_refused(tmp_path, name):
+def test_nothing_lands_outside_the_folder_and_nothing_becomes_a_link(tmp_path):
     (tmp_path / "in").mkdir()
     archive = tmp_path / "in" / "x.zip"
-    archive.write_bytes(zip_of({"good.txt": b"good", name: b"evil"}))
-    with pytest.raises(InputError, match="leads outside the folder; nothing was unpacked"):
-        unpack(archive, tmp_path / "in" / "out")
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["x.zip"]
+    link = zipfile.ZipInfo("link")
+    link.external_attr = 0o120777 << 16
+    names = ("good.txt", "../evil.txt", "/etc/evil.txt", "a/../../evil.txt", "C:\\evil.txt", "a\\..\\..\\evil", link)
+    archive.write_bytes(zip_of(dict.fromkeys(names, b"/etc/passwd")))
+    unpack(archive, tmp_path / "in" / "out")
+    assert {path for path in tmp_path.rglob("*") if (tmp_path / "in" / "out") not in (path, *path.parents)} == {
+        tmp_path / "in",
+        archive,
+    }
+    assert not (tmp_path / "in" / "out" / "link").is_symlink()
 
 
-def test_links_are_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
-        info = zipfile.ZipInfo("link")
-        info.external_attr = 0o120777 << 16
-        archive.writestr(info, "/etc/passwd")
-    with pytest.raises(InputError, match="'link' is a link or a device"):
-        unpack(tmp_path / "x.zip", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_bombs_are_refused(tmp_path, monkeypatch):
-    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("zeros", b"\0" * 2**23)
-    with pytest.raises(InputError, match="'zeros' expands more than 200 times"):
-        unpack(tmp_path / "x.zip", tmp_path / "out")
+def test_archives_of_too_many_bytes_are_refused(tmp_path, monkeypatch):
     (tmp_path / "y.zip").write_bytes(zip_of({str(i): b"x" for i in range(20)}))
-    monkeypatch.setattr(downloads, "MOST_MEMBERS", 10)
-    with pytest.raises(InputError, match="20 members, more than 10"):
-        unpack(tmp_path / "y.zip", tmp_path / "out")
-    monkeypatch.setattr(downloads, "MOST_MEMBERS", 100)
     monkeypatch.setattr(downloads, "MOST_BYTES", 10)
     with pytest.raises(InputError, match="20 bytes unpacked, more than 10"):
         unpack(tmp_path / "y.zip", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_damaged_archives_are_refused(tmp_path):
@@ -206,9 +177,3 @@ def test_damaged_archives_are_refused(tmp_path):
         with pytest.raises(InputError, match=rf"{name}\.zip: damaged archive"):
             unpack(tmp_path / f"{name}.zip", tmp_path / "no")
     assert not (tmp_path / "no").exists()
-
-
-def test_official_sources_are_https_zip_archives():
-    for source in (source for sources in SOURCES.values() for source in sources):
-        assert source.url.startswith("https://")
-        assert source.file_name.endswith(".zip")

@@ -3,10 +3,13 @@
 import h5py
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from scipy.io import savemat
 from scipy.sparse import csc_matrix
 
 from channelhash.data.features import load_features
+from channelhash.data.splits import draw_splits
 from channelhash.errors import InputError
 from channelhash.models import MODELS
 from channelhash.models.hash_model import encode_records
@@ -90,11 +93,9 @@ INFINITE = np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])
         ({"labels": np.array([1, 2, np.inf])}, ": labels[2] is inf, expected the number of a class"),
         ({"labels": np.array([[1], [2.5], [0]])}, ": labels[1] is 2.5, expected the number of a class"),
         ({"labels": np.array([[1, 0], [2, 0], [0, 0]])}, ": labels[1, 0] is 2, expected 0 or 1"),
-        (
-            {"image": INFINITE},
-            ", row 1 (id 1): image features are not finite, and so are those of 1 more; mend them, or leave such rows "
-            "out with --skip-bad",
-        ),
+        ({"image": INFINITE},
+         ", row 1 (id 1): image features are not finite, and so are those of 1 more; mend them, or leave such rows "
+         "out with --skip-bad"),
         (
             {"image": np.array([[1], [1e300], [2]])},  # too large for float32
             ", row 1 (id 1): image features are not finite; mend them, or leave such rows out with --skip-bad",
@@ -113,7 +114,7 @@ INFINITE = np.array([[1.0, 2], [3, np.inf], [np.nan, 4]])
         ({"label_names": np.array(["a"])}, ": 1 label_names, but labels have 2 columns"),
         ({"label_names": np.array(["a", "a"])}, ": label_names 0 and 1 are both 'a'"),
     ],
-)
+)  # fmt: skip
 def test_arrays_that_do_not_fit_are_named(tmp_path, arrays, says):
     assert refusal(write(tmp_path / "f.npz", **arrays)) == f"{tmp_path / 'f.npz'}{says}"
 
@@ -188,20 +189,6 @@ def test_sparse_matlab_matrices_and_columns_of_classes(tmp_path):
     np.testing.assert_array_equal(records.labels, [[1, 0, 0], [0, 0, 1], [0, 1, 0]])
 
 
-def test_sparse_matrices_of_v73_files(tmp_path):
-    path = write_as(tmp_path, "v7.3", {"IAll": IMAGE})
-    with h5py.File(path, "r+") as file:
-        for name, matrix in (("LAll", csc_matrix(LABELS.astype(float))), ("YAll", csc_matrix((3, 4)))):
-            group = file.create_group(name)
-            group.attrs["MATLAB_sparse"] = np.uint64(matrix.shape[0])
-            group["jc"] = matrix.indptr.astype(np.uint64)
-            if matrix.nnz:  # MATLAB leaves both out where everything is zero
-                group["data"], group["ir"] = matrix.data, matrix.indices.astype(np.uint64)
-    records = load_features(path)
-    np.testing.assert_array_equal(records.labels, LABELS)
-    np.testing.assert_array_equal(records.items["text"], np.zeros((3, 4)))
-
-
 def test_names_are_texts_in_every_format(tmp_path):
     arrays = {"image": np.eye(3), "labels": LABELS}
     np.savez(tmp_path / "f.npz", **arrays, id=np.array([b"a", b"b", "é".encode()]), label_names=np.array(["x", "yy"]))
@@ -236,15 +223,6 @@ def test_truncated_files_are_named(tmp_path, ending):
         assert "\n" not in message
 
 
-@pytest.mark.parametrize("ending", [".npz", ".mat", ".h5"])
-def test_files_of_another_kind_are_named(tmp_path, ending):
-    path = tmp_path / f"f{ending}"
-    for content in (b"id,image,text\n" * 100, b"\x93NUMPY\x01\x00" + bytes(600)):
-        path.write_bytes(content)
-        assert refusal(path).startswith(f"{path}: not a readable {ending} file, perhaps truncated")
-    assert refusal(tmp_path / "f.csv") == f"{tmp_path / 'f.csv'}: a file of arrays ends in .npz, .mat, .h5, .hdf5"
-
-
 def test_missing_files_and_arrays_are_named(tmp_path):
     path = tmp_path / "f.npz"
     assert refusal(path) == f"{path}: no such file"
@@ -253,14 +231,6 @@ def test_missing_files_and_arrays_are_named(tmp_path):
     assert refusal(path) == f"{path}: needs the arrays {known}; it has labels"
     np.savez(path)
     assert refusal(path) == f"{path}: needs the arrays {known}; it has none"
-
-
-def test_a_pickle_is_never_loaded(tmp_path):
-    path = tmp_path / "f.npz"
-    np.savez(path, image=np.array([{}], dtype=object), labels=LABELS)
-    assert refusal(path) == (
-        f"{path}: not a readable .npz file, perhaps truncated (Object arrays cannot be loaded when allow_pickle=False)"
-    )
 
 
 @pytest.mark.parametrize(
@@ -298,3 +268,138 @@ def test_rows_that_cannot_be_told_from_columns_are_refused(tmp_path, arrays):
 def test_objects_of_matlab_are_named_with_a_remedy(tmp_path):
     says = refusal(write(tmp_path / "f.npz", label_names=np.array("")))
     assert says.endswith("label_names is an object or a structure; in MATLAB, save cellstr(label_names)")
+
+
+IMAGES, TEXTS, SETS = np.arange(24.0).reshape(12, 2), np.eye(12), np.arange(36).reshape(12, 3) % 2
+TRAIN, DATABASE, QUERY = range(5), range(5, 9), range(9, 12)
+
+
+def write_parts(path, **parts):
+    """The rows of each part under its ending."""
+    arrays = {}
+    for ending, rows in parts.items():
+        arrays |= {f"I_{ending}": IMAGES[list(rows)], f"T_{ending}": TEXTS[list(rows)], f"L_{ending}": SETS[list(rows)]}
+    np.savez(path, **arrays)
+    return path
+
+
+def change(path, **arrays):
+    """The file with some arrays replaced, or left out where None."""
+    with np.load(path) as archive:
+        merged = {**dict(archive), **arrays}
+    np.savez(path, **{name: values for name, values in merged.items() if values is not None})
+    return path
+
+
+def row_of(records, name):
+    return int(records.items["image"][records.ids.index(name), 0]) // 2
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.permutations(range(9)), st.integers(1, 9))
+def test_training_rows_that_the_database_repeats_are_read_once(tmp_path, database, n_train):
+    train = sorted(database)[:n_train]
+    path = change(write_parts(tmp_path / "f.npz", tr=train, db=database, te=QUERY), L_tr=SETS[train].astype(np.float32))
+    records = load_features(path)
+    assert len(records) == 12
+    assert [row_of(records, f"train{i}") for i in range(n_train)] == train
+    splits = draw_splits(records, method="given")
+    assert sorted(records.items["image"][splits.retrieval, 0] // 2) == list(range(9))
+    assert sorted(records.items["image"][splits.train, 0] // 2) == train
+
+
+def test_equal_rows_of_the_database_are_each_a_row(tmp_path):
+    records = load_features(write_parts(tmp_path / "f.npz", tr=[0, 0], db=[0, 0, 0, 1], te=[2]))
+    assert sorted(records.ids) == ["database2", "database3", "query0", "train0", "train1"]
+
+
+def test_a_database_without_all_training_rows_stands_beside_them(tmp_path):
+    assert len(load_features(write_parts(tmp_path / "f.npz", tr=[0, 1], db=[1, 2, 3], te=[4]))) == 6
+
+
+def test_given_splits_are_those_of_the_file(tmp_path):
+    records = load_features(write_parts(tmp_path / "f.npz", tr=TRAIN, db=DATABASE, te=QUERY))
+    splits = draw_splits(records, validation_queries=1, method="given")
+    assert {records.ids[row] for row in splits.query} == {f"query{i}" for i in range(3)}
+    assert {records.ids[row] for row in splits.train} == {f"train{i}" for i in range(5)}
+    assert set(splits.retrieval) == set(range(12)) - set(splits.query)
+    validation = [*splits.validation_query, *splits.validation_retrieval]
+    assert sorted(records.ids[row] for row in validation) == [f"database{i}" for i in range(4)]
+    assert len(splits.validation_query) == 1
+    order = np.arange(12)[::-1]
+    again = draw_splits(records.take(order), validation_queries=1, method="given")
+    for name, rows in vars(splits).items():
+        assert set(order[vars(again)[name]]) == set(rows)
+
+
+def test_given_splits_need_parts_and_no_sizes(tmp_path):
+    records = load_features(write_parts(tmp_path / "f.npz", tr=TRAIN, te=QUERY))
+    with pytest.raises(InputError) as caught:
+        draw_splits(records, queries=2, method="given")
+    assert str(caught.value) == (
+        "data.split_method given takes queries and train from the file; leave both settings out"
+    )
+    for others in (load_features(write_parts(tmp_path / "g.npz", tr=TRAIN)), records.take(range(5, 8))):
+        with pytest.raises(InputError) as caught:
+            draw_splits(others, method="given")
+        assert str(caught.value) == (
+            "data.split_method given needs a features file with the parts I_te, T_te, L_te and I_tr … or I_db …; "
+            "draw these splits at random"
+        )
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"L_te": None}, "has I_te, but no L_te (labels)"),
+        ({"T_tr": None}, "has I_tr, but no T_tr (text)"),
+        ({"I_te": IMAGES[:2]}, "I_te is (2, 2), but L_te has 3 rows"),
+        ({"I_te": np.array(["a", "b", "c"])}, "I_te holds <U1, expected numbers"),
+        ({"I_te": np.ones((3, 4))}, "I_te is (3, 4), but I_tr is (5, 2)"),
+        ({"L_tr": np.array(1)}, "I_tr is (5, 2), but L_tr has 1 rows"),
+        ({"I_query": IMAGES[:1], "T_query": TEXTS[:1], "L_query": SETS[:1]},
+         "has two query parts, one of them I_query, T_query, L_query"),
+    ],
+)  # fmt: skip
+def test_parts_that_do_not_fit_are_named(tmp_path, arrays, says):
+    path = change(write_parts(tmp_path / "f.npz", tr=TRAIN, te=QUERY), **arrays)
+    assert refusal(path) == f"{path}: {says}"
+
+
+def test_one_named_array_does_not_go_with_parts(tmp_path):
+    path = change(write_parts(tmp_path / "f.npz", tr=TRAIN, te=QUERY), vgg=IMAGES)
+    assert refusal(path, image_array="vgg") == (
+        f"{path}: the labels come in parts (L_tr …), but one array is named; name labels_array too, or none"
+    )
+
+
+@pytest.mark.parametrize(
+    ("train", "query"),
+    [
+        ("I_train T_train L_train", "I_test T_test L_test"),
+        ("XTrain YTrain LTrain", "XTest YTest LTest"),
+        ("image_tr text_tr label_tr", "image_te text_te label_te"),
+    ],
+)
+def test_parts_have_many_names_and_may_be_stored_by_columns(tmp_path, train, query):
+    arrays = dict(zip(train.split(), (IMAGES[:5].T, TEXTS[:5].T, SETS[:5].T), strict=True))
+    arrays |= dict(zip(query.split(), (IMAGES[5:], TEXTS[5:], SETS[5:]), strict=True))
+    np.savez(tmp_path / "f.npz", **arrays)
+    records = load_features(tmp_path / "f.npz")
+    np.testing.assert_array_equal(records.items["image"], IMAGES)
+    np.testing.assert_array_equal(records.labels, SETS)
+    assert (records.ids[0], records.ids[-1], len(records.problems)) == ("train0", "query6", 3)
+
+
+def test_sparse_matrices_of_v73_files(tmp_path):
+    path = write_as(tmp_path, "v7.3", {"IAll": IMAGE})
+    with h5py.File(path, "r+") as file:
+        for name, matrix in (("LAll", csc_matrix(LABELS.astype(float))), ("YAll", csc_matrix((3, 4)))):
+            group = file.create_group(name)
+            group.attrs["MATLAB_sparse"] = np.uint64(matrix.shape[0])
+            group["jc"] = matrix.indptr.astype(np.uint64)
+            if matrix.nnz:  # MATLAB leaves both out where everything is zero
+                group["data"], group["ir"] = matrix.data, matrix.indices.astype(np.uint64)
+    records = load_features(path)
+    np.testing.assert_array_equal(records.labels, LABELS)
+    np.testing.assert_array_equal(records.items["text"], np.zeros((3, 4)))

@@ -99,15 +99,8 @@ def test_a_list_that_cannot_be_read_is_doubted():
 @pytest.mark.parametrize(
     "cells",
     [
-        [
-            "new york, ny",
-            "san diego, ca",
-            "los angeles, ca",
-            "san jose, ca",
-            "portland, or",
-            "portland, me",
-            "portland",
-        ],
+        ["new york, ny", "san diego, ca", "los angeles, ca", "san jose, ca", "portland, or", "portland, me", "portland"
+         ],
         ["paris", "paris, texas", "paris, france", "london", "london, ontario", "london, england"],
         ["stop sign", "traffic light", "hot dog", "dog", "teddy bear", "bear", "baseball bat", "baseball glove"],
         [f"{a}, {b}" for a in ("smith", "jones", "lee") for b in ("anna", "john", "mary", "tom")],
@@ -121,7 +114,7 @@ def test_a_list_that_cannot_be_read_is_doubted():
         [""],
     ],
     ids=lambda cells: " ".join(cells)[:20],
-)
+)  # fmt: skip
 def test_honest_labels_are_not_doubted(cells):
     assert doubts(cells) == []
 

@@ -62,16 +62,12 @@ def test_missing_pictures_are_named_counted_or_not_needed(root):
 
 
 BAD = {
-    "Groundtruth/AllLabels/Labels_sky.txt": [
-        (b"1\n0\n0\n0\n1\n", "Labels_sky.txt: has 5 lines, the image list has 6"),
-        (b"1\n0\nx\n0\n1\n0\n", "Labels_sky.txt, line 3: 'x' is not 0 or 1"),
-    ],
-    "ImageList/Imagelist.txt": [
-        (b"", "the image list is empty"),
-        (b"actor\\0001_x.jpg\n" * 6, "0001_x.jpg' does not end in _<id>.jpg"),
-    ],
+    "Groundtruth/AllLabels/Labels_sky.txt": [(b"1\n0\n0\n0\n1\n", "Labels_sky.txt: has 5 lines, the image list has 6"),
+     (b"1\n0\nx\n0\n1\n0\n", "Labels_sky.txt, line 3: 'x' is not 0 or 1")],
+    "ImageList/Imagelist.txt": [(b"", "the image list is empty"),
+     (b"actor\\0001_x.jpg\n" * 6, "0001_x.jpg' does not end in _<id>.jpg")],
     "NUS_WID_Tags/All_Tags.txt": [(b"99 stray\n", "line 1: the id '99' is not in the image list")],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "content", "says"), [(n, c, s) for n, cases in BAD.items() for c, s in cases])

@@ -1,20 +1,15 @@
 """Records refuse columns that do not fit, and their readers name what is wrong."""
 
-import tarfile
-
 import numpy as np
 import pytest
 from PIL import Image
 
-from channelhash.data.bulk import tar
-from channelhash.data.bulk.batches import RawBatch
 from channelhash.data.collection import DataSource, readable
 from channelhash.data.folder import images_below, load_any, load_folder
 from channelhash.data.images import Square
-from channelhash.data.records import Problems, Records, labels_from_names
+from channelhash.data.records import Records, labels_from_names
 from channelhash.errors import InputError
 from channelhash.training.feature_cache import collection_hash
-from channelhash.utils.image_files import ImageError
 
 LABELS = np.ones((2, 1), dtype=bool)
 
@@ -31,11 +26,6 @@ def test_columns_of_another_length_are_refused():
 def test_an_unknown_label_names_its_row():
     with pytest.raises(InputError, match=r"t\.csv: row 2 has the unknown label 'cat'; known labels are dog, sea"):
         labels_from_names([["dog"], ["cat"]], ["dog", "sea"], "t.csv")
-
-
-def test_a_problem_raises_unless_bad_entries_are_skipped():
-    with pytest.raises(InputError, match="line 3: no id; mend it"):
-        Problems(skip_bad=False).add("line 3: no id", "mend it", "no id")
 
 
 def test_folders_without_usable_images_are_refused(tmp_path):
@@ -68,14 +58,3 @@ def test_a_missing_image_is_named(tmp_path):
         collection_hash((tmp_path / "lost.jpg",), tmp_path)
     with pytest.raises(InputError, match=r"lost\.jpg: no such picture"):
         Square(8)([tmp_path / "lost.jpg"])
-
-
-def test_bytes_that_are_no_image_cannot_become_records():
-    with pytest.raises(ImageError):
-        RawBatch(["a"], {"image": [b"not a JPEG"]}, [[]], None, []).records([])
-
-
-def test_a_tar_file_without_items_is_refused(tmp_path):
-    tarfile.open(tmp_path / "empty.tar", "w").close()
-    with pytest.raises(InputError, match="holds no item with an image or a text that can be read"):
-        tar.modalities(str(tmp_path / "empty.tar"))

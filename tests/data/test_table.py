@@ -60,13 +60,6 @@ def test_every_format_gives_the_same_records(root, ending):
     assert (records.removed, records.problems, records.found) == ({}, (), 3)
 
 
-def test_pictures_are_found_below_another_root(root):
-    (root / "tables").mkdir()
-    path = write(root / "tables", ROWS)
-    assert load_table(path, root).items["image"][0] == root / "a.jpg"
-    assert refusal(path) == f"{path}, line 2 (id a): no such picture {root / 'tables' / 'a.jpg'}{LEAVE_OUT}"
-
-
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_labels_can_be_a_list(root, ending):
     listed = [{**row, "labels": [x for x in row["labels"].split(";") if x]} for row in ROWS]
@@ -124,14 +117,6 @@ def test_image_names_of_other_systems_are_found(tmp_path, name):
     Image.new("RGB", (4, 4)).save(picture, "jpeg")
     records = load_table(write(tmp_path, [{"id": "1", "image": name, "labels": "x"}]))
     assert records.items["image"] == (picture,)
-
-
-def test_zeros_are_values(tmp_path):
-    records = load_table(
-        write(tmp_path, [{"id": 0, "text": 0, "labels": 0}, {"id": 1, "text": 1, "labels": [0, 1]}], "jsonl")
-    )
-    assert (records.ids, records.items["text"], records.label_names) == (("0", "1"), ("0", "1"), ("0", "1"))
-    assert records.labels.tolist() == [[True, False], [True, True]]
 
 
 def test_a_byte_order_mark_windows_lines_and_quoted_newlines_are_read(tmp_path):
@@ -204,32 +189,18 @@ def test_pictures_are_decoded_where_asked_for(root):
 # reason -> file with a good first row, what is said of its second
 BROKEN_ROWS = {
     "wrong number of cells": ("csv", "id,text,labels\n1,a,x\n2,b\n", "line 3: has 2 cells, but the header has 3"),
-    "not JSON": (
-        "jsonl",
-        '{"id": "1", "text": "a", "labels": "x"}\n{"id": oops}\n',
-        "line 2: is not JSON (Expecting value at character 8)",
-    ),
-    "not JSON, a list": (
-        "jsonl",
-        '{"id": "1", "text": "a", "labels": "x"}\n[1]\n',
-        "line 2: is not a JSON object {…}",
-    ),
-    "not JSON, a key twice": (
-        "jsonl",
-        '{"id": "1", "text": "a", "labels": "x"}\n{"id": "2", "text": "b", "text": "c"}\n',
-        "line 2: has the key 'text' twice",
-    ),
-    "not JSON, half a character": (
-        "jsonl",
-        '{"id": "1", "text": "\\ud83d\\ude42", "labels": "x"}\n{"id": "2", "text": "\\ud83d", "labels": "x"}\n',
-        "line 2: has half of a Unicode character (a lone surrogate)",
-    ),
-    "not a text": (
-        "jsonl",
-        '{"id": "1", "text": "a", "labels": "x"}\n{"id": "2", "text": ["b"], "labels": "x"}\n',
-        "line 2 (id 2): the column 'text' holds a list, expected a text",
-    ),
-}
+    "not JSON": ("jsonl", '{"id": "1", "text": "a", "labels": "x"}\n{"id": oops}\n',
+     "line 2: is not JSON (Expecting value at character 8)"),
+    "not JSON, a list": ("jsonl", '{"id": "1", "text": "a", "labels": "x"}\n[1]\n', "line 2: is not a JSON object {…}"),
+    "not JSON, a key twice": ("jsonl",
+     '{"id": "1", "text": "a", "labels": "x"}\n{"id": "2", "text": "b", "text": "c"}\n',
+     "line 2: has the key 'text' twice"),
+    "not JSON, half a character": ("jsonl",
+     '{"id": "1", "text": "\\ud83d\\ude42", "labels": "x"}\n{"id": "2", "text": "\\ud83d", "labels": "x"}\n',
+     "line 2: has half of a Unicode character (a lone surrogate)"),
+    "not a text": ("jsonl", '{"id": "1", "text": "a", "labels": "x"}\n{"id": "2", "text": ["b"], "labels": "x"}\n',
+     "line 2 (id 2): the column 'text' holds a list, expected a text"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("reason", BROKEN_ROWS)
@@ -318,23 +289,14 @@ QUOTES = "a quotation mark is not closed, or not doubled inside a cell"
     [
         ("x.csv", b"id,text,labels\n", ": the table has no rows"),
         ("x.csv", b"", ": the table has no rows"),
-        (
-            "x.csv",
-            b"id,txet,labels\n1,a,b\n",
-            ": has neither a column 'image' nor a column 'text', its columns are 'id', 'txet', 'labels'; "
-            "name yours with image_column or text_column",
-        ),
-        (
-            "x.csv",
-            b"idd,text,labels\n1,a,b\n",
-            ": has no column 'id', its columns are 'idd', 'text', 'labels'; did you mean 'idd'?",
-        ),
-        (
-            "x.csv",
-            b"id,text,Label\n1,a,b\n",
-            ": has no column 'labels'; if that is 'Label', say labels_column=Label; label_columns=[] reads the table "
-            "without labels",
-        ),
+        ("x.csv", b"id,txet,labels\n1,a,b\n",
+         ": has neither a column 'image' nor a column 'text', its columns are 'id', 'txet', 'labels'; "
+         "name yours with image_column or text_column"),
+        ("x.csv", b"idd,text,labels\n1,a,b\n",
+         ": has no column 'id', its columns are 'idd', 'text', 'labels'; did you mean 'idd'?"),
+        ("x.csv", b"id,text,Label\n1,a,b\n",
+         ": has no column 'labels'; if that is 'Label', say labels_column=Label; label_columns=[] reads the table "
+         "without labels"),
         ("x.csv", b"id,text,labels,text\n1,a,b,c\n", ": has 2 columns 'text'; rename or remove all but one"),
         ("x.csv", b'id,text,labels\n1,a,b\n2,"a,b\n3,a,b\n', f", line 3: {QUOTES} (unexpected end of data); mend it"),
         ("x.tsv", b'id\ttext\tlabels\n1\t"a" b\tc\n', f", line 2: {QUOTES} ('\t' expected after '\"'); mend it"),
@@ -343,14 +305,11 @@ QUOTES = "a quotation mark is not closed, or not doubled inside a cell"
         ("x.csv", b"id,text,labels\n1,\xff\xfe,b\n", ", line 2: not UTF-8 text; save the file as UTF-8"),
         ("x.jsonl", b"\n[1]\n[2]\n", ", line 2: is not a JSON object {…}; no row can be read"),
         ("x.jsonl", b'{"id": "\xe9"}\n', ", line 1: not UTF-8 text; save the file as UTF-8"),
-        (
-            "x.txt",
-            b"id,text\n1,a\n",
-            ": a table ends in .csv, .tsv, .jsonl, .parquet; rename it if its cells are separated by commas or tabs, "
-            "or it has one JSON object a line",
-        ),
+        ("x.txt", b"id,text\n1,a\n",
+         ": a table ends in .csv, .tsv, .jsonl, .parquet; rename it if its cells are separated by commas or tabs, "
+         "or it has one JSON object a line"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_file_is_named(tmp_path, name, content, says):
     path = tmp_path / name
     path.write_bytes(content)
@@ -400,3 +359,18 @@ def test_only_the_columns_asked_for_are_read_from_parquet(root):
     with pytest.raises(OSError, match=r".+"):
         pq.read_table(path)
     assert len(load_table(path)) == 3
+
+
+def test_zeros_are_values(tmp_path):
+    records = load_table(
+        write(tmp_path, [{"id": 0, "text": 0, "labels": 0}, {"id": 1, "text": 1, "labels": [0, 1]}], "jsonl")
+    )
+    assert (records.ids, records.items["text"], records.label_names) == (("0", "1"), ("0", "1"), ("0", "1"))
+    assert records.labels.tolist() == [[True, False], [True, True]]
+
+
+def test_pictures_are_found_below_another_root(root):
+    (root / "tables").mkdir()
+    path = write(root / "tables", ROWS)
+    assert load_table(path, root).items["image"][0] == root / "a.jpg"
+    assert refusal(path) == f"{path}, line 2 (id a): no such picture {root / 'tables' / 'a.jpg'}{LEAVE_OUT}"

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from channelhash.scale.job import keeping_sigterm
 from channelhash.utils.optional_imports import library
@@ -14,22 +14,6 @@ from channelhash.utils.optional_imports import library
 _STORE_BYTES = 80 << 20
 # Ray reads it once in a process, so all clusters of this one share it.
 _TOKEN = secrets.token_hex(32)
-
-
-class StoreBytes(NamedTuple):
-    """Bytes in the object stores of a cluster since it began.
-
-    Attributes:
-        created: that were put into the stores of the nodes and of the head; an object that moves counts on both sides.
-        driver: those of them in the head's store: what came from the nodes, and what the driver handed out.
-        spilled: that were written to disk because a store was full.
-        peak: most that all stores together held when they were looked at.
-    """
-
-    created: int
-    driver: int
-    spilled: int
-    peak: int
 
 
 def _started(start: Callable[[], Any]) -> Any:
@@ -58,8 +42,6 @@ class RayNodes:
         cluster_utils: Any = library("ray.cluster_utils", "ray")
         head = {"num_cpus": 0, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
         self._cluster = _started(lambda: cluster_utils.Cluster(initialize_head=True, head_node_args=head))
-        self._stores: dict[str, Any] = {}  # number of a node -> the last that was heard of its store
-        self._head, self._peak = "", 0
 
     @property
     def address(self) -> str:
@@ -74,31 +56,6 @@ class RayNodes:
         """End all processes of a node with SIGKILL."""
         node = min(self._cluster.worker_nodes, key=lambda node: node.unique_id)
         self._cluster.remove_node(node, allow_graceful=False)
-
-    def look(self) -> None:
-        """Ask every node for the state of its object store; the driver has to be connected."""
-        ray, api, grpc = (library(name, "ray") for name in ("ray", "ray._private.internal_api", "grpc"))
-        used = 0
-        for node in filter(lambda node: node["Alive"], ray.nodes()):
-            try:
-                stats = api.node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False).store_stats
-            except grpc.RpcError:  # killed, and not yet missed
-                continue
-            self._stores[node["NodeID"]] = stats
-            used += stats.object_store_bytes_used
-            if "node:__internal_head__" in node["Resources"]:
-                self._head = node["NodeID"]
-        self._peak = max(self._peak, used)
-
-    def store_bytes(self) -> StoreBytes:
-        """Return what `look` has seen; of a killed node, what was last heard of it."""
-        stores = self._stores.values()
-        return StoreBytes(
-            sum(store.cumulative_created_bytes for store in stores),
-            self._stores[self._head].cumulative_created_bytes,
-            sum(store.spilled_bytes_total for store in stores),
-            self._peak,
-        )
 
     def stop(self) -> None:
         """End all processes."""

@@ -63,10 +63,9 @@ def _listens(port: int, server: subprocess.Popen[bytes]) -> bool:
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """A proxy in front of a server on this machine: counts bytes, slows them down, and cuts connections.
+    """A proxy in front of a server on this machine: cuts connections.
 
     Attributes:
-        received: bytes that the server has sent, and clients have received.
         cuts: connections that were cut.
     """
 
@@ -76,7 +75,7 @@ class Proxy(socketserver.ThreadingTCPServer):
     def __init__(self, server: int) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
         self.server_port = server
-        self.received = self.cuts = 0
+        self.cuts = 0
         self.lock = threading.Lock()
         self.heal()
 
@@ -87,7 +86,6 @@ class Proxy(socketserver.ThreadingTCPServer):
     def heal(self) -> None:
         """Pass everything on at once."""
         self.cut_received = self.cut_sent = (0, 0)
-        self.delay = 0.0
 
     def cut(self, direction: str, after: int, times: int = 10**9) -> None:
         """Cut connections that have carried so many bytes from the server ("received") or to it ("sent")."""
@@ -113,12 +111,9 @@ class _Connection(socketserver.BaseRequestHandler):
                     if cut:
                         setattr(self.server, f"cut_{direction}", (after, times - 1))
                         self.server.cuts += 1
-                    elif direction == "received":
-                        self.server.received += len(content)
                 if cut:
                     target.sendall(content[: max(0, after - carried + len(content))])
                     break
-                time.sleep(self.server.delay)
                 target.sendall(content)
         for end in (source, target):
             with suppress(OSError):

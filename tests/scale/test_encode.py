@@ -123,16 +123,7 @@ def test_bad_items_go_to_a_file_of_their_own(tmp_path, capsys):
     assert sorted(ids) == sorted(f"{i}.png" for i in range(12) if i not in (4, 7, 9))
 
 
-def test_a_shard_of_nothing_but_bad_items_is_empty(tmp_path, capsys):
-    for i in range(3):
-        (tmp_path / "in").mkdir(exist_ok=True)
-        (tmp_path / "in" / f"{i}.jpg").write_bytes(b"no picture")
-    model = picture_model(tmp_path / "model", ("image",))
-    result = encoded(capsys, model, "--data", tmp_path / "in", "--out", tmp_path / "out", "--shard-items", 2)
-    assert (result["items"], result["bad"]) == (0, 3)
-    assert [len(ch.CodeSet.load(path)) for path in shard_files(tmp_path / "out")] == [0, 0]
-
-
+@pytest.mark.slow  # another process; an object store's job goes on in a quick test
 def test_a_job_whose_process_was_killed_goes_on_and_redoes_nothing(features, tmp_path, capsys):
     model, data = features
     encoded(capsys, model, "--data", data, "--out", tmp_path / "whole", "--shard-items", 8)
@@ -237,3 +228,13 @@ def test_ray_that_is_not_installed_is_one_line(features, tmp_path, capsys, monke
     monkeypatch.setitem(sys.modules, "ray", None)
     assert_refused(capsys, "encode", model, "--data", data, "--out", tmp_path / "out", "--engine", "ray",
                    says="pip install 'channelhash[ray]'")  # fmt: skip
+
+
+def test_a_shard_of_nothing_but_bad_items_is_empty(tmp_path, capsys):
+    for i in range(3):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{i}.jpg").write_bytes(b"no picture")
+    model = picture_model(tmp_path / "model", ("image",))
+    result = encoded(capsys, model, "--data", tmp_path / "in", "--out", tmp_path / "out", "--shard-items", 2)
+    assert (result["items"], result["bad"]) == (0, 3)
+    assert [len(ch.CodeSet.load(path)) for path in shard_files(tmp_path / "out")] == [0, 0]

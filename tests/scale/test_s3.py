@@ -13,7 +13,6 @@ import pytest
 import channelhash as ch
 from channelhash.scale.encode import encode_bulk
 from channelhash.scale.evaluate import evaluate_shards
-from channelhash.scale.job import shard_files
 from channelhash.utils.addresses import RemotePath, place
 from picture_runs import write_pictures
 from scale.made_inputs import feature_model, picture_items, picture_model, write_feature_parquet, write_tar
@@ -140,20 +139,6 @@ def test_a_bucket_in_and_out_gives_the_bytes_and_scores_of_a_folder(proxy, job, 
 
 
 @pytest.mark.slow
-def test_images_of_a_bucket_have_the_codes_of_those_in_a_folder(bucket, tmp_path, capsys):
-    images = write_pictures(tmp_path / "in", 12).parent / "images"
-    model = picture_model(tmp_path / "model", ("image",))
-    encoded(capsys, model, "--data", images, "--out", tmp_path / "out", "--shard-items", 5)
-    fsspec.filesystem("s3").put(f"{images}/", f"{bucket}/images/", recursive=True)
-    encoded(capsys, model, "--data", f"{bucket}/images", "--out", f"{bucket}/codes", "--shard-items", 5)
-    for here, there in zip(shard_files(tmp_path / "out"), shard_files(RemotePath(f"{bucket}/codes")), strict=True):
-        ours, theirs = ch.CodeSet.load(here), ch.CodeSet.load(there)
-        assert ours.ids == theirs.ids
-        assert ours.codes["image"].tolist() == theirs.codes["image"].tolist()
-        assert theirs.images == tuple(f"{bucket}/images/{name}" for name in theirs.ids)
-
-
-@pytest.mark.slow
 def test_the_server_lets_one_of_two_jobs_begin(bucket):
     manifest = RemotePath(bucket) / "manifest.json"
     assert manifest.create(b"ours")
@@ -178,14 +163,6 @@ def test_connections_that_are_cut_are_begun_anew(proxy, job, bucket, capsys, dir
 
 
 @pytest.mark.slow
-def test_slow_reads_give_the_same_bytes(proxy, job, bucket, capsys):
-    model, data, whole = job
-    proxy.delay = 0.03  # for each 16 KB
-    encoded(capsys, model, "--data", data, "--out", f"{bucket}/codes")
-    assert remote_content(f"{bucket}/codes") == content(whole)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("direction", "after", "name"), [("received", 30_000, "0.tar"), ("sent", 3_000, "codes")])
 def test_a_server_that_always_breaks_off_ends_the_job_in_one_line(proxy, job, bucket, capsys, direction, after, name):
     model, data, whole = job
@@ -198,34 +175,6 @@ def test_a_server_that_always_breaks_off_ends_the_job_in_one_line(proxy, job, bu
         assert found == whole_bytes[name]  # nothing that is half there
     encoded(capsys, *command[1:])
     assert remote_content(f"{bucket}/codes") == whole_bytes
-
-
-@pytest.mark.slow
-def test_a_server_that_falls_silent_ends_the_job_in_one_line(proxy, job, bucket, capsys, monkeypatch):
-    model, data, _ = job
-    monkeypatch.setenv(
-        "FSSPEC_S3", json.dumps({"config_kwargs": {"read_timeout": 0.3, "retries": {"max_attempts": 1}}})
-    )
-    fsspec.config.set_conf_env(fsspec.config.conf)
-    try:
-        use_s3(monkeypatch, proxy.port)
-        proxy.delay = 1.0
-        assert_refused(capsys, "encode", model, "--data", data, "--out", f"{bucket}/codes", says="s3://", status=1)
-    finally:
-        fsspec.config.conf.pop("s3", None)
-
-
-@pytest.mark.slow
-def test_features_are_read_from_a_bucket_without_reading_them_over_and_over(proxy, bucket, tmp_path, capsys):
-    model = feature_model(tmp_path / "model")
-    file = write_feature_parquet(tmp_path / "in" / "0.parquet", n=40_000, row_group=1000)
-    encode_bulk(model, str(file), tmp_path / "whole", shard_items=1000)
-    fsspec.filesystem("s3").put(str(file), f"{bucket}/in/0.parquet")
-    before = proxy.received
-    encoded(capsys, model, "--data", f"{bucket}/in", "--out", f"{bucket}/codes", "--shard-items", 1000)
-    assert remote_content(f"{bucket}/codes") == content(tmp_path / "whole")
-    # 40 shards of 63 KB, whose file has a footer of its own to be read; with 4 MB read ahead it was 23 times.
-    assert proxy.received - before < 4 * file.stat().st_size
 
 
 @pytest.mark.slow
@@ -266,16 +215,6 @@ def test_credentials_buckets_and_servers_that_are_wrong_are_named_in_one_line(
 
 
 @pytest.mark.slow
-def test_files_that_came_since_an_earlier_job_of_the_process_are_seen(proxy, job, bucket):
-    model, data, _ = job
-    encode_bulk(model, data, place(f"{bucket}/codes"))
-    system = fsspec.filesystem("s3", skip_instance_cache=True)  # as another process would
-    system.copy(sorted(system.glob(data))[0], data.replace("*", "later"))
-    with pytest.raises(ch.errors.InputError, match="holds a job with another"):
-        encode_bulk(model, data, place(f"{bucket}/codes"))
-
-
-@pytest.mark.slow
 def test_ray_writes_the_same_bytes_to_a_bucket(proxy, job, bucket, tmp_path):
     model, data, whole = job
     proxy.cut("received", 30_000, times=3)
@@ -290,3 +229,13 @@ def test_ray_writes_the_same_bytes_to_a_bucket(proxy, job, bucket, tmp_path):
     assert remote_content(f"{bucket}/codes") == content(whole)
     query = whole / "codes-000000.parquet"
     assert evaluate_shards(query, place(f"{bucket}/codes"))["tasks"] == evaluate_shards(query, whole)["tasks"]
+
+
+@pytest.mark.slow
+def test_files_that_came_since_an_earlier_job_of_the_process_are_seen(proxy, job, bucket):
+    model, data, _ = job
+    encode_bulk(model, data, place(f"{bucket}/codes"))
+    system = fsspec.filesystem("s3", skip_instance_cache=True)  # as another process would
+    system.copy(sorted(system.glob(data))[0], data.replace("*", "later"))
+    with pytest.raises(ch.errors.InputError, match="holds a job with another"):
+        encode_bulk(model, data, place(f"{bucket}/codes"))

@@ -1,7 +1,7 @@
 """A set of hash codes with ids and labels, in memory and as a Parquet file."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -76,15 +76,13 @@ class CodeSet:
     def take(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> "CodeSet":
         """Return the items of ``rows``, in that order."""
         index = np.asarray(rows, dtype=np.int64)
-        return CodeSet(
-            [self.ids[i] for i in index],
-            {modality: packed[index] for modality, packed in self.codes.items()},
-            None if self.labels is None else self.labels[index],
-            self.n_bits,
-            self.label_names,
-            None if self.texts is None else [self.texts[i] for i in index],
-            None if self.images is None else [self.images[i] for i in index],
-            self.model,
+        return replace(
+            self,
+            ids=[self.ids[i] for i in index],
+            codes={modality: packed[index] for modality, packed in self.codes.items()},
+            labels=None if self.labels is None else self.labels[index],
+            texts=self.texts and [self.texts[i] for i in index],
+            images=self.images and [self.images[i] for i in index],
         )
 
     def names_of(self, row: int) -> list[str]:
@@ -140,15 +138,13 @@ def joined(parts: Sequence[CodeSet]) -> CodeSet:
     first = parts[0]
     labels, texts = ([getattr(part, name) for part in parts] for name in ("labels", "texts"))
     images = [part.images or [""] * len(part) for part in parts] if any(part.images for part in parts) else None
-    return CodeSet(
-        list(chain.from_iterable(part.ids for part in parts)),
-        {modality: np.concatenate([part.codes[modality] for part in parts]) for modality in first.codes},
-        None if first.labels is None else np.concatenate(labels),
-        first.n_bits,
-        first.label_names,
-        None if first.texts is None else list(chain.from_iterable(texts)),
-        None if images is None else list(chain.from_iterable(images)),
-        first.model,
+    return replace(
+        first,
+        ids=list(chain.from_iterable(part.ids for part in parts)),
+        codes={modality: np.concatenate([part.codes[modality] for part in parts]) for modality in first.codes},
+        labels=None if first.labels is None else np.concatenate(labels),
+        texts=None if first.texts is None else list(chain.from_iterable(texts)),
+        images=None if images is None else list(chain.from_iterable(images)),
     )
 
 

@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +14,8 @@ from channelhash.errors import InputError
 from channelhash.utils.array_files import Arrays, read_arrays
 
 
-@dataclass(frozen=True)
-class Side:
-    """The array names of the queries, or of the retrieval set.
-
-    Attributes:
-        codes: modality -> its codes; a file has at least one of them.
-        labels: the labels.
+class Side(NamedTuple):
+    """The array names of the queries, or of the retrieval set: modality -> its codes, and the labels.
 
     >>> Side({"image": "q_img"}, "q_l").names
     ['q_img', 'q_l']
@@ -35,46 +29,14 @@ class Side:
         """All arrays."""
         return [*self.codes.values(), self.labels]
 
-    def missing(self, arrays: Arrays) -> list[str]:
-        """Return what the file would have to hold besides."""
-        has_codes = any(name in arrays for name in self.codes.values())
-        return ([] if has_codes else [" or ".join(self.codes.values())]) + [self.labels] * (self.labels not in arrays)
 
+Sides = tuple[Side, Side]
 
-@dataclass(frozen=True)
-class Layout:
-    """The names that a toolbox gives its arrays.
-
-    Attributes:
-        query: those of the queries.
-        database: those of the retrieval set.
-        plain: one code array a side, whose modality is not said: the task is ``query->database`` unless it is given.
-
-    >>> Layout(Side({"query": "B_q"}, "L_q"), Side({"database": "B_r"}, "L_r")).names
-    ['B_q', 'L_q', 'B_r', 'L_r']
-    """
-
-    query: Side
-    database: Side
-    plain: bool = True
-
-    @property
-    def names(self) -> list[str]:
-        """All arrays."""
-        return self.query.names + self.database.names
-
-    def missing(self, arrays: Arrays) -> list[str]:
-        """Return what the file would have to hold besides."""
-        return self.query.missing(arrays) + self.database.missing(arrays)
-
-
-#: What is recognised: the plain names, and those of `train/hash_train.py` of github.com/QinLab-WFU/DSPH (the image half
-#: alone: github.com/Mahiro2211/DSH-pytorch).
+#: What is recognised: the plain names, whose modality is not said, and those of `train/hash_train.py` of
+#: github.com/QinLab-WFU/DSPH (the image half alone: github.com/Mahiro2211/DSH-pytorch).
 LAYOUTS = (
-    Layout(Side({"query": "B_q"}, "L_q"), Side({"database": "B_r"}, "L_r")),
-    Layout(
-        Side({"image": "q_img", "text": "q_txt"}, "q_l"), Side({"image": "r_img", "text": "r_txt"}, "r_l"), plain=False
-    ),
+    (Side({"query": "B_q"}, "L_q"), Side({"database": "B_r"}, "L_r")),
+    (Side({"image": "q_img", "text": "q_txt"}, "q_l"), Side({"image": "r_img", "text": "r_txt"}, "r_l")),
 )
 
 #: Words in names of arrays that stand for the plain names, such as ``tst_binary`` for ``B_q``. The first that occurs
@@ -122,14 +84,21 @@ def read_export(path: Path, names: Mapping[str, str] | None = None, task: str | 
             f"{path}: is one array of four; name its folder, or save one .npz: np.savez(…, B_q=…, B_r=…, L_q=…, L_r=…)"
         )
     arrays = _with_plain_names(_renamed(read_arrays(path), names or {}, path))
-    layout = _with_task(_layout_of(arrays, path), task, path)
-    codes = [_read_codes(arrays, side, path) for side in (layout.query, layout.database)]
-    n_bits = _common_length(layout, codes, path)
-    labels = _read_labels(arrays, layout, [len(next(iter(side.values()))) for side in codes], path)
+    sides = _with_task(_layout_of(arrays, path), task, path)
+    codes = [_read_codes(arrays, side, path) for side in sides]
+    lengths = {
+        side.codes[modality]: bits.shape[1]
+        for side, by_modality in zip(sides, codes, strict=True)
+        for modality, bits in by_modality.items()
+    }
+    n_bits = next(iter(lengths.values()))
+    if len(set(lengths.values())) > 1:
+        each = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise InputError(f"{path}: codes differ in length: {each} columns; a row is an item, a column a bit")
+    labels = _read_labels(arrays, sides, [len(next(iter(side.values()))) for side in codes], path)
     # Sides of several modalities have the same names for them, those of one need not.
-    arrays_of = [list(side.values()) for side in codes]
-    once = np.array_equal(labels[0], labels[1]) and len(arrays_of[0]) == len(arrays_of[1])
-    once = once and all(np.array_equal(query, item) for query, item in zip(*arrays_of, strict=True))
+    query_arrays, item_arrays = ([sets, *side.values()] for sets, side in zip(labels, codes, strict=True))
+    once = len(query_arrays) == len(item_arrays) and all(map(np.array_equal, query_arrays, item_arrays))
     query, database = (
         CodeSet(
             [f"{'item' if once else role}{row}" for row in range(len(sets))],
@@ -168,7 +137,7 @@ def bits_of(codes: NDArray[Any]) -> NDArray[np.bool_]:
 
 def _renamed(arrays: Arrays, names: Mapping[str, str], path: Path) -> Arrays:
     """Return the arrays under the names of the layouts."""
-    layout_names = [name for layout in LAYOUTS for name in layout.names]
+    layout_names = [name for layout in LAYOUTS for name in _names(layout)]
     for name, array_name in names.items():
         if name not in layout_names:
             raise InputError(f"--array {name}={array_name}: {name} is none of {', '.join(layout_names)}")
@@ -189,76 +158,81 @@ def _with_plain_names(arrays: Arrays) -> Arrays:
             if len(first) == 1:
                 found[f"{kind}_{side}"] = arrays[first[0]]
     found |= arrays
-    return arrays if LAYOUTS[0].missing(found) or not LAYOUTS[1].missing(arrays) else found
+    return arrays if _missing(LAYOUTS[0], found) or not _missing(LAYOUTS[1], arrays) else found
 
 
-def _layout_of(arrays: Arrays, path: Path) -> Layout:
+def _names(sides: Sides) -> list[str]:
+    return [name for side in sides for name in side.names]
+
+
+def _missing(sides: Sides, arrays: Arrays) -> list[str]:
+    """Return what the file would have to hold besides; of codes, one modality is enough."""
+    missing = []
+    for side in sides:
+        if not arrays.keys() & side.codes.values():
+            missing.append(" or ".join(side.codes.values()))
+        if side.labels not in arrays:
+            missing.append(side.labels)
+    return missing
+
+
+def _layout_of(arrays: Arrays, path: Path) -> Sides:
     """Return the one layout that the file is complete in."""
-    complete = [layout for layout in LAYOUTS if not layout.missing(arrays)]
+    complete = [sides for sides in LAYOUTS if not _missing(sides, arrays)]
+    titles = [", ".join(_names(sides)) for sides in complete or LAYOUTS]
     if len(complete) > 1:
-        raise InputError(f"{path}: holds two exports, one under {' and one under '.join(_title(x) for x in complete)}")
+        raise InputError(f"{path}: holds two exports, one under {' and one under '.join(titles)}")
     if complete:
         return complete[0]
-    nearest = max(LAYOUTS, key=lambda layout: sum(name in arrays for name in layout.names))
-    if any(name in arrays for name in nearest.names):
-        problem = f"lacks {' and '.join(nearest.missing(arrays))}"
-    else:
-        problem = f"needs {'; or '.join(_title(layout) for layout in LAYOUTS)}"
+    nearest = max(LAYOUTS, key=lambda sides: sum(name in arrays for name in _names(sides)))
+    problem = f"needs {'; or '.join(titles)}"
+    if arrays.keys() & _names(nearest):
+        problem = f"lacks {' and '.join(_missing(nearest, arrays))}"
     raise InputError(f"{path}: {problem}; it has {_listed(arrays)}. --array NAME=ARRAY reads an array as another")
 
 
-def _with_task(layout: Layout, task: str | None, path: Path) -> Layout:
+def _with_task(sides: Sides, task: str | None, path: Path) -> Sides:
     """Return the layout with the modalities of ``task``."""
     if task is None:
-        return layout
-    if not layout.plain:
+        return sides
+    if sides is not LAYOUTS[0]:
         raise InputError(f"--task {task}: the arrays of {path} name their modalities; leave it out")
-    query_modality, _, database_modality = task.partition("->")
-    if not query_modality or not database_modality or "->" in database_modality:
+    modalities = task.split("->")
+    if len(modalities) != 2 or not all(modalities):
         raise InputError(f'--task {task}: expected two modalities, such as "image->text" (in quotes)')
-    (query,), (database,) = layout.query.codes.values(), layout.database.codes.values()
-    return replace(
-        layout,
-        query=replace(layout.query, codes={query_modality: query}),
-        database=replace(layout.database, codes={database_modality: database}),
+    query, database = (
+        side._replace(codes=dict.fromkeys([modality], *side.codes.values()))
+        for side, modality in zip(sides, modalities, strict=True)
     )
+    return query, database
 
 
 def _read_codes(arrays: Arrays, side: Side, path: Path) -> dict[str, NDArray[np.bool_]]:
     """Return modality -> bits ``(n, k)`` of the modalities that the file has; n >= 1 for all."""
-    bits_by_modality: dict[str, NDArray[np.bool_]] = {}
+    bits: dict[str, NDArray[np.bool_]] = {}
     for modality, name in side.codes.items():
         if name not in arrays:
             continue
         if not arrays[name].size:
             raise InputError(f"{path}: {name} is empty, {arrays[name].shape}; evaluation takes at least one code")
         try:
-            bits_by_modality[modality] = bits_of(arrays[name])
+            bits[modality] = bits_of(arrays[name])
         except ValueError as error:
             raise InputError(f"{path}: {name}: {error}") from None
-        rows, first = len(bits_by_modality[modality]), len(next(iter(bits_by_modality.values())))
-        if rows != first:
-            raise InputError(f"{path}: {name} has {rows} rows, {side.codes[next(iter(bits_by_modality))]} has {first}")
-    return bits_by_modality
+        first = next(iter(bits))
+        if len(bits[modality]) != len(bits[first]):
+            rows = f"{name} has {len(bits[modality])} rows, {side.codes[first]} has {len(bits[first])}"
+            raise InputError(f"{path}: {rows}")
+    return bits
 
 
-def _common_length(layout: Layout, codes: list[dict[str, NDArray[np.bool_]]], path: Path) -> int:
-    """Return the code length k of all code arrays."""
-    lengths = {
-        side.codes[modality]: bits.shape[1]
-        for side, bits_by_modality in zip((layout.query, layout.database), codes, strict=True)
-        for modality, bits in bits_by_modality.items()
-    }
-    if len(set(lengths.values())) > 1:
-        each = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise InputError(f"{path}: codes differ in length: {each} columns; a row is an item, a column a bit")
-    return int(next(iter(lengths.values())))
-
-
-def _read_labels(arrays: Arrays, layout: Layout, rows: list[int], path: Path) -> list[NDArray[np.bool_]]:
+def _read_labels(arrays: Arrays, sides: Sides, rows: list[int], path: Path) -> list[NDArray[np.bool_]]:
     """Return label sets of both sides, with the same columns; ``rows`` says how many codes each side has."""
-    names = [side.labels for side in (layout.query, layout.database)]
-    labels = [_as_column(arrays[name], n) for name, n in zip(names, rows, strict=True)]
+    names = [side.labels for side in sides]
+    labels = []
+    for name, n in zip(names, rows, strict=True):  # MATLAB has no vectors, only (n, 1) and (1, n)
+        is_column = arrays[name].ndim == 2 and arrays[name].shape in ((n, 1), (1, n))
+        labels.append(arrays[name].ravel() if is_column else arrays[name])
     for name, values, n in zip(names, labels, rows, strict=True):
         if values.ndim not in (1, 2) or len(values) != n:
             raise InputError(f"{path}: {n} codes, but {name} is {values.shape}; both have one row an item")
@@ -274,11 +248,6 @@ def _read_labels(arrays: Arrays, layout: Layout, rows: list[int], path: Path) ->
         except ValueError as error:
             raise InputError(f"{path}: {name}: {error}") from None
     return sets
-
-
-def _as_column(labels: NDArray[Any], rows: int) -> NDArray[Any]:
-    """Return one number an item as ``(n,)``: MATLAB has no vectors, only ``(n, 1)`` and ``(1, n)``."""
-    return labels.ravel() if labels.ndim == 2 and labels.shape in ((rows, 1), (1, rows)) else labels
 
 
 def _sets_of_classes(
@@ -301,10 +270,6 @@ def _first(values: NDArray[Any], wrong: NDArray[np.bool_]) -> str:
     """Return the first value that is ``wrong``, and where it is."""
     row, column = divmod(int(wrong.argmax()), wrong.shape[1])
     return f"{values[row, column]} (row {row}, column {column})"
-
-
-def _title(layout: Layout) -> str:
-    return ", ".join(layout.names)
 
 
 def _listed(arrays: Arrays) -> str:

@@ -149,23 +149,22 @@ def is_code_file(path: Path) -> bool:
 
 def _from_table(table: pa.Table, description: dict[str, Any]) -> CodeSet:
     """Return the set in a table of our format; an error where the two do not fit together."""
-    if "id" not in table.column_names:
+    columns = {name: table.column(name) for name in table.column_names}
+    if "id" not in columns:
         raise ValueError("the column id is missing")
-    for name in table.column_names:
-        if table.column(name).null_count:
+    for name, column in columns.items():
+        if column.null_count:
             raise ValueError(f"the column {name} has empty cells")
     n_bits = description["n_bits"]
-    texts, images = (
-        table.column(name).to_pylist() if name in table.column_names else None for name in ("text", "image")
-    )
+    texts, images = (columns[name].to_pylist() if name in columns else None for name in ("text", "image"))
     return CodeSet(
-        table.column("id").to_pylist(),
+        columns["id"].to_pylist(),
         {
-            name.removeprefix("code_"): _packed_codes(table.column(name), name, n_bits)
-            for name in table.column_names
+            name.removeprefix("code_"): _packed_codes(column, name, n_bits)
+            for name, column in columns.items()
             if name.startswith("code_")
         },
-        _label_matrix(table.column("labels"), description["n_labels"]) if "labels" in table.column_names else None,
+        _label_matrix(columns["labels"], description["n_labels"]) if "labels" in columns else None,
         n_bits,
         tuple(description["label_names"]),
         texts,
@@ -178,25 +177,21 @@ def _packed_codes(column: pa.ChunkedArray, name: str, n_bits: int) -> PackedCode
     width = -(-n_bits // 8)
     if column.type != pa.binary(width):
         raise ValueError(f"the column {name} is {column.type}; codes of {n_bits} bits are {pa.binary(width)}")
-    parts = [
-        np.frombuffer(chunk.buffers()[1], dtype=np.uint8, count=len(chunk) * width, offset=chunk.offset * width)
-        for chunk in column.chunks
-        if len(chunk)
-    ]
-    return np.concatenate([*parts, np.empty(0, np.uint8)]).reshape(len(column), width)
+    if not len(column):
+        return np.empty((0, width), np.uint8)
+    codes = column.combine_chunks()
+    packed = np.frombuffer(codes.buffers()[1], np.uint8, len(codes) * width, codes.offset * width)
+    return packed.reshape(len(codes), width).copy()
 
 
 def _label_matrix(column: pa.ChunkedArray, n_labels: int) -> NDArray[np.bool_]:
     if not pa.types.is_list(column.type) or not pa.types.is_integer(column.type.value_type):
         raise ValueError(f"the column labels is {column.type}; expected lists of label numbers")
+    lists = column.combine_chunks()
+    offsets = lists.offsets.to_numpy()
+    numbers = lists.values.to_numpy(zero_copy_only=False)[offsets[0] : offsets[-1]]
+    if not ((numbers >= 0) & (numbers < n_labels)).all():
+        raise ValueError(f"the column labels has numbers outside 0 … {n_labels - 1}")
     labels = np.zeros((len(column), n_labels), dtype=bool)
-    row = 0
-    for chunk in column.chunks:
-        offsets = chunk.offsets.to_numpy()
-        rows = np.repeat(np.arange(row, row + len(chunk)), np.diff(offsets))
-        numbers = chunk.values.to_numpy(zero_copy_only=False)[offsets[0] : offsets[-1]]
-        if not ((numbers >= 0) & (numbers < n_labels)).all():
-            raise ValueError(f"the column labels has numbers outside 0 … {n_labels - 1}")
-        labels[rows, numbers] = True
-        row += len(chunk)
+    labels[np.repeat(np.arange(len(column)), np.diff(offsets)), numbers] = True
     return labels

@@ -1,6 +1,7 @@
 """Precomputed features: ``.npz``, ``.mat`` and ``.h5`` files in the forms that the field exchanges."""
 
 import difflib
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -17,86 +18,50 @@ _PREFIXES = {
     "labels": ("L", "label", "labels"),
 }
 #: Ending of a part's arrays -> name of the part, the prefix of its rows' ids.
-PARTS = {
+_PARTS = {
     **dict.fromkeys(("tr", "train"), "train"),
     **dict.fromkeys(("db", "database", "retrieval"), "database"),
     **dict.fromkeys(("te", "test", "query"), "query"),
 }
 
 
-def join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays, tuple[str, ...]]:
-    """Join the parts of a file, one after the other.
+def _join_parts(arrays: Arrays, path: Path, problems: list[str]) -> tuple[Arrays, tuple[str, ...]]:
+    """Return (image, text and labels, part after part; ids ``train0 …``, ``query0 …``); empty if there are no parts.
 
     Many files repeat the training rows inside the database part. Read twice, a row and its copy could land on both
     sides of query and retrieval. Where the database holds every training row, they are therefore read there alone.
-
-    Args:
-        arrays: a file's arrays by name.
-        path: the file, for messages. An array's name is ``I_tr``, ``ITrain`` or ``image_train``, in any case.
-        problems: gets a line for each array that was turned (`by_rows`).
-
-    Returns:
-        (``image``, ``text`` and ``labels`` as far as present; ids ``train0 …``, ``database0 …``, ``query0 …``, by which
-        `splits.draw_splits` can follow the file). Both are empty if the file has no parts.
-
-    Raises:
-        InputError: a part lacks an array that another has, its rows differ in length, or it holds no numbers.
-
-    >>> arrays = {f"{name}_{part}": np.eye(2) for name in "IL" for part in ("tr", "te")}
-    >>> joined, ids = join_parts(arrays, Path("f.mat"), [])
-    >>> joined["image"].shape, ids
-    ((4, 2), ('train0', 'train1', 'query0', 'query1'))
     """
     lower = {name.lower(): name for name in sorted(arrays)}
-    present: dict[str, dict[str, str]] = {}  # ending -> role -> array
-    for ending in PARTS:
+    parts: dict[str, Arrays] = {}
+    names: dict[str, dict[str, str]] = {}  # part -> role -> array
+    for ending, part in _PARTS.items():
+        present = {}
         for role, prefixes in _PREFIXES.items():
             spellings = (f"{prefix}{dash}{ending}".lower() for prefix in prefixes for dash in ("_", ""))
             if name := next((lower[spelling] for spelling in spellings if spelling in lower), None):
-                present.setdefault(ending, {})[role] = name
-    for roles in present.values():
-        turned = by_rows({role: arrays[name] for role, name in roles.items()}, path, problems)
-        arrays = arrays | {name: turned[role] for role, name in roles.items()}
-    _check_alike(present, arrays, path)
-    parts: dict[str, Arrays] = {}
-    for ending, roles in present.items():
-        if PARTS[ending] in parts:
-            raise InputError(f"{path}: has two {PARTS[ending]} parts, one of them {', '.join(roles.values())}")
-        parts[PARTS[ending]] = {role: arrays[name] for role, name in roles.items()}
-    sizes = {part: len(np.atleast_1d(next(iter(values.values())))) for part, values in parts.items()}
-    ids = {part: [f"{part}{row}" for row in range(n)] for part, n in sizes.items()}
-    if "train" in parts and "database" in parts:
-        places = _places(parts["train"], parts["database"])
-        if places is not None:
-            for row, place in enumerate(places):
-                ids["database"][place] = f"train{row}"
-            del parts["train"], ids["train"]
-    joined = {
-        role: np.concatenate([values[role] for values in parts.values()]) for role in next(iter(parts.values()), {})
-    }
+                present[role] = name
+        if present and part in parts:
+            raise InputError(f"{path}: has two {part} parts, one of them {', '.join(present.values())}")
+        if present:
+            names[part] = present
+            parts[part] = _by_rows({role: arrays[name] for role, name in present.items()}, path, problems)
+    _check_alike(names, parts, path)
+    ids = {part: [f"{part}{row}" for row in range(len(next(iter(values.values()))))] for part, values in parts.items()}
+    places = _places(parts["train"], parts["database"]) if {"train", "database"} <= parts.keys() else None
+    if places is not None:
+        for row, place in enumerate(places):
+            ids["database"][place] = f"train{row}"
+        del parts["train"], ids["train"]
+    roles = next(iter(parts.values()), {})
+    joined = {role: np.concatenate([values[role] for values in parts.values()]) for role in roles}
     return joined, tuple(name for part in ids.values() for name in part)
 
 
-def by_rows(arrays: Arrays, path: Path, problems: list[str]) -> Arrays:
-    """Turn arrays that are stored ``(d, n)`` to ``(n, d)``, where the number of rows follows from all of them.
-
-    Args:
-        arrays: role -> array, of the same rows.
-        path: the file, for messages.
-        problems: gets a line for each array that is turned.
-
-    Raises:
-        InputError: rows and columns cannot be told apart.
-
-    >>> turned = by_rows({"image": np.zeros((9, 3)), "labels": np.zeros((3, 2))}, Path("f.mat"), [])
-    >>> turned["image"].shape
-    (3, 9)
-    """
+def _by_rows(arrays: Arrays, path: Path, problems: list[str]) -> Arrays:
+    """Turn arrays of the same rows that are stored ``(d, n)``, where the number of rows follows from all of them."""
     shapes = {role: values.shape for role, values in arrays.items() if values.ndim in (1, 2)}
-    if len({shape[0] for shape in shapes.values()}) == 1 or len(shapes) < len(arrays):
-        return arrays
-    common = set[int].intersection(*map(set, shapes.values()))
-    if not common:
+    common = set[int].intersection(*map(set, shapes.values())) if shapes else set()
+    if len({shape[0] for shape in shapes.values()}) == 1 or len(shapes) < len(arrays) or not common:
         return arrays
     is_square = any(len(shape) == 2 and shape[0] == shape[1] for shape in shapes.values())
     if len(common) > 1 or is_square:
@@ -108,35 +73,36 @@ def by_rows(arrays: Arrays, path: Path, problems: list[str]) -> Arrays:
     return arrays | turned
 
 
-def _check_alike(present: dict[str, dict[str, str]], arrays: Arrays, path: Path) -> None:
+def _check_alike(names: dict[str, dict[str, str]], parts: dict[str, Arrays], path: Path) -> None:
     """Check that all parts have the same arrays with the same columns, and one number of rows in each part."""
-    first = next(iter(present.values()), {})
-    expected = {role for roles in present.values() for role in roles}
-    for ending, roles in present.items():
+    first = next(iter(names), "")
+    expected = {role for roles in names.values() for role in roles}
+    for part, roles in names.items():
+        counted = "labels" if "labels" in roles else next(iter(roles))
         for role in sorted(expected - roles.keys()):
+            ending = next(ending for ending in _PARTS if roles[counted].lower().endswith(ending))
             raise InputError(f"{path}: has {next(iter(roles.values()))}, but no {_PREFIXES[role][0]}_{ending} ({role})")
         for role, name in roles.items():
-            counted = roles["labels"] if "labels" in roles else next(iter(roles.values()))
-            values, rows = arrays[name], len(np.atleast_1d(arrays[counted]))
+            values, rows, alike = parts[part][role], np.atleast_1d(parts[part][counted]), parts[first][role]
             if values.dtype.kind not in "biuf":
                 raise InputError(f"{path}: {name} holds {values.dtype}, expected numbers")
-            if values.ndim == 0 or len(values) != rows:
-                raise InputError(f"{path}: {name} is {values.shape}, but {counted} has {rows} rows")
-            if values.shape[1:] != arrays[first[role]].shape[1:]:
-                raise InputError(f"{path}: {name} is {values.shape}, but {first[role]} is {arrays[first[role]].shape}")
+            if values.ndim == 0 or len(values) != len(rows):
+                raise InputError(f"{path}: {name} is {values.shape}, but {roles[counted]} has {len(rows)} rows")
+            if values.shape[1:] != alike.shape[1:]:
+                raise InputError(f"{path}: {name} is {values.shape}, but {names[first][role]} is {alike.shape}")
 
 
 def _places(train: Arrays, database: Arrays) -> list[int] | None:
     """Return the database place of each training row, none used twice; None if a row is missing."""
-    rows: dict[bytes, list[int]] = {}
+    rows = defaultdict[bytes, list[int]](list)
     for place, key in enumerate(_row_keys(database, train)):
-        rows.setdefault(key, []).append(place)
-    places = []
-    for key in _row_keys(train, database):
-        if not rows.get(key):
-            return None
-        places.append(rows[key].pop(0))
-    return places
+        rows[key].append(place)
+    keys = _row_keys(train, database)
+    needed = Counter(keys)
+    if any(len(rows[key]) < count for key, count in needed.items()):
+        return None
+    free = {key: iter(rows[key]) for key in needed}
+    return [next(free[key]) for key in keys]
 
 
 def _row_keys(part: Arrays, other: Arrays) -> list[bytes]:
@@ -173,7 +139,7 @@ def load_features(
     Arrays that are stored ``(d, n)``, as MATLAB's users often do, are turned where ``n`` follows from the others.
 
     Recognised names are ``image, text, labels``; ``IAll, TAll`` or ``YAll, LAll``; and parted sets ``I_tr, T_tr, L_tr``
-    with ``I_te`` or ``I_db`` and so on (`feature_parts.join_parts`), whose rows have the ids ``train0 …, query0 …``:
+    with ``I_te`` or ``I_db`` and so on whose rows have the ids ``train0 …, query0 …``:
     partitions are drawn anew, or with ``data.split_method: given`` as in the file. One modality alone is enough.
 
     Optional arrays are ``id``, ``label_names``, and ``image_scale``, ``image_zero`` for quantised features (likewise
@@ -198,90 +164,83 @@ def load_features(
     names = {"image": image_array, "text": text_array, "labels": labels_array}
     turned: list[str] = []
     by_role, ids = _arrays_by_role(arrays, names, path, turned)
-    parted = bool(ids)
-    n = len(np.atleast_1d(next(by_role[role] for role in ("labels", *_MODALITIES) if role in by_role)))
-    labels, label_names = _labels(by_role, arrays, n, path)
+    display = {} if ids else _display(arrays, path)
+    if "labels" in by_role:
+        labels, label_names = read_labels(by_role["labels"], arrays, path)
+    else:
+        n_rows = len(np.atleast_1d(next(by_role[role] for role in _MODALITIES if role in by_role)))
+        labels, label_names = np.zeros((n_rows, 0), dtype=bool), ()
     n = len(labels)
     items = {name: _real_values(by_role[name], arrays, name, n, path) for name in _MODALITIES if name in by_role}
-    if not parted:
-        ids = texts_of(arrays["id"], "id", path) if "id" in arrays else tuple(map(str, range(n)))
+    ids = ids or (_texts_of(arrays["id"], "id", path) if "id" in arrays else tuple(map(str, range(n))))
     if len(ids) != n:
         raise InputError(f"{path}: id has {len(ids)} entries, {'labels' if label_names else 'features'} have {n} rows")
     if rows := _first_repeated(ids):
         raise InputError(f"{path}: rows {rows[0]} and {rows[1]} both have the id {ids[rows[0]]!r}")
-    display = {} if parted else _display(arrays, n, path)
-    good, problems = _finite_rows(items, ids, path, skip_bad)
-    if not len(good):
+    for modality, values in display.items():
+        if len(values) != n:
+            raise InputError(f"{path}: {_DISPLAY[modality]} has {len(values)} entries, expected {n}, one a row")
+    finite = {name: np.asarray(np.isfinite(values).all(axis=1)) for name, values in items.items()}
+    good = np.logical_and.reduce(list(finite.values()))
+    problems = []
+    for row in np.flatnonzero(~good):
+        broken = " and ".join(name for name, has in finite.items() if not has[row])
+        problems.append(f"{path}, row {row} (id {ids[row]}): {broken} features are not finite")
+    if problems and not skip_bad:
+        more = f", and so are those of {len(problems) - 1} more" if len(problems) > 1 else ""
+        raise InputError(f"{problems[0]}{more}; mend them, or leave such rows out with --skip-bad")
+    if not good.any():
         raise InputError(f"{path}: no usable row is left of {n}; the first problem is {problems[0]}")
     removed = {"features not finite": len(problems)} if problems else {}
-    lines = (*turned, *problems)
-    records = Records(ids, dict(items), labels, label_names, removed, lines, found=n, display=display)
-    return records.take(good) if problems else records
+    records = Records(ids, dict(items), labels, label_names, removed, (*turned, *problems), found=n, display=display)
+    return records.take(np.flatnonzero(good)) if problems else records
 
 
 def _arrays_by_role(
     arrays: Arrays, names: dict[str, str | None], path: Path, problems: list[str]
 ) -> tuple[Arrays, tuple[str, ...]]:
     """Return (image, text and labels by role, a row an item; the ids of the rows if the file comes in parts)."""
-    for role, name in names.items():
-        if name is not None and name not in arrays:
-            raise InputError(f"{path}: has no array {name!r} ({role}); it has {', '.join(sorted(arrays))}")
     by_role: Arrays = {}
-    ids: tuple[str, ...] = ()
     for role, setting in names.items():
-        name = setting or next((name for name in _NAMES[role] if name in arrays), None)
-        if name is not None:
+        if setting is not None and setting not in arrays:
+            raise InputError(f"{path}: has no array {setting!r} ({role}); it has {', '.join(sorted(arrays))}")
+        if name := setting or next((name for name in _NAMES[role] if name in arrays), None):
             by_role[role] = arrays[name]
     if "labels" not in by_role:
-        joined, ids = join_parts(arrays, path, problems)
+        joined, ids = _join_parts(arrays, path, problems)
         if joined and any(names.values()):
             raise InputError(
                 f"{path}: the labels come in parts (L_tr …), but one array is named; name labels_array too, or none"
             )
-        by_role = joined or by_role
+        if joined:
+            return joined, ids
     if not by_role.keys() & set(_MODALITIES):
         expected = "image or text (or IAll, TAll; I_tr, T_tr …), and labels (or LAll; L_tr …) if there are any"
         raise InputError(f"{path}: needs the arrays {expected}; it has {', '.join(sorted(arrays)) or 'none'}")
     if "labels" not in by_role:
-        _refuse_near_labels(arrays, path)
-    if not ids:
-        same_rows = {"id": arrays["id"].ravel()} if "id" in arrays else {}
-        by_role = {
-            role: values for role, values in by_rows(by_role | same_rows, path, problems).items() if role != "id"
-        }
-    return by_role, ids
+        lower = {name.lower(): name for name in arrays if name != "label_names"}
+        for near in difflib.get_close_matches("labels", lower, n=1, cutoff=0.7):
+            name = lower[near]
+            raise InputError(
+                f"{path}: has no array 'labels'; if that is {name!r}, say labels_array={name}, else rename it"
+            )
+    same_rows = {"id": arrays["id"].ravel()} if "id" in arrays else {}
+    turned = _by_rows(by_role | same_rows, path, problems)
+    return {role: turned[role] for role in by_role}, ()
 
 
-def _refuse_near_labels(arrays: Arrays, path: Path) -> None:
-    """Raise `InputError` if a file without labels has an array whose name resembles theirs."""
-    names = {name.lower(): name for name in arrays if name != "label_names"}
-    for near in difflib.get_close_matches("labels", names, n=1, cutoff=0.7):
-        raise InputError(
-            f"{path}: has no array 'labels'; if that is {names[near]!r}, say labels_array={names[near]}, else rename it"
-        )
-
-
-def _display(arrays: Arrays, n: int, path: Path) -> dict[str, tuple[str, ...]]:
+def _display(arrays: Arrays, path: Path) -> dict[str, tuple[str, ...]]:
     """Return the captions and image paths that the file has."""
     display = {}
     for modality, name in _DISPLAY.items():
         if name in arrays and arrays[name].dtype.kind in "USO":
-            values = texts_of(arrays[name], name, path)
-            if len(values) != n:
-                raise InputError(f"{path}: {name} has {len(values)} entries, expected {n}, one a row")
+            values = _texts_of(arrays[name], name, path)
             display[modality] = tuple(str(path.parent / value) for value in values) if modality == "image" else values
     return display
 
 
-def texts_of(values: NDArray[Any], name: str, path: Path) -> tuple[str, ...]:
-    """Return the entries of ``id``, ``label_names`` and the like: texts, bytes or integers.
-
-    Raises:
-        InputError: an entry is something else, or not UTF-8.
-
-    >>> texts_of(np.array([b"dog", b"sea"]), "label_names", Path("f.npz"))
-    ('dog', 'sea')
-    """
+def _texts_of(values: NDArray[Any], name: str, path: Path) -> tuple[str, ...]:
+    """Return the entries of ``id``, ``label_names`` and the like: texts, bytes or integers."""
     if values.shape == () and values.dtype.kind == "U":
         raise InputError(f"{path}: {name} is an object or a structure; in MATLAB, save cellstr({name})")
     try:
@@ -321,17 +280,12 @@ def read_labels(labels: NDArray[Any], arrays: Arrays, path: Path) -> tuple[NDArr
     """
     matrix, names = _label_matrix(labels, path)
     if "label_names" in arrays:
-        names = tuple(map(label_name, texts_of(arrays["label_names"], "label_names", path)))
+        names = tuple(map(label_name, _texts_of(arrays["label_names"], "label_names", path)))
     if len(names) != matrix.shape[1]:
         raise InputError(f"{path}: {len(names)} label_names, but labels have {matrix.shape[1]} columns")
     if columns := _first_repeated(names):
         raise InputError(f"{path}: label_names {columns[0]} and {columns[1]} are both {names[columns[0]]!r}")
     return matrix, names
-
-
-def _labels(by_role: Arrays, arrays: Arrays, n: int, path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
-    """Return labels and their names; none of ``n`` rows where the file has no labels."""
-    return read_labels(by_role["labels"], arrays, path) if "labels" in by_role else (np.zeros((n, 0), dtype=bool), ())
 
 
 def _label_matrix(labels: NDArray[Any], path: Path) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
@@ -369,21 +323,3 @@ def _real_values(stored: NDArray[Any], arrays: Arrays, name: str, n: int, path: 
                     )
                 apply(values, term.astype(np.float32), out=values)
     return values
-
-
-def _finite_rows(
-    items: dict[str, NDArray[np.float32]], ids: tuple[str, ...], path: Path, skip_bad: bool
-) -> tuple[NDArray[np.int64], list[str]]:
-    """Return (rows whose features are all finite, a line for each other row)."""
-    finite: dict[str, NDArray[np.bool_]] = {
-        name: np.asarray(np.isfinite(values).all(axis=1)) for name, values in items.items()
-    }
-    good: NDArray[np.bool_] = np.asarray(np.stack(list(finite.values())).all(axis=0))
-    problems = []
-    for row in np.flatnonzero(~good):
-        broken = " and ".join(name for name, rows in finite.items() if not rows[row])
-        problems.append(f"{path}, row {row} (id {ids[row]}): {broken} features are not finite")
-    if problems and not skip_bad:
-        more = f", and so are those of {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise InputError(f"{problems[0]}{more}; mend them, or leave such rows out with --skip-bad")
-    return np.flatnonzero(good), problems

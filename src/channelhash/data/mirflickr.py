@@ -120,9 +120,8 @@ def _read_labels(
             if text.isdecimal() and int(text) in images:
                 numbers.add(int(text))
             elif text:
-                what = (
-                    f"picture {text} is not there" if text.isdecimal() else f"{text!r} is not the number of a picture"
-                )
+                shown = f"picture {text}" if text.isdecimal() else repr(text)
+                what = f"{shown} is {'not there' if text.isdecimal() else 'not the number of a picture'}"
                 problems.add(f"{path}, line {place}: {what}", "mend it, or skip such lines with --skip-bad")
     for name in label_names or []:
         if name not in labels:
@@ -149,11 +148,18 @@ def _frequent_tags(tags: Iterable[list[str]], min_tag_count: int, top_tags: int 
     return set(by_count[:top_tags]), f"none of the {top_tags} most frequent tags"
 
 
-def _decode(path: Path, problems: Problems) -> str:
-    """Decode UTF-8, or Latin-1 where a file is not UTF-8 (some tag files are not), and list such files."""
+def decode_text(path: Path) -> tuple[str, bool]:
+    """Decode UTF-8, or Latin-1 where a file is not UTF-8 (some tag files are not); return whether it is UTF-8."""
     data = path.read_bytes()
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8-sig"), True
     except UnicodeDecodeError:
+        return data.decode("latin-1"), False
+
+
+def _decode(path: Path, problems: Problems) -> str:
+    """Decode a file, and list it where it is not UTF-8."""
+    text, is_utf8 = decode_text(path)
+    if not is_utf8:
         problems.lines.append(f"{path}: not UTF-8, read as Latin-1")
-        return data.decode("latin-1")
+    return text

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.data.images import locate_image, visible_folders
+from channelhash.data.mirflickr import decode_text
 from channelhash.data.records import Items, Problems, Records
 from channelhash.errors import InputError
 
 # Each archive may have been unpacked into a folder of its name, or contain that folder itself.
-IMAGE_LISTS = ("ImageList/Imagelist.txt", "ImageList/ImageList/Imagelist.txt")
-LABEL_FOLDERS = ("Groundtruth/AllLabels", "Groundtruth/Groundtruth/AllLabels", "AllLabels")
-TAG_FILES = ("NUS_WID_Tags/All_Tags.txt", "NUS_WID_Tags/NUS_WID_Tags/All_Tags.txt", "All_Tags.txt")
+_IMAGE_LISTS = ("ImageList/Imagelist.txt", "ImageList/ImageList/Imagelist.txt")
+_LABEL_FOLDERS = ("Groundtruth/AllLabels", "Groundtruth/Groundtruth/AllLabels", "AllLabels")
+_TAG_FILES = ("NUS_WID_Tags/All_Tags.txt", "NUS_WID_Tags/NUS_WID_Tags/All_Tags.txt", "All_Tags.txt")
 
 #: Where the file of the image-list entry ``folder\\0001_<id>.jpg`` may lie, tried in this order.
 IMAGE_LAYOUTS = (
@@ -55,15 +56,15 @@ def load_nuswide(
         InputError: a file is missing, a label file has another length than the image list or a line that is not 0
             or 1, a tag line has an unknown id, an image is missing.
     """
-    names, ids = _read_image_list(_find(root, IMAGE_LISTS))
+    names, ids = _read_image_list(_find(root, _IMAGE_LISTS))
     problems = Problems(skip_bad)
     problems.lines += [
         f"id {name} occurs {count} times in the image list: its rows stay on one side of query and retrieval"
         for name, count in Counter(ids).items()
         if count > 1
     ]
-    chosen, labels = _read_labels(_find(root, LABEL_FOLDERS), len(names), n_labels, label_names)
-    tags = _read_tags(_find(root, TAG_FILES), set(ids), problems)
+    chosen, labels = _read_labels(_find(root, _LABEL_FOLDERS), len(names), n_labels, label_names)
+    tags = _read_tags(_find(root, _TAG_FILES), set(ids), problems)
     labelled = labels.any(axis=1)
     if not labelled.all():
         problems.removed[f"none of the {len(chosen)} labels"] = int((~labelled).sum())
@@ -72,7 +73,7 @@ def load_nuswide(
     if require_pictures:
         remedy = f"looked for {', '.join(IMAGE_LAYOUTS)}; add it, or use --skip-bad or require_pictures=false"
         for row in rows:
-            if path := find_image(root, names[row], ids[row]):
+            if path := _find_image(root, names[row], ids[row]):
                 images[row] = path
             else:
                 problems.add(f"{root}: no picture of {names[row]}", remedy, "missing picture")
@@ -85,25 +86,22 @@ def load_nuswide(
     return Records(sample_ids, items, labels[rows], chosen, problems.removed, lines, found=len(names))
 
 
-def find_image(root: Path, listed: str, name: str) -> Path | None:
+def _find_image(root: Path, listed: str, name: str) -> Path | None:
     """Return the file of an image-list entry in any of the recognised layouts, or None."""
     folder, _, file_name = listed.replace("\\", "/").rpartition("/")
-    for layout in IMAGE_LAYOUTS:
-        path = locate_image(root, layout.format(folder=folder, name=file_name, id=name))
-        if path.is_file():
-            return path
-    return None
+    layouts = (layout.format(folder=folder, name=file_name, id=name) for layout in IMAGE_LAYOUTS)
+    return next((path for layout in layouts if (path := locate_image(root, layout)).is_file()), None)
 
 
 def count_images(root: Path) -> tuple[int, int]:
     """Return (images found, entries of the image list): what a person has put there so far."""
-    names, ids = _read_image_list(_find(root, IMAGE_LISTS))
-    return sum(find_image(root, name, id_) is not None for name, id_ in zip(names, ids, strict=True)), len(names)
+    names, ids = _read_image_list(_find(root, _IMAGE_LISTS))
+    return sum(_find_image(root, name, id_) is not None for name, id_ in zip(names, ids, strict=True)), len(names)
 
 
 def _read_image_list(path: Path) -> tuple[list[str], list[str]]:
     """Return (entries, ids) in the list's order; an entry is ``folder\\0001_<id>.jpg``."""
-    names = [line.strip() for line in _read(path).splitlines() if line.strip()]
+    names = [line.strip() for line in decode_text(path)[0].splitlines() if line.strip()]
     ids = []
     for place, name in enumerate(names, start=1):
         stem = name.replace("\\", "/").rpartition("/")[2].partition(".")[0]
@@ -149,36 +147,23 @@ def _read_column(path: Path, n: int) -> NDArray[np.bool_]:
 
 def _find(root: Path, names: tuple[str, ...]) -> Path:
     """Return the first of ``names`` that is there, or what has its last name in other capitals or another folder."""
-    for name in names:
-        if (root / name).exists():
-            return root / name
+    if exact := next((root / name for name in names if (root / name).exists()), None):
+        return exact
     last = Path(names[0]).name.lower()
-    for folder, files in visible_folders(root).items():
-        for path in (folder, *(folder / file for file in files)):
-            if path.name.lower() == last:
-                return path
+    paths = (path for folder, files in visible_folders(root).items() for path in (folder, *map(folder.joinpath, files)))
+    if alike := next((path for path in paths if path.name.lower() == last), None):
+        return alike
     raise InputError(f"{root}: no {' or '.join(names)}; get it with `channelhash data download nuswide`")
 
 
 def _read_tags(path: Path, ids: set[str], problems: Problems) -> dict[str, tuple[str, ...]]:
     """Return id -> its tags, each once; the tags of all its lines where an id has several."""
     tags: dict[str, tuple[str, ...]] = {}
-    for place, line in enumerate(_read(path).splitlines(), start=1):
-        words = line.split()
-        if not words:
-            continue
-        if words[0] not in ids:
-            line = f"{path}, line {place}: the id {words[0]!r} is not in the image list"
-            problems.add(line, "skip such lines with --skip-bad")
-            continue
-        tags[words[0]] = tuple(dict.fromkeys((*tags.get(words[0], ()), *words[1:])))
+    for place, line in enumerate(decode_text(path)[0].splitlines(), start=1):
+        name, *words = line.split() or [""]
+        if name in ids:
+            tags[name] = tuple(dict.fromkeys((*tags.get(name, ()), *words)))
+        elif name:
+            what = f"{path}, line {place}: the id {name!r} is not in the image list"
+            problems.add(what, "skip such lines with --skip-bad")
     return tags
-
-
-def _read(path: Path) -> str:
-    """Read UTF-8, or Latin-1 where a file is not UTF-8."""
-    data = path.read_bytes()
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")

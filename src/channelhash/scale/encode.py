@@ -130,19 +130,20 @@ class ShardEncoder:
         parts, bad = [], []
         with _one_thread():
             for batch in KINDS[job.kind].read(shard, job.root, job.modalities):
-                codes, problems = encode_batch(self._model, batch, job)
+                codes, problems = _encode_batch(self._model, batch, job)
                 parts.append(codes)
                 bad += problems
+        count = sum(map(len, parts)) + len(bad)
+        if count != shard.items:
+            raise JobError(f"{shard.file}: had {shard.items} items, now {count}; it changed meanwhile")
         codes = joined(parts)
-        if len(codes) + len(bad) != shard.items:
-            raise JobError(f"{shard.file}: had {shard.items} items, now {len(codes) + len(bad)}; it changed meanwhile")
         lines = [json.dumps({**item._asdict(), "shard": shard_path(self._out, number).name}) for item in bad]
         write_whole_text(bad_path(self._out, number), "".join(f"{line}\n" for line in lines))
         codes.save(shard_path(self._out, number))
         return Written(len(codes), len(bad))
 
 
-def encode_batch(model: HashModel, batch: RawBatch, job: BulkJob) -> tuple[CodeSet, list[Bad]]:
+def _encode_batch(model: HashModel, batch: RawBatch, job: BulkJob) -> tuple[CodeSet, list[Bad]]:
     """Return codes of the items of a batch, and the items that could not be encoded.
 
     Pictures are decoded only once where all are good; where one is not, each is looked at by itself.
@@ -154,8 +155,7 @@ def encode_batch(model: HashModel, batch: RawBatch, job: BulkJob) -> tuple[CodeS
         if not wrong:
             raise
     good = batch.take([row for row in range(len(batch.ids)) if row not in wrong])
-    bad = [Bad(batch.ids[row], problem) for row, problem in wrong.items()]
-    return _codes(model, good, job), batch.bad + bad
+    return _codes(model, good, job), batch.bad + [Bad(batch.ids[row], problem) for row, problem in wrong.items()]
 
 
 def _codes(model: HashModel, batch: RawBatch, job: BulkJob) -> CodeSet:
@@ -165,7 +165,7 @@ def _codes(model: HashModel, batch: RawBatch, job: BulkJob) -> CodeSet:
 
 def _image_problem(model: HashModel, batch: RawBatch, row: int) -> str | None:
     try:
-        model.prepare("image", batch.take([row]).records(sorted(set(batch.labels[row]))).items["image"])
+        model.prepare("image", batch.take([row]).records(batch.labels[row]).items["image"])
     except ImageError as error:
         return f"not a readable picture ({error})"
     return None
@@ -202,14 +202,10 @@ def _gather_bad(out: Place, n_shards: int) -> int:
     if isinstance(out, Path):
         sweep(out)
     lines = 0
-    with (
-        ThreadPoolExecutor(_READS) as threads,
-        whole_file(out / "bad.jsonl") as temporary,
-        open(temporary, "wb") as gathered,
-    ):
-        for first in range(0, n_shards, _READS):
-            numbers = range(first, min(n_shards, first + _READS))
-            for content in threads.map(lambda number: bad_path(out, number).read_bytes(), numbers):
+    with ThreadPoolExecutor(_READS) as threads, whole_file(out / "bad.jsonl") as temporary:
+        paths = [bad_path(out, number) for number in range(n_shards)]
+        with open(temporary, "wb") as gathered:
+            for content in threads.map(lambda path: path.read_bytes(), paths):
                 lines += content.count(b"\n")
                 gathered.write(content)
     return lines

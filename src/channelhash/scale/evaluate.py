@@ -118,13 +118,13 @@ def _parts(files: Sequence[Place], parts_of_worker: int, workers: int) -> list[l
 
 
 def _files(database: Place) -> Sequence[Place]:
-    if "*" in database.name:
-        matches = star_expression(database.name).fullmatch
-        files: list[Place] = sorted((file for file in database.parent.glob("*") if matches(file.name)), key=str)
-        if not files:
-            raise InputError(f"{database}: no file has such a name")
-        return files
-    return shard_files(database) if database.is_dir() else [database]
+    if "*" not in database.name:
+        return shard_files(database) if database.is_dir() else [database]
+    matches = star_expression(database.name).fullmatch
+    files: list[Place] = sorted((file for file in database.parent.glob("*") if matches(file.name)), key=str)
+    if not files:
+        raise InputError(f"{database}: no file has such a name")
+    return files
 
 
 def _sum(first: Counted, second: Counted, where: Place) -> Counted:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from channelhash.data.bulk import KINDS, input_files
 from channelhash.data.bulk.batches import Shard
 from channelhash.errors import InputError, JobError
-from channelhash.utils.addresses import File, Place, RemotePath, folder_of, write_whole_text
+from channelhash.utils.addresses import Place, RemotePath, folder_of, write_whole_text
 from channelhash.utils.optional_imports import library
 from channelhash.utils.reading import reading
 from channelhash.utils.typed_settings import pick, read_settings, settings_of
@@ -93,20 +93,29 @@ def open_job(model: "HashModel", data: str, out: Place, root: str | None, shard_
     """
     manifest = out / "job" / "manifest.json"
     kind, first = next(input_files(data))
-    files = _Files(data)
     if root is not None and kind != "parquet":
         raise InputError(f"--root: belongs to Parquet files, {data} holds {kind}; leave it out")
-    identity = {
+    digest, n_files = hashlib.sha256(), 0
+    for _, file in input_files(data):
+        digest.update(repr(file).encode())
+        n_files += 1
+    identity: dict[str, Any] = {
         "model": model.fingerprint(),
         "n_bits": model.n_bits,
+        "n_files": n_files,
+        "input_hash": digest.hexdigest()[:16],
         "root": folder_of(data if root is None else f"{root}/*"),
         "shard_items": shard_items,
     }
     if manifest.exists():
-        for _ in files:  # listed once more, for their hash
-            pass
-        current = identity | {"n_files": files.count, "input_hash": files.hash}
-        return _check_same(out, _read_job(out), current)
+        job = _read_job(out)
+        for key, name in _SAME.items():
+            if getattr(job, key) != identity[key]:
+                raise InputError(
+                    f"{out}: holds a job with another {name} ({getattr(job, key)}, now {identity[key]}); name another "
+                    "--out, or remove this one"
+                )
+        return job
     if next(out.glob("*.parquet"), None):
         raise InputError(f"{out}: holds Parquet files, but no job/manifest.json; name an empty or a new folder")
     available = KINDS[kind].modalities(first.address)
@@ -115,39 +124,18 @@ def open_job(model: "HashModel", data: str, out: Place, root: str | None, shard_
         raise InputError(
             f"{data}: holds {' and '.join(available)}, this model encodes {' and '.join(model.modalities)}"
         )
+    files = (file for _, file in input_files(data))
     planned = list(KINDS[kind].plan(files, modalities, shard_items, out / "job" / "listing.parquet"))
     if not planned:
-        raise InputError(f"{data}: its {files.count} files hold no items")
-    labels: frozenset[str] = frozenset().union(*(part.labels for part in planned))
-    job = BulkJob(
-        data=data,
-        kind=kind,
-        n_files=files.count,
-        input_hash=files.hash,
-        modalities=modalities,
-        label_names=tuple(sorted(labels)),
-        shards=tuple(part.shard for part in planned),
-        **identity,  # type: ignore[arg-type]  # by key
-    )
-    _write_manifest(manifest, json.dumps({"format": _FORMAT, **asdict(job)}))
-    return job
-
-
-def _write_manifest(manifest: Place, text: str) -> None:
-    """Write the manifest; in an object store, which has no locks, unless another process was faster."""
+        raise InputError(f"{data}: its {n_files} files hold no items")
+    labels = sorted(set[str]().union(*(part.labels for part in planned)))
+    shards = tuple(part.shard for part in planned)
+    job = BulkJob(data=data, kind=kind, modalities=modalities, label_names=tuple(labels), shards=shards, **identity)
+    text = json.dumps({"format": _FORMAT, **asdict(job)})
     if not isinstance(manifest, RemotePath):
         write_whole_text(manifest, text)
-    elif not manifest.create(text.encode()):
+    elif not manifest.create(text.encode()):  # an object store has no locks
         raise InputError(f"{manifest}: another process began a job there at the same time; name another --out")
-
-
-def _check_same(out: Place, job: BulkJob, current: dict[str, Any]) -> BulkJob:
-    for key, name in _SAME.items():
-        if getattr(job, key) != current[key]:
-            raise InputError(
-                f"{out}: holds a job with another {name} ({getattr(job, key)}, now {current[key]}); name another "
-                "--out, or remove this one"
-            )
     return job
 
 
@@ -220,23 +208,6 @@ def shard_files(folder: _PlaceT) -> list[_PlaceT]:
     return files
 
 
-class _Files:
-    """Files of an input; their number and hash are known after one pass."""
-
-    def __init__(self, data: str) -> None:
-        self._data, self._digest, self.count = data, hashlib.sha256(), 0
-
-    def __iter__(self) -> Iterator[File]:
-        for _, file in input_files(self._data):
-            self._digest.update(repr(file).encode())
-            self.count += 1
-            yield file
-
-    @property
-    def hash(self) -> str:
-        return self._digest.hexdigest()[:16]
-
-
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -282,15 +253,14 @@ class Workers:
         On Ray, results of more than 100 KB go through object stores, which free them up to a second late. So where
         results are large, their number must depend on the number of workers and not on the size of the job.
         """
-        return run_on_ray(make, tasks, self.count) if self.engine == "ray" else _run_here(make, tasks)
+        if self.engine == "ray":
+            yield from run_on_ray(make, tasks, self.count)
+        else:
+            yield from map(make(), tasks(1))
 
 
 #: This process.
 LOCAL = Workers()
-
-
-def _run_here(make: Make[Task, Result], tasks: Tasks[Task]) -> Generator[Result, None, None]:
-    yield from map(make(), tasks(1))
 
 
 def run_on_ray(
@@ -321,6 +291,8 @@ def run_on_ray(
         gpu_fraction = 1 / -(-count // gpus) if gpus else 0
         worker = ray.remote(num_cpus=1, num_gpus=gpu_fraction)(_Worker)
         make_ref, remaining = ray.put(make), iter(tasks(count))
+        # What says that a worker died, its node, or the node that held its result.
+        lost = ray.exceptions.RayActorError, ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError
         running: dict[Any, tuple[Any, Task, int]] = {}  # what is under way -> its actor, the task, its former tries
 
         def begin(actor: Any, task: Task, tries: int = 0) -> None:
@@ -333,8 +305,12 @@ def run_on_ray(
                 (done,), _ = ray.wait(list(running))
                 actor, task, tries = running.pop(done)
                 try:
-                    result = _result(ray, done)
-                except _lost(ray):
+                    result = ray.get(done)
+                except ray.exceptions.RayTaskError as error:
+                    if isinstance(error.cause, InputError | JobError | OSError):
+                        raise error.cause from None
+                    raise
+                except lost:
                     # Not left to Ray, which tries again at once, and gives up before it knows that a node is gone.
                     ray.kill(actor)
                     if tries == _RETRIES:
@@ -344,11 +320,11 @@ def run_on_ray(
                         ) from None
                     begin(worker.remote(), task, tries + 1)
                     continue
-                for following in remaining:
-                    begin(actor, following)
-                    break
-                else:
+                following = next(remaining, None)
+                if following is None:
                     ray.kill(actor)
+                else:
+                    begin(actor, following)
                 yield result
         finally:
             for actor, _, _ in running.values():
@@ -370,21 +346,6 @@ class _Worker:
             numba.set_num_threads(1)  # there are as many workers as cores
             self._work = ray.get(make_refs[0])()
         return self._work(task)
-
-
-def _result(ray: Any, done: Any) -> Any:
-    try:
-        return ray.get(done)
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, InputError | JobError | OSError):
-            raise error.cause from None
-        raise
-
-
-def _lost(ray: Any) -> tuple[type[Exception], ...]:
-    """Return what says that a worker died, its node, or the node that held its result."""
-    errors = ray.exceptions
-    return errors.RayActorError, errors.NodeDiedError, errors.ObjectLostError
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Stores in Milvus: what all stores promise, and what is special about them."""
 
-import subprocess
 import sys
 
 import grpc
@@ -31,7 +30,7 @@ from channelhash.search import open_store
 from channelhash.search.filters import parse_filter
 from channelhash.search.milvus import collection
 from channelhash.search.milvus import store as milvus
-from channelhash.search.milvus.collection import MAX_LABELS, MAX_METADATA, Index, parse_address
+from channelhash.search.milvus.collection import MAX_LABELS, Index, parse_address
 from channelhash.search.milvus.store import to_milvus
 
 
@@ -89,9 +88,9 @@ def test_addresses(text, uri, collection, index):
         ("milvus+host:19530/c", "write it as"),
         ("milvus+http://h:1/c?indx=BIN_FLAT", "did you mean 'index'"),
         ("milvus+http://h:1/c?index=HNSW", "BIN_FLAT .exact. or BIN_IVF_FLAT"),
-        ("milvus+http://h:1/c?index=BIN_FLAT&nlist=3", "leave it out"),
-        ("milvus+http://h:1/c?index=BIN_IVF_FLAT&nlist=0", "nlist is '0'"),
-        ("milvus+http://h:1/c?index=BIN_IVF_FLAT&nlist=4&nprobe=5", "from 1 to 4"),
+        ("milvus+http://h:1/c?index=BIN_FLAT&nlist=3", "leave them out"),
+        ("milvus+http://h:1/c?index=BIN_IVF_FLAT&nlist=0", "nlist: .* greater than or equal to 1, got '0'"),
+        ("milvus+http://h:1/c?nlist=4", "leave them out"),
         ("milvus+http://h:1/a-b", "no name of a collection"),
         ("milvus+/tmp/a.db/c", "in a file, use a store's folder"),
     ],
@@ -232,17 +231,6 @@ def test_more_answers_than_milvus_returns(store, monkeypatch):
 
 
 @pytest.mark.slow
-def test_another_code_length_or_model_is_refused(store):
-    store.add(["a"], codes_of(1))
-    for options, message in [(dict(n_bits=16), "12 bits, not 16"), (dict(model="x"), "an unknown model")]:
-        with pytest.raises(InputError, match=message):
-            open_store(store.address, **options)
-    again = open_store(store.address)
-    assert (again.n_bits, again.model, again.modalities) == (12, "", ("image",))
-    again.close()
-
-
-@pytest.mark.slow
 def test_a_collection_of_somebody_else_is_refused():
     address = parse_address(milvus_address("foreign"))
     client = collection.connect(address)
@@ -265,7 +253,7 @@ def test_a_collection_in_another_format_is_refused(store, monkeypatch):
     ("name", "metadata", "message"),
     [
         ("x" * 65_536, {}, "id of 65,542 bytes"),
-        ("a", {"text": "x" * MAX_METADATA}, "bytes of metadata"),
+        ("a", {"text": "x" * 65_535}, "metadata of 65,547 bytes"),
         ("a", {"labels": [str(n) for n in range(MAX_LABELS + 1)]}, "4,097 labels"),
         ("a", {"labels": ["x" * 65_536]}, "label 'xxx.* of 65,536 bytes"),
     ],
@@ -330,11 +318,3 @@ def test_the_index_that_an_address_asks_for():
     again.close()
     with pytest.raises(InputError, match="indexed by BIN_IVF_FLAT with nlist=8"):
         open_store(f"{milvus_address('ivf')}?index=BIN_FLAT")
-
-
-@pytest.mark.slow
-def test_another_process_sees_what_was_written(store):
-    store.add(["it's", "b"], codes_of(2))
-    program = "import sys, channelhash; print(channelhash.open_store(sys.argv[1]).ids())"
-    done = subprocess.run([sys.executable, "-c", program, store.address], capture_output=True, text=True, timeout=60)
-    assert done.stdout.split("\n")[0] == str(["b", "it's"])

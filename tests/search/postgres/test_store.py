@@ -64,8 +64,8 @@ def ask(sql: str, *parameters: object) -> list[tuple[object, ...]]:
         ("store=pg_x", "PostgreSQL's own"),
         ("index=ivf", "hnsw"),
         ("ef_search=10", "belongs to index=hnsw"),
-        ("index=hnsw&ef_search=1001", "from 1 to 1000"),
-        ("index=hnsw&ef_search=ten", "from 1 to 1000"),
+        ("index=hnsw&ef_search=1001", "ef_search: .* less than or equal to 1000"),
+        ("index=hnsw&ef_search=ten", "ef_search: .* valid integer"),
         ("host=/nowhere", "cannot be opened .* is the server there"),
         ("index=hnsw&nonsense=1", "cannot be opened .*nonsense"),
     ],
@@ -148,15 +148,6 @@ def test_metadata_come_back_as_they_were(address, values):
     assert [type(value) for value in read] == [type(value) for value in values]
 
 
-CONDITIONS = [
-    "label LIKE 'd%'", "NOT label LIKE 'd%'", "label <> 'dog'", "NOT label <> 'dog'", "label BETWEEN 'a' AND 'cz'",
-    "label IS NOT NULL", "label > 'd' AND label < 'e'", "year IN (2000, 2000.25)", "year NOT IN (1990)", "score <= 0",
-    "sharp IN (FALSE)", "sharp <> TRUE", "text >= 'a'", "NOT text BETWEEN 'a' AND 'b'", "text LIKE '%\\%'",
-    "id LIKE '_1'", "mixed = 1", "mixed = '1'", "mixed = TRUE", "mixed IS NULL", "NOT (mixed > 0 OR sharp = TRUE)",
-    "id <> '3' OR mixed = 1",
-]  # fmt: skip
-
-
 def test_two_who_add_the_same_item_at_a_time(address):
     with opened(address, n_bits=64) as store:
         store.make()
@@ -190,23 +181,6 @@ def test_a_store_made_by_several_at_once_is_made_once(address):
     assert [store.ids() for store in stores] == [["0", "1", "2", "3"]] * 4
     for store in stores:
         store.close()
-
-
-def test_threads_search_side_by_side(full):
-    with opened(full) as store:
-        expected = nearest(codes(40), codes(N), [f"{row:05}" for row in range(N)], 5)
-        found: dict[int, list[str]] = {}
-
-        def search(first: int) -> None:
-            for row in range(first, 40, 8):
-                found[row] = store.search(codes(N)[row : row + 1], 5).ids[0]
-
-        threads = [threading.Thread(target=search, args=(first,)) for first in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert [found[row] for row in range(40)] == [[f"{name:05}" for name in match.rows] for match in expected]
 
 
 def test_connections_that_were_lost_are_replaced(full):
@@ -295,14 +269,3 @@ def test_hnsw_finds_an_item_that_was_added_later(full):
         finally:
             store.delete(["new"])
         assert (found.ids, found.distances[0].tolist()) == ([[f"{row:05}", "new"]], [0, 0])
-
-
-def test_labels_are_found_by_their_index(address):
-    with opened(address) as store:
-        labels = [{"labels": [f"l{row % 500}"]} for row in range(5000)]
-        store.add([str(row) for row in range(5000)], codes(5000), metadata=labels)
-        schema = parse_address(address).schema
-        ask(f"ANALYZE {schema}.items")
-        plan = ask(f"EXPLAIN SELECT id FROM {schema}.items WHERE (metadata -> 'labels' ?| %s)", ["l7"])
-        assert "items_labels" in str(plan)
-        assert len(store.ids("label = 'l7'")) == 10

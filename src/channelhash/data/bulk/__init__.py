@@ -4,14 +4,20 @@ A new kind is one new file and one line in `KINDS`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from channelhash.data.bulk import images, parquet, tar
-from channelhash.data.bulk.batches import Planned, RawBatch, Shard
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from channelhash.data.bulk import parquet, tar
+from channelhash.data.bulk.batches import BATCH, Bad, Planned, RawBatch, Shard, fetch
 from channelhash.data.images import IMAGE_ENDINGS
 from channelhash.errors import InputError
-from channelhash.utils.addresses import File, Place, list_files
+from channelhash.utils.addresses import File, Place, list_files, open_address, whole_file
+
+_LISTING = pa.schema({"address": pa.string()})
 
 
 class Kind(NamedTuple):
@@ -31,10 +37,35 @@ class Kind(NamedTuple):
     read: Callable[[Shard, str, Sequence[str]], Iterator[RawBatch]]
 
 
+def _plan_images(
+    files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place
+) -> Iterator[Planned]:
+    """Yield a shard for every ``shard_items`` images and write them to ``listing``. Images alone have no labels."""
+    remaining = iter(files)
+    with whole_file(listing) as temporary, pq.ParquetWriter(temporary, _LISTING) as writer:
+        number = 0
+        while part := [file.address for file in islice(remaining, shard_items)]:
+            writer.write_table(pa.table({"address": part}, _LISTING), row_group_size=len(part))
+            yield Planned(Shard(str(listing), number, number + 1, len(part)), frozenset())
+            number += 1
+
+
+def _read_images(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatch]:
+    """Yield the images of a shard; an id is the path relative to ``root``."""
+    with open_address(shard.file) as stream, pq.ParquetFile(stream) as listing:
+        for batch in listing.iter_batches(BATCH, row_groups=range(shard.first, shard.last)):
+            addresses = batch.column("address").to_pylist()
+            ids = [address.removeprefix(root).lstrip("/") for address in addresses]
+            contents = fetch(addresses)
+            bad = [Bad(name, content) for name, content in zip(ids, contents, strict=True) if isinstance(content, str)]
+            everything = RawBatch(ids, {"image": contents}, [[] for _ in ids], addresses, bad)
+            yield everything.take([row for row, content in enumerate(contents) if isinstance(content, bytes)])
+
+
 KINDS = {
     "parquet": Kind((".parquet",), parquet.modalities, parquet.plan, parquet.read),
     "tar": Kind((".tar",), tar.modalities, tar.plan, tar.read),
-    "pictures": Kind(IMAGE_ENDINGS, images.modalities, images.plan, images.read),
+    "pictures": Kind(IMAGE_ENDINGS, lambda file: ("image",), _plan_images, _read_images),
 }
 
 
@@ -46,7 +77,8 @@ def input_files(address: str) -> Iterator[tuple[str, File]]:
     """
     first: tuple[str, File] | None = None
     for file in list_files(address):
-        kind = _kind(file.address)
+        ending = PurePosixPath(file.address).suffix.lower()
+        kind = next((name for name, kind in KINDS.items() if ending in kind.endings), None)
         if kind is None:
             continue
         first = first or (kind, file)
@@ -59,8 +91,3 @@ def input_files(address: str) -> Iterator[tuple[str, File]]:
     if first is None:
         endings = ", ".join(ending for kind in KINDS.values() for ending in sorted(kind.endings))
         raise InputError(f"{address}: no files to encode; they end in {endings}")
-
-
-def _kind(address: str) -> str | None:
-    ending = PurePosixPath(address).suffix.lower()
-    return next((name for name, kind in KINDS.items() if ending in kind.endings), None)

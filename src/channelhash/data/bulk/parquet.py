@@ -19,7 +19,7 @@ from channelhash.data.label_cells import split_labels
 from channelhash.data.table import image_of
 from channelhash.errors import InputError
 from channelhash.utils.addresses import File, Place, open_address
-from channelhash.utils.plain_values import is_binary, is_list, plain_values, text_of
+from channelhash.utils.plain_values import is_list, plain_values, text_of
 from channelhash.utils.reading import reading
 
 _MODALITIES = ("image", "text")
@@ -35,8 +35,6 @@ def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, lis
             missing = [name for name in ("id", *modalities) if name not in names]
             if missing:
                 raise InputError(f"{file.address}: has no column {missing[0]!r}, its columns are {', '.join(names)}")
-            for name in ("id", *modalities, *(["labels"] if "labels" in names else [])):
-                _check_type(name, parquet.schema_arrow.field(name).type, file.address)
             rows = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
             first, items = 0, 0
             for group, count in enumerate(rows):
@@ -112,10 +110,8 @@ def _raw(batch: pa.RecordBatch, root: str, modalities: Sequence[str], place: str
         labels, wrong = _each(split_labels, batch.column("labels"), "", "the label")
         problems = wrong | problems
     ids = [name.strip() for name in ids]
-    raw = RawBatch(
-        ids, items, labels, image_addresses,
-        [Bad(ids[row] or f"{place} {first + row}", problems[row]) for row in sorted(problems)],
-    )  # fmt: skip
+    bad = [Bad(ids[row] or f"{place} {first + row}", problems[row]) for row in sorted(problems)]
+    raw = RawBatch(ids, items, labels, image_addresses, bad)
     return raw.take([row for row in range(len(ids)) if row not in problems]) if problems else raw
 
 
@@ -137,39 +133,12 @@ def _each(convert: Callable[[Any], Any], column: pa.Array, blank: str, what: str
 def _images(column: pa.Array, root: str) -> tuple[list[bytes], list[str] | None, dict[int, str]]:
     """Return the bytes of each image, where those lie that are files of their own, and the problems of other rows."""
     cells, wrong = _each(image_of, column, "no picture", "the picture")
-    addresses = [_address(cell, root) if isinstance(cell, str) and cell.strip() else "" for cell in cells]
-    files = dict(zip(filter(None, addresses), fetch([address for address in addresses if address]), strict=True))
-    contents = [files[address] if address else cell for address, cell in zip(addresses, cells, strict=True)]
+    addresses = ["" if isinstance(cell, bytes) else cell.strip() and cell for cell in cells]
+    addresses = [path if not path or "://" in path or path[0] == "/" else f"{root}/{path}" for path in addresses]
+    files = dict(zip(filter(None, addresses), fetch(list(filter(None, addresses))), strict=True))
+    contents = [files.get(address, cell) for address, cell in zip(addresses, cells, strict=True)]
     wrong |= {row: content for row, content in enumerate(contents) if isinstance(content, str) and row not in wrong}
     return [content if isinstance(content, bytes) else b"" for content in contents], addresses if files else None, wrong
-
-
-def _address(path: str, root: str) -> str:
-    return path if "://" in path or path.startswith("/") else f"{root}/{path}"
-
-
-def _check_type(name: str, kind: pa.DataType, file: str) -> None:
-    """Raise `InputError` where no value of a column can be what its name says."""
-    value = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    if name == "labels" and is_list(value):
-        value = value.value_type
-    if pa.types.is_dictionary(value):
-        value = value.value_type
-    is_plain = not (pa.types.is_nested(value) or is_binary(value))
-    if name in ("image", "text") and is_list(value):
-        expected, fits = "lists of numbers, which are features", _is_number(value.value_type)
-    elif name == "image":
-        has_path = pa.types.is_struct(value) and any(field.name in ("bytes", "path") for field in value)
-        expected, fits = "paths or the bytes of image files", is_plain or is_binary(value) or has_path
-    else:
-        is_uuid = name == "id" and getattr(kind, "extension_name", "") == "arrow.uuid"
-        expected, fits = "texts" if name == "text" else "names", is_plain or is_uuid
-    if not fits:
-        raise InputError(f"{file}: the column {name!r} holds {kind}; expected {expected}")
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _features(column: pa.Array, modality: str) -> tuple[NDArray[np.float32], dict[int, str]]:

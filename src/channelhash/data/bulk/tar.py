@@ -10,7 +10,7 @@ import json
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -29,9 +29,6 @@ _Members = dict[str, tarfile.TarInfo]
 
 # What is raised for an item whose text is not UTF-8, whose JSON is none or too deep, or that is a link to nothing.
 _BAD = (ValueError, RecursionError, KeyError)
-
-# First bytes of compressed files: a tar file is read here and there, which would unpack it again and again.
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, listing: Place) -> Iterator[Planned]:
@@ -53,27 +50,26 @@ def plan(files: Iterable[File], modalities: Sequence[str], shard_items: int, lis
 def read(shard: Shard, root: str, modalities: Sequence[str]) -> Iterator[RawBatch]:
     """Yield the items of a tar file; an id is the name that an item's files share."""
     with _opened(shard.file) as tar:
-        batch = RawBatch([], {modality: [] for modality in modalities}, [], None, [])
-        for number, (key, members) in enumerate(_samples(tar), start=1):
-            try:
-                text_of(key)
-                values = {modality: _value(tar, members, modality) for modality in modalities}
-                labels = _labels(tar, members)
-                missing = [modality for modality, value in values.items() if not value]
-                problem = f"no {' and no '.join(missing)}{_dotted_name(members)}" if missing else ""
-            except _BAD as error:
-                problem = f"its name, text or JSON cannot be read ({one_line(error)})"
-            if problem:
-                batch.bad.append(Bad(key.encode(errors="replace").decode(), f"{problem} in {shard.file}"))
-            else:
+        samples = _samples(tar)
+        while part := list(islice(samples, BATCH)):
+            batch = RawBatch([], {modality: [] for modality in modalities}, [], None, [])
+            for key, members in part:
+                try:
+                    text_of(key)
+                    values = {modality: _value(tar, members, modality) for modality in modalities}
+                    labels = _labels(tar, members)
+                    missing = [modality for modality, value in values.items() if not value]
+                    problem = f"no {' and no '.join(missing)}{_dotted_name(members)}" if missing else ""
+                except _BAD as error:
+                    problem = f"its name, text or JSON cannot be read ({one_line(error)})"
+                if problem:
+                    batch.bad.append(Bad(key.encode(errors="replace").decode(), f"{problem} in {shard.file}"))
+                    continue
                 batch.ids.append(key)
                 batch.labels.append(labels)
                 for modality, value in values.items():
                     batch.items[modality].append(value)  # type: ignore[union-attr]  # lists, made above
-            if number % BATCH == 0:
-                yield batch
-                batch = RawBatch([], {modality: [] for modality in modalities}, [], None, [])
-        yield batch
+            yield batch
 
 
 def modalities(file: str) -> tuple[str, ...]:
@@ -92,14 +88,10 @@ def modalities(file: str) -> tuple[str, ...]:
 def _opened(address: str) -> Iterator[tarfile.TarFile]:
     with (
         open_address(address, _AHEAD) as stream,
-        reading(address, "not a readable tar file, perhaps truncated"),
+        reading(address, "not a readable tar file, perhaps truncated or compressed"),
+        tarfile.open(fileobj=stream, mode="r:") as tar,
     ):
-        head = stream.read(6)
-        if form := next((form for magic, form in _COMPRESSED.items() if head.startswith(magic)), None):
-            raise InputError(f"{address}: is compressed ({form}); unpack it to a plain tar file")
-        stream.seek(0)
-        with tarfile.open(fileobj=stream, mode="r:") as tar:
-            yield tar
+        yield tar
 
 
 def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, _Members]]:

@@ -13,16 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import numpy as np
+from pydantic import Field
 
 from channelhash.codes import PackedCodes
 from channelhash.errors import InputError, JobError, check_address
-from channelhash.search.items import Metadata, Value, is_text
+from channelhash.search.items import Value, is_text
 from channelhash.search.store import Item
 from channelhash.utils.optional_imports import library
-from channelhash.utils.typed_settings import unknown
+from channelhash.utils.typed_settings import Settings, read_settings
 
 #: Where the token of a server is read from; an address ends up in logs, this does not.
 TOKEN_VARIABLE = "MILVUS_TOKEN"
@@ -69,6 +70,17 @@ class MilvusAddress:
     index: Index | None = None
 
 
+_ADDRESS = re.compile(r"milvus\+(?P<uri>https?://[^/?#]+:\d+)/(?P<name>[^/?#]+)/?(\?(?P<options>[^#]*))?")
+
+
+class _Options(Settings):
+    """The options of an address."""
+
+    index: str = "BIN_FLAT"
+    nlist: int = Field(1024, ge=1, le=65_536)
+    nprobe: int = Field(16, ge=1)
+
+
 def parse_address(text: str) -> MilvusAddress:
     """Parse the address of a collection.
 
@@ -81,18 +93,20 @@ def parse_address(text: str) -> MilvusAddress:
     'photos'
     """
     check_address(text)
-    rest = text.removeprefix("milvus+")
-    if not rest.startswith(("http://", "https://")):
+    if not (parts := _ADDRESS.fullmatch(text)):
         raise InputError(f"{text}: write it as milvus+http://HOST:PORT/COLLECTION; in a file, use a store's folder")
-    try:
-        parts = urlsplit(rest)
-        server_is_named = bool(parts.hostname and parts.port)
-    except ValueError:
-        server_is_named = False
-    if not server_is_named or not (name := parts.path.strip("/")) or parts.fragment:
-        raise InputError(f"{text}: write it as milvus+http://HOST:PORT/COLLECTION")
-    _check_collection(text, name)
-    return MilvusAddress(text, f"{parts.scheme}://{parts.netloc}", name, _index(text, parts.query))
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", parts["name"]):
+        raise InputError(f"{text}: {parts['name']!r} is no name of a collection; up to 255 letters, digits and '_'")
+    index, values = None, dict(parse_qsl(parts["options"] or "", keep_blank_values=True))
+    if values:
+        options = read_settings(_Options, values, text)
+        if options.index not in ("BIN_FLAT", "BIN_IVF_FLAT"):
+            kinds = "BIN_FLAT (exact) or BIN_IVF_FLAT (approximate)"
+            raise InputError(f"{text}: index is {options.index!r}; {kinds} is expected")
+        if options.index == "BIN_FLAT" and values.keys() != {"index"}:
+            raise InputError(f"{text}: nlist and nprobe belong to BIN_IVF_FLAT; leave them out")
+        index = Index(options.index, options.nlist, min(options.nprobe, options.nlist))
+    return MilvusAddress(text, parts["uri"], parts["name"], index)
 
 
 def connect(address: MilvusAddress) -> Any:
@@ -105,44 +119,12 @@ def connect(address: MilvusAddress) -> Any:
     # Errors are raised as well, and told in one line; pymilvus would print a traceback before.
     logging.getLogger("pymilvus.decorators").setLevel(logging.CRITICAL)
     try:
-        return pymilvus.MilvusClient(
-            uri=address.uri,
-            token=os.environ.get(TOKEN_VARIABLE, ""),
-            timeout=_CONNECT_SECONDS,
-        )
+        token = os.environ.get(TOKEN_VARIABLE, "")
+        return pymilvus.MilvusClient(uri=address.uri, token=token, timeout=_CONNECT_SECONDS)
     except pymilvus.MilvusException as error:
         hint = f"is the server there, and {TOKEN_VARIABLE} right?"
         reason = " ".join(str(error.message).split())
         raise InputError(f"{address.text}: cannot be opened ({reason}); {hint}") from None
-
-
-def _check_collection(text: str, name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", name):
-        raise InputError(f"{text}: {name!r} is no name of a collection; up to 255 letters, digits and '_'")
-
-
-def _index(text: str, query: str) -> Index | None:
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    for name in options:
-        if name not in ("index", "nlist", "nprobe"):
-            raise InputError(f"{text}: {unknown(f'option {name!r}', name, ['index', 'nlist', 'nprobe'])}")
-    if not options:
-        return None
-    kind = options.pop("index", "")
-    if kind not in ("BIN_FLAT", "BIN_IVF_FLAT"):
-        raise InputError(f"{text}: index is {kind!r}; BIN_FLAT (exact) or BIN_IVF_FLAT (approximate) is expected")
-    if kind == "BIN_FLAT":
-        if options:
-            raise InputError(f"{text}: {next(iter(options))} belongs to BIN_IVF_FLAT; leave it out")
-        return Index()
-    n_lists = _whole(text, "nlist", options.get("nlist", "1024"), 65_536)
-    return Index(kind, n_lists, _whole(text, "nprobe", options.get("nprobe", str(min(16, n_lists))), n_lists))
-
-
-def _whole(text: str, name: str, value: str, most: int) -> int:
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= most:
-        raise InputError(f"{text}: {name} is {value!r}; a whole number from 1 to {most} is expected")
-    return int(value)
 
 
 #: Every row has a text in ``keys``, so these hold for all rows, and for none.
@@ -160,33 +142,9 @@ def quote(text: str) -> str:
 
 # https://milvus.io/docs/limitations.md
 _MAX_STRING = 65_535
-
-
-MAX_METADATA = 65_535
-
-
 MAX_LABELS = 4_096
 
-
 Row = dict[str, Any]
-
-
-def _keys_text(metadata: Metadata) -> str:
-    """Return the set of an item's metadata keys as one string, as the field ``keys`` holds it.
-
-    >>> _keys_text({"year": 2020, "text": "sea"})
-    '["text", "year"]'
-    """
-    return json.dumps(sorted(metadata), ensure_ascii=False)
-
-
-def _key_of(modality: str, item_id: str) -> str:
-    """Return the primary key of a row.
-
-    >>> _key_of("image", "a/b")
-    'image/a/b'
-    """
-    return f"{modality}/{item_id}"
 
 
 def id_of(key: str) -> str:
@@ -207,22 +165,23 @@ def to_rows(item: Item) -> list[Row]:
     >>> [row["key"] for row in to_rows(Item("a", {"image": np.array([7], np.uint8)}))]
     ['image/a']
     """
-    _check_size(item.id, "id", _key_of(max(item.codes, key=len), item.id))
-    metadata, keys = dict(item.metadata), _keys_text(item.metadata)
+    metadata, keys = dict(item.metadata), json.dumps(sorted(item.metadata), ensure_ascii=False)
     labels = metadata.pop("labels", None) or []
     assert isinstance(labels, list)
     if len(labels) > MAX_LABELS:
         raise InputError(f"{item.id!r}: {len(labels):,} labels; Milvus takes {MAX_LABELS:,} an item")
-    for label in labels:
-        _check_size(item.id, f"label {label[:20]!r}", label)
-    _check_size(item.id, "keys of metadata", keys)
-    size = len(json.dumps(metadata, ensure_ascii=False).encode())
-    if size > MAX_METADATA:
-        raise InputError(f"{item.id!r}: {size:,} bytes of metadata; Milvus takes {MAX_METADATA:,} an item")
+    texts = {f"label {label[:20]!r}": label for label in labels} | {
+        "id": f"{max(item.codes, key=len)}/{item.id}",
+        "keys of metadata": keys,
+        "metadata": json.dumps(metadata, ensure_ascii=False),
+    }
+    for what, text in texts.items():
+        if (size := len(text.encode())) > _MAX_STRING:
+            raise InputError(f"{item.id[:40]!r}: {what} of {size:,} bytes; Milvus takes {_MAX_STRING:,}")
     common = {"id": item.id, "keys": keys, "labels": labels, "metadata": metadata}
     return [
-        {"key": _key_of(modality, item.id), "modality": modality, "first": not number, "code": code.tobytes(), **common}
-        for number, (modality, code) in enumerate(sorted(item.codes.items()))
+        {"key": f"{name}/{item.id}", "modality": name, "first": not number, "code": code.tobytes(), **common}
+        for number, (name, code) in enumerate(sorted(item.codes.items()))
     ]
 
 
@@ -241,12 +200,6 @@ def to_items(rows: Iterable[Mapping[str, Any]]) -> dict[str, Item]:
         item = items.setdefault(row["id"], Item(row["id"], {}, metadata))
         item.codes[row["modality"]] = np.frombuffer(row["code"][0], np.uint8)
     return items
-
-
-def _check_size(item_id: str, what: str, text: str) -> None:
-    size = len(text.encode())
-    if size > _MAX_STRING:
-        raise InputError(f"{item_id[:40]!r}: {what} of {size:,} bytes; Milvus takes {_MAX_STRING:,}")
 
 
 def is_storable(item_id: str) -> bool:
@@ -314,13 +267,12 @@ class MilvusCollection:
         address = self._address.text
         try:
             stored = json.loads(described["description"])
-            written_as = stored["format"]
-            facts = CollectionFacts(int(stored["n_bits"]), str(stored["model"]), Index(**stored["index"]))
-        except (ValueError, KeyError, TypeError):
+            written_as = stored.pop("format")
+            if written_as == _FORMAT:
+                return CollectionFacts(**stored | {"index": Index(**stored["index"])})
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise InputError(f"{address}: the collection was not made by channelhash; choose another one") from None
-        if written_as != _FORMAT:
-            raise InputError(f"{address}: written as {written_as!r}, this version reads {_FORMAT!r}; push it again")
-        return facts
+        raise InputError(f"{address}: written as {written_as!r}, this version reads {_FORMAT!r}; push it again")
 
     def create(self, facts: CollectionFacts) -> None:
         """Make it, empty, for rows as `rows` describes them."""
@@ -431,7 +383,6 @@ def _requests(items: Sequence[list[Row]]) -> Iterator[list[list[Row]]]:
             yield part
             part, size, n_rows = [], 0, 0
         part.append(rows)
-        size += item_size
-        n_rows += len(rows)
+        size, n_rows = size + item_size, n_rows + len(rows)
     if part:
         yield part

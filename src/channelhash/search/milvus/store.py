@@ -49,20 +49,8 @@ from channelhash.utils.processes import tell_of_fork
 #: A condition -> ids of the items that pass it.
 Matching = Callable[[Condition], Iterable[str]]
 
-
 _EXACT = 2**53
-
-
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-
-
-def known_keys(key_sets: Collection[str]) -> set[str]:
-    """Return the metadata keys that any item has.
-
-    >>> sorted(known_keys(['["year"]', '["text", "year"]']))
-    ['text', 'year']
-    """
-    return {key for text in key_sets for key in json.loads(text)}
 
 
 def to_milvus(tree: Filter, key_sets: Collection[str], matching: Matching) -> str:
@@ -96,14 +84,14 @@ def _condition(condition: Condition, key_sets: Collection[str], matching: Matchi
     key, test, negated = condition.key, condition.test, condition.negated
     if key == "label":
         return f"not ({_label(test, matching)})" if negated else _label(test, matching)
-    if key == "id" and isinstance(test, Known):
-        return NONE if negated else ALL
     if isinstance(test, Known):
         having = [text for text in sorted(key_sets) if key in json.loads(text)]
-        return f"keys {'not in' if negated else 'in'} {listed(having)}" if having else (ALL if negated else NONE)
+        if key == "id" or not having:
+            return ALL if negated != (key == "id") else NONE
+        return f"keys {'not in' if negated else 'in'} {listed(having)}"
     if _is_for_us(test):
         return _among(matching(condition))
-    return _like(key, test.pattern, negated) if isinstance(test, Like) else _value(key, test, negated)
+    return _value(f'metadata["{key}"]' if key != "id" else key, test, negated)
 
 
 def _is_for_us(test: Test) -> bool:
@@ -113,12 +101,8 @@ def _is_for_us(test: Test) -> bool:
     compares whole numbers with others as floats, which tell them apart up to 2⁵³.
     """
     if isinstance(test, Like):
-        return bool(set(test.pattern.removesuffix("%")) & set("%_\\"))
+        return not test.pattern.endswith("%") or bool(set(test.pattern[:-1]) & set("%_\\")) or test.pattern == "%"
     return any(not isinstance(value, str) and abs(value) >= _EXACT for value in literals_of(test))
-
-
-def _path(key: str) -> str:
-    return "id" if key == "id" else f'metadata["{key}"]'
 
 
 def _label(test: Test, matching: Matching) -> str:
@@ -138,23 +122,12 @@ def _among(ids: Iterable[str]) -> str:
     return f"id in {found}" if found != "[]" else NONE
 
 
-def _like(key: str, pattern: str, negated: bool) -> str:
-    """Require a string that begins as a pattern does, or one that does not."""
-    is_string, beginning = f'{_path(key)} >= ""', pattern.removesuffix("%")
-    if not beginning:
-        fits = is_string if pattern else f'{_path(key)} == ""'
-    else:
-        fits = f"{_path(key)} like {quote(pattern)}" if beginning != pattern else f"{_path(key)} == {quote(pattern)}"
-    return f"{is_string} and not ({fits})" if negated else fits
-
-
-def _value(key: str, test: Test, negated: bool) -> str:
+def _value(path: str, test: Test, negated: bool) -> str:
     """Require that a value that is there and of the literal's kind satisfies ``test``, or does not.
 
     Milvus lets an absent value pass ``!=``, ``not in`` and ``not``, but never ``<``, ``>`` or ``==``; so what is
     negated is said with those, which at the same time asks for the kind.
     """
-    path = _path(key)
 
     def compare(operator: str, value: Literal) -> str:
         if isinstance(value, bool):
@@ -165,6 +138,9 @@ def _value(key: str, test: Test, negated: bool) -> str:
         return f"{path} {'==' if operator == '=' else operator} {literal}"
 
     match test:
+        case Like(pattern=pattern):
+            fits = f"{path} like {quote(pattern)}"
+            return f'{path} >= "" and not ({fits})' if negated else fits
         case Compare(operator=operator, value=value):
             return compare(_OPPOSITE[operator] if negated else operator, value)
         case Among(values=values):
@@ -260,7 +236,7 @@ class MilvusStore(Store):
 
     def _keys(self) -> Collection[str]:
         self._key_sets = self._different("keys")
-        return known_keys(self._key_sets)
+        return {key for text in self._key_sets for key in json.loads(text)}
 
     def _ids(self, where: Filter | None) -> list[str]:
         if not self._look():
@@ -290,8 +266,8 @@ class MilvusStore(Store):
             rows = []
             for number, name in enumerate(ids):
                 new_codes = {modality: packed[number] for modality, packed in codes.items()}
-                item = merge_item(former.get(name), name, new_codes, metadata[number] if metadata else {})
-                rows.append(to_rows(item))
+                new_metadata = metadata[number] if metadata else {}
+                rows.append(to_rows(merge_item(former.get(name), name, new_codes, new_metadata)))
             if not self._look():
                 self._collection.create(CollectionFacts(n_bits, self._model, self._index))
                 self._look()
@@ -314,13 +290,12 @@ class MilvusStore(Store):
         # Milvus returns what is nearer than its "radius".
         params = {"radius": min(radius, self.n_bits or radius) + 1}
         answers = self._search(queries, count, modality, where, params)
-        if limit is None:
-            for row, ids in enumerate(answers.ids):
-                if len(ids) >= MAX_ANSWERS:
-                    raise InputError(
-                        f"{self.address}: query {row} has {MAX_ANSWERS:,} items or more within {radius} bits, the most"
-                        f" that Milvus returns; ask for a smaller radius, or for the nearest with a limit"
-                    )
+        full = [row for row, ids in enumerate(answers.ids) if limit is None and len(ids) >= MAX_ANSWERS]
+        if full:
+            raise InputError(
+                f"{self.address}: query {full[0]} has {MAX_ANSWERS:,} items or more within {radius} bits, the most that"
+                " Milvus returns; ask for a smaller radius, or for the nearest with a limit"
+            )
         return answers
 
     def _facts(self) -> dict[str, Any]:
@@ -355,12 +330,10 @@ class MilvusStore(Store):
     def _different(self, field: str) -> set[str]:
         """Return the values of a field, by asking for rows with others than are known until there are none."""
         known: set[str] = set()
-        while self._look():
-            unseen = f"{field} not in {listed(sorted(known))}" if known else ALL
-            rows = self._collection.rows(unseen, [field])
-            if not rows:
-                break
+        unseen = ALL
+        while self._look() and (rows := self._collection.rows(unseen, [field])):
             known |= {row[field] for row in rows}
+            unseen = f"{field} not in {listed(sorted(known))}"
         return known
 
     def _rows(self, ids: Sequence[str], fields: Sequence[str]) -> Iterator[Row]:

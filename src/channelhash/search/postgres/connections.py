@@ -3,20 +3,29 @@
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from pydantic import Field
 
 from channelhash.errors import InputError, JobError, check_address
 from channelhash.search.postgres.tables import connect
 from channelhash.utils.optional_imports import library
 from channelhash.utils.processes import keep_forever
+from channelhash.utils.typed_settings import Settings, read_settings
 
 _DEFAULT_STORE = "channelhash"
 
-#: Candidates that HNSW keeps while it searches, unless an address says otherwise, and the most that pgvector allows.
-_EF_SEARCH = 100
+#: The most candidates that pgvector allows HNSW to keep while it searches.
 MOST_EF_SEARCH = 1000
+
+
+class _Options(Settings):
+    """The options of an address that libpq does not get."""
+
+    index: Literal["hnsw"] | None = None
+    ef_search: int = Field(100, ge=1, le=MOST_EF_SEARCH)
 
 
 class PostgresAddress(NamedTuple):
@@ -57,27 +66,18 @@ def parse_address(text: str) -> PostgresAddress:
     except ValueError as error:
         raise InputError(f"{text}: {error}; write it as postgresql://USER@HOST:PORT/DATABASE") from None
     # To libpq a + is no space.
-    options = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
-    schema = options.pop("store", _DEFAULT_STORE)
+    values = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
+    schema = values.pop("store", _DEFAULT_STORE)
     if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", schema) or schema in ("public", "information_schema"):
         raise InputError(
             f"{text}: store is {schema!r}; a name of lower-case letters, digits and '_' is expected, which is not"
             " PostgreSQL's own"
         )
-    index, ef_search = options.pop("index", None), options.pop("ef_search", None)
-    if index not in (None, "hnsw"):
-        raise InputError(f"{text}: index is {index!r}; hnsw (approximate) is expected, or none for exact searches")
-    if ef_search is not None and index is None:
+    options = read_settings(_Options, {key: values.pop(key) for key in ("index", "ef_search") if key in values}, text)
+    if options.index is None and "ef_search" in options.model_fields_set:
         raise InputError(f"{text}: ef_search belongs to index=hnsw; leave it out")
-    value = ef_search or str(_EF_SEARCH)
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= MOST_EF_SEARCH:
-        raise InputError(f"{text}: ef_search is {value!r}; a whole number from 1 to {MOST_EF_SEARCH} is expected")
-    database = urlunsplit(parts._replace(query=urlencode(options, quote_via=quote)))
-    return PostgresAddress(text, database, schema, int(value) if index else 0)
-
-
-_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+    database = urlunsplit(parts._replace(query=urlencode(values, quote_via=quote)))
+    return PostgresAddress(text, database, schema, options.ef_search if options.index else 0)
 
 
 class Connections:
@@ -96,17 +96,13 @@ class Connections:
         self._idle: list[Any] = []
         self._closed = False
 
-    @contextmanager
-    def reading(self) -> Iterator[Any]:
+    def reading(self) -> AbstractContextManager[Any]:
         """Yield a cursor that reads what was committed before its first statement."""
-        with self._transaction(_READ) as cursor:
-            yield cursor
+        return self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
-    @contextmanager
-    def writing(self) -> Iterator[Any]:
+    def writing(self) -> AbstractContextManager[Any]:
         """Yield a cursor whose changes are committed at the end, or, after an error, none of them."""
-        with self._transaction(_WRITE) as cursor:
-            yield cursor
+        return self._transaction("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 
     def close(self) -> None:
         """Close the connections; those that are in use when they are given back."""
@@ -160,7 +156,7 @@ class Connections:
 
     def _give_back(self, connection: Any) -> None:
         status = self._psycopg.pq.TransactionStatus
-        if connection.info.transaction_status == status.INERROR or connection.info.transaction_status == status.INTRANS:
+        if connection.info.transaction_status in (status.INERROR, status.INTRANS):
             connection.execute("ROLLBACK")
         with self._lock:
             usable = connection.info.transaction_status == status.IDLE and not self._closed

@@ -12,12 +12,14 @@ from channelhash.search.filters import Filter
 from channelhash.search.items import Listed, Metadata, check_opened_as
 from channelhash.search.postgres.connections import MOST_EF_SEARCH, Connections, PostgresAddress, parse_address
 from channelhash.search.postgres.tables import (
+    LENGTH_BYTES,
+    MAX_ID,
     Bits,
     Database,
     Facts,
+    SqlCondition,
     add_columns,
     add_hnsw,
-    check_storable,
     code_columns,
     is_storable,
     lacking_hnsw,
@@ -25,7 +27,6 @@ from channelhash.search.postgres.tables import (
     make_tables,
     read_database,
     read_facts,
-    to_code,
     to_codes,
     to_postgres,
     write_items,
@@ -35,97 +36,74 @@ from channelhash.search.store import Answers, Item, Store
 from channelhash.utils.processes import tell_of_fork
 
 
-class Found(NamedTuple):
-    """The items that one query found, by distance, then by id.
-
-    Attributes:
-        ids, distances: of ``m`` items.
-        sent: what was asked for beside them, as the server sent it.
-    """
+class _Found(NamedTuple):
+    """The ids and distances that one query found, by distance, then by id, and what was asked for beside them."""
 
     ids: list[str]
     distances: NDArray[np.int64]
     sent: list[Any]
 
 
-class Searched(NamedTuple):
-    """What is searched.
-
-    Attributes:
-        table: the items.
-        database: that has them.
-        n_bits: code length.
-        modality: whose codes.
-        where: which items.
-        beside: the column that is read with ids and distances: ``"code"``, ``"projection"`` or none.
-    """
+class _Searched(NamedTuple):
+    """What is searched: the codes of a modality, and the column that is read beside ids and distances."""
 
     table: str
     database: Database
     n_bits: int
     modality: str
     where: Filter | None
-    beside: str = ""
+    beside: str = ""  # "code", "projection" or none
+
+    @property
+    def column(self) -> str:
+        return f'"{self.beside}_{self.modality}"' if self.beside else "NULL"
+
+    @property
+    def distance(self) -> str:
+        vector = self.database.vector.replace("%", "%%")
+        return f'"code_{self.modality}" OPERATOR({vector}.<~>) %s'
+
+    @property
+    def rows(self) -> SqlCondition:
+        """Return FROM and WHERE."""
+        condition = to_postgres(self.where)
+        has_code = f'"code_{self.modality}" IS NOT NULL'
+        return condition._replace(sql=f"FROM {self.table} WHERE {has_code} AND {condition.sql}")
+
+    def compare(self, cursor: Any, query: PackedCodes, count: int | None, radius: int | None) -> _Found:
+        """Find the first ``count`` items, or all, within a radius, or at any distance: exactly."""
+        # No index orders by a distance that is cast, so every code is compared, also where there is an index.
+        rows, distance, code = self.rows, f"({self.distance})::integer", Bits(self.n_bits, query.tobytes())
+        bound = () if radius is None else (code, min(radius, self.n_bits))
+        cursor.execute(
+            f"SELECT id, {distance} AS distance, {self.column} {rows.sql} {f'AND {distance} <= %s' if bound else ''}"
+            f" ORDER BY distance, {self.database.order} LIMIT %s",
+            (code, *rows.parameters, *bound, count),
+        )
+        return _found(cursor.fetchall())
+
+    def ask_index(self, cursor: Any, query: PackedCodes, count: int, ef_search: int) -> _Found:
+        """Find ``count`` items by the index HNSW: nearly the nearest.
+
+        The index gives up after some 20,000 codes (``hnsw.max_scan_tuples``). Where it has found too few by then that
+        pass the filter, every code is compared.
+        """
+        rows, code = self.rows, Bits(self.n_bits, query.tobytes())
+        cursor.execute(f"SET LOCAL hnsw.ef_search = {min(max(count, ef_search), MOST_EF_SEARCH)}")
+        cursor.execute("SET LOCAL hnsw.iterative_scan = strict_order")
+        cursor.execute(
+            f"SELECT id, distance::integer, beside FROM (SELECT id, {self.distance} AS distance, {self.column} AS"
+            f" beside {rows.sql} ORDER BY {self.distance} LIMIT %s) AS nearest"
+            f" ORDER BY distance, {self.database.order}",
+            (code, *rows.parameters, code, count),
+        )
+        found = _found(cursor.fetchall())
+        return found if len(found.ids) == count else self.compare(cursor, query, count, None)
 
 
-def compare(cursor: Any, searched: Searched, query: PackedCodes, count: int | None, radius: int | None) -> Found:
-    """Find the first ``count`` items, or all, within a radius, or at any distance: exactly."""
-    condition, beside = to_postgres(searched.where), _beside(searched)
-    # No index orders by a distance that is cast, so every code is compared, also where there is an index.
-    distance = f"({_distance(searched)})::integer"
-    code = Bits(searched.n_bits, query.tobytes())
-    within, bound = ("", ()) if radius is None else (f"AND {distance} <= %s", (code, min(radius, searched.n_bits)))
-    cursor.execute(
-        f"SELECT id, {distance} AS distance, {beside} FROM {searched.table}"
-        f' WHERE "code_{searched.modality}" IS NOT NULL AND {condition.sql} {within}'
-        f" ORDER BY distance, {searched.database.order} LIMIT %s",
-        (code, *condition.parameters, *bound, count),
-    )
-    return _found(cursor.fetchall())
-
-
-def _ask_index(cursor: Any, searched: Searched, query: PackedCodes, count: int, ef_search: int) -> Found:
-    """Find ``count`` items by the index HNSW: nearly the nearest.
-
-    The index gives up after some 20,000 codes (``hnsw.max_scan_tuples``). Where it has found too few by then that pass
-    the filter, every code is compared.
-    """
-    condition, beside = to_postgres(searched.where), _beside(searched)
-    cursor.execute(f"SET LOCAL hnsw.ef_search = {min(max(count, ef_search), MOST_EF_SEARCH)}")
-    cursor.execute("SET LOCAL hnsw.iterative_scan = strict_order")
-    distance, code = _distance(searched), Bits(searched.n_bits, query.tobytes())
-    cursor.execute(
-        f"SELECT id, distance::integer, beside FROM (SELECT id, {distance} AS distance, {beside} AS beside"
-        f' FROM {searched.table} WHERE "code_{searched.modality}" IS NOT NULL AND {condition.sql} ORDER BY {distance}'
-        f" LIMIT %s) AS nearest ORDER BY distance, {searched.database.order}",
-        (code, *condition.parameters, code, count),
-    )
-    found = _found(cursor.fetchall())
-    return found if len(found.ids) == count else compare(cursor, searched, query, count, None)
-
-
-def _has_at_most(cursor: Any, searched: Searched, count: int) -> bool:
-    """Return whether no more than ``count`` items are searched."""
-    condition = to_postgres(searched.where)
-    cursor.execute(
-        f'SELECT 1 FROM {searched.table} WHERE "code_{searched.modality}" IS NOT NULL AND {condition.sql} LIMIT %s',
-        (*condition.parameters, count + 1),
-    )
-    return len(cursor.fetchall()) <= count
-
-
-def _distance(searched: Searched) -> str:
-    vector = searched.database.vector.replace("%", "%%")
-    return f'"code_{searched.modality}" OPERATOR({vector}.<~>) %s'
-
-
-def _beside(searched: Searched) -> str:
-    return f'"{searched.beside}_{searched.modality}"' if searched.beside else "NULL"
-
-
-def _found(rows: list[tuple[str, int, Any]]) -> Found:
+def _found(rows: list[tuple[str, int, Any]]) -> _Found:
     distances = np.array([distance for _, distance, _ in rows], dtype=np.int64)
-    return Found([name for name, *_ in rows], distances, [sent for *_, sent in rows])
+    return _Found([name for name, *_ in rows], distances, [sent for *_, sent in rows])
 
 
 _LISTED_AT_ONCE = 10_000
@@ -193,15 +171,15 @@ class PostgresStore(Store):
     @property
     def version(self) -> int:
         """A number that grows with every write."""
-        return int(self._rows(f"SELECT version FROM {self._schema}.facts")[0][0]) if self._look() else 0
+        return sum(version for (version,) in self._rows(f"SELECT version FROM {self._schema}.facts"))
 
     def __len__(self) -> int:
-        return int(self._rows(f"SELECT count(*) FROM {self._items}")[0][0]) if self._look() else 0
+        return sum(count for (count,) in self._rows(f"SELECT count(*) FROM {self._items}"))
 
     def label_counts(self) -> dict[str, int]:
         """Read the labels of all items."""
         labels = f"{self._items}, LATERAL (SELECT DISTINCT jsonb_array_elements_text(metadata -> 'labels') AS label)"
-        rows = self._rows(f"SELECT label, count(*) FROM {labels} GROUP BY 1") if self._look() else []
+        rows = self._rows(f"SELECT label, count(*) FROM {labels} GROUP BY 1")
         return dict(sorted(rows, key=lambda row: (-row[1], row[0])))
 
     def make(self) -> None:
@@ -218,12 +196,12 @@ class PostgresStore(Store):
         self._connections.after_fork()
 
     def _keys(self) -> Collection[str]:
-        return list(self._rows(f"SELECT keys FROM {self._schema}.facts")[0][0]) if self._look() else []
+        return [key for (keys,) in self._rows(f"SELECT keys FROM {self._schema}.facts") for key in keys]
 
     def _ids(self, where: Filter | None) -> list[str]:
         condition = to_postgres(where)
         sql = f"SELECT id FROM {self._items} WHERE {condition.sql}"
-        return sorted(name for (name,) in self._rows(sql, *condition.parameters)) if self._look() else []
+        return sorted(name for (name,) in self._rows(sql, *condition.parameters))
 
     def _get(self, ids: list[str]) -> Mapping[str, Item]:
         if not self._look():
@@ -235,18 +213,14 @@ class PostgresStore(Store):
         return {row["id"]: _to_item(row) for row in rows}
 
     def _listed(self) -> Iterator[Listed]:
-        if not self._look():
-            return
-        with self._connections.reading() as cursor:
-            modalities = code_columns(cursor, self._schema)
+        modalities = self.modalities
         has = "".join(f', "code_{modality}" IS NOT NULL' for modality in modalities)
         sql = f"SELECT id, metadata{has} FROM {self._items} WHERE id > %s ORDER BY id LIMIT {_LISTED_AT_ONCE}"
         rows = self._rows(sql.replace("id > %s", "%s = ''"), "")
         while rows:
-            for name, metadata, *there in rows:
-                yield Listed(
-                    name, tuple(m for m, has_code in zip(modalities, there, strict=True) if has_code), metadata
-                )
+            for name, metadata, *has_codes in rows:
+                present = tuple(m for m, has_code in zip(modalities, has_codes, strict=True) if has_code)
+                yield Listed(name, present, metadata)
             rows = self._rows(sql, rows[-1][0])
 
     def _write(
@@ -258,7 +232,11 @@ class PostgresStore(Store):
         replace: bool,
         projections: dict[str, NDArray[np.int8]] | None = None,
     ) -> None:
-        check_storable(self.address, ids)
+        if wrong := next((name for name in ids if not is_storable(name)), None):
+            raise InputError(
+                f"{self.address}: id {wrong[:40]!r} holds a NUL or more than {MAX_ID:,} bytes, which PostgreSQL does"
+                " not take; choose another id"
+            )
         facts = self._made(n_bits)
         keys = {key for values in metadata or () for key, value in values.items() if value is not None}
         with self._connections.writing() as cursor:
@@ -301,31 +279,25 @@ class PostgresStore(Store):
         modality: str,
         where: Filter | None,
     ) -> Surest:
-        answers, n_bits = Surest([], [], []), outputs.shape[1]
-        searched = self._searched(modality, where, "code")
-        found = self._found(pack(binarize(outputs)), first, radius, searched)
-        for row, (ids, distances, codes) in zip(outputs, found, strict=True):
-            keys = sure_distances(row, to_codes(codes, n_bits), distances)
-            order = np.argsort(keys, kind="stable")[:k]
-            answers.ids.append([ids[place] for place in order])
-            answers.distances.append(distances[order])
-            answers.keys.append(keys[order])
-        return answers
+        found = self._found(pack(binarize(outputs)), first, radius, self._searched(modality, where, "code"))
+        keys = [
+            sure_distances(row, to_codes(codes, outputs.shape[1]), distances)
+            for row, (_, distances, codes) in zip(outputs, found, strict=True)
+        ]
+        return Surest(*_ordered(found, keys, [np.argsort(values, kind="stable")[:k] for values in keys]))
 
     def _scored(self, outputs: NDArray[Any], k: int, first: int | None, modality: str, where: Filter | None) -> Scored:
         searched = self._searched(modality, where, "projection")
         if first is None:
-            with self._connections.reading() as cursor:
-                first = ALL if _has_at_most(cursor, searched, ALL) else max(k, FIRST)
-        answers, n_bits = Scored([], [], []), outputs.shape[1]
+            rows = searched.rows
+            more = self._rows(f"SELECT 1 {rows.sql} LIMIT %s", *rows.parameters, ALL + 1)
+            first = ALL if len(more) <= ALL else max(k, FIRST)
         found = self._found(pack(binarize(outputs)), first, None, searched)
-        for row, (ids, distances, sent) in zip(outputs, found, strict=True):
-            scores = cosines(row, np.frombuffer(b"".join(sent), np.int8).reshape(len(sent), n_bits))
-            order = np.argsort(-scores, kind="stable")[:k]
-            answers.ids.append([ids[place] for place in order])
-            answers.distances.append(distances[order])
-            answers.scores.append(scores[order])
-        return answers
+        scores = [
+            cosines(row, np.frombuffer(b"".join(sent), np.int8).reshape(len(sent), len(row)))
+            for row, (_, _, sent) in zip(outputs, found, strict=True)
+        ]
+        return Scored(*_ordered(found, scores, [np.argsort(-values, kind="stable")[:k] for values in scores]))
 
     def _all_codes(self, modality: str, where: Filter | None) -> tuple[list[str], PackedCodes]:
         column, condition = f'"code_{modality}"', to_postgres(where)
@@ -334,29 +306,28 @@ class PostgresStore(Store):
         return [name for name, _ in rows], to_codes([code for _, code in rows], self.n_bits or 0)
 
     def _facts(self) -> dict[str, Any]:
+        modalities = self.modalities
+        counted = "".join(f', count("code_{modality}")' for modality in modalities)
+        rows = self._rows(f"SELECT pg_total_relation_size('{self._schema}.items'){counted} FROM {self._items}")
+        n_bytes, *counts = rows[0] if rows else (None,)
         index = "hnsw" if self._parsed.ef_search else "none"
-        if not self._look():
-            return {"codes": {}, "index": index, "bytes": None}
-        with self._connections.reading() as cursor:
-            modalities = code_columns(cursor, self._schema)
-            counted = "".join(f', count("code_{modality}")' for modality in modalities)
-            size = f"pg_total_relation_size('{self._schema}.items')"
-            [(n_bytes, *counts)] = cursor.execute(f"SELECT {size}{counted} FROM {self._items}").fetchall()
-        codes = {modality: count for modality, count in zip(modalities, counts, strict=True) if count}
-        return {"codes": codes, "index": index, "bytes": n_bytes}
+        return {"codes": dict(zip(modalities, counts, strict=True)), "index": index, "bytes": n_bytes}
 
-    def _found(self, queries: PackedCodes, count: int | None, radius: int | None, searched: Searched) -> list[Found]:
+    def _found(self, queries: PackedCodes, count: int | None, radius: int | None, searched: _Searched) -> list[_Found]:
         """Find, for every query, items by distance, then by id."""
         ef_search = self._parsed.ef_search
         with self._connections.reading() as cursor:
             if ef_search and count is not None and radius is None:
-                return [_ask_index(cursor, searched, query, count, ef_search) for query in queries]
-            return [compare(cursor, searched, query, count, radius) for query in queries]
+                return [searched.ask_index(cursor, query, count, ef_search) for query in queries]
+            return [searched.compare(cursor, query, count, radius) for query in queries]
 
-    def _searched(self, modality: str, where: Filter | None, beside: str = "") -> Searched:
-        return Searched(self._items, self._database(), self.n_bits or 0, modality, where, beside)
+    def _searched(self, modality: str, where: Filter | None, beside: str = "") -> _Searched:
+        return _Searched(self._items, self._database(), self.n_bits or 0, modality, where, beside)
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of a question; none while nobody has made the store."""
+        if not self._look():
+            return []
         with self._connections.reading() as cursor:
             return list(cursor.execute(sql, parameters).fetchall())
 
@@ -417,16 +388,24 @@ def open_postgres(address: str, n_bits: int | None, model: str, projections: boo
     return PostgresStore(parse_address(address), n_bits, model, projections)
 
 
+def _ordered(
+    found: list[_Found], values: list[NDArray[Any]], orders: list[NDArray[np.int64]]
+) -> tuple[list[list[str]], list[NDArray[np.int64]], list[NDArray[Any]]]:
+    """Return ids, distances and values of the items of each query, in an order each."""
+    return (
+        [[rows.ids[place] for place in order] for rows, order in zip(found, orders, strict=True)],
+        [rows.distances[order] for rows, order in zip(found, orders, strict=True)],
+        [of_query[order] for of_query, order in zip(values, orders, strict=True)],
+    )
+
+
 def _to_item(row: Mapping[str, Any]) -> Item:
     """Return the item of a row: column -> value, as a binary cursor reads it."""
-    codes = {_modality(name): to_code(code) for name, code in row.items() if name.startswith("code_") and code}
-    projections = {
-        _modality(name): np.frombuffer(values, np.int8)
-        for name, values in row.items()
-        if name.startswith("projection_") and values is not None
-    }
+    codes, projections = {}, {}
+    for column, value in row.items():
+        kind, _, modality = column.partition("_")
+        if kind == "code" and value:
+            [codes[modality]] = to_codes([value], 8 * (len(value) - LENGTH_BYTES))
+        elif kind == "projection" and value is not None:
+            projections[modality] = np.frombuffer(value, np.int8)
     return Item(row["id"], codes, row["metadata"], projections)
-
-
-def _modality(column: str) -> str:
-    return column.partition("_")[2]

@@ -34,9 +34,9 @@ from channelhash.search.local.tables import as_bytes
 from channelhash.utils.optional_imports import library
 
 _BIT_OID = 1560  # of the type bit(n), https://www.postgresql.org/docs/current/catalog-pg-type.html
-_LENGTH_BYTES = 4  # the number of bits, before the bits
+LENGTH_BYTES = 4  # the number of bits, before the bits
 # An entry of a B-tree has up to 2,704 bytes, some of which are PostgreSQL's own.
-_MAX_ID = 2_600
+MAX_ID = 2_600
 # From here on Python writes a float with an exponent and rounds it to 17 digits, which jsonb would return as a whole
 # number of other digits.
 _EXPONENT = 1e16
@@ -69,7 +69,7 @@ def connect(database: str) -> Any:
         oid = _BIT_OID
 
         def dump(self, code: Bits) -> bytes:
-            return code.n_bits.to_bytes(_LENGTH_BYTES, "big") + code.packed
+            return code.n_bits.to_bytes(LENGTH_BYTES, "big") + code.packed
 
     connection = psycopg.connect(
         database,
@@ -84,23 +84,14 @@ def connect(database: str) -> Any:
     return connection
 
 
-def to_code(sent: bytes) -> PackedCodes:
-    """Return the packed code that a binary cursor reads as ``bit(n)``.
-
-    >>> to_code(bytes([0, 0, 0, 8, 7])).tolist()
-    [7]
-    """
-    return np.frombuffer(sent, np.uint8, offset=_LENGTH_BYTES)
-
-
 def to_codes(sent: list[bytes], n_bits: int) -> PackedCodes:
     """Return codes ``(n, ceil(n_bits / 8))`` of what a binary cursor reads.
 
     >>> to_codes([bytes([0, 0, 0, 8, 7])], 8).tolist()
     [[7]]
     """
-    width = _LENGTH_BYTES + -(-n_bits // 8)
-    return np.frombuffer(b"".join(sent), np.uint8).reshape(len(sent), width)[:, _LENGTH_BYTES:]
+    width = LENGTH_BYTES + -(-n_bits // 8)
+    return np.frombuffer(b"".join(sent), np.uint8).reshape(len(sent), width)[:, LENGTH_BYTES:]
 
 
 def _as_jsonb(metadata: Metadata) -> str:
@@ -129,17 +120,7 @@ def is_storable(item_id: str) -> bool:
     >>> is_storable("a"), is_storable(chr(0)), is_storable(3_000 * "a")
     (True, False, False)
     """
-    return "\0" not in item_id and len(item_id.encode()) <= _MAX_ID
-
-
-def check_storable(address: str, ids: list[str]) -> None:
-    """Raise `InputError` unless items can have these ids."""
-    for name in ids:
-        if not is_storable(name):
-            raise InputError(
-                f"{address}: id {name[:40]!r} holds a NUL or more than {_MAX_ID:,} bytes, which PostgreSQL does not"
-                " take; choose another id"
-            )
+    return "\0" not in item_id and len(item_id.encode()) <= MAX_ID
 
 
 def _literal(value: Any) -> str:
@@ -149,7 +130,6 @@ def _literal(value: Any) -> str:
 
 
 _FORMAT = "channelhash postgres 1"
-_LEAST_PGVECTOR = (0, 8)
 # Encodings whose bytes, by which COLLATE "C" compares, are in the order of the code points.
 _BY_CODE_POINTS = ("UTF8", "LATIN1", "SQL_ASCII")
 # An identifier of PostgreSQL has up to 63 bytes.
@@ -233,12 +213,12 @@ def make_tables(cursor: Any, schema: str, address: str, facts: Facts) -> None:
     """Make a store, unless another process has made it meanwhile.
 
     Raises:
-        InputError: the database has no pgvector, or an older one, or this user may make no schema.
+        InputError: this user may make no schema.
     """
     cursor.execute("SELECT pg_advisory_xact_lock(hashtext('channelhash'))")
     if read_facts(cursor, schema, address):
         return
-    _check_pgvector(cursor, address)
+    cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
     sql = "SELECT has_database_privilege(current_database(), 'CREATE'), current_user, to_regnamespace(%s) IS NULL"
     [(allowed, user, is_new)] = cursor.execute(sql, (schema,)).fetchall()
     if is_new and not allowed:
@@ -255,22 +235,6 @@ def make_tables(cursor: Any, schema: str, address: str, facts: Facts) -> None:
     cursor.execute(f"INSERT INTO {schema}.facts VALUES (%s, %s, %s, %s, '{{}}', 0)", (_FORMAT, *facts))
     cursor.execute(f'CREATE TABLE {schema}.items (id text COLLATE "C" PRIMARY KEY, metadata jsonb NOT NULL)')
     cursor.execute(f"CREATE INDEX items_labels ON {schema}.items USING gin ((metadata -> 'labels'))")
-
-
-def _check_pgvector(cursor: Any, address: str) -> None:
-    """Make the extension where that is allowed.
-
-    Raises:
-        InputError: it is not there, or older than 0.8.
-    """
-    cursor.execute("SELECT default_version, installed_version FROM pg_available_extensions WHERE name = 'vector'")
-    found = cursor.fetchall()
-    if not found:
-        raise InputError(f"{address}: the server has no pgvector; install it, or run the image pgvector/pgvector")
-    version = found[0][1] or found[0][0]
-    if tuple(map(int, version.split(".")[:2])) < _LEAST_PGVECTOR:
-        raise InputError(f"{address}: has pgvector {version}; 0.8 or later is needed: ALTER EXTENSION vector UPDATE")
-    cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
 
 
 def code_columns(cursor: Any, schema: str) -> list[str]:
@@ -420,13 +384,10 @@ def _condition(condition: Condition) -> SqlCondition:
 
 def _any_label(test: Test) -> SqlCondition:
     """Return whether any label satisfies a test; null or false for an item that has none."""
-    match test:
-        case Compare(operator="=", value=value):
-            return SqlCondition("(metadata -> 'labels' ?| %s)", ([value],))
-        case Among(values=values):
-            return SqlCondition("(metadata -> 'labels' ?| %s)", (list(values),))
-        case Known():
-            return SqlCondition("(jsonb_array_length(metadata -> 'labels') > 0)", ())
+    if isinstance(test, Among) or (isinstance(test, Compare) and test.operator == "="):
+        return SqlCondition("(metadata -> 'labels' ?| %s)", (list(literals_of(test)),))
+    if isinstance(test, Known):
+        return SqlCondition("(jsonb_array_length(metadata -> 'labels') > 0)", ())
     inner = _test('(label COLLATE "C")', test)
     labels = "jsonb_array_elements_text(metadata -> 'labels') AS label"
     return SqlCondition(f"EXISTS (SELECT 1 FROM {labels} WHERE {inner.sql})", inner.parameters)
@@ -434,26 +395,22 @@ def _any_label(test: Test) -> SqlCondition:
 
 def _test(value: str, test: Test) -> SqlCondition:
     literals = tuple(_sent(literal) for literal in literals_of(test))
+    sent = "%s"
     if value != "id" and isinstance(test, Compare | Between) and isinstance(literals[0], str):
-        return _compare_text(value, test, literals)
+        # By code points; the bytes of the database's own encoding may be in another order.
+        value, sent = f"convert_to({value}, 'UTF8')", "convert_to(%s, 'UTF8')"
     match test:
         case Compare(operator=sign):
-            return SqlCondition(f"({value} {sign} %s)", literals)
+            compared = f"{sign} {sent}"
         case Among():
-            return SqlCondition(f"({value} IN ({', '.join(['%s'] * len(literals))}))", literals)
+            compared = f"IN ({', '.join(['%s'] * len(literals))})"
         case Between():
-            return SqlCondition(f"({value} BETWEEN %s AND %s)", literals)
+            compared = f"BETWEEN {sent} AND {sent}"
         case Like():
-            return SqlCondition(f"({value} LIKE %s ESCAPE '')", literals)
+            compared = "LIKE %s ESCAPE ''"
         case Known():
-            return SqlCondition(f"({value} IS NOT NULL)", ())
-
-
-def _compare_text(value: str, test: Compare | Between, literals: tuple[Any, ...]) -> SqlCondition:
-    """Compare by code points; the bytes of the database's own encoding may be in another order."""
-    sent = "convert_to(%s, 'UTF8')"
-    compared = f"{test.operator} {sent}" if isinstance(test, Compare) else f"BETWEEN {sent} AND {sent}"
-    return SqlCondition(f"(convert_to({value}, 'UTF8') {compared})", literals)
+            compared = "IS NOT NULL"
+    return SqlCondition(f"({value} {compared})", literals)
 
 
 def _sent(literal: Literal) -> Any:
