@@ -190,7 +190,7 @@ def test_an_error_in_ones_own_code_has_its_line(broken, capsys, key, name, says)
     ("key", "name", "says", "line"),
     [
         ("loss.name", "Number", "Number.compute has to return a scalar tensor, not 3.0", 13),
-        ("data.kind", "nothing", "TypeError: ", 26),
+        ("data.kind", "nothing", "Error: ", 26),
     ],
 )
 def test_a_wrong_result_of_ones_own_code_is_blamed_on_it(broken, capsys, key, name, says, line):

@@ -164,10 +164,17 @@ def test_one_bit_is_black_or_white():
 
 
 @pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG", "TIFF"])
-def test_an_animation_shows_its_first_frame(file_format):
-    options = {"save_all": True, "append_images": [stripes().rotate(180)]}
-    image = reopened(stripes(), file_format, **options | ({"lossless": True} if file_format == "WEBP" else {}))
-    assert difference(decode(image), next(ImageSequence.Iterator(image)).convert("RGB")) == 0
+def test_an_animation_shows_its_first_frame_of_several_colours(file_format):
+    black = Image.new("RGB", (100, 20))
+    frames = [black, Image.new("RGB", (100, 20), (9, 9, 9)), stripes(), stripes().rotate(180)]
+    options = {"save_all": True, "append_images": frames[1:]} | ({"lossless": True} if file_format == "WEBP" else {})
+    image = reopened(black, file_format, **options)
+    assert difference(decode(image), stripes()) <= 6
+    assert image.tell() == 0
+    blank = reopened(black, file_format, **options | {"append_images": frames[1:2]})
+    assert decode(blank).getextrema() == ((0, 0),) * 3
+    first = reopened(stripes(), file_format, **options)
+    assert difference(decode(first), next(ImageSequence.Iterator(first)).convert("RGB")) == 0
 
 
 def test_only_listed_formats_are_opened(tmp_path):

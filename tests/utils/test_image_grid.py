@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from channelhash.utils import image_grid
 from channelhash.utils.image_grid import Cell, draw_line, write_contact_sheet
 
 
@@ -25,3 +26,12 @@ def drawn(text: str) -> np.ndarray:
 def test_letters_of_european_alphabets_are_no_boxes(letter):
     assert (drawn(letter) != drawn("\U000f0000")).any()
     assert (drawn(letter) != drawn(" ")).any()
+
+
+def test_a_line_is_drawn_in_the_first_font_that_has_all_its_letters(monkeypatch):
+    fonts = {"first": "ab", "second": "ab犬", "third": "b犬é"}
+    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: sorted(fonts))
+    monkeypatch.setattr(image_grid, "_letters", lambda name: set(map(ord, fonts.get(name, "aé"))))
+    assert [image_grid._font_file(frozenset(line))[-10:] for line in ("éa", "犬a", "犬éb", "ø")] == [
+        "VuSans.ttf", "second", "third", "VuSans.ttf",
+    ]  # fmt: skip

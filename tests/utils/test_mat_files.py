@@ -53,10 +53,17 @@ def test_texts_of_a_file_of_version_7_3_are_read(tmp_path):
         write_matlab(file, "names", letters("dog ", "seal"), "char")
         write_matlab(file, "none", np.zeros(2, np.uint64), "double", MATLAB_empty=1)
         write_matlab(file, "strings", np.array([[0xDD000000, 2, 1]], np.uint32), "string", MATLAB_object_decode=3)
-        cell = write_matlab(file, "#refs#/a", letters("a dog"), "char")
-        write_matlab(file, "cells", np.array([[cell]], h5py.ref_dtype), "cell")
+        cells = [write_matlab(file, f"#refs#/{text}", letters(text), "char") for text in ("a dog", "Äpfel")]
+        cells.append(write_matlab(file, "#refs#/empty", np.zeros(2, np.uint64), "char", MATLAB_empty=1))
+        for name, shape in (("captions", (3, 1)), ("row", (1, 3))):
+            write_matlab(file, name, np.array(cells, h5py.ref_dtype).reshape(shape), "cell")
+        numbers = write_matlab(file, "#refs#/number", np.eye(2), "double")
+        write_matlab(file, "mixed", np.array([[cells[0], numbers]], h5py.ref_dtype), "cell")
     arrays = {name: values.tolist() for name, values in read_arrays(tmp_path / "f.mat").items()}
-    assert arrays == {"names": ["dog", "seal"], "none": [], "strings": "", "cells": ""}
+    texts = ["a dog", "Äpfel", ""]
+    assert arrays == {
+        "names": ["dog", "seal"], "none": [], "strings": "", "captions": texts, "row": texts, "mixed": ""
+    }  # fmt: skip
 
 
 def test_of_hdf5_only_numbers_and_texts_are_decoded(tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ from channelhash.cli.options import GroupedCommands, context_settings
 from channelhash.cli.stopping import next_command, obey_signals
 from channelhash.errors import InputError, JobError, NoSpaceError, check_address, hide_secrets
 from channelhash.utils.optional_imports import naming_extra
-from channelhash.utils.python_names import failing_line, resolved
+from channelhash.utils.python_names import failing_code, failing_line, resolved
 
 #: Heading -> what stands under it in the help, in this order; a group of commands by its name.
 _COMMANDS: dict[str, Sequence[tuple[str, Callable[..., None] | typer.Typer]]] = {
@@ -119,7 +119,8 @@ def main() -> None:
         reason = f" ({error})" if str(error) else ""
         _fail(f"out of memory{reason}; take a smaller input, or a machine with more memory", 1, debug)
     except Exception as error:
-        cause = failing_line(error) or f"{type(error).__name__}: {error}; this is a bug, please report it"
+        cause = failing_line(error) or failing_code(error)
+        cause = cause or f"{type(error).__name__}: {error}; this is a bug, please report it"
         _fail(f"{cause}; --debug shows where", 1, debug)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from channelhash.errors import InputError
-from channelhash.utils.mat_files import dense_matrix, plain_array, read_mat
+from channelhash.utils.mat_files import dense_matrix, is_hdf5, matlab_text, plain_array, read_mat
 from channelhash.utils.optional_imports import library
 from channelhash.utils.reading import reading
 
@@ -45,7 +45,7 @@ def read_arrays(path: Path) -> Arrays:
     with reading(path, f"not a readable {path.suffix} file, perhaps truncated"):
         if path.suffix.lower() == ".npz":
             arrays = _read_npz(path)
-        elif path.suffix.lower() == ".mat" and not _is_hdf5(path):
+        elif path.suffix.lower() == ".mat" and not is_hdf5(path):
             library("scipy", "mat")  # here, where a missing one is told from a damaged file
             arrays = read_mat(path)
         else:
@@ -78,8 +78,10 @@ def _read_hdf5(path: Path, matlab: bool) -> Arrays:
         datasets = {name: item for name, item in file.items() if isinstance(item, h5py.Dataset)}
         if not matlab:
             return {name: np.asarray(_read_dataset(item)) for name, item in datasets.items()}
-        sparse = {name: _from_sparse(item) for name, item in file.items() if "MATLAB_sparse" in item.attrs}
-        return {name: _from_matlab(item) for name, item in datasets.items()} | sparse
+        arrays = {name: _from_matlab(item) for name, item in datasets.items()}
+        arrays |= {name: _from_sparse(item) for name, item in file.items() if "MATLAB_sparse" in item.attrs}
+        has_cells = any(h5py.check_ref_dtype(item.dtype) for item in datasets.values())
+    return arrays | (read_mat(path) if has_cells else {})
 
 
 def _from_matlab(dataset: Any) -> NDArray[Any]:
@@ -89,7 +91,7 @@ def _from_matlab(dataset: Any) -> NDArray[Any]:
     if "MATLAB_empty" in dataset.attrs:  # the values are the shape
         return np.empty(dataset[()].astype(int))
     if dataset.attrs.get("MATLAB_class") == b"char":
-        return np.array([_matlab_text(row) for row in np.atleast_2d(dataset[()].T)])
+        return np.array([matlab_text(row) for row in np.atleast_2d(dataset[()].T)])
     return np.asarray(_read_dataset(dataset)).T
 
 
@@ -108,24 +110,9 @@ def _from_sparse(group: Any) -> NDArray[Any]:
 def _read_dataset(dataset: Any) -> Any:
     """Return numbers or texts. Anything else (references, lists, records) is not decoded, and becomes an empty text.
 
-    HDF5 has damaged the memory of the process when it decoded the references of a damaged file.
+    HDF5 has damaged the memory of the process when it decoded the references of a damaged file: `read_mat` decodes
+    those of cell arrays in another one.
     """
     if library("h5py", "mat").check_string_dtype(dataset.dtype) is not None:
         return dataset.asstr()[()]
     return dataset[()] if dataset.dtype.kind in "biufc" else ""
-
-
-def _matlab_text(letters: NDArray[Any]) -> str:
-    """Return the text of characters that are stored as numbers, without the blanks at its end.
-
-    >>> _matlab_text(np.array([100, 111, 103, 32]))
-    'dog'
-    """
-    return letters.astype("<u2").tobytes().decode("utf-16-le").rstrip()
-
-
-def _is_hdf5(path: Path) -> bool:
-    """Return whether a file is HDF5; MATLAB's v7.3 has its signature after a header of 512 bytes."""
-    with open(path, "rb") as file:
-        head = file.read(520)
-    return head.startswith(b"\x89HDF\r\n\x1a\n") or head[512:520] == b"\x89HDF\r\n\x1a\n"

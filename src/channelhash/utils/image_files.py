@@ -6,7 +6,8 @@
 * **Colours.** Numbers are converted by the colour profile of the file. A profile that is broken, too large, or of other
   channels than the image's counts as none, and one that differs from sRGB by at most 3 of 255 as sRGB.
 * **Transparency.** Transparent pixels show white.
-* **Several frames.** The first frame is seen.
+* **Several frames.** The first frame is seen, or of an animation or a file of pages, where the first has one colour
+  only, the first of frames 1, 2, 4, 8 and 16 that has more.
 """
 
 import io
@@ -14,7 +15,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache, lru_cache
 from math import ceil, sqrt
@@ -249,6 +250,9 @@ _PROFILE_BYTES = 4 << 20
 _SAME = 3
 # A JPEG file with more pixels is decoded to half, a quarter or an eighth of its sides.
 _WHOLE = 89_000_000
+# Frames of an animation that are looked at, as long as they have fewer pixels than that together; an image of one
+# colour has values that differ less.
+_FRAMES, _FRAME_PIXELS, _ONE_COLOUR = (1, 2, 4, 8, 16), 40_000_000, 16
 
 
 def decode(image: Image.Image, side: int | None = None) -> Image.Image:
@@ -268,7 +272,14 @@ def decode(image: Image.Image, side: int | None = None) -> Image.Image:
     with _decoder_errors():
         _reduce(image, side)
         _check_size(image)
-        return _decoded(image)
+        first = _decode_frame(image)
+        if not getattr(image, "is_animated", False) or image.tell() or not _has_one_colour(first):
+            return first
+        first = first.copy()  # another frame takes the place of this one
+        seen = _later_frame(image) or first
+        with suppress(ImageError), _decoder_errors():
+            image.seek(0)
+        return seen
 
 
 def _reduce(image: Image.Image, side: int | None) -> None:
@@ -288,7 +299,24 @@ def _check_size(image: Image.Image) -> None:
         raise ImageError(f"{image.width} x {image.height} pixels are {how}")
 
 
-def _decoded(image: Image.Image) -> Image.Image:
+def _later_frame(image: Image.Image) -> Image.Image | None:
+    """Return the first of some later frames that has several colours; none from where the file is damaged."""
+    with suppress(ImageError), _decoder_errors():
+        for number in _FRAMES:
+            if number * image.width * image.height > _FRAME_PIXELS:
+                break
+            image.seek(number)
+            frame = _decode_frame(image)
+            if not _has_one_colour(frame):
+                return frame.copy()
+    return None
+
+
+def _has_one_colour(image: Image.Image) -> bool:
+    return all(high - low < _ONE_COLOUR for low, high in image.getextrema())  # type: ignore[misc]
+
+
+def _decode_frame(image: Image.Image) -> Image.Image:
     image.load()
     seen = _convert_colours(_draw_on_white(_scale_to_8_bits(image)), image.info.get("icc_profile"))
     turn = _TURNS.get(turn_of(image))

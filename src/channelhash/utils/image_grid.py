@@ -151,17 +151,30 @@ def _fitting(text: str, width: int) -> int:
 
 
 def draw_line(draw: ImageDraw.ImageDraw, place: tuple[float, float], text: str, size: int) -> None:
-    """Draw a line of text in black at (left, top), in letters of ``size`` pixels."""
-    font = _font(text.isascii(), size)
+    """Draw a line of text in black at (left, top), in letters of ``size`` pixels, in a font that has all of them."""
+    font: ImageFont.FreeTypeFont | ImageFont.ImageFont = ImageFont.load_default(size)
+    if not text.isascii():  # DejaVu's letters are larger than those of Pillow's own font
+        font = ImageFont.truetype(_font_file(frozenset("".join(text.split()))), round(0.9 * size))
     draw.text((place[0], place[1] + size), text, fill="black", font=font, anchor="ls")
 
 
 @cache
-def _font(is_ascii: bool, size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Return Pillow's own font, or the one of matplotlib, which has the letters of European alphabets and more."""
-    if is_ascii:
-        return ImageFont.load_default(size)
+def _font_file(letters: frozenset[str]) -> str:
+    """Return the first font that has these letters; where none has, that of matplotlib, which is looked into first."""
     import matplotlib
+    from matplotlib import font_manager
 
-    file = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
-    return ImageFont.truetype(str(file), round(0.9 * size))  # its letters are larger
+    bundled = str(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf"))
+    installed = [name for name in sorted(font_manager.findSystemFonts()) if "LastResort" not in name]  # all boxes
+    return next((name for name in [bundled, *installed] if set(map(ord, letters)) <= _letters(name)), bundled)
+
+
+@cache
+def _letters(font: str) -> frozenset[int]:
+    """Return the code points that a font has; none of a file that cannot be read."""
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        return frozenset(FT2Font(font).get_charmap())
+    except (OSError, RuntimeError, ValueError):
+        return frozenset()

@@ -30,6 +30,8 @@ _SECONDS, _SECONDS_PER_BYTE = 15, 1e-6
 def read_mat(path: Path) -> dict[str, NDArray[Any]]:
     """Return the arrays of a file by name: sparse ones dense, texts without padding, structures as an empty text.
 
+    Of a v7.3 file, which is HDF5, return the cell arrays alone.
+
     Reading costs a start of Python (a third of a second), and the arrays are written and read once more.
 
     Raises:
@@ -95,13 +97,53 @@ def dense_matrix(values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any],
     return dense
 
 
+def matlab_text(letters: NDArray[Any]) -> str:
+    """Return the text of characters that are stored as numbers, without the blanks at its end.
+
+    >>> matlab_text(np.array([100, 111, 103, 32]))
+    'dog'
+    """
+    return letters.astype("<u2").tobytes().decode("utf-16-le").rstrip()
+
+
+def is_hdf5(path: Path) -> bool:
+    """Return whether a file is HDF5; MATLAB's v7.3 has its signature after a header of 512 bytes."""
+    with open(path, "rb") as file:
+        head = file.read(520)
+    return head.startswith(b"\x89HDF\r\n\x1a\n") or head[512:520] == b"\x89HDF\r\n\x1a\n"
+
+
+def _matrices(path: Path) -> dict[str, Any]:
+    from scipy.io import loadmat
+
+    return dict(loadmat(path))
+
+
+def _cell_arrays(path: Path) -> dict[str, Any]:
+    """Return the cell arrays of texts of a v7.3 file; those of other things as an empty text."""
+    import h5py
+
+    arrays: dict[str, Any] = {}
+    with h5py.File(path, "r") as file:
+        for name, item in file.items():
+            if isinstance(item, h5py.Dataset) and h5py.check_ref_dtype(item.dtype):
+                texts = [_cell_text(file[reference]) for reference in item[()].T.ravel()]
+                arrays[name] = np.array("" if None in texts else texts)
+    return arrays
+
+
+def _cell_text(cell: Any) -> str | None:
+    """Return the text of a cell, or None if it holds something else."""
+    if "MATLAB_empty" in cell.attrs:
+        return ""
+    return matlab_text(cell[()].T.ravel()) if cell.attrs.get("MATLAB_class") == b"char" else None
+
+
 def _read(path: Path, folder: Path) -> None:
     """Write the arrays of a file into ``folder``, and their names last."""
     if resource is not None:
         _limit(path.stat().st_size)
-    from scipy.io import loadmat
-
-    content = dict(loadmat(path))
+    content = _cell_arrays(path) if is_hdf5(path) else _matrices(path)
     names = [name for name in content if not name.startswith("__")]
     for number, name in enumerate(names):
         array = _from_mat(content.pop(name))

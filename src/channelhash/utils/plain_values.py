@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -117,6 +118,15 @@ def _structs(column: pa.Array) -> list[dict[str, Any] | None]:
     return [dict(zip(names, row, strict=True)) if there else None for row, there in zip(rows, valid, strict=True)]
 
 
+def _extensions(column: pa.Array) -> list[Any]:
+    name, values = getattr(column.type, "extension_name", ""), plain_values(column.storage)
+    if name == "arrow.uuid":
+        values = [None if value is None else str(UUID(bytes=value)) for value in values]
+    elif name == "arrow.bool8":
+        values = [None if value is None else bool(value) for value in values]
+    return values
+
+
 def _same(column: pa.Array) -> list[Any]:
     return list(column.to_pylist())
 
@@ -132,7 +142,7 @@ _LISTS = (
 )
 _BINARY = (_types.is_binary, _types.is_large_binary, _types.is_fixed_size_binary, _types.is_binary_view)
 _CONVERSIONS: tuple[tuple[tuple[Callable[[Any], bool], ...], Callable[[Any], list[Any]]], ...] = (
-    ((_is_extension,), lambda column: plain_values(column.storage)),
+    ((_is_extension,), _extensions),
     ((_types.is_dictionary,), lambda column: plain_values(column.dictionary_decode())),
     ((_types.is_run_end_encoded,), lambda column: plain_values(pc.run_end_decode(column))),
     ((_types.is_null, _types.is_boolean, _types.is_integer, *_BINARY), _same),

@@ -6,10 +6,11 @@ consent: whatever reads such a file calls `check_trusted`, and a person consents
 """
 
 import importlib
+import inspect
 import sys
 import traceback
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,21 @@ def failing_line(error: BaseException) -> str:
             name = next((name for name in names if split_python_name(name)[1] == owner), names[0])
             return f"in {code.co_filename}, line {line}, in {code.co_qualname}: {_reason(error)}; your {name} failed"
     return ""
+
+
+def failing_code(error: BaseException) -> str:
+    """Return a line about an error in whose process a person's own code takes part; empty if there is none."""
+    places = []
+    for name in _own_names():
+        target = resolved[name]
+        target = target if inspect.isclass(target) or inspect.isfunction(target) else type(target)
+        module = sys.modules.get(split_python_name(name)[0])
+        place = getattr(module, "__file__", None) or "no file"
+        if target.__module__ == split_python_name(name)[0]:
+            with suppress(OSError):  # no source: a notebook, or a file that is gone
+                place += f", line {inspect.getsourcelines(target)[1]}"
+        places.append(f"{name} ({place})")
+    return f"{_reason(error)}; probably the fault of your {' or '.join(places)}" if places else ""
 
 
 def _own_names() -> list[str]:
